@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace ballast {
+
+// The time, as something a test can turn by hand. Knows nothing of who reads it.
+// Thread safety: all methods may be called from any thread.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual absl::Time Now() const = 0;
+
+  // The machine's clock; lives for ever.
+  static Clock* Real();
+};
+
+// A clock that stands still until it is advanced.
+class ManualClock : public Clock {
+ public:
+  explicit ManualClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}
+  absl::Time Now() const override {
+    absl::MutexLock lock(&mutex_);
+    return now_;
+  }
+  void Advance(absl::Duration by) {
+    absl::MutexLock lock(&mutex_);
+    now_ += by;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ballast

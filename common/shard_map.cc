@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/shard_map.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/tensor_spec.h"
+#include "google/protobuf/util/message_differencer.h"
+
+namespace ballast {
+namespace {
+
+absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
+  uint64_t next = 0;
+  for (size_t i = 0; i < tensor.slices.size(); ++i) {
+    const PlacedSlice& slice = tensor.slices[i];
+    if (slice.index != i || slice.offset != next || slice.elements == 0 || slice.elements > kMaxSliceElements) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i, " does not follow the one before"));
+    }
+    if (slice.shard >= shards) {
+      return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i,
+                                                     " is on shard ", slice.shard, " of ", shards));
+    }
+    next += slice.elements;
+  }
+  if (next == CountElements(tensor.spec)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("shard map: slices of tensor \"", tensor.spec.name(), "\" hold ", next,
+                                                 " elements, want ", CountElements(tensor.spec)));
+}
+
+}  // namespace
+
+absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec& again) {
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string difference;
+  differencer.ReportDifferencesToString(&difference);
+  if (differencer.Compare(declared, again)) return absl::OkStatus();
+  if (!difference.empty() && difference.back() == '\n') difference.pop_back();
+  std::replace(difference.begin(), difference.end(), '\n', ';');
+  return absl::FailedPreconditionError(absl::StrCat("tensor ", again.id(), " \"", again.name(),
+                                                    "\" was declared before as \"", declared.name(),
+                                                    "\" and differs: ", difference));
+}
+
+absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::ShardMap& proto) {
+  ShardMap map(std::vector<std::string>(proto.shards().begin(), proto.shards().end()));
+  map.epoch_ = proto.epoch();
+  for (const v1::ShardMap::Tensor& from : proto.tensors()) {
+    PlacedTensor tensor;
+    tensor.spec = from.spec();
+    if (absl::Status status = ValidateTensorSpec(tensor.spec); !status.ok()) return status;
+    for (const v1::ShardMap::Slice& slice : from.slices()) {
+      tensor.slices.push_back({slice.range().index(), slice.range().offset(), slice.range().elements(), slice.shard()});
+    }
+    if (absl::Status status = CheckCover(tensor, map.shards_.size()); !status.ok()) return status;
+    map.tensors_.push_back(std::move(tensor));
+  }
+  return map;
+}
+
+v1::ShardMap ShardMap::ToProto() const {
+  v1::ShardMap proto;
+  proto.set_epoch(epoch_);
+  for (const std::string& address : shards_) proto.add_shards(address);
+  for (const PlacedTensor& tensor : tensors_) {
+    v1::ShardMap::Tensor* to = proto.add_tensors();
+    *to->mutable_spec() = tensor.spec;
+    for (const PlacedSlice& slice : tensor.slices) {
+      v1::ShardMap::Slice* placed = to->add_slices();
+      placed->mutable_range()->set_index(slice.index);
+      placed->mutable_range()->set_offset(slice.offset);
+      placed->mutable_range()->set_elements(slice.elements);
+      placed->set_shard(slice.shard);
+    }
+  }
+  return proto;
+}
+
+absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs) {
+  if (shards_.empty()) return absl::FailedPreconditionError("shard map: no shard to place tensors on");
+  std::vector<PlacedTensor> added;
+  for (const v1::TensorSpec& spec : specs) {
+    if (absl::Status status = ValidateTensorSpec(spec); !status.ok()) return status;
+    const auto clashes = [&](const PlacedTensor& t) {
+      return t.spec.id() == spec.id() || t.spec.name() == spec.name();
+    };
+    auto placed = std::find_if(tensors_.begin(), tensors_.end(), clashes);
+    auto twice = std::find_if(added.begin(), added.end(), clashes);
+    const PlacedTensor* known = placed != tensors_.end() ? &*placed : twice != added.end() ? &*twice : nullptr;
+    if (known != nullptr) {
+      if (absl::Status status = CheckSameSpec(known->spec, spec); !status.ok()) return status;
+      continue;
+    }
+    PlacedTensor tensor{spec, {}};
+    for (const v1::SliceRange& range : CutIntoSlices(CountElements(spec))) {
+      tensor.slices.push_back({range.index(), range.offset(), range.elements(), 0});
+    }
+    added.push_back(std::move(tensor));
+  }
+  if (added.empty()) return absl::OkStatus();
+  std::vector<uint64_t> load(shards_.size(), 0);
+  for (const PlacedTensor& tensor : tensors_) {
+    for (const PlacedSlice& slice : tensor.slices) load[slice.shard] += slice.elements;
+  }
+  std::vector<PlacedSlice*> by_size;
+  for (PlacedTensor& tensor : added) {
+    for (PlacedSlice& slice : tensor.slices) by_size.push_back(&slice);
+  }
+  std::stable_sort(by_size.begin(), by_size.end(),
+                   [](const PlacedSlice* a, const PlacedSlice* b) { return a->elements > b->elements; });
+  for (PlacedSlice* slice : by_size) {
+    slice->shard = std::min_element(load.begin(), load.end()) - load.begin();
+    load[slice->shard] += slice->elements;
+  }
+  std::move(added.begin(), added.end(), std::back_inserter(tensors_));
+  ++epoch_;
+  return absl::OkStatus();
+}
+
+const PlacedTensor* ShardMap::Find(uint32_t tensor_id) const {
+  auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                            [&](const PlacedTensor& tensor) { return tensor.spec.id() == tensor_id; });
+  return found == tensors_.end() ? nullptr : &*found;
+}
+
+}  // namespace ballast

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ballast/v1/tensor.pb.h"
+
+namespace ballast {
+
+// Elements of the largest slice: a little under 1 Mi, so that a message with one whole fp32 slice stays within gRPC's
+// default limit of 4 MiB.
+inline constexpr uint64_t kMaxSliceElements = (uint64_t{1} << 20) - 4096;
+
+inline constexpr uint64_t kMaxTensorElements = uint64_t{1} << 40;
+
+// Whether a job's name is 1 to 63 of a-z, 0-9, '_' and '-'.
+absl::Status ValidateJobName(absl::string_view name);
+
+// Whether the spec keeps the limits that tensor.proto states. INVALID_ARGUMENT names the tensor, got and want.
+absl::Status ValidateTensorSpec(const v1::TensorSpec& spec);
+
+// Whether the optimizer's numbers keep the limits that tensor.proto states.
+absl::Status ValidateOptimizer(const v1::Optimizer& optimizer);
+
+// Product of the shape; the spec must be valid.
+uint64_t CountElements(const v1::TensorSpec& spec);
+
+// Cuts a tensor into nearly equal slices of at most kMaxSliceElements.
+std::vector<v1::SliceRange> CutIntoSlices(uint64_t elements);
+
+// "sync", "async".
+absl::string_view PolicyMode(const v1::ConsistencyPolicy& policy);
+
+}  // namespace ballast
