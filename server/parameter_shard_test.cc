@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/parameter_shard.h"
+
+#include <cmath>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "common/tensor_spec.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+using testing::Test;
+
+class ParameterShardTest : public Test {
+ protected:
+  static JobTerms Job(bool sync, uint32_t workers) {
+    JobTerms job{"job", {}, workers};
+    if (sync) {
+      job.policy.mutable_sync()->set_deterministic(true);
+    } else {
+      job.policy.mutable_async();
+    }
+    return job;
+  }
+
+  static OwnedTensor Tensor(uint32_t id, const std::string& name, int64_t elements) {
+    OwnedTensor tensor;
+    tensor.spec.set_id(id);
+    tensor.spec.set_name(name);
+    tensor.spec.add_shape(elements);
+    tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
+    return tensor;
+  }
+
+  void Declare(bool sync, uint32_t workers) {
+    auto owned = shard_.Declare(Job(sync, workers), {Tensor(1, "w", 3)});
+    ASSERT_TRUE(owned.ok()) << owned.status();
+  }
+
+  absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, uint64_t step, std::vector<float> gradient,
+                                   uint64_t version = 0) {
+    const GradientView view{{1, 0}, version, gradient};
+    return shard_.Push("job", {worker, 1, sequence, step, 1}, {view});
+  }
+
+  std::vector<float> Values() {
+    std::vector<float> values;
+    EXPECT_TRUE(
+        shard_.Read({1, 0}, [&](uint64_t, absl::Span<const float> v) { values.assign(v.begin(), v.end()); }).ok());
+    return values;
+  }
+
+  // The status that a pull ended with; kUnknown while it waits.
+  void Await(uint64_t step, absl::Status& ended) {
+    ended = absl::UnknownError("waits");
+    shard_.AwaitPull("job", step, {{1, 0}}, absl::Seconds(30), [&](absl::Status status) { ended = status; });
+  }
+
+  ManualClock clock_;
+  ParameterShard shard_{{.rank = 3, .max_state_bytes = 1 << 20}, &clock_};
+};
+
+TEST_F(ParameterShardTest, AsyncAppliesAPushAtOnce) {
+  Declare(false, 2);
+  auto outcome = Push(0, 1, 0, {1, 2, 3});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->applied, 1);
+  EXPECT_EQ(Values(), (std::vector<float>{-1, -2, -3}));
+}
+
+TEST_F(ParameterShardTest, CountsStalenessFromTheVersionOfTheGradient) {
+  Declare(false, 2);
+  ASSERT_TRUE(Push(0, 1, 0, {1, 1, 1}).ok());
+  ASSERT_TRUE(Push(0, 2, 1, {1, 1, 1}, 1).ok());
+  EXPECT_EQ(Push(1, 1, 0, {1, 1, 1}, 0)->max_staleness, 2);
+  EXPECT_EQ(shard_.status().max_staleness, 2);
+}
+
+TEST_F(ParameterShardTest, AppliesARetriedPushOnce) {
+  Declare(false, 1);
+  ASSERT_TRUE(Push(0, 1, 0, {1, 1, 1}).ok());
+  auto again = Push(0, 1, 0, {1, 1, 1});
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->duplicate);
+  EXPECT_EQ(again->applied, 1);
+  EXPECT_EQ(Values(), (std::vector<float>{-1, -1, -1}));
+  EXPECT_EQ(shard_.status().duplicates, 1);
+}
+
+TEST_F(ParameterShardTest, SyncPullWaitsForAllWorkersOfTheStepBefore) {
+  Declare(true, 2);
+  absl::Status ended;
+  Await(0, ended);
+  EXPECT_TRUE(ended.ok());
+  ASSERT_TRUE(Push(0, 1, 0, {2, 2, 2}).ok());
+  Await(1, ended);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnknown);
+  ASSERT_TRUE(Push(1, 1, 0, {4, 4, 4}).ok());
+  EXPECT_TRUE(ended.ok());
+  EXPECT_EQ(Values(), (std::vector<float>{-3, -3, -3}));
+}
+
+TEST_F(ParameterShardTest, WaitRunsOutNamingTheWorkersWaitedFor) {
+  Declare(true, 3);
+  ASSERT_TRUE(Push(1, 1, 0, {2, 2, 2}).ok());
+  absl::Status ended;
+  absl::Notification done;
+  shard_.AwaitPull("job", 1, {{1, 0}}, absl::ZeroDuration(), [&](absl::Status status) {
+    ended = status;
+    done.Notify();
+  });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_EQ(ended, absl::DeadlineExceededError(
+                       "shard 3: pull of \"w\" slice 0 at step 1 waits for the gradient of worker 0, 2"));
+}
+
+TEST_F(ParameterShardTest, CloseEndsWaitsAndRefusesPushes) {
+  Declare(true, 2);
+  absl::Status ended;
+  Await(1, ended);
+  shard_.Close(absl::UnavailableError("shard 3 drains"));
+  EXPECT_EQ(ended, absl::UnavailableError("shard 3 drains"));
+  EXPECT_EQ(Push(0, 1, 0, {1, 1, 1}).status(), absl::UnavailableError("shard 3 drains"));
+  Await(1, ended);
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ParameterShardTest, RefusesAGradientOfTheWrongSizeAndChangesNothing) {
+  Declare(false, 1);
+  EXPECT_EQ(Push(0, 1, 0, {1, 2}).status(),
+            absl::InvalidArgumentError("shard 3: gradient of \"w\" slice 0 has 2 elements, want 3"));
+  EXPECT_EQ(Values(), (std::vector<float>{0, 0, 0}));
+  EXPECT_FALSE(Push(0, 1, 0, {1, 2, 3})->duplicate);
+}
+
+TEST_F(ParameterShardTest, RefusesNanAndInfinity) {
+  Declare(false, 1);
+  EXPECT_EQ(Push(0, 1, 0, {1, NAN, 3}).status(),
+            absl::InvalidArgumentError("shard 3: gradient of \"w\" slice 0 by worker 0 at step 0 has NaN or infinity, "
+                                       "want finite numbers"));
+  EXPECT_EQ(Push(0, 1, 0, {1, 2, -INFINITY}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Values(), (std::vector<float>{0, 0, 0}));
+}
+
+TEST_F(ParameterShardTest, RefusesStrangers) {
+  EXPECT_EQ(Push(0, 1, 0, {1, 2, 3}).status().message(), "no tensor has been declared on this shard");
+  Declare(false, 1);
+  EXPECT_EQ(Push(1, 1, 0, {1, 2, 3}).status().message(), "worker: got rank 1, want below the job's 1 workers");
+  EXPECT_EQ(Push(0, 0, 0, {1, 2, 3}).status().code(), absl::StatusCode::kInvalidArgument);
+  const std::vector<float> gradient = {1};
+  EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, gradient}}).status().message(),
+            "this shard holds job \"job\", got \"other\"");
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, gradient}}).status().message(),
+            "shard 3: slice 5 of \"w\" is not here");
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, gradient}}).status().message(),
+            "shard 3: tensor 9 is not declared");
+}
+
+TEST_F(ParameterShardTest, SyncRefusesAStepFromTheFuture) {
+  Declare(true, 2);
+  EXPECT_EQ(
+      Push(0, 1, 4, {1, 2, 3}).status().message(),
+      "shard 3: \"w\" slice 0: worker 0: got a gradient for step 4, want at most step 0, whose update is not done");
+}
+
+TEST_F(ParameterShardTest, DeclaringTheSameAgainIsHarmless) {
+  Declare(false, 1);
+  ASSERT_TRUE(Push(0, 1, 0, {1, 2, 3}).ok());
+  Declare(false, 1);
+  EXPECT_EQ(Values(), (std::vector<float>{-1, -2, -3}));
+}
+
+TEST_F(ParameterShardTest, RefusesADeclarationThatDiffers) {
+  Declare(false, 1);
+  EXPECT_NE(shard_.Declare(Job(false, 1), {Tensor(1, "w", 4)}).status().message().find("shape[0]: 3 -> 4"),
+            std::string::npos);
+  EXPECT_EQ(shard_.Declare(Job(false, 2), {}).status().message(), "job \"job\" was declared with 1 workers, got 2");
+  EXPECT_EQ(shard_.Declare(Job(true, 1), {}).status().code(), absl::StatusCode::kFailedPrecondition);
+  JobTerms other = Job(false, 1);
+  other.name = "other";
+  EXPECT_EQ(shard_.Declare(other, {}).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(2, "w", 3)}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ParameterShardTest, RefusesStateBeyondItsMemoryBeforeAllocating) {
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "huge", int64_t{1} << 40)}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  OwnedTensor adam = Tensor(1, "adam", 100000);
+  adam.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {adam}).status().message(),
+            "tensor \"adam\": this shard would hold 1200000 bytes, at most 1048576 are allowed");
+  EXPECT_EQ(shard_.status().slices, 0);
+}
+
+TEST_F(ParameterShardTest, RefusesSlicesThatLieOutsideOrOverlap) {
+  OwnedTensor tensor = Tensor(1, "w", 10);
+  v1::SliceRange range;
+  range.set_offset(8);
+  range.set_elements(3);
+  tensor.slices = {range};
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {tensor}).status().code(), absl::StatusCode::kInvalidArgument);
+  range.set_offset(~uint64_t{0});
+  tensor.slices = {range};
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {tensor}).status().code(), absl::StatusCode::kInvalidArgument);
+  range.set_offset(0);
+  v1::SliceRange second = range;
+  second.set_index(1);
+  second.set_offset(2);
+  tensor.slices = {range, second};
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {tensor}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ParameterShardTest, ConcurrentWorkersLoseNoGradient) {
+  ASSERT_TRUE(shard_.Declare(Job(false, 4), {Tensor(1, "w", 3)}).ok());
+  std::vector<std::thread> workers;
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    workers.emplace_back([this, rank] {
+      for (uint64_t sequence = 1; sequence <= 500; ++sequence) {
+        EXPECT_TRUE(Push(rank, sequence, sequence - 1, {1, 1, 1}).ok());
+        EXPECT_TRUE(Push(rank, sequence, sequence - 1, {1, 1, 1})->duplicate);
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_EQ(Values(), (std::vector<float>{-2000, -2000, -2000}));
+}
+
+}  // namespace
+}  // namespace ballast

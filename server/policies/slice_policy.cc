@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/policies/slice_policy.h"
+
+#include "server/policies/async_policy.h"
+#include "server/policies/sync_policy.h"
+
+namespace ballast {
+namespace {
+
+using Maker = std::unique_ptr<SlicePolicy> (*)(const v1::ConsistencyPolicy&, uint32_t workers);
+
+// Every policy there is: a line each.
+constexpr struct {
+  v1::ConsistencyPolicy::KindCase kind;
+  Maker make;
+} kPolicies[] = {
+    {v1::ConsistencyPolicy::kSync, MakeSyncPolicy},
+    {v1::ConsistencyPolicy::kAsync, MakeAsyncPolicy},
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SlicePolicy>> MakeSlicePolicy(const v1::ConsistencyPolicy& config, uint32_t workers) {
+  for (const auto& entry : kPolicies) {
+    if (entry.kind == config.kind_case()) return entry.make(config, workers);
+  }
+  return absl::InvalidArgumentError("policy: got none, want sync or async");
+}
+
+}  // namespace ballast

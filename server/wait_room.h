@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/clock.h"
+
+namespace ballast {
+
+// Bounded waits: each ends exactly once, when all it waits for has come, when its deadline passes, or when it is ended.
+// Knows nothing of what is waited for. Callbacks run outside the lock, on the thread that ended the wait.
+// Thread safety: all methods may be called from any thread.
+class WaitRoom {
+ public:
+  using Ticket = uint64_t;
+  using Done = std::function<void(absl::Status)>;
+  // Says whom the wait was for, once it has run out.
+  using Explain = std::function<std::string()>;
+
+  explicit WaitRoom(const Clock* clock);
+  // Ends what still waits with CANCELLED.
+  ~WaitRoom();
+  WaitRoom(const WaitRoom&) = delete;
+
+  // Begins a wait for `arrivals` calls of Arrive. One at least.
+  Ticket Enter(int arrivals, absl::Time deadline, Explain explain, Done done);
+
+  // Counts one arrival; the last one ends the wait with OK. Nothing for a wait that has ended.
+  void Arrive(Ticket ticket);
+
+  void End(Ticket ticket, absl::Status status);
+  void EndAll(const absl::Status& status);
+
+  // Ends the waits whose deadline has passed with DEADLINE_EXCEEDED. An own thread calls it in time.
+  void Sweep();
+
+  size_t size() const;
+
+ private:
+  struct Wait {
+    int arrivals = 0;
+    absl::Time deadline;
+    Explain explain;
+    Done done;
+  };
+
+  Wait TakeLocked(std::map<Ticket, Wait>::iterator wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepUntilStopped();
+
+  const Clock* const clock_;
+  mutable absl::Mutex mutex_;
+  Ticket next_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<Ticket, Wait> waits_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<absl::Time, Ticket>> by_deadline_ ABSL_GUARDED_BY(mutex_);
+  absl::CondVar changed_;
+  std::thread sweeper_;
+};
+
+}  // namespace ballast
