@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace ballast {
+
+// A range of an epoch's shuffled positions: ballast.v1.Lease.
+struct DataLease {
+  uint64_t id = 0;
+  uint32_t epoch = 0;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint32_t steps = 0;
+};
+
+// Hands out each epoch's training data in leases, so that every example of an epoch is seen exactly once.
+//
+// In lock step (policy sync) an epoch goes by in rounds: each round is cut into one range for each rank, all with the
+// same number of steps, and a rank's ranges depend on nothing but the job, so that runs repeat. A rank that has nothing
+// left in the last round gets an empty range and keeps step. Otherwise ranges go to whoever asks, and a next epoch
+// begins as soon as the last range of the one before is taken.
+//
+// Invariant: taken, returned and untaken ranges of an epoch are disjoint and cover it.
+// Thread safety: none; the coordinator guards it.
+class LeaseBook {
+ public:
+  struct Options {
+    uint64_t examples = 0;
+    uint32_t epochs = 0;
+    uint32_t workers = 0;
+    uint32_t batch_size = 0;
+    bool lock_step = true;
+  };
+  // How many batches a lease has at the most.
+  static constexpr uint64_t kBatchesPerLease = 16;
+
+  explicit LeaseBook(const Options& options);
+
+  // The next range for `rank`; nothing when there is none now.
+  std::optional<DataLease> Acquire(uint32_t rank);
+
+  // OK again for a lease that was reported before. FAILED_PRECONDITION for one that `rank` does not hold.
+  absl::Status Complete(uint32_t rank, uint64_t id);
+
+  // Takes the unfinished leases of a worker that is gone back; without lock step others get them.
+  void Release(uint32_t rank);
+
+  // Everything was reported done.
+  bool Finished() const;
+  // "worker 1, epoch 3, examples 100 to 200": unfinished leases, a few of them.
+  std::string Outstanding() const;
+  uint64_t steps_per_epoch() const;
+
+ private:
+  struct Held {
+    uint32_t rank = 0;
+    DataLease lease;
+  };
+  // Where a rank stands, in lock step.
+  struct Position {
+    uint32_t epoch = 0;
+    uint64_t begin = 0;
+  };
+
+  std::optional<DataLease> NextInLockStep(uint32_t rank);
+  std::optional<DataLease> NextForAnyone();
+  uint32_t StepsOf(uint64_t examples) const;
+
+  const Options options_;
+  uint64_t next_id_ = 1;
+  std::vector<Position> by_rank_;
+  Position next_;
+  std::vector<DataLease> returned_;
+  std::map<uint64_t, Held> held_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/membership.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace ballast {
+
+absl::string_view RoleName(MemberRole role) { return role == MemberRole::kServer ? "server" : "worker"; }
+
+std::string Describe(const Membership::Member& member) {
+  return absl::StrCat(RoleName(member.id.role), " ", member.id.rank, " (", member.description, ")");
+}
+
+absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
+                                                std::string description) {
+  const uint32_t count = role == MemberRole::kServer ? servers_ : workers_;
+  if (!rank.has_value()) {
+    for (uint32_t free = 0; free < count && !rank.has_value(); ++free) {
+      const auto member = members_.find({role, free});
+      if (member == members_.end() || member->second.state == State::kLost) rank = free;
+    }
+    if (!rank.has_value()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("all ", count, " ", RoleName(role), " ranks of the job are taken"));
+    }
+  }
+  if (*rank >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", RoleName(role), " rank ", *rank, ", want below ", count, ", the job's number of them"));
+  }
+  Member& member = members_[{role, *rank}];
+  const bool live = member.id.incarnation > 0 && member.state == State::kJoined;
+  if (live && member.description != description) {
+    return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
+  }
+  member.id = {role, *rank, member.id.incarnation + 1};
+  member.address = std::move(address);
+  member.description = std::move(description);
+  member.state = State::kJoined;
+  member.last_heard = clock_->Now();
+  return member.id;
+}
+
+absl::StatusOr<Membership::Member*> Membership::Find(const Id& id) {
+  const auto member = members_.find({id.role, id.rank});
+  if (member == members_.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, " has not joined"));
+  }
+  if (member->second.id.incarnation == id.incarnation) return &member->second;
+  return absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, ": got incarnation ",
+                                                    id.incarnation, ", want ", member->second.id.incarnation,
+                                                    ": another process has taken its place"));
+}
+
+absl::Status Membership::Heartbeat(const Id& id) {
+  absl::StatusOr<Member*> member = Find(id);
+  if (!member.ok()) return member.status();
+  if ((*member)->state != State::kJoined) {
+    return absl::FailedPreconditionError(absl::StrCat(Describe(**member), " is no longer part of the job"));
+  }
+  (*member)->last_heard = clock_->Now();
+  return absl::OkStatus();
+}
+
+absl::Status Membership::Leave(const Id& id, State state) {
+  absl::StatusOr<Member*> member = Find(id);
+  if (!member.ok()) return member.status();
+  if ((*member)->state == State::kJoined) (*member)->state = state;
+  return absl::OkStatus();
+}
+
+std::vector<Membership::Member> Membership::Expire() {
+  std::vector<Member> lost;
+  const absl::Time now = clock_->Now();
+  for (auto& [key, member] : members_) {
+    if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
+    member.state = State::kLost;
+    lost.push_back(member);
+  }
+  return lost;
+}
+
+std::vector<std::string> Membership::MissingOf(MemberRole role) const {
+  std::vector<std::string> missing;
+  const uint32_t count = role == MemberRole::kServer ? servers_ : workers_;
+  for (uint32_t rank = 0; rank < count; ++rank) {
+    const auto member = members_.find({role, rank});
+    const bool here = member != members_.end() && member->second.state != State::kLost;
+    if (!here) missing.push_back(absl::StrCat(RoleName(role), " ", rank));
+  }
+  return missing;
+}
+
+std::string Membership::MissingServers() const { return absl::StrJoin(MissingOf(MemberRole::kServer), ", "); }
+
+std::string Membership::Missing() const {
+  std::vector<std::string> missing = MissingOf(MemberRole::kServer);
+  for (std::string& worker : MissingOf(MemberRole::kWorker)) missing.push_back(std::move(worker));
+  return absl::StrJoin(missing, ", ");
+}
+
+std::vector<std::string> Membership::ServerAddresses() const {
+  std::vector<std::string> addresses(servers_);
+  for (const auto& [key, member] : members_) {
+    if (key.first == MemberRole::kServer) addresses[key.second] = member.address;
+  }
+  return addresses;
+}
+
+std::vector<Membership::Member> Membership::members() const {
+  std::vector<Member> members;
+  for (const auto& [key, member] : members_) members.push_back(member);
+  return members;
+}
+
+}  // namespace ballast

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+
+namespace ballast {
+
+enum class MemberRole { kServer, kWorker };
+
+// "server", "worker".
+absl::string_view RoleName(MemberRole role);
+
+// Who takes part in a job: ranks, incarnations, and when each was last heard of.
+// Invariant: at most one live member has a rank; its incarnation is above all earlier ones of that rank.
+// Thread safety: none; the coordinator guards it.
+class Membership {
+ public:
+  struct Id {
+    MemberRole role = MemberRole::kServer;
+    uint32_t rank = 0;
+    uint64_t incarnation = 0;
+  };
+  enum class State { kJoined, kLeft, kLost, kFailed };
+  struct Member {
+    Id id;
+    std::string address;
+    std::string description;
+    State state = State::kJoined;
+    absl::Time last_heard;
+  };
+
+  Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock)
+      : servers_(servers), workers_(workers), ttl_(ttl), clock_(clock) {}
+
+  // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, RESOURCE_EXHAUSTED when no
+  // rank is free. A member that joins again with the same description replaces itself: its answer may have been lost.
+  absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description);
+
+  // FAILED_PRECONDITION for a member that was replaced, given up or has left.
+  absl::Status Heartbeat(const Id& id);
+
+  // kLeft or kFailed. OK again for one that has ended in the same way.
+  absl::Status Leave(const Id& id, State state);
+
+  // Gives up the members unheard of for the time to live, and returns them.
+  std::vector<Member> Expire();
+
+  // "server 1, worker 0": the ranks that nobody has.
+  std::string Missing() const;
+  std::string MissingServers() const;
+
+  // By rank; empty strings for those that have not joined.
+  std::vector<std::string> ServerAddresses() const;
+
+  uint32_t servers() const { return servers_; }
+  uint32_t workers() const { return workers_; }
+  absl::Duration ttl() const { return ttl_; }
+  std::vector<Member> members() const;
+
+ private:
+  using Key = std::pair<MemberRole, uint32_t>;
+  absl::StatusOr<Member*> Find(const Id& id);
+  std::vector<std::string> MissingOf(MemberRole role) const;
+
+  const uint32_t servers_;
+  const uint32_t workers_;
+  const absl::Duration ttl_;
+  const Clock* const clock_;
+  std::map<Key, Member> members_;
+};
+
+// "worker 1 (host, process 4711)".
+std::string Describe(const Membership::Member& member);
+
+}  // namespace ballast

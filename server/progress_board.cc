@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/progress_board.h"
+
+#include <algorithm>
+
+namespace ballast {
+namespace {
+
+// How far back rates and losses look.
+constexpr absl::Duration kRecent = absl::Seconds(2);
+
+}  // namespace
+
+void ProgressBoard::Report(uint32_t rank, const v1::WorkerProgress& progress) {
+  Worker& worker = workers_[rank];
+  worker.step = progress.step();
+  const absl::Time now = clock_->Now();
+  worker.recent.push_back({now, progress});
+  while (worker.recent.size() > 1 && now - worker.recent.front().at > kRecent) worker.recent.pop_front();
+  examples_ += progress.examples();
+  max_staleness_ = std::max(max_staleness_, progress.max_staleness());
+  if (progress.epoch() > epoch_) {
+    epoch_ = progress.epoch();
+    epoch_examples_ = 0;
+    epoch_loss_sum_ = 0;
+  }
+  if (progress.epoch() == epoch_) {
+    epoch_examples_ += progress.examples();
+    epoch_loss_sum_ += progress.loss_sum();
+  }
+}
+
+uint64_t ProgressBoard::StepOf(uint32_t rank) const {
+  const auto worker = workers_.find(rank);
+  return worker == workers_.end() ? 0 : worker->second.step;
+}
+
+void ProgressBoard::Fill(v1::JobProgress& progress) const {
+  uint64_t examples = 0;
+  double loss = 0, waited = 0, worked = 0, rate = 0;
+  for (const auto& [rank, worker] : workers_) {
+    uint64_t own_examples = 0;
+    double own_seconds = 0;
+    for (const Entry& entry : worker.recent) {
+      own_examples += entry.progress.examples();
+      own_seconds += entry.progress.seconds();
+      loss += entry.progress.loss_sum();
+      waited += entry.progress.wait_seconds();
+      progress.set_learning_rate(entry.progress.learning_rate());
+    }
+    examples += own_examples;
+    worked += own_seconds;
+    if (own_seconds > 0) rate += own_examples / own_seconds;
+    progress.set_step(std::max<uint64_t>(progress.step(), worker.step));
+  }
+  progress.set_epoch(epoch_);
+  progress.set_examples(examples_);
+  progress.set_max_staleness(max_staleness_);
+  progress.set_samples_per_second(rate);
+  if (examples > 0) progress.set_train_loss(loss / examples);
+  if (epoch_examples_ > 0) progress.set_epoch_train_loss(epoch_loss_sum_ / epoch_examples_);
+  if (worked > 0) progress.set_wait_share(waited / worked);
+  if (evaluation_.step() > 0) *progress.mutable_last_evaluation() = evaluation_;
+}
+
+}  // namespace ballast
