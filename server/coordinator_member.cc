@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/coordinator_member.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/grpc_status.h"
+#include "common/version.h"
+#include "grpcpp/create_channel.h"
+
+namespace ballast {
+namespace {
+
+constexpr absl::Duration kAttempt = absl::Seconds(5);
+
+std::unique_ptr<v1::CoordinatorService::Stub> MakeStub(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return v1::CoordinatorService::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+}  // namespace
+
+std::string DescribeThisProcess() {
+  char host[256] = "unknown host";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ", process ", getpid());
+}
+
+CoordinatorMember::CoordinatorMember(Options options, Events events)
+    : options_(std::move(options)),
+      events_(std::move(events)),
+      stub_(MakeStub(options_.coordinator)),
+      thread_([this] { Run(); }) {}
+
+CoordinatorMember::~CoordinatorMember() {
+  v1::LeaveRequest request;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    *request.mutable_member() = joined_.member();
+  }
+  thread_.join();
+  if (request.member().incarnation() == 0) return;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+  v1::LeaveResponse response;
+  // The coordinator may be gone already; it finds out by itself that this server is.
+  stub_->Leave(&context, request, &response).IgnoreError();
+}
+
+bool CoordinatorMember::stopping() const {
+  absl::MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+bool CoordinatorMember::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
+}
+
+// Repeats a call while the coordinator cannot be reached, as long as patience lasts.
+absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call,
+                                     absl::string_view what) {
+  const absl::Time start = absl::Now();
+  while (true) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kAttempt));
+    const absl::Status status = FromGrpcStatus(call(&context));
+    const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    if (!unreachable) return status;
+    const absl::Duration silent = absl::Now() - start;
+    if (silent >= options_.patience) {
+      return absl::UnavailableError(absl::StrCat("coordinator at ", options_.coordinator, " did not answer ", what,
+                                                 " for ", absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))),
+                                                 ": ", status.message()));
+    }
+    if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
+  }
+}
+
+absl::Status CoordinatorMember::Join() {
+  v1::JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  request.set_version(kVersion);
+  request.set_role(v1::ROLE_SERVER);
+  request.set_rank(options_.rank);
+  request.set_address(options_.address);
+  request.set_description(DescribeThisProcess());
+  v1::JoinResponse response;
+  absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
+                             "a server that joins");
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  joined_ = response;
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorMember::BeatUntilStopped() {
+  v1::HeartbeatRequest request;
+  absl::Duration interval;
+  {
+    absl::MutexLock lock(&mutex_);
+    *request.mutable_member() = joined_.member();
+    interval = absl::Milliseconds(std::max(10u, joined_.heartbeat_interval_ms()));
+  }
+  bool failed = false;
+  while (Pause(interval)) {
+    v1::HeartbeatResponse response;
+    absl::Status status = Call(
+        [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat");
+    if (!status.ok()) return status;
+    if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
+    failed = response.state() == v1::JOB_STATE_FAILED;
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorMember::Run() {
+  absl::Status status = Join();
+  if (status.ok()) status = BeatUntilStopped();
+  if (!status.ok() && !stopping()) events_.on_fatal(status);
+}
+
+}  // namespace ballast

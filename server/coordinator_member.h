@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+
+namespace ballast {
+
+// A server's own part in the job: joins at the coordinator and keeps saying that it lives.
+// Thread safety: all methods may be called from any thread.
+class CoordinatorMember {
+ public:
+  struct Options {
+    std::string coordinator;
+    uint32_t rank = 0;
+    // What others reach this server by.
+    std::string address;
+    // How long the coordinator may be silent, before joining and after.
+    absl::Duration patience = absl::Seconds(60);
+  };
+  struct Events {
+    // The job has failed; the reason.
+    std::function<void(std::string)> on_job_failed;
+    // This server cannot go on: refused, replaced, or the coordinator is gone.
+    std::function<void(absl::Status)> on_fatal;
+  };
+
+  // Joins in the background.
+  CoordinatorMember(Options options, Events events);
+  // Leaves where it has joined.
+  ~CoordinatorMember();
+  CoordinatorMember(const CoordinatorMember&) = delete;
+
+ private:
+  void Run();
+  absl::Status Join();
+  absl::Status BeatUntilStopped();
+  absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what);
+  // False once it is to stop.
+  bool Pause(absl::Duration duration);
+  bool stopping() const;
+
+  const Options options_;
+  const Events events_;
+  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  mutable absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// "host, process 4711" of this process.
+std::string DescribeThisProcess();
+
+}  // namespace ballast

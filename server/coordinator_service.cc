@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/coordinator_service.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/grpc_status.h"
+#include "common/version.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint32_t kMaxWaitMs = 600000;
+constexpr uint32_t kDefaultWaitMs = 30000;
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::StatusOr<Membership::Id> Decode(const v1::Member& member) {
+  if (member.role() != v1::ROLE_SERVER && member.role() != v1::ROLE_WORKER) {
+    return absl::InvalidArgumentError(absl::StrCat("member: got role ", member.role(), ", want server or worker"));
+  }
+  return Membership::Id{member.role() == v1::ROLE_SERVER ? MemberRole::kServer : MemberRole::kWorker, member.rank(),
+                        member.incarnation()};
+}
+
+void Encode(const Membership::Id& id, v1::Member* member) {
+  member->set_role(id.role == MemberRole::kServer ? v1::ROLE_SERVER : v1::ROLE_WORKER);
+  member->set_rank(id.rank);
+  member->set_incarnation(id.incarnation);
+}
+
+void Encode(const DataLease& lease, v1::Lease* to) {
+  to->set_id(lease.id);
+  to->set_epoch(lease.epoch);
+  to->set_begin(lease.begin);
+  to->set_end(lease.end);
+  to->set_steps(lease.steps);
+}
+
+absl::Status CheckVersion(const v1::JoinRequest& request) {
+  if (request.protocol_version() == kProtocolVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      request.description(), " speaks protocol version ", request.protocol_version(), " (ballast ", request.version(),
+      "), want ", kProtocolVersion, " (ballast ", kVersion, "): run the same release everywhere"));
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerContext* context,
+                                                          const v1::JoinRequest* request, v1::JoinResponse* response) {
+  if (absl::Status status = CheckVersion(*request); !status.ok()) return Answer(context, status);
+  v1::Member asked;
+  asked.set_role(request->role());
+  absl::StatusOr<Membership::Id> role = Decode(asked);
+  if (!role.ok()) return Answer(context, role.status());
+  Coordinator::Newcomer newcomer{
+      role->role, std::nullopt, request->address(), request->description(), request->job(), request->train_examples()};
+  if (request->has_rank()) newcomer.rank = request->rank();
+  absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
+  if (!id.ok()) return Answer(context, id.status());
+  Encode(*id, response->mutable_member());
+  const Coordinator::Options& options = coordinator_->options();
+  response->set_servers(options.servers);
+  response->set_workers(options.workers);
+  response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / 5));
+  response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackServerContext* context,
+                                                               const v1::HeartbeatRequest* request,
+                                                               v1::HeartbeatResponse* response) {
+  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  if (!id.ok()) return Answer(context, id.status());
+  absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(*id);
+  if (!verdict.ok()) return Answer(context, verdict.status());
+  response->set_state(verdict->state);
+  response->set_reason(verdict->reason);
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,
+                                                           const v1::LeaveRequest* request, v1::LeaveResponse*) {
+  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  if (!id.ok()) return Answer(context, id.status());
+  return Answer(context, coordinator_->Leave(*id, request->failure()));
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::CallbackServerContext* context,
+                                                                  const v1::PlaceTensorsRequest* request,
+                                                                  v1::PlaceTensorsResponse* response) {
+  const std::vector<v1::TensorSpec> specs(request->tensors().begin(), request->tensors().end());
+  absl::StatusOr<ShardMap> map = coordinator_->PlaceTensors(request->job(), specs);
+  if (!map.ok()) return Answer(context, map.status());
+  *response->mutable_map() = map->ToProto();
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackServerContext* context,
+                                                                 const v1::GetShardMapRequest*,
+                                                                 v1::GetShardMapResponse* response) {
+  *response->mutable_map() = coordinator_->shard_map().ToProto();
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::CallbackServerContext* context,
+                                                                  const v1::AcquireLeaseRequest* request,
+                                                                  v1::AcquireLeaseResponse* response) {
+  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  if (!id.ok()) return Answer(context, id.status());
+  const uint32_t wait_ms = request->wait_ms() == 0 ? kDefaultWaitMs : request->wait_ms();
+  if (wait_ms > kMaxWaitMs) {
+    return Answer(context,
+                  absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", wait_ms, ", want at most ", kMaxWaitMs)));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_->AcquireLease(*id, absl::Milliseconds(wait_ms), [=](absl::StatusOr<Coordinator::Grant> grant) {
+    if (grant.ok()) {
+      if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
+      response->set_finished(grant->finished);
+      response->set_waiting_for(grant->waiting_for);
+    }
+    reactor->Finish(ToGrpcStatus(grant.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::CallbackServerContext* context,
+                                                                   const v1::CompleteLeaseRequest* request,
+                                                                   v1::CompleteLeaseResponse*) {
+  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  if (!id.ok()) return Answer(context, id.status());
+  return Answer(context, coordinator_->CompleteLease(*id, request->lease_id()));
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::CallbackServerContext* context,
+                                                                    const v1::ReportProgressRequest* request,
+                                                                    v1::ReportProgressResponse* response) {
+  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  if (!id.ok()) return Answer(context, id.status());
+  absl::StatusOr<v1::JobProgress> progress = coordinator_->ReportProgress(
+      *id, request->progress(), request->has_evaluation() ? &request->evaluation() : nullptr);
+  if (!progress.ok()) return Answer(context, progress.status());
+  *response->mutable_progress() = *std::move(progress);
+  return Answer(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetProgress(grpc::CallbackServerContext* context,
+                                                                 const v1::GetProgressRequest*,
+                                                                 v1::GetProgressResponse* response) {
+  *response = coordinator_->Describe();
+  return Answer(context, absl::OkStatus());
+}
+
+}  // namespace ballast

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "server/coordinator.h"
+
+namespace ballast {
+
+// Decodes calls of ballast.v1.CoordinatorService, calls the coordinator, encodes its answers. Holds nothing itself.
+// Thread safety: all methods may be called from any thread.
+class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService {
+ public:
+  // `coordinator` must outlive the server that this is registered with.
+  explicit CoordinatorServiceAdapter(Coordinator* coordinator) : coordinator_(coordinator) {}
+
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
+                                 v1::JoinResponse* response) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatResponse* response) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const v1::LeaveRequest* request,
+                                  v1::LeaveResponse* response) override;
+  grpc::ServerUnaryReactor* PlaceTensors(grpc::CallbackServerContext* context, const v1::PlaceTensorsRequest* request,
+                                         v1::PlaceTensorsResponse* response) override;
+  grpc::ServerUnaryReactor* GetShardMap(grpc::CallbackServerContext* context, const v1::GetShardMapRequest* request,
+                                        v1::GetShardMapResponse* response) override;
+  grpc::ServerUnaryReactor* AcquireLease(grpc::CallbackServerContext* context, const v1::AcquireLeaseRequest* request,
+                                         v1::AcquireLeaseResponse* response) override;
+  grpc::ServerUnaryReactor* CompleteLease(grpc::CallbackServerContext* context, const v1::CompleteLeaseRequest* request,
+                                          v1::CompleteLeaseResponse* response) override;
+  grpc::ServerUnaryReactor* ReportProgress(grpc::CallbackServerContext* context,
+                                           const v1::ReportProgressRequest* request,
+                                           v1::ReportProgressResponse* response) override;
+  grpc::ServerUnaryReactor* GetProgress(grpc::CallbackServerContext* context, const v1::GetProgressRequest* request,
+                                        v1::GetProgressResponse* response) override;
+
+ private:
+  Coordinator* const coordinator_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+
+namespace ballast {
+namespace {
+
+// A message is at most 4 MiB; what it may have on top is for malformed ones to be answered instead of cut.
+constexpr int kMaxMessageBytes = (4 << 20) + (64 << 10);
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+
+absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen address: got \"", address, "\", want HOST:PORT with a port of 0 to 65535"));
+  }
+  return HostPort{address.substr(0, colon), port};
+}
+
+}  // namespace
+
+Server::Server(Options options)
+    : options_(std::move(options)),
+      shard_({options_.rank, options_.max_state_bytes}, Clock::Real()),
+      parameter_service_(options_.rank, &shard_) {
+  if (options_.rank > 0) return;
+  coordinator_ = std::make_unique<Coordinator>(
+      Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
+  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get());
+}
+
+absl::Status Server::Listen() {
+  absl::StatusOr<HostPort> listen = ParseAddress(options_.listen);
+  if (!listen.ok()) return listen.status();
+  grpc::EnableDefaultHealthCheckService(true);
+  if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  // Else a second server on the same port would silently take half of the first one's calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.RegisterService(&parameter_service_);
+  if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
+  grpc_ = builder.BuildAndStart();
+  if (grpc_ == nullptr || port == 0) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", options_.listen,
+                                               ": the port is in use, or the host is not this machine's; choose "
+                                               "another with --listen, or port 0 for a free one"));
+  }
+  address_ = absl::StrCat(listen->host, ":", port);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
+  if (options.servers < 1 || options.servers > 4096 || options.workers < 1 || options.workers > 4096) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", options.servers, " servers and ", options.workers, " workers, want 1 to 4096 of each"));
+  }
+  if (options.rank > 0 && options.coordinator.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
+  }
+  std::unique_ptr<Server> server(new Server(std::move(options)));
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
+  const Options& o = server->options_;
+  CoordinatorMember::Options member;
+  member.coordinator = o.rank == 0 ? server->address_ : o.coordinator;
+  member.rank = o.rank;
+  member.address = o.advertise.empty() ? server->address_ : o.advertise;
+  member.patience = o.patience;
+  ParameterShard* shard = &server->shard_;
+  auto on_job_failed = [shard](std::string reason) {
+    shard->Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
+  };
+  server->member_ =
+      std::make_unique<CoordinatorMember>(std::move(member), CoordinatorMember::Events{on_job_failed, o.on_fatal});
+  return server;
+}
+
+void Server::Drain(absl::Duration grace) {
+  if (grpc_ == nullptr) return;
+  if (auto* health = grpc_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+  member_.reset();
+  shard_.Close(absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down")));
+  grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  grpc_->Wait();
+  grpc_.reset();
+}
+
+Server::~Server() { Drain(absl::Seconds(1)); }
+
+}  // namespace ballast

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "grpcpp/server.h"
+#include "server/coordinator.h"
+#include "server/coordinator_member.h"
+#include "server/coordinator_service.h"
+#include "server/parameter_service.h"
+#include "server/parameter_shard.h"
+
+namespace ballast {
+
+// One server process: a shard behind gRPC, with the coordinator beside it in rank 0, and its part in the job.
+// Thread safety: all methods may be called from any thread.
+class Server {
+ public:
+  struct Options {
+    // host:port; port 0 takes a free one.
+    std::string listen = "127.0.0.1:0";
+    // What others reach it by; empty: the address it listens on.
+    std::string advertise;
+    uint32_t rank = 0;
+    // Of the job; what counts is what rank 0 says.
+    uint32_t servers = 1;
+    uint32_t workers = 1;
+    // Required where rank > 0.
+    std::string coordinator;
+    bool reflection = false;
+    uint64_t max_state_bytes = uint64_t{1} << 34;
+    absl::Duration member_ttl = absl::Seconds(5);
+    // How long the coordinator may be silent.
+    absl::Duration patience = absl::Seconds(60);
+    // Called when the server cannot go on; not called again.
+    std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
+  };
+
+  // INVALID_ARGUMENT for a bad address or rank, UNAVAILABLE for a port in use.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
+  ~Server();
+  Server(const Server&) = delete;
+
+  // host:port.
+  const std::string& address() const { return address_; }
+
+  // Ends waits, refuses new work, lets calls under way end within `grace`, then stops. Idempotent.
+  void Drain(absl::Duration grace);
+
+  ParameterShard& shard() { return shard_; }
+
+ private:
+  explicit Server(Options options);
+  absl::Status Listen();
+
+  const Options options_;
+  std::string address_;
+  ParameterShard shard_;
+  ParameterServiceAdapter parameter_service_;
+  // In rank 0.
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
+  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<CoordinatorMember> member_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/env_flags.h"
+#include "common/signal_watch.h"
+#include "common/version.h"
+#include "server/server.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 takes a free one.");
+ABSL_FLAG(std::string, advertise, "", "HOST:PORT that others reach this server by; the listen address if empty.");
+ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod's name that ends in it (ballast-server-2).");
+ABSL_FLAG(uint32_t, servers, 1, "Number of servers in the job; what server 0 says counts.");
+ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; what server 0 says counts.");
+ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0; required for the others.");
+ABSL_FLAG(std::string, address_file, "", "File that the address is written to once the server serves.");
+ABSL_FLAG(bool, reflection, false, "Offer gRPC server reflection.");
+ABSL_FLAG(double, memory_limit_gib, 0, "Weights and optimizer state held at most; 0: three quarters of the memory.");
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "ballast_server: holds one shard of a job's weights and runs its optimizer. Server 0 also coordinates the job.\n"
+    "SIGTERM or SIGINT ends it with 0 after the calls under way.\n\n"
+    "  ballast_server --servers 2 --workers 2\n"
+    "  ballast_server --rank 1 --listen 127.0.0.1:7701 --coordinator 127.0.0.1:7700";
+
+// Why the main thread may go on to the end.
+class Ending {
+ public:
+  void Set(absl::Status reason) {
+    absl::MutexLock lock(&mutex_);
+    if (set_) return;
+    set_ = true;
+    reason_ = std::move(reason);
+  }
+  absl::Status Await() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&set_));
+    return reason_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool set_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status reason_ ABSL_GUARDED_BY(mutex_);
+};
+
+int Fail(const absl::Status& status, int code) {
+  std::cerr << "error: " << status.message() << std::endl;
+  return code;
+}
+
+absl::Status WriteAddress(const std::string& path, const std::string& address) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::ofstream(temporary) << address << "\n";
+  if (std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--address_file: cannot write ", path));
+}
+
+uint64_t MemoryLimit() {
+  const double gib = absl::GetFlag(FLAGS_memory_limit_gib);
+  if (gib > 0) return gib * (1 << 30);
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
+}
+
+int Run() {
+  Ending ending;
+  SignalWatch signals([&](int, int count) {
+    if (count > 1) _exit(130);
+    ending.Set(absl::OkStatus());
+  });
+  Server::Options options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.advertise = absl::GetFlag(FLAGS_advertise);
+  const int rank = ParseRank(absl::GetFlag(FLAGS_rank));
+  if (rank < 0) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("--rank: got \"", absl::GetFlag(FLAGS_rank),
+                                                        "\", want a number or a name that ends in -N")),
+                2);
+  }
+  options.rank = rank;
+  options.servers = absl::GetFlag(FLAGS_servers);
+  options.workers = absl::GetFlag(FLAGS_workers);
+  options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.reflection = absl::GetFlag(FLAGS_reflection);
+  options.max_state_bytes = MemoryLimit();
+  options.on_fatal = [&](absl::Status status) { ending.Set(std::move(status)); };
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+  if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
+  if (const std::string path = absl::GetFlag(FLAGS_address_file); !path.empty()) {
+    if (absl::Status status = WriteAddress(path, (*server)->address()); !status.ok()) return Fail(status, 2);
+  }
+  std::cerr << "ballast_server " << kVersion << ": server " << rank << " serves on " << (*server)->address()
+            << std::endl;
+  const absl::Status reason = ending.Await();
+  std::cerr << "server " << rank << " drains" << std::endl;
+  (*server)->Drain(absl::Seconds(5));
+  if (!reason.ok()) return Fail(reason, 1);
+  std::cerr << "server " << rank << " has ended" << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int argc, char** argv) {
+  // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
+                                                  {"listen", "advertise", "rank", "servers", "workers", "coordinator",
+                                                   "address_file", "reflection", "memory_limit_gib"});
+  if (!parsed.ok()) return ballast::Fail(parsed, 2);
+  return ballast::Run();
+}
