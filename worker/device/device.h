@@ -71,8 +71,8 @@ class Device {
 
   // Memory of zeros. RESOURCE_EXHAUSTED where there is not enough.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) = 0;
-  // Copies values to the elements from `offset` on; they may be reused on return. OUT_OF_RANGE past
-  // the end.
+  // Waits for the operations on `to` that were issued before, then copies values to the elements from `offset` on; they
+  // may be reused on return. OUT_OF_RANGE past the end.
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;
   // Waits for the operations on `from` that were issued before, then copies. OUT_OF_RANGE past the
   // end.
