@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "worker/device/device.h"
+
+namespace ballast {
+
+// The reference device, on OpenBLAS and plain loops. Each operation is done when its call returns;
+// its results are a function of its arguments and the number of threads alone. The number of
+// threads, at least 1, is the process's.
+std::unique_ptr<Device> CreateCpuDevice(int threads);
+
+}  // namespace ballast

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cpu/cpu_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "worker/device/device_conformance_test.h"
+
+namespace ballast {
+namespace {
+
+DeviceUnderTest Cpu(int threads) {
+  return {absl::StrCat("threads", threads), [threads] { return CreateCpuDevice(threads); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(Cpu(1), Cpu(2)),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(CpuDeviceTest, DescribesItsLibraryAndThreads) {
+  EXPECT_THAT(CreateCpuDevice(1)->Describe(),
+              ::testing::MatchesRegex("cpu \\(OpenBLAS, .+, 1 thread\\)"));
+  EXPECT_THAT(CreateCpuDevice(2)->Describe(), ::testing::HasSubstr("2 threads"));
+}
+
+TEST(CpuDeviceDeathTest, FactorsThatDoNotFitAbort) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  const std::unique_ptr<Buffer> memory = *device->Allocate(4);
+  const Matrix row{memory.get(), 1, 2};
+  EXPECT_DEATH(device->Multiply({row}, {row}, 1.0f, 0.0f, {memory.get(), 1, 1}), "do not fit");
+}
+
+TEST(CpuDeviceDeathTest, MatrixOutsideItsBufferAborts) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  const std::unique_ptr<Buffer> memory = *device->Allocate(4);
+  EXPECT_DEATH(device->Activate(Activation::kRelu, {memory.get(), 5, 1}, {memory.get(), 5, 1}),
+               "outside its buffer");
+}
+
+}  // namespace
+}  // namespace ballast

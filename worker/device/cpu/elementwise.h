@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/types/span.h"
+#include "worker/device/device.h"
+
+// The CPU device's loops over single elements. Spans of one call have the same size and are the
+// same or do not overlap.
+namespace ballast {
+
+// y = f(x).
+void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y);
+// dx = dy * f'(x).
+void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy,
+                      absl::Span<float> dx);
+// As Device::Dropout.
+void Dropout(float rate, const DropoutKey& key, absl::Span<const float> x, absl::Span<float> y);
+
+}  // namespace ballast

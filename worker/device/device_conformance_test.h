@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/device/device.h"
+
+namespace ballast {
+
+// A device under test: opens it, or says why this machine cannot, and the tests skip.
+struct DeviceUnderTest {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Device>>()> open;
+  // The error allowed, relative to the sum of the magnitudes that go into a result.
+  double tolerance = 1e-5;
+};
+
+// Holds a device to float64 references of each operation's formula. A device's test says
+// INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(...)).
+class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  void SetUp() override;
+
+  // A matrix on the device of the given values, or of zeros.
+  Matrix Put(int64_t rows, int64_t columns, const std::vector<float>& values);
+  Matrix Zeros(int64_t rows, int64_t columns);
+  std::vector<float> Get(const Matrix& matrix);
+  // Every element within the tolerance times its scale.
+  void ExpectNear(const std::vector<float>& got, const std::vector<double>& want,
+                  const std::vector<double>& scale);
+  // The same with the scale max(1, |want|).
+  void ExpectNear(const std::vector<float>& got, const std::vector<double>& want);
+
+  Device& device() { return *device_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_table.h"
+
+namespace ballast {
+namespace {
+
+// In training zeroes elements at random and scales the rest, so that the expectation stays; else the identity.
+class Dropout : public Layer {
+ public:
+  Dropout(float rate, int64_t width) : rate_(rate), width_(width) {}
+
+  std::string Describe() const override { return absl::StrCat("dropout ", rate_); }
+  int64_t outputs() const override { return width_; }
+  std::vector<Parameter> Parameters() const override { return {}; }
+
+  void Forward(const Pass& pass, Matrix x, Matrix y) const override {
+    pass.device.Dropout(pass.training ? rate_ : 0.0f, pass.dropout, x, y);
+  }
+
+  void Backward(const Pass& pass, Matrix, Matrix dy, const Matrix* dx) const override {
+    // The same key draws the same mask again.
+    if (dx != nullptr) pass.device.Dropout(rate_, pass.dropout, dy, *dx);
+  }
+
+ private:
+  const float rate_;
+  const int64_t width_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeDropout(const LayerSite& site) {
+  const float rate = site.config.dropout().rate();
+  // In this form it refuses NaN, too.
+  if (!(rate >= 0.0f && rate < 1.0f)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer \"", site.name, "\": rate is ", rate, ", want 0 up to but not 1"));
+  }
+  return std::make_unique<Dropout>(rate, site.inputs);
+}
+
+}  // namespace ballast

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ballast/v1/job.pb.h"
+#include "worker/model/layers/layer.h"
+
+namespace ballast {
+
+// What a layer of the job file is built from, once its place in the model is known.
+struct LayerSite {
+  const v1::Layer& config;
+  std::string name;
+  int64_t inputs = 0;
+};
+
+// The kind's name in the job file ("dense"), which default names begin with; empty where the kind is not set.
+std::string LayerKindName(const v1::Layer& config);
+
+// INVALID_ARGUMENT, naming the layer, where the kind is not set, or the configuration is out of range or does not fit
+// the inputs.
+absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSite& site);
+
+// One for each kind, in the file of its name.
+absl::StatusOr<std::unique_ptr<Layer>> MakeDense(const LayerSite& site);
+absl::StatusOr<std::unique_ptr<Layer>> MakeDropout(const LayerSite& site);
+absl::StatusOr<std::unique_ptr<Layer>> MakeGelu(const LayerSite& site);
+absl::StatusOr<std::unique_ptr<Layer>> MakeRelu(const LayerSite& site);
+absl::StatusOr<std::unique_ptr<Layer>> MakeTanh(const LayerSite& site);
+
+}  // namespace ballast

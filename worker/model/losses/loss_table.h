@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ballast/v1/job.pb.h"
+#include "worker/model/losses/loss.h"
+
+namespace ballast {
+
+// What the loss is computed from: the last layer.
+struct LossSite {
+  std::string layer;
+  int64_t outputs = 0;
+};
+
+// INVALID_ARGUMENT where the kind is not set, or does not fit the last layer, which the message names.
+absl::StatusOr<std::unique_ptr<Loss>> MakeLoss(const v1::Loss& config, const LossSite& site);
+
+// One for each kind, in the file of its name.
+absl::StatusOr<std::unique_ptr<Loss>> MakeMeanSquaredError(const LossSite& site);
+absl::StatusOr<std::unique_ptr<Loss>> MakeSoftmaxCrossEntropy(const LossSite& site);
+
+}  // namespace ballast

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ballast/v1/job.pb.h"
+#include "worker/device/device.h"
+#include "worker/model/layer_chain.h"
+#include "worker/model/parameter.h"
+
+namespace ballast {
+
+// The parameters of one layer: `count` of them from `first` on.
+struct ParameterGroup {
+  size_t first = 0;
+  size_t count = 0;
+};
+
+// Examples to compute one gradient or evaluation from. Does not own them.
+struct BatchView {
+  // [examples, features], row-major.
+  absl::Span<const float> features;
+  // A class or a value for each example.
+  absl::Span<const float> labels;
+  // 0 to max_batch. None: the loss and all gradients are 0.
+  int64_t examples = 0;
+  // Of dropout, with the model's seed: what tells this batch from the job's others.
+  uint64_t step = 0;
+  uint64_t seed = 0;
+};
+
+struct BatchResult {
+  // Over the examples.
+  double loss_sum = 0;
+  int64_t examples = 0;
+  // Examples classified right; 0 where Model::classifies() is false.
+  int64_t correct = 0;
+};
+
+// What a training loop does while a batch is computed. An error ends the batch and is returned from Train.
+class StepHooks {
+ public:
+  virtual ~StepHooks() = default;
+
+  // The layer of this group computes next: its parameters must be set when this returns. In forward order.
+  virtual absl::Status BeforeForward(size_t group) = 0;
+  // The loss is known, no gradient yet: the time to refuse one that is not finite.
+  virtual absl::Status AfterForward(const BatchResult& result) = 0;
+  // The group's gradients may be read, and are not written again before the next Train. In backward order.
+  virtual absl::Status GradientReady(size_t group) = 0;
+};
+
+// A chain of layers with the device memory that it needs for a batch: weights, gradients, activations. It knows nothing
+// of servers, optimizers or files.
+// Thread safety: one call of Train or Evaluate at a time. Beside it other threads may set a group's parameters from its
+// GradientReady until its next BeforeForward returns, and read its gradients from GradientReady until the next Train.
+class Model {
+ public:
+  // `seed` is dropout's; `max_batch` is 1 to 1048576. The device outlives the model. INVALID_ARGUMENT where the layers
+  // do not fit each other, RESOURCE_EXHAUSTED where the device has too little memory.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, int64_t features, uint64_t seed,
+                                                       int64_t max_batch, Device* device);
+
+  // In forward order. Zeros until set.
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  // One for each layer that has any, in forward order.
+  const std::vector<ParameterGroup>& parameter_groups() const { return groups_; }
+  // For logs: layers, loss and number of parameters.
+  std::string Describe() const { return ballast::Describe(chain_); }
+  bool classifies() const { return chain_.loss->classifies(); }
+
+  // Copy whole tensors. INVALID_ARGUMENT where the sizes differ.
+  absl::Status SetParameter(size_t index, absl::Span<const float> values);
+  absl::Status GetGradient(size_t index, absl::Span<float> values);
+  // The same memory without a copy, under the same rules; empty where the host cannot address it.
+  absl::Span<float> HostParameter(size_t index) { return memory_[index].value->host(); }
+  absl::Span<const float> HostGradient(size_t index) { return memory_[index].gradient->host(); }
+
+  // Forward, loss and backward. Gradients are of the mean loss over the batch's examples. INVALID_ARGUMENT for a batch
+  // that does not fit, before any hook is called.
+  absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks);
+  // Forward and loss without dropout.
+  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch);
+
+ private:
+  // What the model holds beside a layer.
+  struct Stage {
+    const Layer* layer = nullptr;
+    ParameterGroup parameters;
+    // Index of `parameters` in groups_, where there are any.
+    size_t group = 0;
+    std::unique_ptr<Buffer> output;
+  };
+
+  Model(LayerChain chain, uint64_t seed, int64_t max_batch, Device* device);
+
+  absl::Status AllocateMemory();
+  absl::Status CheckBatch(const BatchView& batch) const;
+  Pass PassOf(size_t stage, const BatchView& batch, bool training) const;
+  // The input of a stage, or past the last, the model's output.
+  Matrix InputOf(size_t stage, int64_t examples) const;
+  // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
+  absl::StatusOr<BatchResult> RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
+  absl::Status RunBackward(const BatchView& batch, StepHooks& hooks, Matrix dy);
+
+  const LayerChain chain_;
+  const uint64_t seed_;
+  const int64_t max_batch_;
+  Device& device_;
+  std::vector<Stage> stages_;
+  std::vector<Parameter> parameters_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<ParameterMemory> memory_;
+  std::unique_ptr<Buffer> features_;
+  std::unique_ptr<Buffer> labels_;
+  std::unique_ptr<Buffer> totals_;
+  // A layer's output gradient and its input gradient, which take turns.
+  std::unique_ptr<Buffer> gradients_[2];
+};
+
+}  // namespace ballast

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/device/cpu/cpu_device.h"
+#include "worker/model/model.h"
+
+namespace ballast {
+
+// Lets every step pass.
+class NoHooks : public StepHooks {
+ public:
+  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
+  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
+  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
+};
+
+// Models on the CPU device from the text of a ballast.v1.Model.
+class ModelFixture : public ::testing::Test {
+ protected:
+  static constexpr int64_t kMaxBatch = 64;
+
+  absl::StatusOr<std::unique_ptr<Model>> Create(const std::string& text, int64_t features) {
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+    return Model::Create(config, features, 1, kMaxBatch, device_.get());
+  }
+
+  // With weights uniform in +-spread.
+  std::unique_ptr<Model> CreateRandom(const std::string& text, int64_t features, float spread) {
+    absl::StatusOr<std::unique_ptr<Model>> model = Create(text, features);
+    if (!model.ok()) {
+      ADD_FAILURE() << model.status();
+      return nullptr;
+    }
+    for (size_t i = 0; i < (*model)->parameters().size(); ++i) {
+      const std::vector<float> values = Random((*model)->parameters()[i].elements, spread);
+      EXPECT_TRUE((*model)->SetParameter(i, values).ok());
+    }
+    return *std::move(model);
+  }
+
+  std::vector<float> Random(int64_t n, float spread) {
+    std::uniform_real_distribution<float> uniform(-spread, spread);
+    std::vector<float> values(n);
+    for (float& value : values) value = uniform(generator_);
+    return values;
+  }
+
+  static std::vector<float> Gradient(Model& model, size_t index) {
+    std::vector<float> values(model.parameters()[index].elements);
+    EXPECT_TRUE(model.GetGradient(index, absl::MakeSpan(values)).ok());
+    return values;
+  }
+
+  Device& device() { return *device_; }
+
+ private:
+  const std::unique_ptr<Device> device_ = CreateCpuDevice(1);
+  std::mt19937 generator_{20240607};
+};
+
+}  // namespace ballast

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/model/model.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "worker/model/model_fixture.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+
+constexpr char kClassifier[] = R"pb(
+  layers { dense { units: 3 } }
+  layers { relu {} }
+  layers {
+    name: "head"
+    dense {
+      units: 2
+      no_bias: true
+      initializer { zeros {} }
+    }
+  }
+  loss { softmax_cross_entropy {} }
+)pb";
+
+using ModelTest = ModelFixture;
+
+std::string Message(const absl::Status& status) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+// Writes down what the model tells it, and fails where it is told to.
+class Recorder : public StepHooks {
+ public:
+  absl::Status BeforeForward(size_t group) override { return Note("forward", group); }
+  absl::Status AfterForward(const BatchResult& result) override { return Note("loss of", result.examples); }
+  absl::Status GradientReady(size_t group) override { return Note("gradient", group); }
+
+  std::vector<std::string> notes;
+  std::string fail_at;
+
+ private:
+  absl::Status Note(const char* what, int64_t number) {
+    notes.push_back(std::string(what) + " " + std::to_string(number));
+    return notes.back() == fail_at ? absl::UnavailableError("shard 1 is away") : absl::OkStatus();
+  }
+};
+
+TEST_F(ModelTest, NamesShapesAndInitializesParametersInForwardOrder) {
+  const std::unique_ptr<Model> model = *Create(kClassifier, 4);
+  const std::vector<Parameter>& parameters = model->parameters();
+  ASSERT_EQ(parameters.size(), 3);
+  EXPECT_EQ(parameters[0].name, "dense1/weight");
+  EXPECT_THAT(parameters[0].shape, ElementsAre(3, 4));
+  EXPECT_EQ(parameters[0].elements, 12);
+  EXPECT_TRUE(parameters[0].initializer.has_he_normal());
+  EXPECT_EQ(parameters[1].name, "dense1/bias");
+  EXPECT_THAT(parameters[1].shape, ElementsAre(3));
+  EXPECT_EQ(parameters[1].elements, 3);
+  EXPECT_TRUE(parameters[1].initializer.has_zeros());
+  EXPECT_EQ(parameters[2].name, "head/weight");
+  EXPECT_THAT(parameters[2].shape, ElementsAre(2, 3));
+  EXPECT_TRUE(parameters[2].initializer.has_zeros());
+}
+
+TEST_F(ModelTest, GroupsTheParametersOfEachLayer) {
+  const std::unique_ptr<Model> model = *Create(kClassifier, 4);
+  const std::vector<ParameterGroup>& groups = model->parameter_groups();
+  ASSERT_EQ(groups.size(), 2);
+  EXPECT_EQ(groups[0].first, 0);
+  EXPECT_EQ(groups[0].count, 2);
+  EXPECT_EQ(groups[1].first, 2);
+  EXPECT_EQ(groups[1].count, 1);
+}
+
+// x = [1, 2], W = [[1, 0], [0, 1]], b = [0, -1], so the outputs are [1, 1] and the softmax [1/2, 1/2]. For label 0 the
+// loss is ln 2 and d(outputs) = [-1/2, 1/2]; dW = d(outputs)^T x.
+TEST_F(ModelTest, DenseAndSoftmaxGiveTheLossAndGradientComputedByHand) {
+  const std::unique_ptr<Model> model = *Create("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 2);
+  ASSERT_TRUE(model->SetParameter(0, {1, 0, 0, 1}).ok());
+  ASSERT_TRUE(model->SetParameter(1, {0, -1}).ok());
+  NoHooks hooks;
+  const absl::StatusOr<BatchResult> result = model->Train({{1, 2}, {0}, 1}, hooks);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->loss_sum, 0.69314718, 1e-7);
+  EXPECT_EQ(result->examples, 1);
+  EXPECT_EQ(result->correct, 1);
+  EXPECT_THAT(Gradient(*model, 0), Pointwise(FloatNear(1e-7), {-0.5f, -1.0f, 0.5f, 1.0f}));
+  EXPECT_THAT(Gradient(*model, 1), Pointwise(FloatNear(1e-7), {-0.5f, 0.5f}));
+}
+
+TEST_F(ModelTest, LossIsSummedAndGradientsAreOfTheMean) {
+  const std::unique_ptr<Model> model = *Create("layers { dense { units: 1 } } loss { mean_squared_error {} }", 1);
+  ASSERT_TRUE(model->SetParameter(0, {2}).ok());
+  NoHooks hooks;
+  // Outputs 2 and 6, errors 1 and 3.
+  const absl::StatusOr<BatchResult> result = model->Train({{1, 3}, {1, 3}, 2}, hooks);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->loss_sum, 10.0);
+  EXPECT_EQ(result->correct, 0);
+  EXPECT_THAT(Gradient(*model, 0), ElementsAre(10.0f));
+  EXPECT_THAT(Gradient(*model, 1), ElementsAre(4.0f));
+}
+
+TEST_F(ModelTest, HooksAreCalledInForwardThenBackwardOrder) {
+  const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
+  Recorder hooks;
+  ASSERT_TRUE(model->Train({{1, 2, 3, 4}, {1}, 1}, hooks).ok());
+  EXPECT_THAT(hooks.notes, ElementsAre("forward 0", "forward 1", "loss of 1", "gradient 1", "gradient 0"));
+}
+
+TEST_F(ModelTest, AHooksErrorEndsTheStepAndIsReturned) {
+  const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
+  for (const char* const place : {"forward 1", "loss of 1", "gradient 1"}) {
+    Recorder hooks;
+    hooks.fail_at = place;
+    const absl::Status status = model->Train({{1, 2, 3, 4}, {1}, 1}, hooks).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(hooks.notes.back(), place);
+  }
+}
+
+TEST_F(ModelTest, ParametersSetInBeforeForwardAreTheOnesComputedWith) {
+  const std::unique_ptr<Model> model =
+      *Create("layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }", 1);
+  struct SetsThree : NoHooks {
+    absl::Status BeforeForward(size_t) override { return model->SetParameter(0, {3}); }
+    Model* model = nullptr;
+  } hooks;
+  hooks.model = model.get();
+  EXPECT_EQ(model->Train({{1}, {0}, 1}, hooks)->loss_sum, 9.0);
+}
+
+TEST_F(ModelTest, HostMemoryIsTheModelsOwn) {
+  const std::unique_ptr<Model> model =
+      *Create("layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }", 1);
+  model->HostParameter(0)[0] = 3;
+  NoHooks hooks;
+  EXPECT_EQ(model->Train({{1}, {0}, 1}, hooks)->loss_sum, 9.0);
+  EXPECT_THAT(model->HostGradient(0), ElementsAre(6.0f));
+}
+
+TEST_F(ModelTest, ShorterLastBatchIsComputedByItself) {
+  const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
+  const std::vector<float> features = Random(8 * 4, 1.0f);
+  NoHooks hooks;
+  const std::vector<float> one_label = {1};
+  const absl::Span<const float> one_example(features.data(), 4);
+  ASSERT_TRUE(model->Train({one_example, one_label, 1}, hooks).ok());
+  const std::vector<float> want = Gradient(*model, 0);
+  ASSERT_TRUE(model->Train({features, {1, 0, 1, 0, 1, 0, 1, 0}, 8}, hooks).ok());
+  ASSERT_NE(Gradient(*model, 0), want);
+  ASSERT_TRUE(model->Train({one_example, one_label, 1}, hooks).ok());
+  EXPECT_EQ(Gradient(*model, 0), want);
+}
+
+TEST_F(ModelTest, NoExamplesGiveZeroLossAndZeroGradients) {
+  const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
+  Recorder hooks;
+  ASSERT_TRUE(model->Train({{1, 2, 3, 4}, {1}, 1}, hooks).ok());
+  hooks.notes.clear();
+  const absl::StatusOr<BatchResult> result = model->Train({{}, {}, 0}, hooks);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->loss_sum, 0.0);
+  EXPECT_EQ(result->examples, 0);
+  EXPECT_EQ(hooks.notes.size(), 5);
+  for (size_t i = 0; i < 3; ++i) EXPECT_THAT(Gradient(*model, i), Each(0.0f));
+}
+
+TEST_F(ModelTest, EvaluateCountsCorrectExamples) {
+  const std::unique_ptr<Model> model = *Create("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 2);
+  ASSERT_TRUE(model->SetParameter(0, {1, 0, 0, 1}).ok());
+  const absl::StatusOr<BatchResult> result = model->Evaluate({{9, 1, 1, 9, 9, 1}, {0, 1, 1}, 3});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->correct, 2);
+  EXPECT_EQ(result->examples, 3);
+  EXPECT_TRUE(model->classifies());
+}
+
+TEST_F(ModelTest, NotFiniteLossReachesTheCallerBeforeAnyGradient) {
+  const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
+  struct Refuses : Recorder {
+    absl::Status AfterForward(const BatchResult& result) override {
+      return std::isfinite(result.loss_sum) ? absl::OkStatus() : absl::AbortedError("not finite");
+    }
+  } hooks;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(model->Train({{1, 2, 3, nan}, {1}, 1}, hooks).status().code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(hooks.notes, ElementsAre("forward 0", "forward 1"));
+}
+
+TEST_F(ModelTest, LabelThatIsNoClassIsRefusedWithItsValueAndPlace) {
+  const std::unique_ptr<Model> model = *Create(kClassifier, 1);
+  Recorder hooks;
+  EXPECT_EQ(Message(model->Train({{1, 2}, {0, 2}, 2}, hooks).status()),
+            "example 1 of the batch: its label is 2, want a whole number from 0 to 1, for layer "
+            "\"head\" has 2 outputs");
+  EXPECT_THAT(hooks.notes, ElementsAre());
+  EXPECT_THAT(Message(model->Evaluate({{1}, {-1}, 1}).status()), HasSubstr("its label is -1"));
+  EXPECT_THAT(Message(model->Evaluate({{1}, {0.5}, 1}).status()), HasSubstr("its label is 0.5"));
+  EXPECT_THAT(Message(model->Evaluate({{1}, {NAN}, 1}).status()), HasSubstr("its label is nan"));
+}
+
+TEST_F(ModelTest, LabelThatIsNotFiniteIsRefusedForARegression) {
+  const std::unique_ptr<Model> model = *Create("layers { dense { units: 1 } } loss { mean_squared_error {} }", 1);
+  EXPECT_EQ(Message(model->Evaluate({{1}, {INFINITY}, 1}).status()),
+            "example 0 of the batch: its label is inf, want a finite number");
+}
+
+TEST_F(ModelTest, BatchOfWrongSizeIsRefused) {
+  const std::unique_ptr<Model> model = *Create(kClassifier, 2);
+  EXPECT_EQ(Message(model->Evaluate({{1, 2, 3}, {0, 1}, 2}).status()), "batch of 2 examples: got 3 features, want 4");
+  EXPECT_EQ(Message(model->Evaluate({{1, 2}, {0, 1}, 1}).status()), "batch of 1 examples: got 2 labels, want 1");
+  EXPECT_EQ(Message(model->Evaluate({{}, {}, 65}).status()), "batch: got 65 examples, want 0 to 64");
+  EXPECT_EQ(Message(model->Evaluate({{}, {}, -1}).status()), "batch: got -1 examples, want 0 to 64");
+}
+
+TEST_F(ModelTest, ValuesOfWrongSizeAreRefused) {
+  const std::unique_ptr<Model> model = *Create(kClassifier, 4);
+  EXPECT_EQ(Message(model->SetParameter(1, {1, 2})), "value of \"dense1/bias\": got 2 elements, want 3");
+  std::vector<float> four(4);
+  EXPECT_EQ(Message(model->GetGradient(1, absl::MakeSpan(four))),
+            "gradient of \"dense1/bias\": got 4 elements, want 3");
+}
+
+TEST_F(ModelTest, BatchSizeOutOfRangeIsRefused) {
+  EXPECT_EQ(Message(Model::Create({}, 4, 1, 0, &device()).status()), "model: got a batch of 0, want 1 to 1048576");
+}
+
+TEST_F(ModelTest, ModelThatDoesNotFitTheDeviceIsRefusedWithItsDescription) {
+  v1::Model config;
+  for (int i = 0; i < 3; ++i) config.add_layers()->mutable_dense()->set_units(1048576);
+  config.mutable_loss()->mutable_softmax_cross_entropy();
+  const absl::Status status = Model::Create(config, int64_t{1} << 40, 1, 1048576, &device()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("-> dense 1048576 -> softmax"));
+}
+
+constexpr char kDropout[] = R"pb(
+  layers { dense { units: 256 no_bias: true } }
+  layers { dropout { rate: 0.25 } }
+  layers { dense { units: 1 no_bias: true } }
+  loss { mean_squared_error {} }
+)pb";
+
+// With the input and all weights 1 the gradient of the last layer's weights is a multiple of the dropped-out 256 ones.
+TEST_F(ModelTest, DropoutZeroesItsShareInTrainingAndNothingInEvaluation) {
+  const std::unique_ptr<Model> model = *Create(kDropout, 1);
+  ASSERT_TRUE(model->SetParameter(0, std::vector<float>(256, 1.0f)).ok());
+  ASSERT_TRUE(model->SetParameter(1, std::vector<float>(256, 1.0f)).ok());
+  NoHooks hooks;
+  ASSERT_TRUE(model->Train({{1}, {0}, 1}, hooks).ok());
+  const std::vector<float> gradient = Gradient(*model, 1);
+  // Five standard deviations of a binomial with n = 256, p = 1/4 around 64.
+  EXPECT_NEAR(std::count(gradient.begin(), gradient.end(), 0.0f), 64, 35);
+  EXPECT_EQ(model->Evaluate({{1}, {0}, 1})->loss_sum, 65536.0);
+}
+
+TEST_F(ModelTest, DropoutRepeatsForItsStepAndSeedAndDiffersForOthers) {
+  const std::unique_ptr<Model> model = CreateRandom(kDropout, 1, 1.0f);
+  const auto gradient = [&](uint64_t step, uint64_t seed) {
+    NoHooks hooks;
+    EXPECT_TRUE(model->Train({{1}, {0}, 1, step, seed}, hooks).ok());
+    return Gradient(*model, 0);
+  };
+  const std::vector<float> first = gradient(3, 5);
+  EXPECT_NE(gradient(4, 5), first);
+  EXPECT_NE(gradient(3, 6), first);
+  EXPECT_EQ(gradient(3, 5), first);
+}
+
+}  // namespace
+}  // namespace ballast
