@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ballast/v1/job.pb.h"
+#include "common/job_file_validation.h"  // IWYU pragma: export
+
+namespace ballast {
+
+// Reads a job file, as ParseJob does its text. NOT_FOUND names a path that is not there.
+absl::StatusOr<v1::Job> LoadJob(const std::string& path);
+
+// Turns a job file's text into a job that ValidateJob accepts; a policy that is not there becomes
+// sync. INVALID_ARGUMENT lists up to five faults, a line each, the first in the text first:
+// "fashion.textproto:12:3: model.layers.dense has no field "unit"; did you mean "units"?".
+// `file_name` is for messages only.
+absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name);
+
+// Makes the job's policy "sync" or "async". Keeps the policy's options where that is its mode
+// already.
+absl::Status OverrideMode(v1::Job& job, absl::string_view mode);
+
+// "sync" or "async"; "sync" where none is set.
+const char* PolicyName(const v1::ConsistencyPolicy& policy);
+
+}  // namespace ballast

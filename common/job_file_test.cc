@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kGood[] = R"(name: "tiny"
+data { train { csv { path: "train.csv" } } }
+model {
+  layers { dense { units: 10 } }
+  loss { mean_squared_error {} }
+}
+training { epochs: 3 batch_size: 8 }
+optimizer { sgd { learning_rate: 0.5 } }
+)";
+
+std::string With(absl::string_view from, absl::string_view to) {
+  const std::string text = absl::StrReplaceAll(kGood, {{from, to}});
+  EXPECT_NE(text, kGood);
+  return text;
+}
+
+void ExpectFault(const std::string& text, const std::string& message) {
+  const absl::StatusOr<v1::Job> job = ParseJob(text, "tiny.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(job.status().message(), message);
+}
+
+TEST(ParseJobTest, ReadsAJob) {
+  const absl::StatusOr<v1::Job> job = ParseJob(kGood, "tiny.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "tiny");
+  EXPECT_EQ(job->model().layers(0).dense().units(), 10);
+  EXPECT_EQ(job->optimizer().sgd().learning_rate(), 0.5f);
+}
+
+TEST(ParseJobTest, MakesAnAbsentPolicySyncAndFillsInNothingElse) {
+  const absl::StatusOr<v1::Job> job = ParseJob(kGood, "tiny.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->policy().has_sync());
+  EXPECT_FALSE(job->policy().sync().deterministic());
+  EXPECT_EQ(job->training().wait_seconds(), 0);
+  EXPECT_EQ(job->data().train().csv().delimiter(), "");
+}
+
+TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
+  ExpectFault(With("units", "unit"),
+              "tiny.textproto:4:20: model.layers.dense has no field \"unit\"; did you mean "
+              "\"units\"?");
+}
+
+TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
+  ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
+              "tiny.textproto:1:1: the job has no field \"a1\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "tiny.textproto:2:1: the job has no field \"a2\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "tiny.textproto:3:1: the job has no field \"a3\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "tiny.textproto:4:1: the job has no field \"a4\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "tiny.textproto:5:1: the job has no field \"a5\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "and 2 more");
+}
+
+TEST(ParseJobTest, LocatesBadSyntax) {
+  ExpectFault(With("epochs: 3", "epochs 3"), "tiny.textproto:7:19: Expected \":\", found \"3\".");
+}
+
+TEST(ParseJobTest, LocatesAnUnterminatedText) {
+  const absl::StatusOr<v1::Job> job = ParseJob("name: \"tiny\nseed: 1", "tiny.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(job.status().message().substr(0, 17), "tiny.textproto:1:") << job.status();
+}
+
+TEST(ParseJobTest, LocatesANumberOutOfItsTypesRange) {
+  ExpectFault(With("epochs: 3", "epochs: 4294967296"),
+              "tiny.textproto:7:20: Integer out of range (4294967296)");
+}
+
+TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
+  const absl::StatusOr<v1::Job> job =
+      ParseJob(With("dense { units: 10 }", "dense { units: 10 } relu {}"), "tiny.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(job.status().message().substr(0, 17), "tiny.textproto:4:") << job.status();
+}
+
+TEST(ParseJobTest, RefusesAnImpossibleValue) {
+  ExpectFault(With("epochs: 3", "epochs: 0"),
+              "tiny.textproto: training.epochs is 0, want 1 to 1000000");
+}
+
+TEST(ParseJobTest, RefusesAnEmptyFile) {
+  EXPECT_EQ(ParseJob("", "x").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LoadJobTest, ReadsAFile) {
+  const std::string path = testing::TempDir() + "/tiny.textproto";
+  std::ofstream(path) << kGood;
+  const absl::StatusOr<v1::Job> job = LoadJob(path);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "tiny");
+}
+
+TEST(LoadJobTest, NamesAMissingFile) {
+  const absl::Status status = LoadJob("no/such.textproto").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "job file no/such.textproto: No such file or directory");
+}
+
+TEST(LoadJobTest, RefusesWhatIsNoRegularFile) {
+  EXPECT_EQ(LoadJob("/dev/zero").status().message(), "job file /dev/zero is no regular file");
+  EXPECT_EQ(LoadJob("/").status().message(), "job file / is no regular file");
+}
+
+TEST(LoadJobTest, ReadsTheExample) {
+  const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "fashion_mnist");
+  EXPECT_TRUE(job->policy().sync().deterministic());
+}
+
+TEST(OverrideModeTest, KeepsTheOptionsOfTheSameMode) {
+  v1::Job job;
+  job.mutable_policy()->mutable_sync()->set_deterministic(true);
+  EXPECT_TRUE(OverrideMode(job, "sync").ok());
+  EXPECT_TRUE(job.policy().sync().deterministic());
+}
+
+TEST(OverrideModeTest, ReplacesTheOtherMode) {
+  v1::Job job;
+  job.mutable_policy()->mutable_sync()->set_deterministic(true);
+  EXPECT_TRUE(OverrideMode(job, "async").ok());
+  EXPECT_TRUE(job.policy().has_async());
+  EXPECT_TRUE(OverrideMode(job, "sync").ok());
+  EXPECT_TRUE(job.policy().has_sync());
+}
+
+TEST(OverrideModeTest, RefusesAnotherName) {
+  v1::Job job;
+  const absl::Status status = OverrideMode(job, "asink");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "mode is \"asink\", want sync or async");
+  EXPECT_FALSE(job.has_policy());
+}
+
+TEST(PolicyNameTest, NamesTheMode) {
+  v1::ConsistencyPolicy policy;
+  EXPECT_STREQ(PolicyName(policy), "sync");
+  policy.mutable_async();
+  EXPECT_STREQ(PolicyName(policy), "async");
+  policy.mutable_sync();
+  EXPECT_STREQ(PolicyName(policy), "sync");
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job_file_validation.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kGood[] = R"(
+  name: "tiny"
+  data {
+    train { idx { images: "images" labels: "labels" } }
+    test { csv { path: "test.csv" delimiter: ";" } }
+    normalization { mean: 0 stddev: 2 }
+  }
+  model {
+    layers { name: "first" dense { units: 4 initializer { normal { stddev: 0 } } } }
+    layers { dropout { rate: 0.5 } }
+    layers { dense { units: 1048576 } }
+    loss { softmax_cross_entropy {} }
+  }
+  training { epochs: 1000000 batch_size: 1 wait_seconds: 600 }
+  optimizer { adam { learning_rate: 0.001 } }
+)";
+
+v1::Job Good() {
+  v1::Job job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kGood, &job));
+  return job;
+}
+
+// Merges a change over the good job; of a message's fields only those given change.
+absl::Status ValidateWith(const std::string& change) {
+  v1::Job job = Good();
+  v1::Job overlay;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(change, &overlay)) << change;
+  job.MergeFrom(overlay);
+  return ValidateJob(job);
+}
+
+void ExpectFault(const std::string& change, const std::string& message) {
+  const absl::Status status = ValidateWith(change);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << change;
+  EXPECT_EQ(status.message(), message) << change;
+}
+
+TEST(ValidateJobTest, AcceptsValuesAtTheirLimits) {
+  EXPECT_EQ(ValidateJob(Good()), absl::OkStatus());
+}
+
+TEST(ValidateJobTest, RefusesABadName) {
+  const std::string want = ", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter";
+  ExpectFault("name: \"Fashion\"", "name is \"Fashion\"" + want);
+  ExpectFault("name: \"1st\"", "name is \"1st\"" + want);
+  ExpectFault("name: \"a/../b\"", "name is \"a/../b\"" + want);
+  ExpectFault("name: \"a\\nb\"", "name is \"a\\nb\"" + want);
+  v1::Job job = Good();
+  job.clear_name();
+  EXPECT_EQ(ValidateJob(job).message(), "name is \"\"" + want);
+  job.set_name(std::string(63, 'a'));
+  EXPECT_TRUE(ValidateJob(job).ok());
+  job.set_name(std::string(64, 'a'));
+  EXPECT_FALSE(ValidateJob(job).ok());
+}
+
+TEST(ValidateJobTest, RefusesBadTraining) {
+  ExpectFault("training { epochs: 1000001 }", "training.epochs is 1000001, want 1 to 1000000");
+  ExpectFault("training { batch_size: 1048577 }",
+              "training.batch_size is 1048577, want 1 to 1048576");
+  ExpectFault("training { wait_seconds: 601 }",
+              "training.wait_seconds is 601, want 1 to 600, or nothing for 60");
+  v1::Job job = Good();
+  job.clear_training();
+  EXPECT_EQ(ValidateJob(job).message(),
+            "training.epochs is 0, want 1 to 1000000\ntraining.batch_size is 0, want 1 to 1048576");
+}
+
+TEST(ValidateJobTest, RefusesABadOptimizer) {
+  ExpectFault("optimizer { sgd { learning_rate: 0 } }",
+              "optimizer.sgd.learning_rate is 0, want a finite number above 0");
+  ExpectFault("optimizer { sgd { learning_rate: inf } }",
+              "optimizer.sgd.learning_rate is inf, want a finite number above 0");
+  ExpectFault("optimizer { sgd { learning_rate: nan } }",
+              "optimizer.sgd.learning_rate is nan, want a finite number above 0");
+  ExpectFault("optimizer { momentum { learning_rate: -1 momentum: 1 } }",
+              "optimizer.momentum.learning_rate is -1, want a finite number above 0\n"
+              "optimizer.momentum.momentum is 1, want at least 0 and below 1");
+  ExpectFault("optimizer { adam { beta1: 1 } }",
+              "optimizer.adam.beta1 is 1, want at least 0 and below 1");
+  ExpectFault("optimizer { adam { beta2: -0.5 } }",
+              "optimizer.adam.beta2 is -0.5, want at least 0 and below 1");
+  ExpectFault("optimizer { adam { epsilon: 0 } }",
+              "optimizer.adam.epsilon is 0, want a finite number above 0");
+  v1::Job job = Good();
+  job.clear_optimizer();
+  EXPECT_EQ(ValidateJob(job).message(), "optimizer is not set, want sgd, momentum or adam");
+}
+
+TEST(ValidateJobTest, RefusesABadModel) {
+  ExpectFault("model { layers { dense { units: 0 } } }",
+              "model.layers[3].dense.units is 0, want 1 to 1048576");
+  ExpectFault("model { layers { dense { units: 1048577 } } }",
+              "model.layers[3].dense.units is 1048577, want 1 to 1048576");
+  ExpectFault("model { layers { dense { units: 1 inputs: -3 } } }",
+              "model.layers[3].dense.inputs is -3, want at least 1, or nothing");
+  ExpectFault("model { layers { dropout { rate: 1 } } }",
+              "model.layers[3].dropout.rate is 1, want at least 0 and below 1");
+  ExpectFault("model { layers { dropout { rate: nan } } }",
+              "model.layers[3].dropout.rate is nan, want at least 0 and below 1");
+  ExpectFault("model { layers { name: \"x\" } }",
+              "model.layers[3] is not set, want dense, relu, gelu, tanh or dropout");
+  ExpectFault("model { layers { name: \"first\" relu {} } }",
+              "model.layers[3].name is \"first\", want a name that no layer before it has");
+  ExpectFault("model { layers { name: \"a b\" relu {} } }",
+              "model.layers[3].name is \"a b\", want at most 240 printable characters, no spaces");
+  v1::Job job = Good();
+  job.clear_model();
+  EXPECT_EQ(ValidateJob(job).message(),
+            "model.layers is not set, want at least 1 layer\n"
+            "model.loss is not set, want softmax_cross_entropy or mean_squared_error");
+}
+
+TEST(ValidateJobTest, RefusesABadInitializer) {
+  const auto dense = [](const std::string& initializer) {
+    return "model { layers { dense { units: 1 initializer { " + initializer + " } } } }";
+  };
+  const std::string field = "model.layers[3].dense.initializer";
+  ExpectFault(dense("constant { value: inf }"),
+              field + ".constant.value is inf, want a finite number");
+  ExpectFault(dense("uniform { low: 1 high: 1 }"),
+              field + ".uniform is low 1, high 1, want two finite numbers, low below high");
+  ExpectFault(dense("normal { stddev: -1 }"),
+              field + ".normal.stddev is -1, want a finite number of at least 0");
+  ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean is nan, want a finite number");
+}
+
+TEST(ValidateJobTest, RefusesBadData) {
+  ExpectFault("data { train { idx { images: \"\" } } test { csv { delimiter: \"::\" } } }",
+              "data.test.csv.delimiter is \"::\", want one character that is no part of a number");
+  ExpectFault("data { test { csv { delimiter: \"1\" } } }",
+              "data.test.csv.delimiter is \"1\", want one character that is no part of a number");
+  ExpectFault("data { test { libsvm { path: \"x\" } } }",
+              "data.test.libsvm.features is 0, want at least 1");
+  ExpectFault("data { normalization { mean: inf } }",
+              "data.normalization.mean is inf, want a finite number");
+  ExpectFault("data { normalization { stddev: 0 } }",
+              "data.normalization.stddev is 0, want a finite number above 0");
+  v1::Job job = Good();
+  job.mutable_data()->mutable_test()->clear_format();
+  EXPECT_EQ(ValidateJob(job).message(), "data.test is not set, want idx, csv or libsvm");
+  job.clear_data();
+  EXPECT_EQ(ValidateJob(job).message(), "data.train is not set, want idx, csv or libsvm");
+  job.mutable_data()->mutable_train()->mutable_idx()->set_images("images");
+  EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels is not set, want a path");
+}
+
+TEST(ValidateJobTest, RefusesAPolicyWithoutMode) {
+  ExpectFault("policy { }", "policy is not set, want sync or async");
+}
+
+TEST(ValidateJobTest, ReportsAtMostFiveFaults) {
+  EXPECT_TRUE(absl::EndsWith(ValidateJob(v1::Job()).message(), "\nand 2 more"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/batch_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+namespace {
+
+// A larger batch is a mistake in the job file; std::bad_alloc would not say so.
+constexpr uint64_t kMostBatchElements = 1ull << 30;
+
+}  // namespace
+
+BatchStream::BatchStream(const Dataset* dataset, LeaseSource* leases, Options options)
+    : dataset_(dataset), leases_(leases), options_(options), slots_(std::max(1u, options.prefetch_batches)) {
+  const uint32_t threads = std::max(1u, options.threads);
+  threads_.reserve(threads);
+  for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+BatchStream::~BatchStream() {
+  Cancel();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void BatchStream::Cancel() {
+  {
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  leases_->Cancel();
+}
+
+absl::StatusOr<std::optional<Batch>> BatchStream::Next() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(this, &BatchStream::MayReturnLocked));
+  if (cancelled_) return absl::CancelledError("reading of training data was cancelled");
+  Slot& slot = SlotLocked(returned_);
+  // An end stays where it is, for later calls.
+  if (!slot.status.ok()) return slot.status;
+  if (slot.end) return std::nullopt;
+  ++returned_;
+  slot.ready = false;
+  return std::move(slot.batch);
+}
+
+void BatchStream::Recycle(Batch batch) {
+  absl::MutexLock lock(&mutex_);
+  if (spare_.size() < slots_.size()) spare_.push_back(std::move(batch));
+}
+
+bool BatchStream::MayReturnLocked() const { return cancelled_ || slots_[returned_ % slots_.size()].ready; }
+
+bool BatchStream::MayWorkLocked() const {
+  if (cancelled_ || ended_) return true;
+  return planned_ - returned_ < slots_.size() && (current_.has_value() || !fetching_);
+}
+
+void BatchStream::Run() {
+  std::vector<uint64_t> indices;
+  while (std::optional<Plan> plan = WaitForPlan()) {
+    absl::Status status = Fill(*plan, indices);
+    absl::MutexLock lock(&mutex_);
+    Slot& slot = SlotLocked(plan->sequence);
+    if (!status.ok()) ended_ = true;
+    slot.status = std::move(status);
+    slot.batch = std::move(plan->batch);
+    slot.ready = true;
+  }
+}
+
+// Nothing once there is no more to do.
+std::optional<BatchStream::Plan> BatchStream::WaitForPlan() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &BatchStream::MayWorkLocked));
+      if (cancelled_ || ended_) return std::nullopt;
+      if (current_.has_value()) return TakePlanLocked();
+      fetching_ = true;
+    }
+    FetchLease();
+  }
+}
+
+void BatchStream::FetchLease() {
+  absl::StatusOr<std::optional<DataLease>> lease = leases_->Next();
+  if (lease.ok() && lease->has_value()) {
+    if (absl::Status status = CheckLease(**lease); !status.ok()) lease = status;
+  }
+  absl::MutexLock lock(&mutex_);
+  fetching_ = false;
+  if (!lease.ok() || !lease->has_value()) {
+    EndLocked(lease.status());
+    return;
+  }
+  current_ = Current{**lease, Permutation(dataset_->size(), options_.seed, (*lease)->epoch)};
+}
+
+absl::Status BatchStream::CheckLease(const DataLease& lease) const {
+  const std::string range = absl::StrCat("lease ", lease.id, " of examples ", lease.begin, " to ", lease.end);
+  if (lease.begin > lease.end || lease.end > dataset_->size()) {
+    return absl::InternalError(absl::StrCat(range, " does not fit the data set's ", dataset_->size()));
+  }
+  const uint64_t examples = lease.end - lease.begin;
+  const uint64_t want = std::max<uint64_t>(1, examples / options_.batch_size + (examples % options_.batch_size != 0));
+  if (lease.steps < want) {
+    return absl::InternalError(
+        absl::StrCat(range, " has ", lease.steps, " steps, want at least ", want, " of ", options_.batch_size));
+  }
+  return absl::OkStatus();
+}
+
+BatchStream::Plan BatchStream::TakePlanLocked() {
+  DataLease& lease = current_->lease;
+  Plan plan = {.sequence = planned_++, .begin = lease.begin, .order = current_->order};
+  if (!spare_.empty()) {
+    plan.batch = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  plan.batch.lease_id = lease.id;
+  plan.batch.epoch = lease.epoch;
+  plan.batch.examples = static_cast<uint32_t>(std::min<uint64_t>(options_.batch_size, lease.end - lease.begin));
+  // What is left of the lease stays in current_.
+  lease.begin += plan.batch.examples;
+  --lease.steps;
+  plan.batch.last_of_lease = lease.steps == 0;
+  if (plan.batch.last_of_lease) current_.reset();
+  return plan;
+}
+
+void BatchStream::EndLocked(absl::Status status) {
+  Slot& slot = SlotLocked(planned_);
+  slot.end = true;
+  slot.status = std::move(status);
+  slot.ready = true;
+  ended_ = true;
+}
+
+absl::Status BatchStream::Fill(Plan& plan, std::vector<uint64_t>& indices) const {
+  Batch& batch = plan.batch;
+  const uint64_t width = dataset_->features();
+  if (width > kMostBatchElements / options_.batch_size) {
+    return absl::InvalidArgumentError(absl::StrCat("a batch of ", options_.batch_size, " x ", width,
+                                                   " features, want at most ", kMostBatchElements, " numbers"));
+  }
+  indices.resize(batch.examples);
+  for (uint32_t i = 0; i < batch.examples; ++i) {
+    const uint64_t position = plan.begin + i;
+    indices[i] = options_.shuffle ? plan.order(position) : position;
+  }
+  batch.features.resize(batch.examples * width);
+  batch.labels.resize(batch.examples);
+  return dataset_->Read(indices, absl::MakeSpan(batch.features), absl::MakeSpan(batch.labels));
+}
+
+}  // namespace ballast

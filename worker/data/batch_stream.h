@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/data/dataset.h"
+#include "worker/data/lease_source.h"
+#include "worker/data/shuffle.h"
+
+namespace ballast {
+
+// What a worker computes one gradient from.
+struct Batch {
+  uint64_t lease_id = 0;
+  uint32_t epoch = 0;
+  bool last_of_lease = false;
+  // 0 to the stream's batch size.
+  uint32_t examples = 0;
+  // [examples, features], row-major.
+  std::vector<float> features;
+  std::vector<float> labels;
+};
+
+// Turns leases into batches, read ahead by threads of its own. Each lease gives exactly `steps` batches: its positions
+// from `begin` on, batch_size at a time, then batches of 0 examples. Batches come in the order of leases and positions,
+// whatever the number of threads. Does not report leases done.
+//
+// Thread safety: Next and Recycle by one thread, Cancel by any.
+class BatchStream {
+ public:
+  struct Options {
+    uint64_t seed = 0;
+    // 1 to 1048576.
+    uint32_t batch_size = 1;
+    bool shuffle = true;
+    // How many batches may lie ready or be in the making, at least 1.
+    uint32_t prefetch_batches = 4;
+    // At least 1.
+    uint32_t threads = 1;
+  };
+
+  // Both must outlive the stream. Starts to read at once.
+  BatchStream(const Dataset* dataset, LeaseSource* leases, Options options);
+  BatchStream(const BatchStream&) = delete;
+  BatchStream& operator=(const BatchStream&) = delete;
+  // Cancels, then waits for a read under way.
+  ~BatchStream();
+
+  // The next batch, or nothing after the last one of the last lease. Waits for as long as the source or the data set
+  // does. Their errors come in their batch's turn, and again on each later call; INTERNAL for a lease that makes no
+  // sense, CANCELLED after Cancel.
+  absl::StatusOr<std::optional<Batch>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Takes a batch's buffers for another one.
+  void Recycle(Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Ends a Next that waits, and each later one, at once.
+  void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // A batch to be read: which positions of which lease.
+  struct Plan {
+    uint64_t sequence = 0;
+    uint64_t begin = 0;
+    Permutation order;
+    Batch batch;
+  };
+  // The lease that plans are made of.
+  struct Current {
+    DataLease lease;
+    Permutation order;
+  };
+  // What became of one sequence number.
+  struct Slot {
+    bool ready = false;
+    bool end = false;
+    absl::Status status;
+    Batch batch;
+  };
+
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<Plan> WaitForPlan() ABSL_LOCKS_EXCLUDED(mutex_);
+  void FetchLease() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckLease(const DataLease& lease) const;
+  absl::Status Fill(Plan& plan, std::vector<uint64_t>& indices) const;
+
+  Plan TakePlanLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayReturnLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Slot& SlotLocked(uint64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return slots_[sequence % slots_.size()]; }
+
+  const Dataset* const dataset_;
+  LeaseSource* const leases_;
+  const Options options_;
+
+  mutable absl::Mutex mutex_;
+  // A ring: sequence numbers from returned_ on, as many as it holds, have a place.
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Batch> spare_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Current> current_ ABSL_GUARDED_BY(mutex_);
+  // Sequence numbers planned, and those handed out by Next.
+  uint64_t planned_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t returned_ ABSL_GUARDED_BY(mutex_) = 0;
+  // One thread is asking the source.
+  bool fetching_ ABSL_GUARDED_BY(mutex_) = false;
+  // No plan comes any more: the last sequence number holds the reason.
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/batch_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+
+namespace ballast {
+namespace {
+
+// Example i has the features i and -i and the label 10 i.
+class CountingDataset : public Dataset {
+ public:
+  explicit CountingDataset(uint64_t size) : size_(size) {}
+
+  uint64_t size() const override { return size_; }
+  uint64_t features() const override { return 2; }
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
+                    absl::Span<float> labels) const override {
+    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {
+      return status;
+    }
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (indices[i] == bad_example) return absl::DataLossError("example is bad");
+      features[2 * i] = indices[i];
+      features[2 * i + 1] = -1.0f * indices[i];
+      labels[i] = 10.0f * indices[i];
+    }
+    ++reads;
+    return absl::OkStatus();
+  }
+
+  uint64_t bad_example = ~0ull;
+  mutable std::atomic<int> reads = 0;
+
+ private:
+  const uint64_t size_;
+};
+
+// Hands out what it was given, then ends, fails or waits to be cancelled.
+class FakeLeases : public LeaseSource {
+ public:
+  enum class Then { kEnd, kFail, kWait };
+
+  explicit FakeLeases(std::deque<DataLease> leases, Then then = Then::kEnd) : then_(then), leases_(std::move(leases)) {}
+
+  absl::StatusOr<std::optional<DataLease>> Next() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      EXPECT_FALSE(asked_) << "Next was called by two threads at once";
+      if (!leases_.empty()) {
+        const DataLease lease = leases_.front();
+        leases_.pop_front();
+        return lease;
+      }
+      asked_ = true;
+    }
+    if (then_ == Then::kWait) cancelled_.WaitForNotification();
+    absl::MutexLock lock(&mutex_);
+    asked_ = false;
+    if (then_ == Then::kWait) return absl::CancelledError("cancelled");
+    if (then_ == Then::kFail) return absl::UnavailableError("no coordinator");
+    return std::nullopt;
+  }
+
+  void Cancel() override {
+    absl::MutexLock lock(&mutex_);
+    if (!cancelled_.HasBeenNotified()) cancelled_.Notify();
+  }
+
+ private:
+  const Then then_;
+  absl::Notification cancelled_;
+  absl::Mutex mutex_;
+  std::deque<DataLease> leases_ ABSL_GUARDED_BY(mutex_);
+  bool asked_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+BatchStream::Options InOrder(uint32_t batch_size) { return {.batch_size = batch_size, .shuffle = false}; }
+
+// Everything up to the end, which must be reached without an error.
+std::vector<Batch> Drain(BatchStream& stream) {
+  std::vector<Batch> batches;
+  while (true) {
+    absl::StatusOr<std::optional<Batch>> batch = stream.Next();
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    if (!batch.ok() || !batch->has_value()) return batches;
+    batches.push_back(**std::move(batch));
+  }
+}
+
+// "lease/epoch:examples", with "!" for the lease's last.
+std::vector<std::string> Shapes(const std::vector<Batch>& batches) {
+  std::vector<std::string> shapes;
+  for (const Batch& batch : batches) {
+    EXPECT_EQ(batch.labels.size(), batch.examples);
+    EXPECT_EQ(batch.features.size(), batch.examples * 2);
+    shapes.push_back(
+        absl::StrCat(batch.lease_id, "/", batch.epoch, ":", batch.examples, batch.last_of_lease ? "!" : ""));
+  }
+  return shapes;
+}
+
+using Strings = std::vector<std::string>;
+using Floats = std::vector<float>;
+
+TEST(BatchStreamTest, CutsALeaseIntoConsecutiveBatches) {
+  CountingDataset dataset(10);
+  FakeLeases leases({{.id = 4, .epoch = 1, .begin = 2, .end = 7, .steps = 3}});
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  const std::vector<Batch> batches = Drain(stream);
+  EXPECT_EQ(Shapes(batches), (Strings{"4/1:2", "4/1:2", "4/1:1!"}));
+  EXPECT_EQ(batches[0].features, (Floats{2, -2, 3, -3}));
+  EXPECT_EQ(batches[0].labels, (Floats{20, 30}));
+  EXPECT_EQ(batches[2].labels, (Floats{60}));
+}
+
+TEST(BatchStreamTest, FillsUpTheStepsWithEmptyBatches) {
+  CountingDataset dataset(10);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 3, .steps = 4},
+                     {.id = 2, .begin = 3, .end = 3, .steps = 2},
+                     {.id = 3, .begin = 4, .end = 5, .steps = 1}});
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  EXPECT_EQ(Shapes(Drain(stream)), (Strings{"1/0:2", "1/0:1", "1/0:0", "1/0:0!", "2/0:0", "2/0:0!", "3/0:1!"}));
+}
+
+TEST(BatchStreamTest, KeepsTheOrderWithManyThreads) {
+  CountingDataset dataset(1000);
+  FakeLeases leases(
+      {{.id = 1, .begin = 0, .end = 500, .steps = 167}, {.id = 2, .begin = 500, .end = 1000, .steps = 167}});
+  BatchStream::Options options = InOrder(3);
+  options.threads = 4;
+  options.prefetch_batches = 7;
+  BatchStream stream(&dataset, &leases, options);
+  float next = 0;
+  for (const Batch& batch : Drain(stream)) {
+    for (const float label : batch.labels) {
+      EXPECT_EQ(label, next);
+      next += 10;
+    }
+  }
+  EXPECT_EQ(next, 10000);
+}
+
+TEST(BatchStreamTest, RecycledBuffersHoldTheNextBatchesData) {
+  CountingDataset dataset(100);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 34}});
+  BatchStream stream(&dataset, &leases, InOrder(3));
+  float next = 0;
+  while (true) {
+    absl::StatusOr<std::optional<Batch>> batch = stream.Next();
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    if (!batch->has_value()) break;
+    EXPECT_EQ((*batch)->features.size(), (*batch)->examples * 2);
+    for (const float label : (*batch)->labels) {
+      EXPECT_EQ(label, next);
+      next += 10;
+    }
+    stream.Recycle(**std::move(batch));
+  }
+  EXPECT_EQ(next, 1000);
+}
+
+TEST(BatchStreamTest, ReadsAheadNoFurtherThanAsked) {
+  CountingDataset dataset(100);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 100}});
+  BatchStream::Options options = InOrder(1);
+  options.prefetch_batches = 2;
+  BatchStream stream(&dataset, &leases, options);
+  for (int returned = 1; returned <= 50; ++returned) {
+    ASSERT_TRUE(stream.Next().ok());
+    EXPECT_LE(dataset.reads, returned + 2);
+  }
+}
+
+class WorkersTest : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(WorkersTest, TogetherSeeEachExampleOfAnEpochOnce) {
+  constexpr uint64_t kExamples = 1009;
+  const uint64_t workers = GetParam();
+  const uint32_t steps = (kExamples / workers + 1) / 13 + 1;
+  CountingDataset dataset(kExamples);
+  std::vector<std::vector<float>> orders(2);
+  for (uint64_t worker = 0; worker < workers; ++worker) {
+    const uint64_t begin = kExamples * worker / workers;
+    const uint64_t end = kExamples * (worker + 1) / workers;
+    FakeLeases leases({{.id = 1, .epoch = 0, .begin = begin, .end = end, .steps = steps},
+                       {.id = 2, .epoch = 1, .begin = begin, .end = end, .steps = steps}});
+    BatchStream stream(&dataset, &leases, {.seed = 99, .batch_size = 13, .threads = 2});
+    const std::vector<Batch> batches = Drain(stream);
+    EXPECT_EQ(batches.size(), 2 * steps);
+    for (const Batch& batch : batches) {
+      std::vector<float>& order = orders[batch.epoch];
+      order.insert(order.end(), batch.labels.begin(), batch.labels.end());
+    }
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  for (std::vector<float>& order : orders) {
+    EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+    std::sort(order.begin(), order.end());
+    ASSERT_EQ(order.size(), kExamples);
+    for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], 10.0f * i);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Numbers, WorkersTest, testing::Values(1, 3, 4));
+
+TEST(BatchStreamTest, TheOrderDependsOnTheSeedAlone) {
+  const auto labels = [](uint64_t seed, uint32_t threads) {
+    CountingDataset dataset(101);
+    FakeLeases leases({{.id = 1, .begin = 0, .end = 101, .steps = 1}});
+    BatchStream stream(&dataset, &leases, {.seed = seed, .batch_size = 101, .threads = threads});
+    return Drain(stream).at(0).labels;
+  };
+  EXPECT_EQ(labels(5, 1), labels(5, 3));
+  EXPECT_NE(labels(5, 1), labels(6, 1));
+}
+
+TEST(BatchStreamTest, PassesOnTheSourcesErrorAfterItsLastBatch) {
+  CountingDataset dataset(10);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 2, .steps = 1}}, FakeLeases::Then::kFail);
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  EXPECT_TRUE(stream.Next().ok());
+  EXPECT_EQ(stream.Next().status(), absl::UnavailableError("no coordinator"));
+  EXPECT_EQ(stream.Next().status(), absl::UnavailableError("no coordinator"));
+}
+
+TEST(BatchStreamTest, PassesOnTheReadersErrorInItsTurn) {
+  for (const uint32_t threads : {1, 4}) {
+    CountingDataset dataset(100);
+    dataset.bad_example = 3;
+    FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 100}});
+    BatchStream::Options options = InOrder(1);
+    options.threads = threads;
+    BatchStream stream(&dataset, &leases, options);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream.Next().ok()) << i;
+    EXPECT_EQ(stream.Next().status(), absl::DataLossError("example is bad"));
+    EXPECT_EQ(stream.Next().status(), absl::DataLossError("example is bad"));
+  }
+}
+
+TEST(BatchStreamTest, StaysAtTheEnd) {
+  CountingDataset dataset(10);
+  FakeLeases leases({});
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  EXPECT_EQ(Drain(stream).size(), 0);
+  EXPECT_EQ(Drain(stream).size(), 0);
+}
+
+TEST(BatchStreamTest, RefusesALeaseThatMakesNoSense) {
+  const auto error = [](DataLease lease) {
+    CountingDataset dataset(10);
+    FakeLeases leases({lease});
+    BatchStream stream(&dataset, &leases, InOrder(2));
+    return stream.Next().status();
+  };
+  EXPECT_EQ(error({.id = 7, .begin = 0, .end = 4, .steps = 0}),
+            absl::InternalError("lease 7 of examples 0 to 4 has 0 steps, want at least 2 of 2"));
+  EXPECT_EQ(error({.id = 7, .begin = 4, .end = 4, .steps = 0}),
+            absl::InternalError("lease 7 of examples 4 to 4 has 0 steps, want at least 1 of 2"));
+  EXPECT_EQ(error({.id = 7, .begin = 0, .end = 5, .steps = 2}),
+            absl::InternalError("lease 7 of examples 0 to 5 has 2 steps, want at least 3 of 2"));
+  EXPECT_EQ(error({.id = 7, .begin = 4, .end = 11, .steps = 9}),
+            absl::InternalError("lease 7 of examples 4 to 11 does not fit the data set's 10"));
+  EXPECT_EQ(error({.id = 7, .begin = 4, .end = 3, .steps = 9}),
+            absl::InternalError("lease 7 of examples 4 to 3 does not fit the data set's 10"));
+}
+
+TEST(BatchStreamTest, RefusesABatchBeyondReason) {
+  class Wide : public CountingDataset {
+   public:
+    Wide() : CountingDataset(10) {}
+    uint64_t features() const override { return 1ull << 60; }
+  } dataset;
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 10, .steps = 1}});
+  BatchStream stream(&dataset, &leases, InOrder(64));
+  EXPECT_EQ(stream.Next().status(),
+            absl::InvalidArgumentError("a batch of 64 x 1152921504606846976 features, want at most "
+                                       "1073741824 numbers"));
+}
+
+TEST(BatchStreamTest, CancelEndsANextThatWaits) {
+  CountingDataset dataset(10);
+  FakeLeases leases({}, FakeLeases::Then::kWait);
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  std::thread canceller([&] { stream.Cancel(); });
+  EXPECT_EQ(stream.Next().status().code(), absl::StatusCode::kCancelled);
+  canceller.join();
+  EXPECT_EQ(stream.Next().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(BatchStreamTest, DestructionEndsAWaitForALease) {
+  CountingDataset dataset(10);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 2, .steps = 1}}, FakeLeases::Then::kWait);
+  BatchStream stream(&dataset, &leases, {.batch_size = 2, .threads = 3});
+  EXPECT_TRUE(stream.Next().ok());
+}
+
+TEST(BatchStreamTest, DestructionEndsAWaitForRoom) {
+  CountingDataset dataset(100);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 100}});
+  BatchStream stream(&dataset, &leases, InOrder(1));
+  EXPECT_TRUE(stream.Next().ok());
+}
+
+}  // namespace
+}  // namespace ballast

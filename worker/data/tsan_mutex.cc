@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tells ThreadSanitizer what Abseil's mutex does: the machine's Abseil is not instrumented, so that without this each
+// access under an absl::Mutex looks like a race. Stands before Abseil's own functions at link time and calls them.
+// Conditions are evaluated unseen, for Abseil does so on whichever thread unlocks. Empty in every other build.
+
+#ifdef __SANITIZE_THREAD__
+
+#include <dlfcn.h>
+#include <sanitizer/tsan_interface.h>
+
+#include <cstdlib>
+
+#include "absl/synchronization/mutex.h"
+
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+
+namespace {
+
+// Abseil's own member function, by its mangled name.
+template <typename Function>
+Function Next(const char* name) {
+  void* const symbol = dlsym(RTLD_NEXT, name);
+  if (symbol == nullptr) std::abort();
+  return reinterpret_cast<Function>(symbol);
+}
+
+// Releases a mutex, as ThreadSanitizer sees it, for as long as it lives, and looks away.
+class Unseen {
+ public:
+  explicit Unseen(void* mutex) : mutex_(mutex) {
+    __tsan_release(mutex_);
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+  }
+  ~Unseen() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+    if (reacquire_) __tsan_acquire(mutex_);
+  }
+  void StayReleased() { reacquire_ = false; }
+
+ private:
+  void* const mutex_;
+  bool reacquire_ = true;
+};
+
+}  // namespace
+
+namespace absl {
+
+void Mutex::Lock() {
+  static const auto next = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex4LockEv");
+  next(this);
+  __tsan_acquire(this);
+}
+
+void Mutex::Unlock() {
+  static const auto next = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex6UnlockEv");
+  Unseen unseen(this);
+  unseen.StayReleased();
+  next(this);
+}
+
+void Mutex::ReaderLock() {
+  static const auto next = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex10ReaderLockEv");
+  next(this);
+  __tsan_acquire(this);
+}
+
+void Mutex::ReaderUnlock() {
+  static const auto next = Next<void (*)(Mutex*)>("_ZN4absl7debian35Mutex12ReaderUnlockEv");
+  Unseen unseen(this);
+  unseen.StayReleased();
+  next(this);
+}
+
+void Mutex::Await(const Condition& condition) {
+  static const auto next = Next<void (*)(Mutex*, const Condition&)>("_ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE");
+  Unseen unseen(this);
+  next(this, condition);
+}
+
+bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
+  static const auto next = Next<bool (*)(Mutex*, const Condition&, Duration)>(
+      "_ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE");
+  Unseen unseen(this);
+  return next(this, condition, timeout);
+}
+
+bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
+  static const auto next = Next<bool (*)(Mutex*, const Condition&, Time)>(
+      "_ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE");
+  Unseen unseen(this);
+  return next(this, condition, deadline);
+}
+
+void CondVar::Wait(Mutex* mutex) {
+  static const auto next = Next<void (*)(CondVar*, Mutex*)>("_ZN4absl7debian37CondVar4WaitEPNS0_5MutexE");
+  Unseen unseen(mutex);
+  next(this, mutex);
+}
+
+bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
+  static const auto next = Next<bool (*)(CondVar*, Mutex*, Duration)>(
+      "_ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE");
+  Unseen unseen(mutex);
+  return next(this, mutex, timeout);
+}
+
+bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
+  static const auto next =
+      Next<bool (*)(CondVar*, Mutex*, Time)>("_ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE");
+  Unseen unseen(mutex);
+  return next(this, mutex, deadline);
+}
+
+}  // namespace absl
+
+#endif
