@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/run/metrics_reader.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "common/run/file.h"
+#include "common/run/json_fields.h"
+
+namespace ballast {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Reads members of one line and remembers the first error.
+class LineFields {
+ public:
+  explicit LineFields(const Json& line) : line_(line) {}
+
+  int64_t Count(const char* key) { return Keep(CountField(line_, key), int64_t{0}); }
+  double Number(const char* key) { return Keep(NumberField(line_, key), 0.0); }
+  std::optional<double> OptionalNumber(const char* key) {
+    return Keep(OptionalNumberField(line_, key), std::optional<double>());
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  template <typename T>
+  T Keep(absl::StatusOr<T> value, T otherwise) {
+    status_.Update(value.status());
+    return value.ok() ? *std::move(value) : otherwise;
+  }
+
+  const Json& line_;
+  absl::Status status_;
+};
+
+absl::Status AddTrain(LineFields fields, Metrics& metrics) {
+  const TrainMetrics line = {.epoch = fields.Count("epoch"),
+                             .step = fields.Count("step"),
+                             .examples = fields.Count("examples"),
+                             .seconds = fields.Number("seconds"),
+                             .loss = fields.Number("loss"),
+                             .learning_rate = fields.Number("learning_rate"),
+                             .samples_per_second = fields.Number("samples_per_second"),
+                             .staleness = fields.Number("staleness"),
+                             .wait_share = fields.Number("wait_share")};
+  if (fields.status().ok()) metrics.train.push_back(line);
+  return fields.status();
+}
+
+absl::Status AddTest(LineFields fields, Metrics& metrics) {
+  const TestMetrics line = {.epoch = fields.Count("epoch"),
+                            .step = fields.Count("step"),
+                            .seconds = fields.Number("seconds"),
+                            .loss = fields.Number("loss"),
+                            .accuracy = fields.OptionalNumber("accuracy")};
+  if (fields.status().ok()) metrics.test.push_back(line);
+  return fields.status();
+}
+
+absl::Status AddLine(absl::string_view text, Metrics& metrics) {
+  const absl::StatusOr<Json> line = ParseJsonObject(text);
+  if (!line.ok()) return line.status();
+  const absl::StatusOr<std::string> kind = StringField(*line, "kind");
+  if (!kind.ok()) return kind.status();
+  if (*kind == "train") return AddTrain(LineFields(*line), metrics);
+  if (*kind == "test") return AddTest(LineFields(*line), metrics);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Metrics ParseMetrics(absl::string_view text) {
+  Metrics metrics;
+  for (int64_t number = 1; !text.empty(); ++number) {
+    const size_t end = text.find('\n');
+    const absl::string_view line = text.substr(0, end);
+    text.remove_prefix(end == absl::string_view::npos ? text.size() : end + 1);
+    if (absl::StripAsciiWhitespace(line).empty()) continue;
+    if (AddLine(line, metrics).ok()) continue;
+    if (end == absl::string_view::npos) {
+      metrics.cut_off = true;
+    } else {
+      metrics.malformed_lines.push_back(number);
+    }
+  }
+  return metrics;
+}
+
+absl::StatusOr<Metrics> ReadMetrics(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return text.status();
+  return ParseMetrics(*text);
+}
+
+}  // namespace ballast

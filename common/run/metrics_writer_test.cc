@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/run/metrics_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "common/run/file.h"
+#include "common/run/metrics_reader.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string NewPath(const std::string& name) {
+  const std::string path = testing::TempDir() + "/metrics_writer_test_" + name;
+  unlink(path.c_str());
+  return path;
+}
+
+TEST(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
+  const std::string path = NewPath("lines");
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer
+                  .Write(TrainMetrics{.epoch = 1,
+                                      .step = 10,
+                                      .examples = 640,
+                                      .seconds = 0.5,
+                                      .loss = 2.25,
+                                      .learning_rate = 0.125,
+                                      .samples_per_second = 1280,
+                                      .staleness = 1.5,
+                                      .wait_share = 0.25})
+                  .ok());
+  EXPECT_EQ(ReadFile(path).value(),
+            R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"loss":2.25,)"
+            R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25})"
+            "\n");
+}
+
+TEST(MetricsWriterTest, RegressionHasNoAccuracy) {
+  const std::string path = NewPath("regression");
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer.Write(TestMetrics{.epoch = 2, .step = 20, .seconds = 1.5, .loss = 0.5}).ok());
+  EXPECT_EQ(ReadFile(path).value(), "{\"kind\":\"test\",\"epoch\":2,\"step\":20,\"seconds\":1.5,\"loss\":0.5}\n");
+}
+
+TEST(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
+  const std::string path = NewPath("round_trip");
+  {
+    MetricsWriter writer = MetricsWriter::Open(path).value();
+    ASSERT_TRUE(writer.Write(TrainMetrics{.step = 3, .loss = 1.0 / 3}).ok());
+    ASSERT_TRUE(writer.Write(TestMetrics{.step = 4, .loss = 0.1, .accuracy = 0.8912}).ok());
+  }
+  const Metrics metrics = ReadMetrics(path).value();
+  ASSERT_EQ(metrics.train.size(), 1);
+  EXPECT_EQ(metrics.train[0].loss, 1.0 / 3);
+  ASSERT_EQ(metrics.test.size(), 1);
+  EXPECT_EQ(metrics.test[0].accuracy, 0.8912);
+}
+
+TEST(MetricsWriterTest, NanAndInfinityAreWrittenAsNull) {
+  const std::string path = NewPath("nan");
+  MetricsWriter writer = MetricsWriter::Open(path).value();
+  ASSERT_TRUE(writer.Write(TestMetrics{.loss = std::nan(""), .accuracy = 0.5}).ok());
+  ASSERT_TRUE(writer.Write(TrainMetrics{.loss = -std::numeric_limits<double>::infinity()}).ok());
+  const std::string text = ReadFile(path).value();
+  EXPECT_THAT(text, HasSubstr("\"loss\":null,\"accuracy\":0.5"));
+  EXPECT_THAT(text, HasSubstr("\"loss\":null,\"learning_rate\""));
+}
+
+TEST(MetricsWriterTest, AppendsToAnEarlierFile) {
+  const std::string path = NewPath("append");
+  ASSERT_TRUE(MetricsWriter::Open(path).value().Write(TestMetrics{.epoch = 1}).ok());
+  ASSERT_TRUE(MetricsWriter::Open(path).value().Write(TestMetrics{.epoch = 2}).ok());
+  EXPECT_EQ(ReadMetrics(path).value().test.size(), 2);
+}
+
+TEST(MetricsWriterTest, FullDiskIsAnErrorThatNamesTheFile) {
+  MetricsWriter writer = MetricsWriter::Open("/dev/full").value();
+  const absl::Status status = writer.Write(TrainMetrics{});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("/dev/full"));
+}
+
+TEST(MetricsWriterTest, MissingFolderIsAnErrorThatNamesTheFile) {
+  const absl::Status status = MetricsWriter::Open("/nonexistent/metrics.jsonl").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("/nonexistent/metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/run/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/run/file.h"
+#include "common/run/json_fields.h"
+
+namespace ballast {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr char kMetadata[] = "__metadata__";
+constexpr uint64_t kLengthBytes = 8;
+// The reference implementation's limit.
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
+// Absent where a dimension is negative or the product of all of them is too large.
+std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape) {
+  uint64_t bytes = sizeof(float);
+  for (int64_t dimension : shape) {
+    if (dimension < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(dimension), &bytes)) {
+      return std::nullopt;
+    }
+  }
+  return bytes;
+}
+
+absl::Status CheckTensor(const TensorView& tensor) {
+  if (tensor.name.empty() || tensor.name == kMetadata) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor name \"", tensor.name, "\" is not allowed"));
+  }
+  if (BytesOf(tensor.shape) != tensor.values.size() * sizeof(float)) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" has ", tensor.values.size(),
+                                                   " elements, want shape [", absl::StrJoin(tensor.shape, ", "), "]"));
+  }
+  return absl::OkStatus();
+}
+
+bool IsUtf8(const std::string& text) {
+  // nlohmann checks UTF-8 only where it parses or dumps; a dump that replaces nothing is the same.
+  const Json parsed = Json::parse(JsonLine(text), nullptr, /*allow_exceptions=*/false);
+  return parsed.is_string() && parsed.get_ref<const std::string&>() == text;
+}
+
+absl::StatusOr<std::string> EncodeHeader(absl::Span<const TensorView> tensors,
+                                         const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  std::set<std::string> names;
+  uint64_t offset = 0;
+  for (const TensorView& tensor : tensors) {
+    if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
+    if (!names.insert(tensor.name).second || !IsUtf8(tensor.name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor name \"", tensor.name, "\" is not UTF-8 or there twice, want unique names"));
+    }
+    const uint64_t end = offset + tensor.values.size() * sizeof(float);
+    header.push_back({tensor.name, {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}}});
+    offset = end;
+  }
+  std::string text = JsonLine(header);
+  // Keeps the values aligned for whoever maps the file.
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+struct Entry {
+  std::string name;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+absl::StatusOr<std::vector<uint64_t>> Counts(const Json& object, const char* key) {
+  std::vector<uint64_t> counts;
+  const auto it = object.find(key);
+  bool valid = it != object.end() && it->is_array();
+  for (size_t i = 0; valid && i < it->size(); ++i) {
+    valid = (*it)[i].is_number_unsigned();
+    if (valid) counts.push_back((*it)[i].get<uint64_t>());
+  }
+  if (!valid) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": want a list of counts"));
+  return counts;
+}
+
+absl::StatusOr<Entry> DecodeEntry(const std::string& name, const Json& object) {
+  if (!object.is_object()) return absl::InvalidArgumentError("want an object");
+  const absl::StatusOr<std::string> dtype = StringField(object, "dtype");
+  if (!dtype.ok()) return dtype.status();
+  if (*dtype != "F32") {
+    return absl::UnimplementedError(absl::StrCat("dtype is ", *dtype, ", want F32"));
+  }
+  const absl::StatusOr<std::vector<uint64_t>> shape = Counts(object, "shape");
+  if (!shape.ok()) return shape.status();
+  const absl::StatusOr<std::vector<uint64_t>> offsets = Counts(object, "data_offsets");
+  if (!offsets.ok()) return offsets.status();
+  if (offsets->size() != 2 || (*offsets)[0] > (*offsets)[1]) {
+    return absl::InvalidArgumentError("\"data_offsets\": want [begin, end]");
+  }
+  Entry entry = {.name = name, .shape = {}, .begin = (*offsets)[0], .end = (*offsets)[1]};
+  // A dimension above int64's range turns negative here, which BytesOf refuses.
+  entry.shape.assign(shape->begin(), shape->end());
+  if (BytesOf(entry.shape) != entry.end - entry.begin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(entry.end - entry.begin, " bytes, want shape [", absl::StrJoin(*shape, ", "), "]"));
+  }
+  return entry;
+}
+
+absl::Status DecodeMetadata(const Json& object, std::map<std::string, std::string>& metadata) {
+  if (!object.is_object()) return absl::InvalidArgumentError("want an object");
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_string()) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": want a string"));
+    }
+    metadata[key] = value.get<std::string>();
+  }
+  return absl::OkStatus();
+}
+
+// JSON libraries silently drop the first of two equal keys; here that would hide a tensor.
+absl::StatusOr<Json> ParseHeader(absl::string_view text) {
+  std::set<std::string> names;
+  std::string twice;
+  const auto watch_keys = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::key && depth == 1 && !names.insert(parsed.get<std::string>()).second) {
+      twice = parsed.get<std::string>();
+    }
+    return true;
+  };
+  Json header = Json::parse(text.begin(), text.end(), watch_keys, /*allow_exceptions=*/false);
+  if (!header.is_object()) return absl::InvalidArgumentError("header is not a JSON object");
+  if (!twice.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", twice, "\" is there twice"));
+  }
+  return header;
+}
+
+absl::Status InContext(const absl::Status& status, absl::string_view context) {
+  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
+
+absl::StatusOr<std::vector<Entry>> DecodeEntries(const Json& header, Safetensors& result) {
+  std::vector<Entry> entries;
+  for (const auto& [name, object] : header.items()) {
+    if (name == kMetadata) {
+      if (absl::Status status = DecodeMetadata(object, result.metadata); !status.ok()) {
+        return InContext(status, kMetadata);
+      }
+      continue;
+    }
+    absl::StatusOr<Entry> entry = DecodeEntry(name, object);
+    if (!entry.ok()) return InContext(entry.status(), absl::StrCat("tensor \"", name, "\""));
+    entries.push_back(*std::move(entry));
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
+  return entries;
+}
+
+absl::StatusOr<Safetensors> Decode(absl::string_view file) {
+  uint64_t length = 0;
+  if (file.size() < kLengthBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", file.size(), " bytes, want at least 8"));
+  }
+  std::memcpy(&length, file.data(), kLengthBytes);
+  file.remove_prefix(kLengthBytes);
+  if (length > std::min<uint64_t>(file.size(), kMaxHeaderBytes)) {
+    return absl::InvalidArgumentError(absl::StrCat("header of ", length, " bytes, want at most ",
+                                                   std::min<uint64_t>(file.size(), kMaxHeaderBytes),
+                                                   " (is the file cut off?)"));
+  }
+  const absl::StatusOr<Json> header = ParseHeader(file.substr(0, length));
+  if (!header.ok()) return header.status();
+  file.remove_prefix(length);
+  Safetensors result;
+  absl::StatusOr<std::vector<Entry>> entries = DecodeEntries(*header, result);
+  if (!entries.ok()) return entries.status();
+  uint64_t offset = 0;
+  for (const Entry& entry : *entries) {
+    if (entry.begin != offset || entry.end > file.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", entry.name, "\" lies at bytes ", entry.begin, " to ",
+                                                     entry.end, " of ", file.size(), ", want it to begin at ", offset,
+                                                     " and to fit"));
+    }
+    LoadedTensor tensor = {.name = entry.name, .shape = entry.shape, .values = {}};
+    tensor.values.resize((entry.end - entry.begin) / sizeof(float));
+    if (!tensor.values.empty()) {
+      std::memcpy(tensor.values.data(), file.data() + entry.begin, entry.end - entry.begin);
+    }
+    result.tensors.push_back(std::move(tensor));
+    offset = entry.end;
+  }
+  if (offset != file.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("holds ", file.size(), " bytes of values, want ", offset));
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::Status WriteSafetensors(const std::string& path, absl::Span<const TensorView> tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  const absl::StatusOr<std::string> header = EncodeHeader(tensors, metadata);
+  if (!header.ok()) return InContext(header.status(), path);
+  const uint64_t header_bytes = header->size();
+  std::vector<absl::string_view> parts = {absl::string_view(reinterpret_cast<const char*>(&header_bytes), kLengthBytes),
+                                          *header};
+  for (const TensorView& tensor : tensors) {
+    parts.emplace_back(reinterpret_cast<const char*>(tensor.values.data()), tensor.values.size() * sizeof(float));
+  }
+  return WriteFileAtomically(path, parts);
+}
+
+absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path) {
+  const absl::StatusOr<std::string> file = ReadFile(path);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<Safetensors> result = Decode(*file);
+  if (!result.ok()) return InContext(result.status(), path);
+  return result;
+}
+
+}  // namespace ballast

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/run/summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_replace.h"
+#include "common/run/file.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+Summary Example() {
+  return {.job = "fashion",
+          .mode = "sync",
+          .servers = 2,
+          .workers = 3,
+          .epochs = 5,
+          .steps = 4690,
+          .examples = 300000,
+          .seconds = 31.5,
+          .samples_per_second = 9523.75,
+          .train_loss = 0.25,
+          .test_loss = 0.375,
+          .test_accuracy = 0.8875,
+          .run_dir = "runs/a",
+          .interrupted = false,
+          .device = "cpu",
+          .version = "0.1.0"};
+}
+
+TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
+  EXPECT_EQ(SummaryToJson(Example()),
+            R"({"job":"fashion","mode":"sync","servers":2,"workers":3,"epochs":5,"steps":4690,)"
+            R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
+            R"("test_loss":0.375,"test_accuracy":0.8875,"run_dir":"runs/a","interrupted":false,)"
+            R"("device":"cpu","version":"0.1.0"})");
+}
+
+TEST(SummaryTest, WithoutATestSetTheKeysAreNull) {
+  Summary summary = Example();
+  summary.test_loss.reset();
+  summary.test_accuracy.reset();
+  EXPECT_THAT(SummaryToJson(summary), HasSubstr(R"("test_loss":null,"test_accuracy":null)"));
+  EXPECT_FALSE(SummaryFromJson(SummaryToJson(summary)).value().test_accuracy.has_value());
+}
+
+TEST(SummaryTest, ReadsBackWhatWasWritten) {
+  const std::string path = testing::TempDir() + "/summary_test.json";
+  Summary summary = Example();
+  summary.interrupted = true;
+  summary.run_dir = "runs/\"quoted\" \\ \n";
+  summary.seconds = 0.1;
+  ASSERT_TRUE(WriteSummary(path, summary).ok());
+  const absl::StatusOr<Summary> read = ReadSummary(path);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(SummaryToJson(*read), SummaryToJson(summary));
+  EXPECT_EQ(read->run_dir, "runs/\"quoted\" \\ \n");
+  EXPECT_EQ(read->seconds, 0.1);
+  EXPECT_TRUE(read->interrupted);
+}
+
+TEST(SummaryTest, NanLossReadsBackAsNan) {
+  Summary summary = Example();
+  summary.train_loss = std::nan("");
+  EXPECT_TRUE(std::isnan(SummaryFromJson(SummaryToJson(summary)).value().train_loss));
+}
+
+TEST(SummaryTest, NamesTheKeyThatIsMissingOrWrong) {
+  const std::string json = SummaryToJson(Example());
+  const auto without = SummaryFromJson(absl::StrReplaceAll(json, {{"\"steps\"", "\"stops\""}}));
+  EXPECT_EQ(without.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(without.status().message(), HasSubstr("\"steps\" is missing"));
+  const auto wrong = SummaryFromJson(absl::StrReplaceAll(json, {{":4690", ":\"many\""}}));
+  EXPECT_THAT(wrong.status().message(), HasSubstr("\"steps\" is \"many\", want a count"));
+}
+
+TEST(SummaryTest, ErrorNamesTheFile) {
+  const std::string path = testing::TempDir() + "/summary_test_cut.json";
+  ASSERT_TRUE(WriteFileAtomically(path, {"{\"job\":"}).ok());
+  EXPECT_THAT(ReadSummary(path).status().message(), HasSubstr(path));
+  EXPECT_EQ(ReadSummary("/nonexistent/summary.json").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace ballast
