@@ -9,17 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/data_lease.h"
 
 namespace ballast {
-
-// A range of an epoch's shuffled positions: ballast.v1.Lease.
-struct DataLease {
-  uint64_t id = 0;
-  uint32_t epoch = 0;
-  uint64_t begin = 0;
-  uint64_t end = 0;
-  uint32_t steps = 0;
-};
 
 // Hands out each epoch's training data in leases, so that every example of an epoch is seen exactly once.
 //

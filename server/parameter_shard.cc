@@ -160,8 +160,12 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms&
   return tensors;
 }
 
+absl::Status ParameterShard::closed() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return closed_;
+}
+
 absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
-  if (!closed_.ok()) return closed_;
   if (job_.name.empty()) return absl::FailedPreconditionError("no tensor has been declared on this shard");
   if (job == job_.name) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job, "\""));
@@ -208,6 +212,7 @@ absl::StatusOr<std::vector<Slice*>> ParameterShard::CheckPush(absl::string_view 
   std::vector<SliceKey> keys;
   keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
+  if (absl::Status status = closed(); !status.ok()) return status;
   absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
   if (!slices.ok()) return slices;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -311,13 +316,8 @@ void ParameterShard::AwaitPull(absl::string_view job, uint64_t step, std::vector
     if (slice->MayPullOrRelease(step, ticket)) waits_.Arrive(ticket);
   }
   waits_.Arrive(ticket);
-  // Close may have come between the look-up and Enter.
-  absl::Status closed;
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    closed = closed_;
-  }
-  if (!closed.ok()) waits_.End(ticket, closed);
+  // Asked last, so that a Close from here on finds the wait in the room and ends it.
+  if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
 }
 
 absl::Status ParameterShard::Read(SliceKey key, absl::FunctionRef<void(uint64_t, absl::Span<const float>)> read) const {

@@ -102,7 +102,8 @@ class ParameterShard {
   // Hands out one slice's values under its lock; `read` must not call back.
   absl::Status Read(SliceKey key, absl::FunctionRef<void(uint64_t version, absl::Span<const float>)> read) const;
 
-  // Ends all waits and refuses new pushes and waits with `reason` (UNAVAILABLE, ABORTED …) from now on.
+  // Ends all waits and refuses new pushes and waits with `reason` (UNAVAILABLE, ABORTED …) from now on. Pulls at step 0,
+  // which never wait, go on: what was learnt can still be saved.
   void Close(absl::Status reason);
 
   ShardStatus status() const;
@@ -119,6 +120,7 @@ class ParameterShard {
     uint64_t bytes = 0;
   };
 
+  absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckOwned(OwnedTensor& tensor) const;

@@ -129,6 +129,14 @@ TEST_F(ParameterShardTest, CloseEndsWaitsAndRefusesPushes) {
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(ParameterShardTest, ClosedShardStillHandsOutTheNewestValues) {
+  Declare(true, 2);
+  shard_.Close(absl::AbortedError("the job has failed"));
+  absl::Status ended;
+  Await(0, ended);
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
 TEST_F(ParameterShardTest, RefusesAGradientOfTheWrongSizeAndChangesNothing) {
   Declare(false, 1);
   EXPECT_EQ(Push(0, 1, 0, {1, 2}).status(),

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace ballast {
+
+// A range of an epoch's examples that one worker holds, as positions in the epoch's order: ballast.v1.Lease.
+struct DataLease {
+  uint64_t id = 0;
+  // From 0.
+  uint32_t epoch = 0;
+  uint64_t begin = 0;
+  // One past the last; begin == end is a lease on nothing.
+  uint64_t end = 0;
+  // Batches to make of it, at least 1; the last ones may have fewer or no examples.
+  uint32_t steps = 0;
+};
+
+}  // namespace ballast

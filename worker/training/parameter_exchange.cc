@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/parameter_exchange.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace ballast {
+namespace {
+
+// How often a wait looks whether it is interrupted, and how long it then goes on.
+constexpr absl::Duration kGlance = absl::Milliseconds(100);
+constexpr absl::Duration kGrace = absl::Seconds(1);
+
+}  // namespace
+
+ParameterExchange::ParameterExchange(Model* model, Client* client, const std::atomic<bool>* interrupted)
+    : model_(model), client_(client), interrupted_(interrupted) {
+  for (const ParameterGroup& parameters : model->parameter_groups()) {
+    Group group;
+    group.parameters = parameters;
+    for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
+      absl::Span<float> values = model->HostParameter(i);
+      absl::Span<const float> gradient = model->HostGradient(i);
+      if (values.empty()) {
+        const size_t elements = model->parameters()[i].elements;
+        values = absl::MakeSpan(group.buffers.emplace_back(elements));
+        gradient = group.buffers.emplace_back(elements);
+      }
+      group.values.push_back({static_cast<uint32_t>(i), values});
+      group.gradients.push_back({static_cast<uint32_t>(i), gradient});
+    }
+    groups_.push_back(std::move(group));
+  }
+}
+
+std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v1::Job& job) {
+  std::vector<v1::TensorSpec> specs;
+  for (const Parameter& parameter : model.parameters()) {
+    v1::TensorSpec& spec = specs.emplace_back();
+    spec.set_id(specs.size() - 1);
+    spec.set_name(parameter.name);
+    spec.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
+    *spec.mutable_initializer() = parameter.initializer;
+    *spec.mutable_optimizer() = job.optimizer();
+    spec.set_seed(job.seed());
+  }
+  return specs;
+}
+
+template <typename T>
+absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future) {
+  const absl::Time start = absl::Now();
+  absl::Time interrupted_since = absl::InfiniteFuture();
+  while (!future.WaitFor(kGlance)) {
+    if (interrupted_->load()) interrupted_since = std::min(interrupted_since, absl::Now());
+    if (absl::Now() - interrupted_since > kGrace) return absl::CancelledError("interrupted while waiting for servers");
+  }
+  stats_.waited += absl::Now() - start;
+  return future.Get();
+}
+
+absl::Status ParameterExchange::Upload(const Group& group) {
+  if (group.buffers.empty()) return absl::OkStatus();
+  for (const TensorValues& values : group.values) {
+    if (absl::Status status = model_->SetParameter(values.tensor_id, values.values); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::PullAll(uint64_t step) {
+  std::vector<TensorValues> all;
+  for (const Group& group : groups_) all.insert(all.end(), group.values.begin(), group.values.end());
+  absl::StatusOr<PullResult> pulled = Await(client_->Pull(step, all));
+  if (!pulled.ok()) return pulled.status();
+  for (const Group& group : groups_) {
+    if (absl::Status status = Upload(group); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void ParameterExchange::BeginStep(uint64_t step, uint32_t examples) {
+  step_ = step;
+  examples_ = examples;
+}
+
+absl::Status ParameterExchange::AwaitGroup(Group& group) {
+  if (!group.in_flight.has_value()) return absl::OkStatus();
+  absl::StatusOr<PushResult> result = Await(*group.in_flight);
+  if (!result.ok()) return result.status();
+  group.in_flight.reset();
+  ++pushes_;
+  staleness_sum_ += result->max_staleness;
+  stats_.max_staleness = std::max(stats_.max_staleness, result->max_staleness);
+  stats_.learning_rate = result->learning_rate;
+  return Upload(group);
+}
+
+absl::Status ParameterExchange::BeforeForward(size_t group) { return AwaitGroup(groups_[group]); }
+
+absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
+  if (std::isfinite(result.loss_sum)) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat(
+      "the loss is ", result.loss_sum, " at step ", step_,
+      ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
+      " here); others are features that are not normalised, or NaN in the data"));
+}
+
+absl::Status ParameterExchange::GradientReady(size_t index) {
+  Group& group = groups_[index];
+  if (!group.buffers.empty()) {
+    for (size_t i = 0; i < group.parameters.count; ++i) {
+      std::vector<float>& gradient = group.buffers[2 * i + 1];
+      absl::Status status = model_->GetGradient(group.parameters.first + i, absl::MakeSpan(gradient));
+      if (!status.ok()) return status;
+    }
+  }
+  group.in_flight = client_->PushPull(step_, examples_, group.gradients, group.values);
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::PushNothing() {
+  if (absl::Status status = AwaitAll(); !status.ok()) return status;
+  // In backward's order, as all workers push: a shard answers them in it.
+  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
+    std::vector<TensorGradient> nothing = group->gradients;
+    for (TensorGradient& gradient : nothing) gradient.values = {};
+    group->in_flight = client_->PushPull(step_, 0, nothing, group->values);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::AwaitAll() {
+  for (Group& group : groups_) {
+    if (absl::Status status = AwaitGroup(group); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+ExchangeStats ParameterExchange::TakeStats() {
+  ExchangeStats stats = stats_;
+  stats.mean_staleness = pushes_ == 0 ? 0 : static_cast<double>(staleness_sum_) / pushes_;
+  stats_ = {.learning_rate = stats.learning_rate};
+  pushes_ = 0;
+  staleness_sum_ = 0;
+  return stats;
+}
+
+}  // namespace ballast

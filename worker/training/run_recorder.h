@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/v1/job.pb.h"
+#include "common/run/metrics_writer.h"
+#include "common/run/run_folder.h"
+#include "worker/model/model.h"
+#include "worker/training/parameter_exchange.h"
+
+namespace ballast {
+
+// Writes what a run leaves in its folder, as the job goes on and at its end. Rank 0 has one.
+// Thread safety: none; the training loop's thread.
+class RunRecorder {
+ public:
+  struct Options {
+    // Empty: runs/<job>-<time>.
+    std::string run_dir;
+    v1::Job job;
+    uint32_t servers = 0;
+    uint32_t workers = 0;
+    std::string device;
+  };
+
+  static absl::StatusOr<RunRecorder> Create(Options options);
+
+  absl::Status Train(const v1::JobProgress& progress, const ExchangeStats& stats);
+  absl::Status Test(const v1::Evaluation& evaluation, double seconds);
+
+  // Writes the model as it stands and the summary.
+  absl::Status Finish(Model& model, const v1::JobProgress& progress, bool interrupted);
+
+  const RunFolder& folder() const { return folder_; }
+
+ private:
+  RunRecorder(Options options, RunFolder folder, MetricsWriter metrics)
+      : options_(std::move(options)), folder_(std::move(folder)), metrics_(std::move(metrics)) {}
+  absl::Status WriteModel(Model& model, const v1::JobProgress& progress);
+
+  Options options_;
+  RunFolder folder_;
+  MetricsWriter metrics_;
+};
+
+}  // namespace ballast
