@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-#include <optional>
+#include <algorithm>
+#include <future>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
 namespace ballast {
-
-template <typename T>
-class Promise;
 
 // The result of something under way: a T or the status of its failure. Copies look at the same result.
 // Whoever gives one out bounds how long it takes; a future knows no deadline of its own.
@@ -22,36 +17,25 @@ class Promise;
 template <typename T>
 class Future {
  public:
-  bool Ready() const {
-    absl::MutexLock lock(&state_->mutex);
-    return state_->result.has_value();
-  }
+  bool Ready() const { return WaitFor(absl::ZeroDuration()); }
 
   // Whether it is ready, having waited at most so long.
   bool WaitFor(absl::Duration timeout) const {
-    absl::MutexLock lock(&state_->mutex);
-    return state_->mutex.AwaitWithTimeout(absl::Condition(state_.get(), &State::HasResultLocked), timeout);
+    // The standard library overflows on times without end.
+    const absl::Duration bounded = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24 * 365));
+    return result_.wait_for(absl::ToChronoNanoseconds(bounded)) == std::future_status::ready;
   }
 
   // Blocks until ready.
-  absl::StatusOr<T> Get() const {
-    absl::MutexLock lock(&state_->mutex, absl::Condition(state_.get(), &State::HasResultLocked));
-    return *state_->result;
-  }
+  absl::StatusOr<T> Get() const { return result_.get(); }
 
  private:
-  friend class Promise<T>;
+  template <typename U>
+  friend class Promise;
 
-  struct State {
-    absl::Mutex mutex;
-    std::optional<absl::StatusOr<T>> result ABSL_GUARDED_BY(mutex);
-    bool HasResultLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return result.has_value(); }
-  };
+  explicit Future(std::shared_future<absl::StatusOr<T>> result) : result_(std::move(result)) {}
 
-  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
-
-  // Shared with the promise and with copies: whichever lives longest keeps it.
-  std::shared_ptr<State> state_;
+  std::shared_future<absl::StatusOr<T>> result_;
 };
 
 // The writing end of a Future. Dropped without a result, it makes the future CANCELLED, so that no one waits for ever.
@@ -59,23 +43,23 @@ class Future {
 template <typename T>
 class Promise {
  public:
-  Promise() : state_(std::make_shared<typename Future<T>::State>()) {}
-  Promise(Promise&&) = default;
+  Promise() : result_(promise_.get_future()) {}
+  Promise(Promise&& other)
+      : promise_(std::move(other.promise_)), result_(other.result_), kept_(std::exchange(other.kept_, true)) {}
   Promise& operator=(Promise&&) = delete;
-  ~Promise() {
-    if (state_ != nullptr) Set(absl::CancelledError("given up without a result"));
-  }
+  ~Promise() { Set(absl::CancelledError("given up without a result")); }
 
-  Future<T> GetFuture() const { return Future<T>(state_); }
+  Future<T> GetFuture() const { return Future<T>(result_); }
 
   // Only the first result counts.
   void Set(absl::StatusOr<T> result) {
-    absl::MutexLock lock(&state_->mutex);
-    if (!state_->result.has_value()) state_->result.emplace(std::move(result));
+    if (!std::exchange(kept_, true)) promise_.set_value(std::move(result));
   }
 
  private:
-  std::shared_ptr<typename Future<T>::State> state_;
+  std::promise<absl::StatusOr<T>> promise_;
+  std::shared_future<absl::StatusOr<T>> result_;
+  bool kept_ = false;
 };
 
 // A future that is ready at once.
