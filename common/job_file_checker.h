@@ -22,8 +22,7 @@ struct TextError {
 // format, where protobuf's own parser stops at the first and points past it. `root` is what
 // messages call the outermost one. Leaves bad syntax, repeated fields and numbers out of range to
 // protobuf's parser: on bad syntax it returns what it found before.
-std::vector<TextError> CheckMessageText(absl::string_view text,
-                                        const google::protobuf::Descriptor& type,
+std::vector<TextError> CheckMessageText(absl::string_view text, const google::protobuf::Descriptor& type,
                                         absl::string_view root);
 
 }  // namespace ballast

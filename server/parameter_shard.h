@@ -102,8 +102,8 @@ class ParameterShard {
   // Hands out one slice's values under its lock; `read` must not call back.
   absl::Status Read(SliceKey key, absl::FunctionRef<void(uint64_t version, absl::Span<const float>)> read) const;
 
-  // Ends all waits and refuses new pushes and waits with `reason` (UNAVAILABLE, ABORTED …) from now on. Pulls at step 0,
-  // which never wait, go on: what was learnt can still be saved.
+  // Ends all waits and refuses new pushes and waits with `reason` (UNAVAILABLE, ABORTED …) from now on. Pulls at step
+  // 0, which never wait, go on: what was learnt can still be saved.
   void Close(absl::Status reason);
 
   ShardStatus status() const;

@@ -54,10 +54,10 @@ std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v
 template <typename T>
 absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future) {
   const absl::Time start = absl::Now();
-  absl::Time interrupted_since = absl::InfiniteFuture();
+  absl::Time give_up = absl::InfiniteFuture();
   while (!future.WaitFor(kGlance)) {
-    if (interrupted_->load()) interrupted_since = std::min(interrupted_since, absl::Now());
-    if (absl::Now() - interrupted_since > kGrace) return absl::CancelledError("interrupted while waiting for servers");
+    if (interrupted_->load()) give_up = std::min(give_up, absl::Now() + kGrace);
+    if (absl::Now() > give_up) return absl::CancelledError("interrupted while waiting for servers");
   }
   stats_.waited += absl::Now() - start;
   return future.Get();
@@ -103,10 +103,10 @@ absl::Status ParameterExchange::BeforeForward(size_t group) { return AwaitGroup(
 
 absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
   if (std::isfinite(result.loss_sum)) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(
-      "the loss is ", result.loss_sum, " at step ", step_,
-      ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
-      " here); others are features that are not normalised, or NaN in the data"));
+  return absl::OutOfRangeError(absl::StrCat("the loss is ", result.loss_sum, " at step ", step_,
+                                            ": training has diverged. The usual cause is too high a learning rate (",
+                                            stats_.learning_rate,
+                                            " here); others are features that are not normalised, or NaN in the data"));
 }
 
 absl::Status ParameterExchange::GradientReady(size_t index) {
@@ -138,6 +138,12 @@ absl::Status ParameterExchange::AwaitAll() {
     if (absl::Status status = AwaitGroup(group); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::AbandonAndPull() {
+  // What is still in flight can only be overtaken by values as new or newer.
+  for (Group& group : groups_) group.in_flight.reset();
+  return PullAll(0);
 }
 
 ExchangeStats ParameterExchange::TakeStats() {

@@ -29,10 +29,9 @@ struct ExchangeStats {
 // Thread safety: none; the training loop's thread.
 class ParameterExchange : public StepHooks {
  public:
-  // Both must outlive this. Once `interrupted` is set, no wait takes longer than a second more.
+  // Both must outlive this; what is still in flight at the end uses the model's memory, until Client::Shutdown. Once
+  // `interrupted` is set, no wait takes longer than a second more.
   ParameterExchange(Model* model, Client* client, const std::atomic<bool>* interrupted);
-  // Client::Shutdown must have been called, or AwaitAll: what is in flight uses the model's memory.
-  ~ParameterExchange() override = default;
 
   // The tensors to declare, with the job's optimizer and seed.
   static std::vector<v1::TensorSpec> Specs(const Model& model, const v1::Job& job);
@@ -52,6 +51,9 @@ class ParameterExchange : public StepHooks {
 
   // Waits for everything in flight.
   absl::Status AwaitAll();
+
+  // Gives up what is in flight, for the end of an interrupted run, and fetches the newest weights.
+  absl::Status AbandonAndPull();
 
   ExchangeStats TakeStats();
 

@@ -16,9 +16,9 @@
 namespace ballast {
 
 absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
-  absl::StatusOr<RunFolder> folder =
-      options.run_dir.empty() ? RunFolder::CreateUnder("runs", options.job.name(), absl::Now())
-                              : RunFolder::Create(options.run_dir);
+  absl::StatusOr<RunFolder> folder = options.run_dir.empty()
+                                         ? RunFolder::CreateUnder("runs", options.job.name(), absl::Now())
+                                         : RunFolder::Create(options.run_dir);
   if (!folder.ok()) return folder.status();
   absl::StatusOr<MetricsWriter> metrics = MetricsWriter::Open(folder->metrics());
   if (!metrics.ok()) return metrics.status();

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/call_group.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/message_packer.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+
+namespace ballast {
+
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // In spite of its name, how long one attempt to connect may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Workers and servers of a job talk directly, whatever proxy the environment names.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A shard map may be larger than a message of the data plane.
+  arguments.SetMaxReceiveMessageSize(16 * kMaxMessageBytes);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+CallGroup::~CallGroup() {
+  Shutdown("client destroyed");
+  WaitUntilIdle();
+}
+
+void CallGroup::Start(uint64_t tag, CallOptions options, RetryingCall::Attempt attempt, RetryingCall::Done done) {
+  std::shared_ptr<RetryingCall> call;
+  absl::Status refused;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (shutdown_) {
+      refused = absl::CancelledError(absl::StrCat(options.what, ": cancelled: ", reason_));
+    } else {
+      const uint64_t id = next_id_++;
+      call = std::make_shared<RetryingCall>(
+          std::move(options), std::move(attempt),
+          [this, id, done = std::move(done)](absl::Status status, uint32_t attempts) mutable {
+            done(std::move(status), attempts);
+            // What it captured goes before the group may.
+            done = nullptr;
+            absl::MutexLock lock(&mutex_);
+            calls_.erase(id);
+          });
+      calls_[id] = {tag, call};
+    }
+  }
+  if (call == nullptr) return done(std::move(refused), 0);
+  call->Start();
+}
+
+void CallGroup::CancelTagged(uint64_t tag, const std::string& reason) {
+  std::vector<std::shared_ptr<RetryingCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : calls_) {
+      if (entry.tag == tag) calls.push_back(entry.call);
+    }
+  }
+  for (const auto& call : calls) call->Cancel(reason);
+}
+
+void CallGroup::Shutdown(const std::string& reason) {
+  std::vector<std::shared_ptr<RetryingCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (shutdown_) return;
+    shutdown_ = true;
+    reason_ = reason;
+    for (const auto& [id, entry] : calls_) calls.push_back(entry.call);
+  }
+  for (const auto& call : calls) call->Cancel(reason);
+}
+
+void CallGroup::WaitUntilIdle() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&calls_, &absl::flat_hash_map<uint64_t, Entry>::empty));
+}
+
+bool CallGroup::WaitForShutdown(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(&shutdown_), timeout);
+}
+
+}  // namespace ballast

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/client.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/str_cat.h"
+#include "client/coordinator_link.h"
+#include "client/shard_channel.h"
+#include "common/tensor_spec.h"
+#include "common/version.h"
+
+namespace ballast {
+namespace {
+
+using Kind = ShardMessage::Kind;
+
+// Of tensors in one DeclareTensorsRequest, well under the limit of a message.
+constexpr size_t kDeclarationBytes = kMaxMessageBytes / 2;
+
+absl::Status CheckRange(const char* field, absl::Duration got, absl::Duration low, absl::Duration high) {
+  if (got >= low && got <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, ": got ", absl::FormatDuration(got), ", want ",
+                                                 absl::FormatDuration(low), " to ", absl::FormatDuration(high)));
+}
+
+absl::Status CheckOptions(const ClientOptions& options) {
+  absl::Status status = ValidateJobName(options.job);
+  if (options.coordinator.empty() == options.shards.empty()) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("got ", options.coordinator.empty() ? "neither" : "both",
+                     " of a coordinator's address and shards' addresses, want one of them")));
+  }
+  if (options.worker >= options.workers) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("worker: got ", options.worker, ", want less than the job's ", options.workers, " workers")));
+  }
+  if (options.incarnation == 0) status.Update(absl::InvalidArgumentError("incarnation: got 0, want at least 1"));
+  if (options.channels_per_shard == 0 || options.channels_per_shard > 64) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("channels_per_shard: got ", options.channels_per_shard, ", want 1 to 64")));
+  }
+  if (options.messages_in_flight == 0 || options.messages_in_flight > 256) {
+    status.Update(absl::InvalidArgumentError(
+        absl::StrCat("messages_in_flight: got ", options.messages_in_flight, ", want 1 to 256")));
+  }
+  const absl::Duration tick = absl::Milliseconds(1), day = absl::Hours(24);
+  status.Update(CheckRange("connect_timeout", options.connect_timeout, tick, day));
+  status.Update(CheckRange("rpc_timeout", options.rpc_timeout, tick, day));
+  status.Update(CheckRange("retry_timeout", options.retry_timeout, absl::ZeroDuration(), day));
+  status.Update(CheckRange("wait_timeout", options.wait_timeout, tick, absl::Seconds(600)));
+  return status;
+}
+
+absl::Status CheckElements(const char* what, const PlacedTensor& tensor, uint64_t got) {
+  const uint64_t want = CountElements(tensor.spec);
+  if (got == want) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " of \"", tensor.spec.name(), "\" has ", got, " elements, want ", want));
+}
+
+v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard) {
+  v1::TensorDeclaration declaration;
+  *declaration.mutable_spec() = tensor.spec;
+  for (const PlacedSlice& slice : tensor.slices) {
+    if (slice.shard != shard) continue;
+    v1::SliceRange* range = declaration.add_slices();
+    range->set_index(slice.index);
+    range->set_offset(slice.offset);
+    range->set_elements(slice.elements);
+  }
+  return declaration;
+}
+
+}  // namespace
+
+// What the caller of Push, Pull or PushPull asked for.
+struct Client::Request {
+  Kind kind;
+  uint64_t step = 0;
+  uint32_t examples = 0;
+  absl::Span<const TensorGradient> gradients;
+  absl::Span<const TensorValues> values;
+
+  size_t size() const { return std::max(gradients.size(), values.size()); }
+};
+
+// A request on its way: what its messages brought so far.
+struct Client::Operation {
+  uint64_t id = 0;
+  absl::AnyInvocable<void(absl::StatusOr<PushResult>)> finish;
+
+  absl::Mutex mutex;
+  size_t remaining ABSL_GUARDED_BY(mutex) = 0;
+  // The first failure.
+  absl::Status status ABSL_GUARDED_BY(mutex);
+  PushResult result ABSL_GUARDED_BY(mutex);
+
+  void AddLocked(const ShardReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+};
+
+void Client::Operation::AddLocked(const ShardReply& reply) {
+  result.applied += reply.outcome.applied();
+  result.kept += reply.outcome.kept();
+  result.dropped += reply.outcome.dropped();
+  result.max_staleness = std::max(result.max_staleness, reply.outcome.max_staleness());
+  if (reply.outcome.learning_rate() != 0) result.learning_rate = reply.outcome.learning_rate();
+  result.bytes_sent += reply.bytes_sent;
+  result.bytes_received += reply.bytes_received;
+  result.retries += reply.retries;
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  auto client = std::unique_ptr<Client>(new Client(std::move(options)));
+  if (absl::Status status = client->Reach(); !status.ok()) return status;
+  return client;
+}
+
+Client::Client(ClientOptions options) : options_(std::move(options)) {}
+
+Client::~Client() {
+  Shutdown("client destroyed");
+  // A shard's last callbacks may turn to any other shard: none goes before all are silent.
+  for (ShardChannel* channel : channels()) channel->WaitUntilIdle();
+}
+
+absl::Status Client::Reach() {
+  if (options_.coordinator.empty()) {
+    if (absl::Status status = UseMap(ShardMap(options_.shards)); !status.ok()) return status;
+    std::vector<Future<v1::GetStatusResponse>> answers;
+    for (ShardChannel* channel : channels()) answers.push_back(channel->GetStatus(options_.connect_timeout));
+    absl::Status status;
+    for (const auto& answer : answers) status.Update(answer.Get().status());
+    return status;
+  }
+  auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout);
+  if (!link.ok()) return link.status();
+  coordinator_ = *std::move(link);
+  absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
+  if (!map.ok()) return map.status();
+  // Before tensors are placed, servers may still be joining.
+  return map->tensors().empty() ? absl::OkStatus() : UseMap(*std::move(map));
+}
+
+absl::Status Client::UseMap(ShardMap map) {
+  absl::MutexLock lock(&mutex_);
+  const std::vector<std::string>& known = map_.shards();
+  const std::vector<std::string>& shards = map.shards();
+  if (shards.size() < known.size() || !std::equal(known.begin(), known.end(), shards.begin())) {
+    return absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen");
+  }
+  for (uint32_t rank = channels_.size(); rank < shards.size(); ++rank) {
+    ShardChannelOptions channel;
+    channel.job = options_.job;
+    channel.worker = options_.worker;
+    channel.incarnation = options_.incarnation;
+    channel.connections = options_.channels_per_shard;
+    channel.messages_in_flight = options_.messages_in_flight;
+    channel.rpc_timeout = options_.rpc_timeout;
+    channel.retry_timeout = options_.retry_timeout;
+    channel.wait_timeout = options_.wait_timeout;
+    channels_.push_back(std::make_unique<ShardChannel>(rank, shards[rank], std::move(channel)));
+  }
+  for (const PlacedTensor& tensor : map.tensors()) {
+    tensors_.try_emplace(tensor.spec.id(), Tensor{tensor, std::vector<uint64_t>(tensor.slices.size(), 0)});
+  }
+  map_ = std::move(map);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs) {
+  if (coordinator_ != nullptr) return coordinator_->PlaceTensors(options_.job, specs, options_.wait_timeout);
+  ShardMap map = shard_map();
+  if (absl::Status status = map.Place(specs); !status.ok()) return status;
+  return map;
+}
+
+absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
+  if (PolicyMode(options_.policy).empty()) {
+    return absl::InvalidArgumentError("policy: got none, want sync or async");
+  }
+  for (const v1::TensorSpec& spec : specs) {
+    if (absl::Status status = ValidateTensorSpec(spec); !status.ok()) return status;
+  }
+  absl::StatusOr<ShardMap> map = Place(specs);
+  if (!map.ok()) return map.status();
+  if (absl::Status status = UseMap(*map); !status.ok()) return status;
+
+  v1::DeclareTensorsRequest empty;
+  empty.set_job(options_.job);
+  *empty.mutable_policy() = options_.policy;
+  empty.set_workers(options_.workers);
+  empty.set_protocol_version(kProtocolVersion);
+  std::vector<Future<v1::DeclareTensorsResponse>> answers;
+  for (ShardChannel* channel : channels()) {
+    v1::DeclareTensorsRequest request = empty;
+    size_t bytes = 0;
+    for (const v1::TensorSpec& spec : specs) {
+      const PlacedTensor* placed = map->Find(spec.id());
+      if (placed == nullptr) {
+        return absl::InternalError(absl::StrCat("shard map: tensor \"", spec.name(), "\" is missing"));
+      }
+      v1::TensorDeclaration declaration = DeclarationFor(*placed, channel->rank());
+      if (declaration.slices().empty()) continue;
+      bytes += declaration.ByteSizeLong();
+      if (bytes > kDeclarationBytes && request.tensors_size() > 0) {
+        answers.push_back(channel->Declare(std::exchange(request, empty)));
+        bytes = declaration.ByteSizeLong();
+      }
+      *request.add_tensors() = std::move(declaration);
+    }
+    if (request.tensors_size() > 0) answers.push_back(channel->Declare(std::move(request)));
+  }
+  absl::Status status;
+  for (const auto& answer : answers) status.Update(answer.Get().status());
+  return status;
+}
+
+Future<PushResult> Client::Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients) {
+  return PushPullOrPush({Kind::kPush, step, examples, gradients, {}});
+}
+
+Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> values) {
+  Promise<PullResult> promise;
+  Future<PullResult> future = promise.GetFuture();
+  auto operation = std::make_shared<Operation>();
+  operation->finish = [promise = std::move(promise)](absl::StatusOr<PushResult> result) mutable {
+    if (!result.ok()) return promise.Set(result.status());
+    promise.Set(PullResult{result->bytes_received, result->retries});
+  };
+  Begin({Kind::kPull, step, 0, {}, values}, std::move(operation));
+  return future;
+}
+
+Future<PushResult> Client::PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
+                                    absl::Span<const TensorValues> values) {
+  return PushPullOrPush({Kind::kPushPull, step, examples, gradients, values});
+}
+
+Future<PushResult> Client::PushPullOrPush(const Request& request) {
+  Promise<PushResult> promise;
+  Future<PushResult> future = promise.GetFuture();
+  auto operation = std::make_shared<Operation>();
+  operation->finish = [promise = std::move(promise)](absl::StatusOr<PushResult> result) mutable {
+    promise.Set(std::move(result));
+  };
+  Begin(request, std::move(operation));
+  return future;
+}
+
+void Client::Begin(const Request& request, std::shared_ptr<Operation> operation) {
+  absl::StatusOr<std::vector<Slices>> by_shard = Route(request);
+  if (!by_shard.ok()) return operation->finish(by_shard.status());
+  {
+    absl::MutexLock lock(&mutex_);
+    operation->id = next_operation_++;
+  }
+  size_t count = 0;
+  std::vector<std::vector<ShardMessage>> messages(by_shard->size());
+  for (size_t shard = 0; shard < by_shard->size(); ++shard) {
+    for (Slices& slices : PackSlices((*by_shard)[shard])) {
+      // The messages share the operation; the last to end finishes it.
+      messages[shard].push_back({request.kind, operation->id, request.step, request.examples, std::move(slices),
+                                 [this, operation](const ShardMessage& message, ShardReply reply) {
+                                   OnMessageDone(operation.get(), message, std::move(reply));
+                                 }});
+      ++count;
+    }
+  }
+  if (count == 0) return operation->finish(PushResult());
+  {
+    absl::MutexLock lock(&operation->mutex);
+    operation->remaining = count;
+  }
+  const std::vector<ShardChannel*> shards = channels();
+  for (size_t shard = 0; shard < messages.size(); ++shard) {
+    if (!messages[shard].empty()) shards[shard]->Send(std::move(messages[shard]));
+  }
+}
+
+absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request) const {
+  const bool pushes = request.kind != Kind::kPull, pulls = request.kind != Kind::kPush;
+  if (pushes && pulls && request.gradients.size() != request.values.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("push-pull: got ", request.gradients.size(), " gradients and ",
+                                                   request.values.size(), " tensors of values, want the same tensors"));
+  }
+  absl::flat_hash_set<uint32_t> seen;
+  absl::MutexLock lock(&mutex_);
+  std::vector<Slices> by_shard(map_.shards().size());
+  for (size_t i = 0; i < request.size(); ++i) {
+    const uint32_t id = pushes ? request.gradients[i].tensor_id : request.values[i].tensor_id;
+    const auto found = tensors_.find(id);
+    if (found == tensors_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor ", id, " was not declared"));
+    }
+    const auto& [placed, versions] = found->second;
+    if (!seen.insert(id).second) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", placed.spec.name(), "\" is given twice"));
+    }
+    if (pushes && pulls && request.values[i].tensor_id != id) {
+      return absl::InvalidArgumentError(absl::StrCat("push-pull: got values of tensor ", request.values[i].tensor_id,
+                                                     " beside the gradient of tensor ", id, ", want the same"));
+    }
+    const bool adds = pushes && request.examples > 0;
+    if (adds || (pushes && !request.gradients[i].values.empty())) {
+      absl::Status status = CheckElements("gradient", placed, request.gradients[i].values.size());
+      if (!status.ok()) return status;
+    }
+    if (pulls) {
+      absl::Status status = CheckElements("memory for the values", placed, request.values[i].values.size());
+      if (!status.ok()) return status;
+    }
+    for (const PlacedSlice& slice : placed.slices) {
+      SliceTransfer transfer{id, slice.index, slice.elements, versions[slice.index], {}, {}};
+      if (adds) transfer.gradient = request.gradients[i].values.subspan(slice.offset, slice.elements);
+      if (pulls) transfer.values = request.values[i].values.subspan(slice.offset, slice.elements);
+      by_shard[slice.shard].push_back(transfer);
+    }
+  }
+  return by_shard;
+}
+
+void Client::OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply) {
+  if (!reply.versions.empty()) {
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < reply.versions.size(); ++i) {
+      tensors_.at(message.slices[i].tensor_id).versions[message.slices[i].slice_index] = reply.versions[i];
+    }
+  }
+  bool first_failure = false, last = false;
+  absl::StatusOr<PushResult> result;
+  {
+    absl::MutexLock lock(&operation->mutex);
+    first_failure = operation->status.ok() && !reply.status.ok();
+    operation->status.Update(reply.status);
+    operation->AddLocked(reply);
+    last = --operation->remaining == 0;
+    if (last && operation->status.ok()) result = operation->result;
+    if (last && !operation->status.ok()) result = operation->status;
+  }
+  if (last) return operation->finish(std::move(result));
+  // The rest would come to nothing, and its memory is the caller's only when all of it has ended.
+  if (!first_failure) return;
+  for (ShardChannel* channel : channels()) channel->Cancel(operation->id, "another part of the call failed");
+}
+
+absl::StatusOr<std::vector<v1::GetStatusResponse>> Client::GetStatus() {
+  std::vector<Future<v1::GetStatusResponse>> answers;
+  for (ShardChannel* channel : channels()) answers.push_back(channel->GetStatus(options_.rpc_timeout));
+  std::vector<v1::GetStatusResponse> statuses;
+  for (const auto& answer : answers) {
+    absl::StatusOr<v1::GetStatusResponse> status = answer.Get();
+    if (!status.ok()) return status.status();
+    statuses.push_back(*std::move(status));
+  }
+  return statuses;
+}
+
+ShardMap Client::shard_map() const {
+  absl::MutexLock lock(&mutex_);
+  return map_;
+}
+
+std::vector<ShardChannel*> Client::channels() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<ShardChannel*> channels;
+  for (const auto& channel : channels_) channels.push_back(channel.get());
+  return channels;
+}
+
+void Client::Shutdown(const std::string& reason) {
+  if (coordinator_ != nullptr) coordinator_->CancelCalls(reason);
+  for (ShardChannel* channel : channels()) channel->Shutdown(reason);
+}
+
+}  // namespace ballast

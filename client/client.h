@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "ballast/v1/tensor.pb.h"
+#include "client/future.h"
+#include "client/message_packer.h"
+#include "common/shard_map.h"
+
+namespace ballast {
+
+class CoordinatorLink;
+class ShardChannel;
+struct ShardMessage;
+struct ShardReply;
+
+// Flat, though long, since a caller sets a few of them by name.
+struct ClientOptions {
+  // Where the job's coordinator is, host:port; or else the shards themselves, by rank.
+  std::string coordinator;
+  std::vector<std::string> shards;
+
+  // Of the job, as DeclareTensorsRequest has them. The first declaration stands for all clients.
+  std::string job;
+  v1::ConsistencyPolicy policy;
+  uint32_t workers = 1;
+
+  // Who pushes. No two clients may push as the same worker and incarnation.
+  uint32_t worker = 0;
+  uint64_t incarnation = 1;
+
+  // For Connect to reach everyone.
+  absl::Duration connect_timeout = absl::Seconds(20);
+  // For an answer to one attempt of a call, less any wait for other workers.
+  absl::Duration rpc_timeout = absl::Seconds(10);
+  // A call that fails in passing is tried again until so long after its first failure.
+  absl::Duration retry_timeout = absl::Seconds(30);
+  // For other workers, of a pull; for servers to join, of Declare. 1 ms to 600 s.
+  absl::Duration wait_timeout = absl::Seconds(60);
+
+  uint32_t channels_per_shard = 1;
+  uint32_t messages_in_flight = 4;
+};
+
+struct PushResult {
+  // Slices updated at once; kept until their step's other gradients are in; not used since their step was over.
+  uint64_t applied = 0;
+  uint64_t kept = 0;
+  uint64_t dropped = 0;
+  // Largest among the applied slices.
+  uint64_t max_staleness = 0;
+  float learning_rate = 0;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint32_t retries = 0;
+};
+
+struct PullResult {
+  uint64_t bytes_received = 0;
+  uint32_t retries = 0;
+};
+
+// A whole tensor's gradient and values in the caller's memory, row-major. The memory is the client's from the call
+// until its future is ready.
+struct TensorGradient {
+  uint32_t tensor_id = 0;
+  absl::Span<const float> values;
+};
+struct TensorValues {
+  uint32_t tensor_id = 0;
+  absl::Span<float> values;
+};
+
+// A job's tensors, on however many shards they lie: routes slices to their owners and remembers their versions.
+// Errors name the shard, its address and the call. INVALID_ARGUMENT and unknown tensors change nothing; after any other
+// failure of a push the job's weights may hold a part of it. Retries are the client's own and safe: a push is applied
+// once. A future is ready within the options' timeouts, whatever the servers do.
+// Calls that are not waited for may overtake each other. All workers should push-pull tensors in the same order.
+// Thread safety: all methods may be called from any thread. Destroying the client ends what is in flight.
+class Client {
+ public:
+  // Reaches the coordinator or every shard, else UNAVAILABLE or DEADLINE_EXCEEDED naming the address and how long it
+  // tried. INVALID_ARGUMENT for options out of their range.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
+  ~Client();
+
+  // Places the tensors and creates them on their shards; blocks. Declaring the same again is OK, differently is
+  // FAILED_PRECONDITION. Tensors that others declared through the coordinator before Connect need no declaration.
+  absl::Status Declare(absl::Span<const v1::TensorSpec> specs);
+
+  // Hands in gradients, means over `examples` examples, computed when the worker had finished `step` steps. With
+  // examples = 0 the worker takes part in the step and adds nothing; `values` may then be empty.
+  Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients);
+
+  // Reads values; under policy sync those that hold the update of step - 1.
+  Future<PullResult> Pull(uint64_t step, absl::Span<const TensorValues> values);
+
+  // Push at `step` and pull at `step` + 1 in one round trip. Both lists name the same tensors in the same order.
+  Future<PushResult> PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
+                              absl::Span<const TensorValues> values);
+
+  // What each shard holds and has done, by rank; blocks.
+  absl::StatusOr<std::vector<v1::GetStatusResponse>> GetStatus();
+
+  ShardMap shard_map() const;
+
+  // Ends everything in flight, and all that comes later, with CANCELLED and the reason.
+  void Shutdown(const std::string& reason);
+
+ private:
+  struct Operation;
+  struct Request;
+  using Slices = std::vector<SliceTransfer>;
+  // Of every tensor that was declared, here or by others.
+  struct Tensor {
+    PlacedTensor placed;
+    // Of each slice, as last pulled.
+    std::vector<uint64_t> versions;
+  };
+
+  explicit Client(ClientOptions options);
+  absl::Status Reach();
+  absl::Status UseMap(ShardMap map);
+  absl::StatusOr<ShardMap> Place(absl::Span<const v1::TensorSpec> specs);
+  std::vector<ShardChannel*> channels() const;
+  Future<PushResult> PushPullOrPush(const Request& request);
+  void Begin(const Request& request, std::shared_ptr<Operation> operation);
+  absl::StatusOr<std::vector<Slices>> Route(const Request& request) const;
+  void OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply);
+
+  const ClientOptions options_;
+  // Null where the shards were given. Set by Connect, then constant.
+  std::unique_ptr<CoordinatorLink> coordinator_;
+
+  mutable absl::Mutex mutex_;
+  ShardMap map_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint32_t, Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
+  // By rank; only grows, so that its channels may be used outside the lock.
+  std::vector<std::unique_ptr<ShardChannel>> channels_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_operation_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace ballast

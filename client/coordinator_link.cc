@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/coordinator_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/version.h"
+
+namespace ballast {
+namespace {
+
+// For one answer, less any wait that was asked for.
+constexpr absl::Duration kAttemptTimeout = absl::Seconds(10);
+constexpr absl::Duration kRetryTimeout = absl::Seconds(10);
+// A member that goes does not linger for a coordinator that may be gone.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
+// Of one AcquireLease call; longer waits are several.
+constexpr absl::Duration kLongestPoll = absl::Seconds(10);
+// Between polls that a server answers, with nothing, before their time.
+constexpr absl::Duration kEarlyPollPause = absl::Milliseconds(100);
+
+using Async = v1::CoordinatorService::StubInterface::async_interface;
+
+bool IsSilence(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const std::string& address,
+                                                                          absl::Duration timeout) {
+  auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address));
+  auto answer = link->Call<v1::GetProgressResponse>(&link->calls_, link->Options("connect", timeout),
+                                                    v1::GetProgressRequest(), &Async::GetProgress);
+  if (absl::Status status = answer.status(); !status.ok()) return status;
+  return link;
+}
+
+CoordinatorLink::CoordinatorLink(const std::string& address)
+    : name_(absl::StrCat("coordinator at ", address)), stub_(v1::CoordinatorService::NewStub(OpenChannel(address))) {}
+
+CoordinatorLink::~CoordinatorLink() {
+  heartbeats_.Shutdown("link destroyed");
+  if (heart_.joinable()) heart_.join();
+}
+
+template <typename Response, typename Request>
+absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions options, Request request,
+                                               Method<Request, Response> method) {
+  const auto begin = [stub = stub_.get(), method](grpc::ClientContext* context, const Request* ask, Response* answer,
+                                                  std::function<void(grpc::Status)> end) {
+    (stub->async()->*method)(context, ask, answer, std::move(end));
+  };
+  return group->Ask<Response>(std::move(options), std::move(request), begin).Get();
+}
+
+CallOptions CoordinatorLink::Options(const char* call, absl::Duration timeout) const {
+  return {absl::StrCat(name_, ": ", call), timeout, timeout, timeout};
+}
+
+v1::Member CoordinatorLink::member() const {
+  absl::MutexLock lock(&mutex_);
+  return joined_.member();
+}
+
+absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request) {
+  request.set_protocol_version(kProtocolVersion);
+  request.set_version(kVersion);
+  absl::StatusOr<v1::JoinResponse> answer =
+      Call<v1::JoinResponse>(&calls_, Options("join", kAttemptTimeout), std::move(request), &Async::Join);
+  if (!answer.ok()) return answer;
+  absl::MutexLock lock(&mutex_);
+  joined_ = *answer;
+  return answer;
+}
+
+void CoordinatorLink::StartHeartbeats(std::function<void(const JobCondition&)> on_change) {
+  if (heart_.joinable()) return;
+  heart_ = std::thread([this, on_change = std::move(on_change)] { BeatUntilLeft(on_change); });
+}
+
+void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change) {
+  v1::HeartbeatRequest request;
+  *request.mutable_member() = member();
+  absl::Duration interval, ttl;
+  {
+    absl::MutexLock lock(&mutex_);
+    interval = absl::Milliseconds(std::max(joined_.heartbeat_interval_ms(), 1u));
+    ttl = absl::Milliseconds(std::max(joined_.member_ttl_ms(), 1u));
+  }
+  absl::Time last_answer = absl::Now();
+  do {
+    CallOptions once = Options("heartbeat", ttl);
+    once.retry_timeout = absl::ZeroDuration();
+    absl::StatusOr<v1::HeartbeatResponse> answer =
+        Call<v1::HeartbeatResponse>(&heartbeats_, std::move(once), request, &Async::Heartbeat);
+    if (heartbeats_.WaitForShutdown(absl::ZeroDuration())) return;
+    const JobCondition now = Judge(answer, last_answer);
+    if (answer.ok()) last_answer = absl::Now();
+    bool changed;
+    {
+      absl::MutexLock lock(&mutex_);
+      changed = condition_.state != now.state;
+      condition_ = now;
+    }
+    if (changed && on_change) on_change(now);
+    if (!answer.ok() && now.state == v1::JOB_STATE_FAILED) return;
+  } while (!heartbeats_.WaitForShutdown(interval));
+}
+
+JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const {
+  if (answer.ok()) return {answer->state(), answer->reason()};
+  if (!IsSilence(answer.status())) return {v1::JOB_STATE_FAILED, std::string(answer.status().message())};
+  absl::MutexLock lock(&mutex_);
+  const absl::Duration silence = absl::Now() - last_answer;
+  if (silence < absl::Milliseconds(joined_.member_ttl_ms())) return condition_;
+  return {v1::JOB_STATE_FAILED, absl::StrCat(name_, " has not answered for ",
+                                             absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))), ": ",
+                                             answer.status().message())};
+}
+
+JobCondition CoordinatorLink::condition() const {
+  absl::MutexLock lock(&mutex_);
+  return condition_;
+}
+
+absl::Status CoordinatorLink::Leave(const std::string& failure) {
+  heartbeats_.Shutdown("member leaves");
+  if (heart_.joinable()) heart_.join();
+  v1::LeaveRequest request;
+  *request.mutable_member() = member();
+  request.set_failure(failure);
+  return Call<v1::LeaveResponse>(&leaving_, Options("leave", kLeaveTimeout), std::move(request), &Async::Leave)
+      .status();
+}
+
+absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Duration timeout) {
+  absl::Time now = absl::Now();
+  const absl::Time deadline = now + timeout;
+  v1::AcquireLeaseRequest request;
+  *request.mutable_member() = member();
+  while (true) {
+    const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kLongestPoll);
+    request.set_wait_ms(absl::ToInt64Milliseconds(wait));
+    CallOptions options = Options("acquire lease", wait + kAttemptTimeout);
+    options.retry_timeout = kRetryTimeout;
+    absl::StatusOr<v1::AcquireLeaseResponse> answer =
+        Call<v1::AcquireLeaseResponse>(&calls_, std::move(options), request, &Async::AcquireLease);
+    if (!answer.ok() || answer->finished() || answer->has_lease()) return answer;
+    const absl::Duration waited = absl::Now() - now;
+    now += waited;
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
+                                                      absl::FormatDuration(timeout), ", waiting for ",
+                                                      answer->waiting_for()));
+    }
+    if (waited < wait / 2) calls_.WaitForShutdown(kEarlyPollPause);
+  }
+}
+
+absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id) {
+  v1::CompleteLeaseRequest request;
+  *request.mutable_member() = member();
+  request.set_lease_id(lease_id);
+  return Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease", kAttemptTimeout), std::move(request),
+                                         &Async::CompleteLease)
+      .status();
+}
+
+absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(v1::WorkerProgress progress,
+                                                                std::optional<v1::Evaluation> evaluation) {
+  v1::ReportProgressRequest request;
+  *request.mutable_member() = member();
+  *request.mutable_progress() = std::move(progress);
+  if (evaluation.has_value()) *request.mutable_evaluation() = *std::move(evaluation);
+  absl::StatusOr<v1::ReportProgressResponse> answer = Call<v1::ReportProgressResponse>(
+      &calls_, Options("report progress", kAttemptTimeout), std::move(request), &Async::ReportProgress);
+  if (!answer.ok()) return answer.status();
+  return std::move(*answer->mutable_progress());
+}
+
+absl::StatusOr<v1::GetProgressResponse> CoordinatorLink::GetProgress() {
+  return Call<v1::GetProgressResponse>(&calls_, Options("get progress", kAttemptTimeout), v1::GetProgressRequest(),
+                                       &Async::GetProgress);
+}
+
+absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, absl::Span<const v1::TensorSpec> specs,
+                                                       absl::Duration timeout) {
+  v1::PlaceTensorsRequest request;
+  request.set_job(job);
+  for (const v1::TensorSpec& spec : specs) *request.add_tensors() = spec;
+  absl::StatusOr<v1::PlaceTensorsResponse> answer = Call<v1::PlaceTensorsResponse>(
+      &calls_, Options("place tensors", timeout), std::move(request), &Async::PlaceTensors);
+  if (!answer.ok()) return answer.status();
+  return ShardMap::FromProto(answer->map());
+}
+
+absl::StatusOr<ShardMap> CoordinatorLink::GetShardMap() {
+  absl::StatusOr<v1::GetShardMapResponse> answer = Call<v1::GetShardMapResponse>(
+      &calls_, Options("get shard map", kAttemptTimeout), v1::GetShardMapRequest(), &Async::GetShardMap);
+  if (!answer.ok()) return answer.status();
+  return ShardMap::FromProto(answer->map());
+}
+
+void CoordinatorLink::CancelCalls(const std::string& reason) { calls_.Shutdown(reason); }
+
+}  // namespace ballast

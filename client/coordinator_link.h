@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "client/call_group.h"
+#include "common/shard_map.h"
+
+namespace ballast {
+
+// What became of the job, and why.
+struct JobCondition {
+  v1::JobState state = v1::JOB_STATE_GATHERING;
+  std::string reason;
+};
+
+// The way to a job's coordinator, and a member's sign of life there: one method for each call of its service, blocking.
+// Knows nothing of tensors' bytes. Calls are tried again for a few seconds where a retry helps; then their errors name
+// the coordinator's address, the call and how long it took.
+// Thread safety: all methods may be called from any thread, but Join, StartHeartbeats, Leave and the destructor from
+// one.
+class CoordinatorLink {
+ public:
+  // Waits until it answers; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`.
+  static absl::StatusOr<std::unique_ptr<CoordinatorLink>> Connect(const std::string& address, absl::Duration timeout);
+  // Ends all calls, without leaving.
+  ~CoordinatorLink();
+
+  // Fills in the versions. What follows is said as the member that the answer names.
+  absl::StatusOr<v1::JoinResponse> Join(v1::JoinRequest request);
+
+  // Says in the background, at the interval that Join answered, that the member lives. `on_change` is called from that
+  // thread when the condition changes; it may be empty and must not call Leave. The job counts as FAILED, too, when the
+  // coordinator gives the member up or does not answer for longer than it would wait for the member.
+  void StartHeartbeats(std::function<void(const JobCondition&)> on_change);
+
+  // As of the last heartbeat.
+  JobCondition condition() const;
+
+  // Ends the heartbeats and the member's part; empty: it did its part. Works after CancelCalls.
+  absl::Status Leave(const std::string& failure);
+
+  // Waits up to `timeout` for data to train on: a lease, or `finished`. DEADLINE_EXCEEDED names whom it waited for.
+  absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout);
+  absl::Status CompleteLease(uint64_t lease_id);
+
+  absl::StatusOr<v1::JobProgress> ReportProgress(v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation);
+  absl::StatusOr<v1::GetProgressResponse> GetProgress();
+
+  // Waits up to `timeout` for all servers to join.
+  absl::StatusOr<ShardMap> PlaceTensors(const std::string& job, absl::Span<const v1::TensorSpec> specs,
+                                        absl::Duration timeout);
+  absl::StatusOr<ShardMap> GetShardMap();
+
+  // Ends calls in flight and all later ones with CANCELLED and the reason; heartbeats go on.
+  void CancelCalls(const std::string& reason);
+
+ private:
+  template <typename Request, typename Response>
+  using Method = void (v1::CoordinatorService::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*,
+                                                                                  Response*,
+                                                                                  std::function<void(grpc::Status)>);
+
+  explicit CoordinatorLink(const std::string& address);
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Call(CallGroup* group, CallOptions options, Request request,
+                                Method<Request, Response> method);
+  CallOptions Options(const char* call, absl::Duration timeout) const;
+  v1::Member member() const;
+  void BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change);
+  JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const;
+
+  // "coordinator at host:port".
+  const std::string name_;
+  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+
+  mutable absl::Mutex mutex_;
+  v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
+  JobCondition condition_ ABSL_GUARDED_BY(mutex_);
+
+  // Apart, since they end at different times.
+  CallGroup calls_;
+  CallGroup heartbeats_;
+  CallGroup leaving_;
+  std::thread heart_;
+};
+
+}  // namespace ballast

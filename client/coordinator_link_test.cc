@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/coordinator_link.h"
+
+#include "client/testing/fake_coordinator_service.h"
+#include "client/testing/fake_server.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+class CoordinatorLinkTest : public testing::Test {
+ protected:
+  CoordinatorLinkTest() : server_(&coordinator_) {
+    coordinator_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+    auto link = CoordinatorLink::Connect(server_.address(), absl::Seconds(60));
+    EXPECT_TRUE(link.ok()) << link.status();
+    link_ = *std::move(link);
+    v1::JoinRequest join;
+    join.set_role(v1::ROLE_WORKER);
+    joined_ = link_->Join(join);
+  }
+
+  // Starts heartbeats; the future is the first condition in that state.
+  Future<JobCondition> Await(v1::JobState state) {
+    auto promise = std::make_shared<Promise<JobCondition>>();
+    link_->StartHeartbeats([promise, state](const JobCondition& condition) {
+      if (condition.state == state) promise->Set(condition);
+    });
+    return promise->GetFuture();
+  }
+
+  FakeCoordinatorService coordinator_;
+  FakeServer server_;
+  std::unique_ptr<CoordinatorLink> link_;
+  absl::StatusOr<v1::JoinResponse> joined_;
+};
+
+TEST_F(CoordinatorLinkTest, JoinSaysTheVersions) {
+  ASSERT_TRUE(joined_.ok()) << joined_.status();
+  EXPECT_EQ(joined_->member().rank(), 3);
+  EXPECT_EQ(coordinator_.last_join().protocol_version(), 1);
+  EXPECT_FALSE(coordinator_.last_join().version().empty());
+}
+
+TEST_F(CoordinatorLinkTest, HeartbeatsBringTheJobsState) {
+  Future<JobCondition> running = Await(v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(running.WaitFor(absl::Minutes(1)));
+  EXPECT_EQ(link_->condition().state, v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(CoordinatorLinkTest, FailureOfTheJobArrivesWithItsReason) {
+  Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
+  coordinator_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_FAILED, "worker 1: killed by signal 9");
+  ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
+  EXPECT_EQ(failed.Get()->reason, "worker 1: killed by signal 9");
+}
+
+TEST_F(CoordinatorLinkTest, VanishedCoordinatorFailsTheJobNamingItsAddress) {
+  Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
+  server_.Stop();
+  ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
+  EXPECT_EQ(failed.Get()->reason.find("coordinator at " + server_.address() + " has not answered for "), 0)
+      << failed.Get()->reason;
+  EXPECT_EQ(link_->condition().state, v1::JOB_STATE_FAILED);
+}
+
+TEST_F(CoordinatorLinkTest, MemberThatWasGivenUpHasFailed) {
+  Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
+  coordinator_.SetHeartbeat(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "worker 3 was given up"),
+                            v1::JOB_STATE_RUNNING, "");
+  ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
+  EXPECT_EQ(failed.Get()->reason, "coordinator at " + server_.address() + ": heartbeat: worker 3 was given up");
+}
+
+TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
+  coordinator_.HandOutLeases();
+  const auto answer = link_->AcquireLease(absl::Minutes(1));
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->lease().id(), 11);
+  EXPECT_TRUE(link_->CompleteLease(11).ok());
+  EXPECT_EQ(link_->CompleteLease(12),
+            absl::NotFoundError("coordinator at " + server_.address() + ": complete lease: no such lease"));
+}
+
+TEST_F(CoordinatorLinkTest, LeaseThatDoesNotComeNamesWhomItWaitsFor) {
+  EXPECT_EQ(link_->AcquireLease(absl::Milliseconds(30)).status(),
+            absl::DeadlineExceededError("coordinator at " + server_.address() +
+                                        ": acquire lease: no data within 30ms, waiting for worker 1"));
+}
+
+TEST_F(CoordinatorLinkTest, CancelEndsTheWaitForALeaseAndLeaveStillWorks) {
+  std::thread canceller([&] {
+    EXPECT_TRUE(coordinator_.AwaitLeaseWait());
+    link_->CancelCalls("interrupted");
+  });
+  EXPECT_EQ(link_->AcquireLease(absl::Minutes(1)).status(),
+            absl::CancelledError("coordinator at " + server_.address() + ": acquire lease: cancelled: interrupted"));
+  canceller.join();
+  EXPECT_TRUE(link_->Leave("interrupted").ok());
+  ASSERT_EQ(coordinator_.leaves().size(), 1);
+  EXPECT_EQ(coordinator_.leaves()[0].failure(), "interrupted");
+  EXPECT_EQ(coordinator_.leaves()[0].member().incarnation(), 7);
+  coordinator_.HandOutLeases();
+}
+
+TEST_F(CoordinatorLinkTest, ReportsAndReadsProgress) {
+  v1::WorkerProgress progress;
+  progress.set_step(12);
+  v1::Evaluation evaluation;
+  evaluation.set_loss(0.5);
+  const auto answer = link_->ReportProgress(progress, evaluation);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->step(), 12);
+  EXPECT_EQ(answer->last_evaluation().loss(), 0.5);
+  EXPECT_EQ(link_->GetProgress()->servers(), 2);
+}
+
+TEST_F(CoordinatorLinkTest, ConnectGivesUpNamingTheAddress) {
+  server_.Stop();
+  const absl::Status status = CoordinatorLink::Connect(server_.address(), absl::Milliseconds(200)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message().find("coordinator at " + server_.address() + ": connect: gave up after "), 0) << status;
+}
+
+}  // namespace
+}  // namespace ballast

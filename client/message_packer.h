@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace ballast {
+
+// Largest encoded message of the data plane, and gRPC's default limit on what is received.
+inline constexpr uint64_t kMaxMessageBytes = uint64_t{4} << 20;
+
+// Upper bounds on what protobuf adds around the payloads: tags, lengths and fields of a slice; of a header or outcome.
+inline constexpr uint64_t kSliceOverheadBytes = 48;
+inline constexpr uint64_t kMessageOverheadBytes = 256;
+
+// One slice on its way to or from a shard: which, and where it lies in the caller's memory.
+struct SliceTransfer {
+  uint32_t tensor_id = 0;
+  uint32_t slice_index = 0;
+  uint64_t elements = 0;
+  // Of the values that the gradient was computed from.
+  uint64_t version = 0;
+  // Read by a push; `elements` long, or empty for a gradient that adds nothing.
+  absl::Span<const float> gradient;
+  // Written by a pull; `elements` long.
+  absl::Span<float> values;
+};
+
+// Distributes slices over messages, in their order, as many into each as stay under `max_bytes` when encoded, in
+// either direction. A slice that is larger on its own gets a message of its own.
+std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices,
+                                                   uint64_t max_bytes = kMaxMessageBytes);
+
+}  // namespace ballast

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "client/call_group.h"
+#include "client/future.h"
+#include "client/message_packer.h"
+
+namespace ballast {
+
+struct ShardChannelOptions {
+  std::string job;
+  uint32_t worker = 0;
+  uint64_t incarnation = 1;
+  uint32_t connections = 1;
+  // Of pushes, and again of messages that may wait on the server: these never keep those from being sent.
+  uint32_t messages_in_flight = 4;
+  // As ClientOptions has them.
+  absl::Duration rpc_timeout;
+  absl::Duration retry_timeout;
+  absl::Duration wait_timeout;
+};
+
+// What came of one message.
+struct ShardReply {
+  absl::Status status;
+  v1::PushOutcome outcome;
+  // Of the slices' values, where there was a pull.
+  std::vector<uint64_t> versions;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint32_t retries = 0;
+};
+
+// One message's worth of slices.
+struct ShardMessage {
+  enum class Kind { kPush, kPull, kPushPull };
+  Kind kind = Kind::kPush;
+  // Which call of the client's it is part of, from 1.
+  uint64_t operation = 0;
+  uint64_t step = 0;
+  uint32_t examples = 0;
+  std::vector<SliceTransfer> slices;
+  // Called once, with the message itself; then the slices' memory is the caller's again.
+  absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
+};
+
+// The way to one shard: its connections, the messages queued for it and the sequence numbers given to pushes.
+// Invariant: sequence numbers in flight lie within the 1024 that a shard remembers. Knows nothing of other shards.
+// Thread safety: all methods may be called from any thread. The destructor returns when every `done` has.
+class ShardChannel {
+ public:
+  ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options);
+  ~ShardChannel();
+
+  // Sends messages as room comes; never blocks. Pushes go in order, and so do the others.
+  void Send(std::vector<ShardMessage> messages);
+
+  // Ends the operation's messages with CANCELLED; those in flight may have been applied.
+  void Cancel(uint64_t operation, const std::string& reason);
+
+  Future<v1::DeclareTensorsResponse> Declare(v1::DeclareTensorsRequest request);
+  Future<v1::GetStatusResponse> GetStatus(absl::Duration timeout);
+
+  // Ends everything in flight, and all that comes later, with CANCELLED.
+  void Shutdown(const std::string& reason);
+
+  // Blocks until every `done` has returned; to be called after Shutdown.
+  void WaitUntilIdle() { calls_.WaitUntilIdle(); }
+
+  uint32_t rank() const { return rank_; }
+
+ private:
+  // Messages of one sort: those that wait to be sent and the number on their way.
+  struct Lane {
+    std::deque<ShardMessage> queue;
+    uint32_t in_flight = 0;
+  };
+  struct Exchange;
+
+  void SendQueued();
+  std::shared_ptr<Exchange> TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Begin(std::shared_ptr<Exchange> exchange);
+  void BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
+                    std::function<void(grpc::Status)> end);
+  void Finish(Exchange* exchange, absl::Status status, uint32_t attempts);
+  CallOptions Options(const char* operation, absl::Duration wait) const;
+
+  const uint32_t rank_;
+  // "shard 1 at host:port".
+  const std::string name_;
+  const ShardChannelOptions options_;
+  std::vector<std::unique_ptr<v1::ParameterService::Stub>> stubs_;
+
+  absl::Mutex mutex_;
+  bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string shutdown_reason_ ABSL_GUARDED_BY(mutex_);
+  Lane pushes_ ABSL_GUARDED_BY(mutex_);
+  Lane waits_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::set<uint64_t> sequences_in_flight_ ABSL_GUARDED_BY(mutex_);
+  size_t next_stub_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  // Last: its destructor waits for calls that use the rest.
+  CallGroup calls_;
+};
+
+}  // namespace ballast

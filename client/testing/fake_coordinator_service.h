@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "common/grpc_status.h"
+#include "common/shard_map.h"
+
+namespace ballast {
+
+// A coordinator for tests of its link: places tensors over the given shards, takes any member in, and answers as the
+// test sets. Thread safety: all methods may be called from any thread.
+class FakeCoordinatorService : public v1::CoordinatorService::Service {
+ public:
+  explicit FakeCoordinatorService(std::vector<std::string> shards = {}) : map_(std::move(shards)) {}
+  ~FakeCoordinatorService() override { HandOutLeases(); }
+
+  void SetHeartbeat(grpc::Status status, v1::JobState state, std::string reason) {
+    absl::MutexLock lock(&mutex_);
+    heartbeat_status_ = std::move(status);
+    heartbeat_.set_state(state);
+    heartbeat_.set_reason(std::move(reason));
+  }
+  // Until then AcquireLease waits as long as it is asked to and answers with nothing.
+  void HandOutLeases() {
+    absl::MutexLock lock(&mutex_);
+    leases_ = true;
+  }
+  // Waits, at most a minute, until a lease is being waited for.
+  bool AwaitLeaseWait() {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&lease_waited_for_), absl::Minutes(1));
+  }
+
+  v1::JoinRequest last_join() const {
+    absl::MutexLock lock(&mutex_);
+    return last_join_;
+  }
+  std::vector<v1::LeaveRequest> leaves() const {
+    absl::MutexLock lock(&mutex_);
+    return leaves_;
+  }
+
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request, v1::JoinResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    last_join_ = *request;
+    response->mutable_member()->set_role(request->role());
+    response->mutable_member()->set_rank(3);
+    response->mutable_member()->set_incarnation(7);
+    response->set_heartbeat_interval_ms(5);
+    response->set_member_ttl_ms(200);
+    return grpc::Status::OK;
+  }
+  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest*, v1::HeartbeatResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    *response = heartbeat_;
+    return heartbeat_status_;
+  }
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request, v1::LeaveResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    leaves_.push_back(*request);
+    return grpc::Status::OK;
+  }
+  grpc::Status PlaceTensors(grpc::ServerContext*, const v1::PlaceTensorsRequest* request,
+                            v1::PlaceTensorsResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    const std::vector<v1::TensorSpec> specs(request->tensors().begin(), request->tensors().end());
+    if (absl::Status status = map_.Place(specs); !status.ok()) return ToGrpcStatus(status);
+    *response->mutable_map() = map_.ToProto();
+    return grpc::Status::OK;
+  }
+  grpc::Status GetShardMap(grpc::ServerContext*, const v1::GetShardMapRequest*,
+                           v1::GetShardMapResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    *response->mutable_map() = map_.ToProto();
+    return grpc::Status::OK;
+  }
+  grpc::Status AcquireLease(grpc::ServerContext*, const v1::AcquireLeaseRequest* request,
+                            v1::AcquireLeaseResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    lease_waited_for_ = true;
+    mutex_.AwaitWithTimeout(absl::Condition(&leases_), absl::Milliseconds(request->wait_ms()));
+    if (!leases_) {
+      response->set_waiting_for("worker 1");
+      return grpc::Status::OK;
+    }
+    response->mutable_lease()->set_id(11);
+    response->mutable_lease()->set_end(100);
+    return grpc::Status::OK;
+  }
+  grpc::Status CompleteLease(grpc::ServerContext*, const v1::CompleteLeaseRequest* request,
+                             v1::CompleteLeaseResponse*) override {
+    if (request->lease_id() == 11 && request->member().rank() == 3) return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such lease");
+  }
+  grpc::Status ReportProgress(grpc::ServerContext*, const v1::ReportProgressRequest* request,
+                              v1::ReportProgressResponse* response) override {
+    response->mutable_progress()->set_step(request->progress().step());
+    *response->mutable_progress()->mutable_last_evaluation() = request->evaluation();
+    return grpc::Status::OK;
+  }
+  grpc::Status GetProgress(grpc::ServerContext*, const v1::GetProgressRequest*,
+                           v1::GetProgressResponse* response) override {
+    response->set_servers(2);
+    return grpc::Status::OK;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  ShardMap map_ ABSL_GUARDED_BY(mutex_);
+  grpc::Status heartbeat_status_ ABSL_GUARDED_BY(mutex_);
+  v1::HeartbeatResponse heartbeat_ ABSL_GUARDED_BY(mutex_);
+  bool leases_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
+  v1::JoinRequest last_join_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ballast

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+
+namespace ballast {
+
+// A shard for tests of clients: holds zeros at first, subtracts gradients, remembers what it was sent, and fails,
+// blocks or lies when told to. Thread safety: all methods may be called from any thread.
+class FakeParameterService : public v1::ParameterService::Service {
+ public:
+  ~FakeParameterService() override { Release(); }
+
+  // The next `count` data calls fail so.
+  void FailNext(int count, grpc::Status status) {
+    absl::MutexLock lock(&mutex_);
+    failures_ = count;
+    failure_ = status;
+  }
+  // Pulls wait, and so do the pushes with one of these sequence numbers, until Release; at most a minute.
+  void Block(std::vector<uint64_t> sequences = {}) {
+    absl::MutexLock lock(&mutex_);
+    blocked_ = true;
+    blocked_sequences_ = std::move(sequences);
+  }
+  void Release() {
+    absl::MutexLock lock(&mutex_);
+    blocked_ = false;
+  }
+  // Waits, at most a minute, until so many calls are blocked at once; whether they are.
+  bool AwaitBlocked(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+  // The same for pushes in all.
+  bool AwaitPushes(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sequences_.size() >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+  // Cuts the last byte off every payload from now on.
+  void SpoilAnswers() {
+    absl::MutexLock lock(&mutex_);
+    spoil_ = true;
+  }
+
+  std::vector<uint64_t> sequences() const {
+    absl::MutexLock lock(&mutex_);
+    return sequences_;
+  }
+  std::vector<uint64_t> versions_sent() const {
+    absl::MutexLock lock(&mutex_);
+    return versions_sent_;
+  }
+  std::vector<v1::DeclareTensorsRequest> declarations() const {
+    absl::MutexLock lock(&mutex_);
+    return declarations_;
+  }
+  v1::PushHeader last_header() const {
+    absl::MutexLock lock(&mutex_);
+    return last_header_;
+  }
+  uint32_t last_wait_ms() const {
+    absl::MutexLock lock(&mutex_);
+    return last_wait_ms_;
+  }
+  size_t largest_message() const {
+    absl::MutexLock lock(&mutex_);
+    return largest_message_;
+  }
+  int most_blocked() const {
+    absl::MutexLock lock(&mutex_);
+    return most_waiting_;
+  }
+
+  grpc::Status DeclareTensors(grpc::ServerContext*, const v1::DeclareTensorsRequest* request,
+                              v1::DeclareTensorsResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    declarations_.push_back(*request);
+    for (const v1::TensorDeclaration& tensor : request->tensors()) {
+      for (const v1::SliceRange& slice : tensor.slices()) {
+        slices_[{tensor.spec().id(), slice.index()}].values.resize(slice.elements());
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Push(grpc::ServerContext*, const v1::PushRequest* request, v1::PushResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    largest_message_ = std::max(largest_message_, request->ByteSizeLong());
+    return TakeLocked(request->header(), request->gradients(), response->mutable_outcome());
+  }
+
+  grpc::Status Pull(grpc::ServerContext*, const v1::PullRequest* request, v1::PullResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    last_wait_ms_ = request->wait_ms();
+    BlockLocked();
+    if (failures_ > 0 && failures_-- > 0) return failure_;
+    for (const v1::SliceRef& ref : request->slices()) {
+      AnswerLocked(ref.tensor_id(), ref.slice_index(), response->add_values());
+    }
+    largest_message_ = std::max(largest_message_, response->ByteSizeLong());
+    return grpc::Status::OK;
+  }
+
+  grpc::Status PushPull(grpc::ServerContext*, const v1::PushPullRequest* request,
+                        v1::PushPullResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    last_wait_ms_ = request->wait_ms();
+    const grpc::Status status = TakeLocked(request->header(), request->gradients(), response->mutable_outcome());
+    if (!status.ok()) return status;
+    BlockLocked();
+    for (const v1::SliceGradient& gradient : request->gradients()) {
+      AnswerLocked(gradient.tensor_id(), gradient.slice_index(), response->add_values());
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* response) override {
+    absl::MutexLock lock(&mutex_);
+    response->set_pushes(sequences_.size());
+    return grpc::Status::OK;
+  }
+
+ private:
+  struct Slice {
+    std::vector<float> values;
+    uint64_t version = 0;
+  };
+
+  void BlockLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ++waiting_;
+    if (blocked_) most_waiting_ = std::max(most_waiting_, waiting_);
+    const auto released = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !blocked_; };
+    mutex_.AwaitWithTimeout(absl::Condition(&released), absl::Minutes(1));
+    --waiting_;
+  }
+
+  grpc::Status TakeLocked(const v1::PushHeader& header,
+                          const google::protobuf::RepeatedPtrField<v1::SliceGradient>& gradients,
+                          v1::PushOutcome* outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    sequences_.push_back(header.sequence());
+    last_header_ = header;
+    if (std::count(blocked_sequences_.begin(), blocked_sequences_.end(), header.sequence()) > 0) BlockLocked();
+    if (failures_ > 0 && failures_-- > 0) return failure_;
+    for (const v1::SliceGradient& gradient : gradients) {
+      versions_sent_.push_back(gradient.version());
+      Slice& slice = slices_[{gradient.tensor_id(), gradient.slice_index()}];
+      std::vector<float> g(gradient.payload().size() / sizeof(float));
+      std::memcpy(g.data(), gradient.payload().data(), g.size() * sizeof(float));
+      for (size_t i = 0; i < std::min(g.size(), slice.values.size()); ++i) slice.values[i] -= g[i];
+      ++slice.version;
+    }
+    outcome->set_applied(gradients.size());
+    outcome->set_learning_rate(1.0f);
+    return grpc::Status::OK;
+  }
+
+  void AnswerLocked(uint32_t tensor_id, uint32_t slice_index, v1::SliceValue* value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Slice& slice = slices_[{tensor_id, slice_index}];
+    value->set_tensor_id(tensor_id);
+    value->set_slice_index(slice_index);
+    value->set_version(slice.version);
+    value->set_encoding(v1::ENCODING_FP32);
+    value->set_payload(slice.values.data(), slice.values.size() * sizeof(float));
+    if (spoil_) value->mutable_payload()->pop_back();
+  }
+
+  mutable absl::Mutex mutex_;
+  std::map<std::pair<uint32_t, uint32_t>, Slice> slices_ ABSL_GUARDED_BY(mutex_);
+  int failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  grpc::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<uint64_t> blocked_sequences_ ABSL_GUARDED_BY(mutex_);
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  int most_waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool spoil_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<uint64_t> sequences_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> versions_sent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::DeclareTensorsRequest> declarations_ ABSL_GUARDED_BY(mutex_);
+  v1::PushHeader last_header_ ABSL_GUARDED_BY(mutex_);
+  uint32_t last_wait_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t largest_message_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ballast

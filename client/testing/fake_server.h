@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
+
+namespace ballast {
+
+// A service on a free port of this host, for tests.
+class FakeServer {
+ public:
+  explicit FakeServer(grpc::Service* service) {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  ~FakeServer() { Stop(); }
+
+  const std::string& address() const { return address_; }
+
+  // Waits for the service's calls to return; from then on connections are refused.
+  void Stop() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace ballast

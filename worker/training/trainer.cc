@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/trainer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/data/open_dataset.h"
+#include "worker/device/device_factory.h"
+#include "worker/training/training_loop.h"
+
+namespace ballast {
+namespace {
+
+constexpr int64_t kEvaluationBatch = 256;
+
+std::string DescribeThisProcess() {
+  char host[256] = "unknown host";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ", process ", getpid());
+}
+
+int64_t MaxBatch(const v1::Job& job) { return std::max<int64_t>(job.training().batch_size(), kEvaluationBatch); }
+
+absl::Duration Patience(const v1::Job& job) {
+  return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(options)));
+  if (absl::Status status = trainer->Open(); !status.ok()) return status;
+  return trainer;
+}
+
+Trainer::~Trainer() = default;
+
+absl::Status Trainer::Open() {
+  const v1::Job& job = options_.job;
+  absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(options_.device, options_.threads);
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+  const v1::Data& data = job.data();
+  absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), options_.job_folder);
+  if (!train.ok()) return train.status();
+  train_ = *std::move(train);
+  if (data.has_test()) {
+    absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), data.normalization(), options_.job_folder);
+    if (!test.ok()) return test.status();
+    test_ = *std::move(test);
+    if (test_->features() != train_->features()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("test data has ", test_->features(), " features, training data ", train_->features()));
+    }
+  }
+  absl::StatusOr<std::unique_ptr<Model>> model =
+      Model::Create(job.model(), train_->features(), job.seed(), MaxBatch(job), device_.get());
+  if (!model.ok()) return model.status();
+  model_ = *std::move(model);
+  return absl::OkStatus();
+}
+
+void Trainer::OnJobChange(const JobCondition& condition) {
+  // An interrupted worker still saves what there is, though the others leave already.
+  if (condition.state != v1::JOB_STATE_FAILED || interrupted_) return;
+  absl::MutexLock lock(&mutex_);
+  if (client_ != nullptr) client_->Shutdown(condition.reason);
+  link_->CancelCalls(condition.reason);
+}
+
+absl::Status Trainer::Join() {
+  absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
+      CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout);
+  if (!link.ok()) return link.status();
+  v1::JoinRequest request;
+  request.set_role(v1::ROLE_WORKER);
+  if (options_.rank.has_value()) request.set_rank(*options_.rank);
+  request.set_description(DescribeThisProcess());
+  *request.mutable_job() = options_.job;
+  request.set_train_examples(train_->size());
+  absl::StatusOr<v1::JoinResponse> joined = (*link)->Join(std::move(request));
+  if (!joined.ok()) return joined.status();
+  joined_ = *std::move(joined);
+  absl::MutexLock lock(&mutex_);
+  link_ = *std::move(link);
+  link_->StartHeartbeats([this](const JobCondition& condition) { OnJobChange(condition); });
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Connect() {
+  ClientOptions options;
+  options.coordinator = options_.coordinator;
+  options.job = options_.job.name();
+  options.policy = options_.job.policy();
+  options.workers = joined_.workers();
+  options.worker = joined_.member().rank();
+  options.incarnation = joined_.member().incarnation();
+  options.connect_timeout = options_.connect_timeout;
+  options.wait_timeout = Patience(options_.job);
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
+  if (!client.ok()) return client.status();
+  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*model_, options_.job)); !status.ok()) {
+    return status;
+  }
+  absl::MutexLock lock(&mutex_);
+  client_ = *std::move(client);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
+  if (!recorder_.has_value()) return absl::OkStatus();
+  return recorder_->Finish(*model_, progress, interrupted);
+}
+
+absl::Status Trainer::Train() {
+  const v1::Job& job = options_.job;
+  const uint32_t rank = joined_.member().rank();
+  Client* client = nullptr;
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client = client_.get();
+    link = link_.get();
+  }
+  if (rank == 0) {
+    absl::StatusOr<RunRecorder> recorder =
+        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), device_->Describe()});
+    if (!recorder.ok()) return recorder.status();
+    recorder_ = *std::move(recorder);
+  }
+  ParameterExchange exchange(model_.get(), client, &interrupted_);
+  CoordinatorLeases leases(link, Patience(job));
+  BatchStream batches(
+      train_.get(), &leases,
+      {.seed = job.seed(), .batch_size = job.training().batch_size(), .shuffle = !job.training().no_shuffle()});
+  std::optional<Evaluator> evaluator;
+  if (rank == 0 && test_ != nullptr) evaluator.emplace(test_.get(), model_.get(), MaxBatch(job));
+  const uint32_t every = job.training().report_every_steps();
+  TrainingLoop loop(
+      {.model = model_.get(),
+       .exchange = &exchange,
+       .batches = &batches,
+       .coordinator = link,
+       .evaluator = evaluator.has_value() ? &*evaluator : nullptr,
+       .recorder = recorder_.has_value() ? &*recorder_ : nullptr},
+      {.report_every_steps = every == 0 ? 10 : every, .seed = job.seed() + rank, .interrupted = &interrupted_});
+  absl::Status status = loop.Run();
+  if (interrupted_) {
+    // Whatever was in flight is given up; what the servers hold is what was learnt.
+    batches.Cancel();
+    status = exchange.AbandonAndPull();
+    status.Update(Finish(loop.progress(), true));
+    client->Shutdown("interrupted");
+    return status.ok() ? absl::CancelledError("interrupted") : status;
+  }
+  if (status.ok()) status = Finish(loop.progress(), false);
+  // Nothing may write into the model from here on.
+  client->Shutdown("the worker ends");
+  return status;
+}
+
+absl::Status Trainer::Run() {
+  std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
+            << device_->Describe() << std::endl;
+  if (absl::Status status = Join(); !status.ok()) return status;
+  absl::Status status = Connect();
+  if (status.ok()) status = Train();
+  absl::MutexLock lock(&mutex_);
+  const JobCondition condition = link_->condition();
+  if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
+    status = absl::AbortedError(absl::StrCat("the job has failed: ", condition.reason));
+  }
+  const absl::Status left = link_->Leave(status.ok() ? "" : std::string(status.message()));
+  // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
+  if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
+  return status;
+}
+
+void Trainer::Interrupt() { interrupted_ = true; }
+
+}  // namespace ballast

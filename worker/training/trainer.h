@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ballast/v1/job.pb.h"
+#include "client/client.h"
+#include "client/coordinator_link.h"
+#include "worker/data/batch_stream.h"
+#include "worker/data/dataset.h"
+#include "worker/device/device.h"
+#include "worker/model/model.h"
+#include "worker/training/coordinator_leases.h"
+#include "worker/training/evaluator.h"
+#include "worker/training/parameter_exchange.h"
+#include "worker/training/run_recorder.h"
+
+namespace ballast {
+
+// One worker of a job, from its job file to its last word to the coordinator. Owns everything that training takes.
+// Thread safety: Create and Run by one thread, Interrupt by any.
+class Trainer {
+ public:
+  struct Options {
+    // Validated. Relative paths in it are relative to `job_folder`.
+    v1::Job job;
+    std::string job_folder;
+    std::string coordinator;
+    std::optional<uint32_t> rank;
+    // "auto", "cpu" or "cuda".
+    std::string device = "auto";
+    int threads = 1;
+    // Where rank 0 writes; empty: runs/<job>-<time>.
+    std::string run_dir;
+    absl::Duration connect_timeout = absl::Seconds(60);
+  };
+
+  // Opens device, data and model: all that can be wrong with the job itself. Reaches for nobody.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(Options options);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+
+  // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. A failure is the whole
+  // job's: the others hear of it.
+  absl::Status Run();
+
+  // Ends Run after the step under way.
+  void Interrupt();
+
+ private:
+  explicit Trainer(Options options) : options_(std::move(options)) {}
+  absl::Status Open();
+  absl::Status Join();
+  absl::Status Connect();
+  absl::Status Train();
+  absl::Status Finish(const v1::JobProgress& progress, bool interrupted);
+  void OnJobChange(const JobCondition& condition);
+
+  const Options options_;
+  std::atomic<bool> interrupted_{false};
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Dataset> train_;
+  std::unique_ptr<Dataset> test_;
+  std::unique_ptr<Model> model_;
+  v1::JoinResponse joined_;
+  std::optional<RunRecorder> recorder_;
+  // Ended by other threads when the job fails; hence the lock around the pointers, which are set once.
+  absl::Mutex mutex_;
+  std::unique_ptr<CoordinatorLink> link_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Client> client_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ballast

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/training_loop.h"
+
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace ballast {
+
+absl::Status TrainingLoop::Run() {
+  if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
+  tally_.since = absl::Now();
+  while (!options_.interrupted->load()) {
+    absl::StatusOr<std::optional<Batch>> batch = parts_.batches->Next();
+    if (!batch.ok()) return batch.status();
+    if (!batch->has_value()) return EndJob();
+    if ((*batch)->epoch != epoch_) {
+      if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
+    }
+    if (absl::Status status = Step(**batch); !status.ok()) return status;
+    if ((*batch)->last_of_lease) {
+      if (absl::Status status = EndLease(**batch); !status.ok()) return status;
+    }
+    parts_.batches->Recycle(**std::move(batch));
+  }
+  // The gradients of the last step reach the servers; the weights that come back are the newest there are.
+  return parts_.exchange->AwaitAll();
+}
+
+absl::Status TrainingLoop::Step(const Batch& batch) {
+  parts_.exchange->BeginStep(step_, batch.examples);
+  if (batch.examples == 0) {
+    if (absl::Status status = parts_.exchange->PushNothing(); !status.ok()) return status;
+  } else {
+    const BatchView view{.features = batch.features,
+                         .labels = batch.labels,
+                         .examples = batch.examples,
+                         .step = step_,
+                         .seed = options_.seed};
+    absl::StatusOr<BatchResult> result = parts_.model->Train(view, *parts_.exchange);
+    if (!result.ok()) return result.status();
+    tally_.examples += result->examples;
+    tally_.loss_sum += result->loss_sum;
+  }
+  ++step_;
+  if (++tally_.steps < options_.report_every_steps) return absl::OkStatus();
+  return Report(nullptr);
+}
+
+absl::Status TrainingLoop::EndLease(const Batch& batch) {
+  // Only what every shard has acknowledged is done.
+  if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+  return parts_.coordinator->CompleteLease(batch.lease_id);
+}
+
+absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
+  std::optional<v1::Evaluation> evaluation;
+  if (parts_.evaluator != nullptr) {
+    if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+    absl::StatusOr<v1::Evaluation> made = parts_.evaluator->Evaluate();
+    if (!made.ok()) return made.status();
+    evaluation = *std::move(made);
+    evaluation->set_epoch(epochs_done);
+    evaluation->set_step(step_);
+  }
+  if (absl::Status status = Report(evaluation.has_value() ? &*evaluation : nullptr); !status.ok()) return status;
+  epoch_ = epochs_done;
+  return absl::OkStatus();
+}
+
+absl::Status TrainingLoop::EndJob() {
+  if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+  // In async the others have gone on since this worker's last pull.
+  if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
+  return EndEpoch(epoch_ + 1);
+}
+
+absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
+  const ExchangeStats stats = parts_.exchange->TakeStats();
+  v1::WorkerProgress mine;
+  mine.set_step(step_);
+  mine.set_epoch(epoch_);
+  mine.set_examples(tally_.examples);
+  mine.set_loss_sum(tally_.loss_sum);
+  mine.set_seconds(absl::ToDoubleSeconds(absl::Now() - tally_.since));
+  mine.set_wait_seconds(absl::ToDoubleSeconds(stats.waited));
+  mine.set_max_staleness(stats.max_staleness);
+  mine.set_learning_rate(stats.learning_rate);
+  absl::StatusOr<v1::JobProgress> progress =
+      parts_.coordinator->ReportProgress(mine, evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));
+  if (!progress.ok()) return progress.status();
+  progress_ = *std::move(progress);
+  const bool trained = tally_.steps > 0;
+  tally_ = {.since = absl::Now()};
+  if (evaluation != nullptr) {
+    std::cerr << absl::StrFormat("epoch %d: test loss %.4f", evaluation->epoch(), evaluation->loss())
+              << (evaluation->has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation->accuracy()) : "")
+              << std::endl;
+  }
+  if (parts_.recorder == nullptr) return absl::OkStatus();
+  if (trained) {
+    if (absl::Status status = parts_.recorder->Train(progress_, stats); !status.ok()) return status;
+  }
+  return evaluation == nullptr ? absl::OkStatus() : parts_.recorder->Test(*evaluation, progress_.seconds());
+}
+
+}  // namespace ballast

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "ballast/v1/coordinator_service.pb.h"
+#include "client/coordinator_link.h"
+#include "worker/data/batch_stream.h"
+#include "worker/model/model.h"
+#include "worker/training/evaluator.h"
+#include "worker/training/parameter_exchange.h"
+#include "worker/training/run_recorder.h"
+
+namespace ballast {
+
+// Takes batches, computes gradients, exchanges them for weights, reports; from a worker's first step to its last.
+// Thread safety: none; one thread runs it.
+class TrainingLoop {
+ public:
+  // All outlive the loop. Null where the worker has none: only rank 0 evaluates, where there is a test set, and
+  // records.
+  struct Parts {
+    Model* model = nullptr;
+    ParameterExchange* exchange = nullptr;
+    BatchStream* batches = nullptr;
+    CoordinatorLink* coordinator = nullptr;
+    Evaluator* evaluator = nullptr;
+    RunRecorder* recorder = nullptr;
+  };
+  struct Options {
+    uint32_t report_every_steps = 10;
+    // Of dropout, apart for each worker.
+    uint64_t seed = 0;
+    // Set from outside to end after the step under way.
+    const std::atomic<bool>* interrupted = nullptr;
+  };
+
+  TrainingLoop(const Parts& parts, const Options& options) : parts_(parts), options_(options) {}
+
+  // Until all data of the job is done, or interrupted. Weights are then those of the last update.
+  absl::Status Run();
+
+  // As of the last report.
+  const v1::JobProgress& progress() const { return progress_; }
+
+ private:
+  // Since the last report.
+  struct Tally {
+    absl::Time since;
+    uint64_t examples = 0;
+    double loss_sum = 0;
+    uint64_t steps = 0;
+  };
+
+  absl::Status Step(const Batch& batch);
+  absl::Status EndLease(const Batch& batch);
+  absl::Status EndEpoch(uint32_t epochs_done);
+  absl::Status EndJob();
+  absl::Status Report(const v1::Evaluation* evaluation);
+
+  const Parts parts_;
+  const Options options_;
+  uint64_t step_ = 0;
+  uint32_t epoch_ = 0;
+  Tally tally_;
+  v1::JobProgress progress_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/env_flags.h"
+#include "common/job_file.h"
+#include "common/signal_watch.h"
+#include "common/version.h"
+#include "worker/training/trainer.h"
+
+ABSL_FLAG(std::string, job, "", "The job file (examples/*.textproto). Required.");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");
+ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod's name that ends in it; the next free one if empty.");
+ABSL_FLAG(std::string, device, "auto", "What to compute on: auto, cpu or cuda.");
+ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as there are cores.");
+ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
+ABSL_FLAG(std::string, mode, "", "sync or async, instead of what the job file says; the same for all workers.");
+ABSL_FLAG(int, connect_timeout, 60, "Seconds to wait for the coordinator to answer.");
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "ballast_worker: computes gradients of a job's model and exchanges them with its servers.\n"
+    "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n\n"
+    "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700";
+
+int Fail(const absl::Status& status, int code) {
+  std::cerr << "error: " << status.message() << std::endl;
+  return code;
+}
+
+// Lets a signal reach the trainer once there is one.
+class Interruption {
+ public:
+  void Signal(int count) {
+    if (count > 1) _exit(130);
+    absl::MutexLock lock(&mutex_);
+    signalled_ = true;
+    if (trainer_ != nullptr) trainer_->Interrupt();
+  }
+  void Watch(Trainer* trainer) {
+    absl::MutexLock lock(&mutex_);
+    trainer_ = trainer;
+    if (signalled_ && trainer_ != nullptr) trainer_->Interrupt();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool signalled_ ABSL_GUARDED_BY(mutex_) = false;
+  Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+absl::StatusOr<Trainer::Options> ReadOptions() {
+  Trainer::Options options;
+  const std::string path = absl::GetFlag(FLAGS_job);
+  if (path.empty()) return absl::InvalidArgumentError("--job is required; see --help");
+  absl::StatusOr<v1::Job> job = LoadJob(path);
+  if (!job.ok()) return job.status();
+  options.job = *std::move(job);
+  if (const std::string mode = absl::GetFlag(FLAGS_mode); !mode.empty()) {
+    if (absl::Status status = OverrideMode(options.job, mode); !status.ok()) return status;
+  }
+  options.job_folder = std::filesystem::path(path).parent_path().string();
+  options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  if (const std::string text = absl::GetFlag(FLAGS_rank); !text.empty()) {
+    const int rank = ParseRank(text);
+    if (rank < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--rank: got \"", text, "\", want a number or a name that ends in -N"));
+    }
+    options.rank = rank;
+  }
+  options.device = absl::GetFlag(FLAGS_device);
+  const int threads = absl::GetFlag(FLAGS_threads);
+  options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
+  options.run_dir = absl::GetFlag(FLAGS_run_dir);
+  options.connect_timeout = absl::Seconds(absl::GetFlag(FLAGS_connect_timeout));
+  return options;
+}
+
+int Run() {
+  Interruption interruption;
+  SignalWatch signals([&](int, int count) { interruption.Signal(count); });
+  absl::StatusOr<Trainer::Options> options = ReadOptions();
+  if (!options.ok()) return Fail(options.status(), 2);
+  absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(*std::move(options));
+  if (!trainer.ok()) return Fail(trainer.status(), 2);
+  interruption.Watch(trainer->get());
+  const absl::Status status = (*trainer)->Run();
+  interruption.Watch(nullptr);
+  if (absl::IsCancelled(status)) return Fail(status, 130);
+  return status.ok() ? 0 : Fail(status, 1);
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int argc, char** argv) {
+  // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  const absl::Status parsed =
+      ballast::ParseFlags(argc, argv, ballast::kUsage,
+                          {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "connect_timeout"});
+  if (!parsed.ok()) return ballast::Fail(parsed, 2);
+  return ballast::Run();
+}
