@@ -98,8 +98,7 @@ class Device {
   // becomes the derivative of the mean loss over the rows by the outputs, and may be the outputs.
   // Labels are classes 0 to columns - 1, or for a mean squared error, whose outputs have one
   // column, any number.
-  virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
-                    const Matrix* gradient) = 0;
+  virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) = 0;
 };
 
 }  // namespace ballast

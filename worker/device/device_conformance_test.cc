@@ -49,8 +49,7 @@ double ReferenceDerivative(Activation f, double x) {
     case Activation::kRelu:
       return x > 0 ? 1 : 0;
     case Activation::kGelu:
-      return 0.5 * std::erfc(-x * std::sqrt(0.5)) +
-             x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
+      return 0.5 * std::erfc(-x * std::sqrt(0.5)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::acos(-1.0));
     case Activation::kTanh:
       return 1 / (std::cosh(x) * std::cosh(x));
   }
@@ -112,8 +111,7 @@ std::vector<float> DeviceConformanceTest::Get(const Matrix& matrix) {
   return values;
 }
 
-void DeviceConformanceTest::ExpectNear(const std::vector<float>& got,
-                                       const std::vector<double>& want,
+void DeviceConformanceTest::ExpectNear(const std::vector<float>& got, const std::vector<double>& want,
                                        const std::vector<double>& scale) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -121,8 +119,7 @@ void DeviceConformanceTest::ExpectNear(const std::vector<float>& got,
   }
 }
 
-void DeviceConformanceTest::ExpectNear(const std::vector<float>& got,
-                                       const std::vector<double>& want) {
+void DeviceConformanceTest::ExpectNear(const std::vector<float>& got, const std::vector<double>& want) {
   std::vector<double> scale;
   for (const double value : want) scale.push_back(std::max(1.0, std::abs(value)));
   ExpectNear(got, want, scale);
@@ -143,13 +140,11 @@ TEST_P(DeviceConformanceTest, CopiesPastTheEndAreRefused) {
   std::vector<float> two(2);
   EXPECT_EQ(device().Upload(two, *m.buffer, 4).code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(device().Upload(two, *m.buffer, -1).code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(device().Download(*m.buffer, 6, absl::MakeSpan(two)).code(),
-            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(device().Download(*m.buffer, 6, absl::MakeSpan(two)).code(), absl::StatusCode::kOutOfRange);
 }
 
 TEST_P(DeviceConformanceTest, MoreMemoryThanThereCanBeIsRefused) {
-  EXPECT_EQ(device().Allocate(int64_t{1} << 61).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(device().Allocate(int64_t{1} << 61).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_P(DeviceConformanceTest, HostVisibleMemoryIsTheDevicesOwn) {
@@ -165,8 +160,8 @@ TEST_P(DeviceConformanceTest, MultiplyAgreesWithTheSumsOfProducts) {
   struct Case {
     int64_t m, n, k;
   };
-  for (const auto [m, n, k] : {Case{1, 1, 1}, Case{3, 5, 7}, Case{1, 33, 17}, Case{31, 1, 64},
-                               Case{64, 10, 257}, Case{65, 129, 300}}) {
+  for (const auto [m, n, k] :
+       {Case{1, 1, 1}, Case{3, 5, 7}, Case{1, 33, 17}, Case{31, 1, 64}, Case{64, 10, 257}, Case{65, 129, 300}}) {
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
         const std::vector<float> a = Random(m * k, 1), b = Random(k * n, 2), c = Random(m * n, 3);
@@ -175,8 +170,7 @@ TEST_P(DeviceConformanceTest, MultiplyAgreesWithTheSumsOfProducts) {
           for (int64_t j = 0; j < n; ++j) {
             double sum = 0, magnitude = 0;
             for (int64_t l = 0; l < k; ++l) {
-              const double term =
-                  double{a[ta ? l * m + i : i * k + l]} * b[tb ? j * k + l : l * n + j];
+              const double term = double{a[ta ? l * m + i : i * k + l]} * b[tb ? j * k + l : l * n + j];
               sum += term;
               magnitude += std::abs(term);
             }
@@ -185,8 +179,8 @@ TEST_P(DeviceConformanceTest, MultiplyAgreesWithTheSumsOfProducts) {
           }
         }
         const Matrix result = Put(m, n, c);
-        device().Multiply({ta ? Put(k, m, a) : Put(m, k, a), ta},
-                          {tb ? Put(n, k, b) : Put(k, n, b), tb}, 0.5f, -2.0f, result);
+        device().Multiply({ta ? Put(k, m, a) : Put(m, k, a), ta}, {tb ? Put(n, k, b) : Put(k, n, b), tb}, 0.5f, -2.0f,
+                          result);
         SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " " << ta << tb);
         ExpectNear(Get(result), want, scale);
       }
@@ -341,17 +335,14 @@ TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyAgreesWithItsFormula) {
     const Matrix totals = Zeros(1, kLossTotals);
     const Matrix label = Put(1, rows, labels);
     SCOPED_TRACE(testing::Message() << rows << "x" << columns);
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer,
-                  &gradient);
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &gradient);
     ExpectNear(Get(totals), {want.loss_sum, want.correct});
     ExpectNear(Get(gradient), want.gradient, std::vector<double>(want.gradient.size(), 1.0 / rows));
 
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer,
-                  nullptr);
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, nullptr);
     ExpectNear(Get(totals), {want.loss_sum, want.correct});
     EXPECT_EQ(Get(outputs), x);
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer,
-                  &outputs);
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &outputs);
     ExpectNear(Get(outputs), want.gradient, std::vector<double>(want.gradient.size(), 1.0 / rows));
   }
 }
@@ -360,23 +351,20 @@ TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyDoesNotOverflow) {
   const Matrix outputs = Put(2, 2, {1e4f, -1e4f, 1e4f, -1e4f});
   const Matrix labels = Put(1, 2, {0, 1}), totals = Zeros(1, kLossTotals);
   const Matrix gradient = Zeros(2, 2);
-  device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *labels.buffer, *totals.buffer,
-                &gradient);
+  device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *labels.buffer, *totals.buffer, &gradient);
   EXPECT_THAT(Get(totals), ElementsAre(2e4f, 1.0f));
   EXPECT_THAT(Get(gradient), ElementsAre(0.0f, 0.0f, 0.5f, -0.5f));
 }
 
 TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyOfNanIsNan) {
   const Matrix labels = Put(1, 1, {0}), totals = Zeros(1, kLossTotals);
-  device().Loss(LossFunction::kSoftmaxCrossEntropy, Put(1, 2, {NAN, 1}), *labels.buffer,
-                *totals.buffer, nullptr);
+  device().Loss(LossFunction::kSoftmaxCrossEntropy, Put(1, 2, {NAN, 1}), *labels.buffer, *totals.buffer, nullptr);
   EXPECT_TRUE(std::isnan(Get(totals)[kLossSum]));
 }
 
 TEST_P(DeviceConformanceTest, EqualOutputsCountForTheFirst) {
   const Matrix labels = Put(1, 2, {0, 1}), totals = Zeros(1, kLossTotals);
-  device().Loss(LossFunction::kSoftmaxCrossEntropy, Put(2, 2, {5, 5, 5, 5}), *labels.buffer,
-                *totals.buffer, nullptr);
+  device().Loss(LossFunction::kSoftmaxCrossEntropy, Put(2, 2, {5, 5, 5, 5}), *labels.buffer, *totals.buffer, nullptr);
   EXPECT_EQ(Get(totals)[kCorrect], 1.0f);
 }
 
@@ -391,16 +379,15 @@ TEST_P(DeviceConformanceTest, MeanSquaredErrorAgreesWithItsFormula) {
       want.push_back(2 * error / rows);
     }
     const Matrix totals = Zeros(1, kLossTotals), gradient = Zeros(rows, 1);
-    device().Loss(LossFunction::kMeanSquaredError, Put(rows, 1, x), *Put(rows, 1, labels).buffer,
-                  *totals.buffer, &gradient);
+    device().Loss(LossFunction::kMeanSquaredError, Put(rows, 1, x), *Put(rows, 1, labels).buffer, *totals.buffer,
+                  &gradient);
     ExpectNear(Get(totals), {loss_sum, 0.0});
     ExpectNear(Get(gradient), want);
   }
 }
 
 TEST_P(DeviceConformanceTest, ALossOverNoRowsIsZero) {
-  for (const LossFunction f :
-       {LossFunction::kSoftmaxCrossEntropy, LossFunction::kMeanSquaredError}) {
+  for (const LossFunction f : {LossFunction::kSoftmaxCrossEntropy, LossFunction::kMeanSquaredError}) {
     Matrix outputs = Zeros(1, 1);
     outputs.rows = 0;
     const Matrix totals = Put(1, kLossTotals, {9, 9});

@@ -33,8 +33,7 @@ class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
   Matrix Zeros(int64_t rows, int64_t columns);
   std::vector<float> Get(const Matrix& matrix);
   // Every element within the tolerance times its scale.
-  void ExpectNear(const std::vector<float>& got, const std::vector<double>& want,
-                  const std::vector<double>& scale);
+  void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, const std::vector<double>& scale);
   // The same with the scale max(1, |want|).
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want);
 

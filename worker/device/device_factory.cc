@@ -10,8 +10,7 @@ namespace ballast {
 
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int threads) {
   if (threads < 1 || threads > 1024) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--threads: got ", threads, ", want a number from 1 to 1024"));
+    return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want a number from 1 to 1024"));
   }
   if (kind == "cpu") return CreateCpuDevice(threads);
   if (kind == "cuda") return CreateCudaDevice();
@@ -20,8 +19,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int 
     if (cuda.ok()) return cuda;
     return CreateCpuDevice(threads);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--device: got \"", std::string(kind), "\", want auto, cpu or cuda"));
+  return absl::InvalidArgumentError(absl::StrCat("--device: got \"", std::string(kind), "\", want auto, cpu or cuda"));
 }
 
 }  // namespace ballast

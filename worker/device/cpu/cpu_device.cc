@@ -58,13 +58,11 @@ absl::Span<float> Elements(const Matrix& m) {
 }
 
 absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
-  if (offset >= 0 && offset <= buffer.size() &&
-      elements <= static_cast<size_t>(buffer.size() - offset)) {
+  if (offset >= 0 && offset <= buffer.size() && elements <= static_cast<size_t>(buffer.size() - offset)) {
     return absl::OkStatus();
   }
-  return absl::OutOfRangeError(absl::StrCat("device buffer of ", buffer.size(), " elements: got ",
-                                            elements, " elements at ", offset,
-                                            ", want a range inside it"));
+  return absl::OutOfRangeError(absl::StrCat("device buffer of ", buffer.size(), " elements: got ", elements,
+                                            " elements at ", offset, ", want a range inside it"));
 }
 
 class CpuDevice : public Device {
@@ -79,11 +77,9 @@ class CpuDevice : public Device {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
     constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / sizeof(float) - kAlignment;
-    void* memory =
-        elements <= kMost ? std::calloc(elements * sizeof(float) + kAlignment, 1) : nullptr;
+    void* memory = elements <= kMost ? std::calloc(elements * sizeof(float) + kAlignment, 1) : nullptr;
     if (memory == nullptr) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("cpu device: no memory for ", elements, " floats"));
+      return absl::ResourceExhaustedError(absl::StrCat("cpu device: no memory for ", elements, " floats"));
     }
     return std::make_unique<CpuBuffer>(memory, elements);
   }
@@ -117,9 +113,8 @@ class CpuDevice : public Device {
       for (float& value : result) value = beta == 0.0f ? 0.0f : beta * value;
       return;
     }
-    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
-                b.transposed ? CblasTrans : CblasNoTrans, c.rows, c.columns, k, alpha,
-                Elements(a.matrix).data(), a.matrix.columns, Elements(b.matrix).data(),
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
+                c.rows, c.columns, k, alpha, Elements(a.matrix).data(), a.matrix.columns, Elements(b.matrix).data(),
                 b.matrix.columns, beta, result.data(), c.columns);
   }
 
@@ -148,8 +143,7 @@ class CpuDevice : public Device {
   }
 
   void ActivateBackward(Activation f, Matrix x, Matrix dy, Matrix dx) override {
-    Require(x.elements() == dy.elements() && x.elements() == dx.elements(),
-            "activation gradient of another size");
+    Require(x.elements() == dy.elements() && x.elements() == dx.elements(), "activation gradient of another size");
     ballast::ActivateBackward(f, Elements(x), Elements(dy), Elements(dx));
   }
 
@@ -159,15 +153,12 @@ class CpuDevice : public Device {
     ballast::Dropout(rate, key, Elements(x), Elements(y));
   }
 
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
-            const Matrix* gradient) override {
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
     Require(labels.size() >= outputs.rows, "fewer labels than outputs");
     Require(totals.size() >= kLossTotals, "no room for the totals");
-    Require(gradient == nullptr || gradient->elements() == outputs.elements(),
-            "loss gradient of another size");
+    Require(gradient == nullptr || gradient->elements() == outputs.elements(), "loss gradient of another size");
     const absl::Span<const float> label(Data(labels), outputs.rows);
-    const absl::Span<float> derivative =
-        gradient == nullptr ? absl::Span<float>() : Elements(*gradient);
+    const absl::Span<float> derivative = gradient == nullptr ? absl::Span<float>() : Elements(*gradient);
     LossTotals sums;
     switch (f) {
       case LossFunction::kSoftmaxCrossEntropy:
@@ -191,8 +182,6 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> CreateCpuDevice(int threads) {
-  return std::make_unique<CpuDevice>(threads);
-}
+std::unique_ptr<Device> CreateCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
 
 }  // namespace ballast

@@ -18,8 +18,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(Cpu(1), C
                          [](const auto& info) { return info.param.name; });
 
 TEST(CpuDeviceTest, DescribesItsLibraryAndThreads) {
-  EXPECT_THAT(CreateCpuDevice(1)->Describe(),
-              ::testing::MatchesRegex("cpu \\(OpenBLAS, .+, 1 thread\\)"));
+  EXPECT_THAT(CreateCpuDevice(1)->Describe(), ::testing::MatchesRegex("cpu \\(OpenBLAS, .+, 1 thread\\)"));
   EXPECT_THAT(CreateCpuDevice(2)->Describe(), ::testing::HasSubstr("2 threads"));
 }
 
@@ -33,8 +32,7 @@ TEST(CpuDeviceDeathTest, FactorsThatDoNotFitAbort) {
 TEST(CpuDeviceDeathTest, MatrixOutsideItsBufferAborts) {
   const std::unique_ptr<Device> device = CreateCpuDevice(1);
   const std::unique_ptr<Buffer> memory = *device->Allocate(4);
-  EXPECT_DEATH(device->Activate(Activation::kRelu, {memory.get(), 5, 1}, {memory.get(), 5, 1}),
-               "outside its buffer");
+  EXPECT_DEATH(device->Activate(Activation::kRelu, {memory.get(), 5, 1}, {memory.get(), 5, 1}), "outside its buffer");
 }
 
 }  // namespace

@@ -35,8 +35,7 @@ void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y) {
   }
 }
 
-void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy,
-                      absl::Span<float> dx) {
+void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy, absl::Span<float> dx) {
   const size_t n = x.size();
   switch (f) {
     case Activation::kRelu:
@@ -66,16 +65,14 @@ void Dropout(float rate, const DropoutKey& key, absl::Span<const float> x, absl:
   const uint32_t threshold = static_cast<uint32_t>(std::ldexp(static_cast<double>(rate), 32));
   const float scale = 1.0f / (1.0f - rate);
   // One draw gives the words of four elements; its counter is the draw's index and the step.
-  const std::array<uint32_t, 2> philox_key = {
-      static_cast<uint32_t>(key.seed),
-      static_cast<uint32_t>(key.seed >> 32) ^ (key.layer * 0x9E3779B9u)};
+  const std::array<uint32_t, 2> philox_key = {static_cast<uint32_t>(key.seed),
+                                              static_cast<uint32_t>(key.seed >> 32) ^ (key.layer * 0x9E3779B9u)};
   const uint32_t step_low = static_cast<uint32_t>(key.step);
   const uint32_t step_high = static_cast<uint32_t>(key.step >> 32);
   for (size_t begin = 0; begin < x.size(); begin += 4) {
     const uint64_t draw = begin / 4;
-    const std::array<uint32_t, 4> words = Philox(
-        {static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32), step_low, step_high},
-        philox_key);
+    const std::array<uint32_t, 4> words =
+        Philox({static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32), step_low, step_high}, philox_key);
     const size_t end = std::min(begin + 4, x.size());
     for (size_t i = begin; i < end; ++i) {
       y[i] = words[i - begin] >= threshold ? x[i] * scale : 0.0f;

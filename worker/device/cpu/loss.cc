@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns,
-                               absl::Span<const float> labels, absl::Span<float> gradient) {
+LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns, absl::Span<const float> labels,
+                               absl::Span<float> gradient) {
   LossTotals totals;
   const size_t rows = labels.size();
   for (size_t row = 0; row < rows; ++row) {
