@@ -13,6 +13,9 @@
 namespace ballast {
 namespace {
 
+// What a tensor may have in all; products with a batch size stay far from overflow.
+constexpr int64_t kMaxFeatures = int64_t{1} << 40;
+
 // 1234567 as 1,234,567.
 std::string WithCommas(int64_t number) {
   std::string text = absl::StrCat(number);
@@ -31,8 +34,8 @@ int64_t CountParameters(const LayerChain& chain) {
 }  // namespace
 
 absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features) {
-  if (features < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("model: got ", features, " features, want at least 1"));
+  if (features < 1 || features > kMaxFeatures) {
+    return absl::InvalidArgumentError(absl::StrCat("model: got ", features, " features, want 1 to ", kMaxFeatures));
   }
   if (model.layers().empty()) {
     return absl::InvalidArgumentError("model: got no layers, want at least 1");

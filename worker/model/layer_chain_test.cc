@@ -39,9 +39,11 @@ TEST(LayerChainTest, DescribesLayersLossAndParameters) {
             "407,040 parameters");
 }
 
-TEST(LayerChainTest, NoFeaturesAreRefused) {
+TEST(LayerChainTest, FeaturesOutOfRangeAreRefused) {
   EXPECT_EQ(Refusal("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 0),
-            "model: got 0 features, want at least 1");
+            "model: got 0 features, want 1 to 1099511627776");
+  EXPECT_EQ(Refusal("layers { relu {} }", int64_t{1} << 62),
+            "model: got 4611686018427387904 features, want 1 to 1099511627776");
 }
 
 TEST(LayerChainTest, NoLayersAreRefused) {
@@ -52,6 +54,12 @@ TEST(LayerChainTest, UnitsOutOfRangeAreRefused) {
   EXPECT_EQ(Refusal("layers { dense {} }"), "layer \"dense1\": units is 0, want 1 to 1048576");
   EXPECT_EQ(Refusal("layers { dense { units: 1048577 } }"), "layer \"dense1\": units is 1048577, want 1 to 1048576");
   EXPECT_EQ(Refusal("layers { dense { units: -3 } }"), "layer \"dense1\": units is -3, want 1 to 1048576");
+}
+
+TEST(LayerChainTest, MoreWeightsThanATensorHoldsAreRefused) {
+  EXPECT_EQ(Refusal("layers { dense { units: 3 } }", int64_t{1} << 40),
+            "layer \"dense1\": 3 units of 1099511627776 inputs each, want at most 1099511627776 "
+            "weights");
 }
 
 TEST(LayerChainTest, InputsThatTheLayerBeforeDoesNotGiveAreRefused) {

@@ -241,7 +241,7 @@ TEST_F(ModelTest, ModelThatDoesNotFitTheDeviceIsRefusedWithItsDescription) {
   v1::Model config;
   for (int i = 0; i < 3; ++i) config.add_layers()->mutable_dense()->set_units(1048576);
   config.mutable_loss()->mutable_softmax_cross_entropy();
-  const absl::Status status = Model::Create(config, int64_t{1} << 40, 1, 1048576, &device()).status();
+  const absl::Status status = Model::Create(config, int64_t{1} << 20, 1, 1048576, &device()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("-> dense 1048576 -> softmax"));
 }

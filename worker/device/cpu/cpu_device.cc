@@ -2,6 +2,7 @@
 #include "worker/device/cpu/cpu_device.h"
 
 #include <cblas.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -76,10 +77,12 @@ class CpuDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
-    constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / sizeof(float) - kAlignment;
-    void* memory = elements <= kMost ? std::calloc(elements * sizeof(float) + kAlignment, 1) : nullptr;
+    // Asked first, for Linux grants memory that is not there and kills the process that touches it.
+    void* const memory = elements <= machine_floats_ ? std::calloc(elements * sizeof(float) + kAlignment, 1) : nullptr;
     if (memory == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat("cpu device: no memory for ", elements, " floats"));
+      return absl::ResourceExhaustedError(absl::StrCat("cpu device: no memory for ", elements,
+                                                       " floats more; this machine has room for ", machine_floats_,
+                                                       " in all"));
     }
     return std::make_unique<CpuBuffer>(memory, elements);
   }
@@ -178,6 +181,7 @@ class CpuDevice : public Device {
 
  private:
   const int threads_;
+  const int64_t machine_floats_ = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / sizeof(float);
 };
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace ballast {
 namespace {
 
 constexpr int64_t kMaxUnits = 1048576;
+constexpr int64_t kMaxWeights = int64_t{1} << 40;
 
 // y = x W^T + b. W is [units, inputs].
 class Dense : public Layer {
@@ -65,6 +66,11 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeDense(const LayerSite& site) {
   if (config.inputs() != 0 && config.inputs() != site.inputs) {
     return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": gets ", site.inputs, " inputs, want ",
                                                    config.inputs(), " (its field `inputs`)"));
+  }
+  if (site.inputs > kMaxWeights / config.units()) {
+    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", config.units(), " units of ",
+                                                   site.inputs, " inputs each, want at most ", kMaxWeights,
+                                                   " weights"));
   }
   return std::make_unique<Dense>(site);
 }
