@@ -11,8 +11,7 @@ namespace ballast {
 // y = f(x).
 void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y);
 // dx = dy * f'(x).
-void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy,
-                      absl::Span<float> dx);
+void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy, absl::Span<float> dx);
 // As Device::Dropout.
 void Dropout(float rate, const DropoutKey& key, absl::Span<const float> x, absl::Span<float> y);
 

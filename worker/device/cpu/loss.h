@@ -16,8 +16,8 @@ struct LossTotals {
 
 // Loss of a row: log(sum_j exp(x_j)) - x_label, shifted by the row's maximum so that nothing
 // overflows.
-LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns,
-                               absl::Span<const float> labels, absl::Span<float> gradient);
+LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns, absl::Span<const float> labels,
+                               absl::Span<float> gradient);
 // Loss of a row of one column: (x - label)^2.
 LossTotals MeanSquaredError(absl::Span<const float> outputs, absl::Span<const float> labels,
                             absl::Span<float> gradient);
