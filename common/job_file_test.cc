@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <random>
 #include <string>
 
 #include "absl/strings/str_replace.h"
@@ -82,8 +83,7 @@ TEST(ParseJobTest, LocatesAnUnterminatedText) {
 }
 
 TEST(ParseJobTest, LocatesANumberOutOfItsTypesRange) {
-  ExpectFault(With("epochs: 3", "epochs: 4294967296"),
-              "tiny.textproto:7:20: Integer out of range (4294967296)");
+  ExpectFault(With("epochs: 3", "epochs: 4294967296"), "tiny.textproto:7:20: Integer out of range (4294967296)");
 }
 
 TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
@@ -94,12 +94,30 @@ TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
 }
 
 TEST(ParseJobTest, RefusesAnImpossibleValue) {
-  ExpectFault(With("epochs: 3", "epochs: 0"),
-              "tiny.textproto: training.epochs is 0, want 1 to 1000000");
+  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto: training.epochs is 0, want 1 to 1000000");
 }
 
 TEST(ParseJobTest, RefusesAnEmptyFile) {
   EXPECT_EQ(ParseJob("", "x").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Characters changed and cut off at random.
+TEST(ParseJobTest, SurvivesAnyDamage) {
+  constexpr char kPieces[] = "{}[]<>:;,\"'-#\n 0x1e9.name\\\xff";
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string damaged = kGood;
+    if (random() % 4 == 0) damaged.resize(random() % damaged.size());
+    for (int changes = random() % 4; changes > 0 && !damaged.empty(); --changes) {
+      damaged[random() % damaged.size()] = kPieces[random() % (sizeof(kPieces) - 1)];
+    }
+    const absl::StatusOr<v1::Job> job = ParseJob(damaged, "tiny.textproto");
+    if (job.ok()) continue;
+    ++refused;
+    EXPECT_EQ(job.status().message().find("tiny.textproto:"), 0) << job.status();
+  }
+  EXPECT_GT(refused, 10000);
 }
 
 TEST(LoadJobTest, ReadsAFile) {

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <random>
 #include <thread>
 
 #include "worker/data/test_files.h"
@@ -16,7 +19,7 @@ using Floats = std::vector<float>;
 // The same three examples in a format: features 0 10, 20 30, 40 255, labels 2, 0, 1.
 struct Format {
   std::string name;
-  // Where its files lie is passed in; answers paths relative to that folder.
+  // Writes its files into the tests' folder; the paths are relative to that.
   std::function<v1::DataSource(bool gzip)> write;
 };
 
@@ -124,6 +127,35 @@ TEST_P(FormatTest, IsReadByManyThreadsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Bytes changed and cut off at random: opened or refused, and what was opened can be read.
+TEST_P(FormatTest, SurvivesAnyDamage) {
+  v1::DataSource source = Formats()[std::get<0>(GetParam())].write(std::get<1>(GetParam()));
+  const std::string name = source.has_idx()   ? source.idx().images()
+                           : source.has_csv() ? source.csv().path()
+                                              : source.libsvm().path();
+  const std::string path = testing::TempDir() + "/" + name;
+  std::ifstream file(path, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  ASSERT_FALSE(whole.empty());
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::string damaged = whole.substr(0, random() % 4 == 0 ? random() % whole.size() : whole.size());
+    for (int changes = random() % 3; changes > 0 && !damaged.empty(); --changes) {
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    }
+    std::ofstream(path, std::ios::binary) << damaged;
+    const auto dataset = OpenDataset(source, v1::Normalization(), testing::TempDir());
+    if (dataset.ok()) {
+      ReadAll(**dataset);
+    } else {
+      EXPECT_NE(dataset.status().message().find(name), std::string::npos) << dataset.status();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, FormatTest, testing::Combine(testing::Range(0, 3), testing::Bool()),
