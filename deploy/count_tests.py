@@ -27,11 +27,12 @@ class Results:
 
 
 def tail(path):
-    """The last lines of a log, without what a terminal would not show."""
+    """The last lines of a log, without the sandbox's own."""
     try:
         lines = pathlib.Path(path).read_text(errors="replace").splitlines()
-    except OSError as error:
+    except (OSError, TypeError) as error:
         return f"(no log: {error})"
+    lines = [line for line in lines if "src/main/tools/linux-sandbox" not in line]
     cut = [f"... {len(lines) - LOG_LINES} lines before"] if len(lines) > LOG_LINES else []
     return "\n".join(cut + lines[-LOG_LINES:])
 
@@ -86,8 +87,9 @@ def count_cases(path, label, results):
         return 0
     failed = 0
     for case in root.iter("testcase"):
-        suite = case.get("classname") or ""
-        name = f"{label} {suite + '.' if suite else ''}{case.get('name', '')}"
+        name = ".".join(filter(None, (case.get("classname"), case.get("name"))))
+        # Of a script Bazel writes the test.xml, with the target's path as the only case.
+        name = label if "/" + name == label.replace("//", "/").replace(":", "/") else f"{label} {name}"
         bad = case.findall("failure") + case.findall("error")
         skip = case.find("skipped")
         if bad:
@@ -113,9 +115,10 @@ def count_target(label, result, results):
             count_cases(output(result, "test.xml"), label, results)
         return
     if count_cases(output(result, "test.xml"), label, results) == 0:
-        results.failed.append((label, f"{status}\n" + tail(log or "")))
+        results.failed.append((label, f"{status}\n" + tail(log)))
     else:
-        results.failed[-1] = (results.failed[-1][0], results.failed[-1][1] + f"\nlog of {label}:\n" + tail(log or ""))
+        name, text = results.failed[-1]
+        results.failed[-1] = (name, f"{text}\n{status}, log of {label}:\n{tail(log)}")
 
 
 def main():
