@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds everything and runs every test; the last line counts them.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+Usage: deploy/test.sh [bazel target pattern ...]
+
+Installs missing Debian packages, builds, and runs the tests and the checks of tests/lint.
+Ends with "N passed, N failed" (", N skipped" where there are any), counting test cases;
+the exit status is 0 only when none failed.
+With patterns (//server/..., //common:env_flags_test) only those tests run, and no check.
+  --help   prints this
+USAGE
+}
+
+patterns=()
+for argument in "$@"; do
+  case $argument in
+    --help | -h) usage; exit 0 ;;
+    -*) usage >&2; echo "error: unknown option $argument" >&2; exit 2 ;;
+    *) patterns+=("$argument") ;;
+  esac
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export HOME="${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}"
+deploy/setup.sh --test
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+
+# Everything together has to end within the hour, whatever hangs; each Bazel test has its own, shorter limit.
+bounded() {
+  local minutes=$1
+  shift
+  timeout --foreground --signal=INT --kill-after=60s "${minutes}m" "$@" </dev/null
+}
+
+if ((${#patterns[@]} == 0)); then
+  for check in tests/lint/check_*.sh; do
+    name=$(basename "$check" .sh)
+    echo "test: $name"
+    status=0
+    bounded 10 "$check" >"$results/$name.log" 2>&1 || status=$?
+    echo "$status" >"$results/$name.status"
+  done
+  patterns=(//...)
+  echo "test: building (many minutes, the first time)"
+  # What does not build fails again in the test run below, where it is counted.
+  bounded 30 bazel build --keep_going //... || true
+fi
+
+echo "test: running"
+status=0
+bounded 25 bazel test --keep_going --test_output=summary --build_event_json_file="$results/events.json" \
+  -- "${patterns[@]}" || status=$?
+/usr/bin/python3 deploy/count_tests.py "$results" "$status"

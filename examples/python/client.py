@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""A whole Ballast client that needs nothing of Ballast's but its .proto files.
+
+Declares a tensor on a running ballast_server, pushes one gradient, pulls the result and prints it.
+Generate the stubs and run it (Debian: protobuf-compiler, protobuf-compiler-grpc, python3-grpcio, python3-protobuf):
+
+    mkdir -p stubs
+    protoc -I proto --python_out=stubs --grpc_out=stubs \\
+        --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin proto/ballast/v1/*.proto
+    PYTHONPATH=stubs /usr/bin/python3 examples/python/client.py 127.0.0.1:7700
+
+with `bazel-bin/server/ballast_server` in another terminal.
+"""
+
+import array
+import sys
+
+import grpc
+
+from ballast.v1 import parameter_service_pb2 as ps
+from ballast.v1 import parameter_service_pb2_grpc as ps_grpc
+from ballast.v1 import tensor_pb2
+
+JOB = "python-example"
+TENSOR_ID = 1
+TIMEOUT_SECONDS = 10
+
+
+def encode(values):
+    """fp32, little-endian, as every payload on the wire."""
+    data = array.array("f", values)
+    if sys.byteorder == "big":
+        data.byteswap()
+    return data.tobytes()
+
+
+def decode(payload):
+    data = array.array("f")
+    data.frombytes(payload)
+    if sys.byteorder == "big":
+        data.byteswap()
+    return data.tolist()
+
+
+def declare(stub):
+    """Declares a 2 x 3 tensor of ones, trained by SGD with learning rate 0.5; returns its slices."""
+    spec = tensor_pb2.TensorSpec(id=TENSOR_ID, name="weight", shape=[2, 3])
+    spec.initializer.constant.value = 1.0
+    spec.optimizer.sgd.learning_rate = 0.5
+    request = ps.DeclareTensorsRequest(job=JOB, workers=1)
+    # In `async` presence is all there is to say, and `async` is a word of Python's.
+    getattr(request.policy, "async").SetInParent()
+    request.tensors.add(spec=spec)
+    return stub.DeclareTensors(request, timeout=TIMEOUT_SECONDS).tensors[0].slices
+
+
+def push(stub, gradient, slices, sequence):
+    """Hands in one slice's worth of the gradient for each slice. Sending the same sequence again would be harmless."""
+    request = ps.PushRequest()
+    request.header.job = JOB
+    request.header.worker = 0
+    request.header.incarnation = 1
+    request.header.sequence = sequence
+    request.header.step = 0
+    request.header.examples = 1
+    for part in slices:
+        request.gradients.add(
+            tensor_id=TENSOR_ID,
+            slice_index=part.index,
+            version=0,
+            encoding=tensor_pb2.ENCODING_FP32,
+            payload=encode(gradient[part.offset:part.offset + part.elements]),
+        )
+    return stub.Push(request, timeout=TIMEOUT_SECONDS).outcome
+
+
+def pull(stub, slices):
+    request = ps.PullRequest(job=JOB, step=1)
+    for part in slices:
+        request.slices.add(tensor_id=TENSOR_ID, slice_index=part.index)
+    values = []
+    for part in stub.Pull(request, timeout=TIMEOUT_SECONDS).values:
+        values += decode(part.payload)
+    return values
+
+
+def main():
+    if len(sys.argv) != 2:
+        print("Usage: client.py HOST:PORT", file=sys.stderr)
+        return 2
+    try:
+        with grpc.insecure_channel(sys.argv[1]) as channel:
+            stub = ps_grpc.ParameterServiceStub(channel)
+            slices = declare(stub)
+            outcome = push(stub, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], slices, sequence=1)
+            print(f"applied {outcome.applied}, learning rate {outcome.learning_rate}")
+            again = push(stub, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], slices, sequence=1)
+            print(f"sent again: duplicate {again.duplicate}")
+            print("weight", pull(stub, slices))
+    except grpc.RpcError as error:
+        print(f"error: {sys.argv[1]}: {error.code().name}: {error.details()}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
