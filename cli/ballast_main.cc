@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ballast`: one program, a word for each thing that a person does with the system.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+#include "cli/doctor_command.h"
+#include "cli/launch_command.h"
+#include "cli/plot_command.h"
+#include "cli/status_command.h"
+#include "common/version.h"
+
+namespace ballast {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"launch", "Train a job on this machine.", LaunchCommand},
+    {"status", "Ask a running server how it is.", StatusCommand},
+    {"doctor", "Say what this machine has, and what it lacks.", DoctorCommand},
+    {"plot", "Write the report of a run folder again.", PlotCommand},
+};
+
+void PrintHelp(std::ostream& out) {
+  out << "usage: ballast COMMAND [flags]\n\n"
+         "Trains neural networks over parameter servers.\n\n";
+  for (const Command& command : kCommands) out << absl::StrFormat("  %-8s %s\n", command.name, command.summary);
+  out << "  help     Show this text, or a command's: ballast help COMMAND.\n\n"
+         "ballast --version says which build this is. Exit status: 0 success, 1 failure while running, 2 bad usage or\n"
+         "bad input, 130 interrupted.\n";
+}
+
+int RunNamed(const std::string& name, absl::Span<const std::string> args) {
+  std::vector<std::string> names = {"help"};
+  for (const Command& command : kCommands) {
+    if (name == command.name) return command.run(args, std::cout, std::cerr);
+    names.push_back(command.name);
+  }
+  const std::string suggestion = SuggestNearest(name, names);
+  return Fail(std::cerr,
+              absl::InvalidArgumentError(absl::StrCat("unknown command \"", name, "\"",
+                                                      suggestion.empty() ? "; see ballast help" : suggestion)),
+              kExitBadInput);
+}
+
+int Main(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    PrintHelp(std::cerr);
+    return Fail(std::cerr, absl::InvalidArgumentError("no command given"), kExitBadInput);
+  }
+  const std::string& name = words[0];
+  if (name == "--version" || name == "version") {
+    std::cout << "ballast " << kVersion << " (wire protocol " << kProtocolVersion << ")" << std::endl;
+    return kExitSuccess;
+  }
+  if (name == "--help" || name == "-h" || (name == "help" && words.size() == 1)) {
+    PrintHelp(std::cout);
+    return kExitSuccess;
+  }
+  if (name == "help") return RunNamed(words[1], {"--help"});
+  return RunNamed(name, absl::MakeConstSpan(words).subspan(1));
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int argc, char** argv) { return ballast::Main(std::vector<std::string>(argv + 1, argv + argc)); }

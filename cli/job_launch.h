@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "cli/log_merger.h"
+#include "cli/progress_display.h"
+#include "cli/progress_source.h"
+#include "cli/supervisor.h"
+
+namespace ballast {
+
+// What to start.
+struct LaunchPlan {
+  std::string job_file;
+  int servers = 1;
+  int workers = 1;
+  // Empty: the job file's.
+  std::string mode;
+  std::string device = "auto";
+  // Of each worker.
+  int threads = 1;
+  // Has a folder `logs`.
+  std::string run_dir;
+  std::string server_binary;
+  std::string worker_binary;
+};
+
+// How it ended.
+struct LaunchResult {
+  // As the program should exit.
+  int exit_status = 0;
+  // Empty on success and when interrupted: who failed and how.
+  std::string error;
+};
+
+// The processes of one job on this machine, from the first start to the last end. When one fails it stops the others;
+// when this process is asked to end it asks the workers to, so that they save what is there. No child outlives it.
+// Does not read the job file or the run folder.
+// Thread safety: confined to the main thread.
+class JobLaunch : private ProcessListener {
+ public:
+  using Connect = std::function<std::unique_ptr<ProgressSource>(const std::string& address)>;
+
+  // Longest waits.
+  static constexpr absl::Duration kStart = absl::Seconds(15);
+  static constexpr absl::Duration kStop = absl::Seconds(5);
+  // For workers that finish a step and save.
+  static constexpr absl::Duration kSave = absl::Seconds(20);
+
+  JobLaunch(LaunchPlan plan, LogMerger* logs, ProgressDisplay* display, Connect connect)
+      : plan_(std::move(plan)), logs_(logs), display_(display), connect_(std::move(connect)) {}
+
+  // Once. Blocks until every process has ended.
+  LaunchResult Run();
+
+ private:
+  // Indexes agree with the supervisor's and the logs'.
+  struct Child {
+    bool server = false;
+    // It was told to end, so its end is no failure.
+    bool asked = false;
+    std::optional<ExitStatus> end;
+  };
+
+  void OnOutput(int child, absl::string_view bytes) override { logs_->Write(child, bytes); }
+  void OnEnd(int child, const ExitStatus& status) override;
+  void OnSignal(int signal) override;
+
+  absl::Status StartAll();
+  absl::Status StartChild(bool server, int rank, std::vector<std::string> flags);
+  // Empty when the server or the user ended the wait.
+  absl::StatusOr<std::string> WaitForAddress(const std::string& path);
+  void Watch();
+  // Polls until `done`, a second signal or the deadline; whether it is done.
+  bool PollUntil(absl::Duration timeout, const std::function<bool()>& done);
+  // Gives the child that the first failure's message accuses time to end by itself.
+  void AwaitAccused();
+  // Asks all with that part to end, kills those that do not.
+  void Stop(bool servers, bool workers, absl::Duration grace);
+  void StopAll();
+  bool AnyRunning(bool servers, bool workers) const;
+  bool failed() const { return !failures_.empty(); }
+  // Among the failures; see the .cc.
+  int Culprit() const;
+  // The index of another child that the message of this one's error names; -1: none.
+  int Accused(int child) const;
+  std::string DescribeFailure(int child) const;
+
+  const LaunchPlan plan_;
+  LogMerger* const logs_;
+  ProgressDisplay* const display_;
+  const Connect connect_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::vector<Child> children_;
+  // Children that ended and should not have, in the order of their ends.
+  std::vector<int> failures_;
+  int signals_ = 0;
+  std::string coordinator_;
+};
+
+}  // namespace ballast

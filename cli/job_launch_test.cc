@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/job_launch.h"
+
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+// What a server does until it is told to end.
+constexpr char kGoodServer[] = R"(
+for word; do
+  [ "$before" = --address_file ] && file=$word
+  [ "$before" = --rank ] && rank=$word
+  before=$word
+done
+echo "server $rank: $*"
+trap 'echo drained; exit 0' TERM
+[ -n "$file" ] && echo 127.0.0.1:4242 > "$file.new" && mv "$file.new" "$file"
+while :; do tail -f /dev/null & wait; done
+)";
+
+// Sets $rank, then does what the test says.
+constexpr char kWorkerHead[] = R"(
+for word; do
+  [ "$before" = --rank ] && rank=$word
+  before=$word
+done
+echo "worker $rank: $*"
+)";
+
+constexpr char kWaitForTerm[] =
+    "trap 'echo saved; exit 130' TERM; echo ready; while :; do tail -f /dev/null & wait; done\n";
+
+// Asked twice a second; can call something when asked.
+class FakeProgress : public ProgressSource {
+ public:
+  explicit FakeProgress(std::function<void()> asked) : asked_(std::move(asked)) {}
+  absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration) override {
+    if (asked_) asked_();
+    v1::GetProgressResponse response;
+    response.mutable_progress()->set_state(v1::JOB_STATE_RUNNING);
+    response.mutable_progress()->set_epochs(5);
+    response.mutable_progress()->set_step(7);
+    return response;
+  }
+
+ private:
+  const std::function<void()> asked_;
+};
+
+class JobLaunchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    run_dir_ = ::testing::TempDir() + "/" + test->name();
+    std::filesystem::remove_all(run_dir_);
+    std::filesystem::create_directories(run_dir_ + "/logs");
+    server_ = kGoodServer;
+    worker_ = std::string(kWorkerHead) + "exit 0\n";
+  }
+
+  std::string Script(const std::string& name, const std::string& text) {
+    const std::string path = run_dir_ + "/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << text;
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+
+  // Runs the scripts as a job of two servers and two workers.
+  LaunchResult Run() {
+    LaunchPlan plan;
+    plan.job_file = "job.textproto";
+    plan.servers = 2;
+    plan.workers = 2;
+    plan.threads = 3;
+    plan.mode = "async";
+    plan.run_dir = run_dir_;
+    plan.server_binary = Script("server", server_);
+    plan.worker_binary = Script("worker", worker_);
+    ProgressDisplay display({}, &shown_, Clock::Real());
+    LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
+    auto connect = [&](const std::string& address) {
+      connected_ = address;
+      return std::make_unique<FakeProgress>(asked_);
+    };
+    const absl::Time start = absl::Now();
+    const LaunchResult result = JobLaunch(plan, &logs, &display, connect).Run();
+    seconds_ = absl::ToDoubleSeconds(absl::Now() - start);
+    return result;
+  }
+
+  std::string Log(const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(run_dir_ + "/logs/" + name + ".log").rdbuf();
+    return text.str();
+  }
+
+  bool WorkersAreReady() {
+    return Log("worker-0").find("ready") != std::string::npos && Log("worker-1").find("ready") != std::string::npos;
+  }
+
+  std::string run_dir_;
+  std::string server_;
+  std::string worker_;
+  std::function<void()> asked_;
+  std::string connected_;
+  std::ostringstream shown_;
+  std::vector<std::string> log_lines_;
+  double seconds_ = 0;
+};
+
+TEST_F(JobLaunchTest, EndsWellWhenAllWorkersDo) {
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.error, "");
+  EXPECT_EQ(connected_, "127.0.0.1:4242");
+  EXPECT_THAT(Log("server-1"), HasSubstr("drained"));
+}
+
+TEST_F(JobLaunchTest, GivesEachProcessItsPart) {
+  Run();
+  EXPECT_THAT(Log("server-0"),
+              HasSubstr("--rank 0 --listen 127.0.0.1:0 --servers 2 --workers 2 --address_file " + run_dir_));
+  EXPECT_THAT(Log("server-1"),
+              HasSubstr("--rank 1 --listen 127.0.0.1:0 --servers 2 --workers 2 --coordinator 127.0.0.1:4242"));
+  const std::string common = " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --mode async";
+  EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + "\n");
+  EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + "\n");
+}
+
+TEST_F(JobLaunchTest, ShowsProgress) {
+  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/asked\" ]; do :; done\n";
+  asked_ = [&] { std::ofstream(run_dir_ + "/asked") << "x"; };
+  EXPECT_EQ(Run().exit_status, 0);
+  EXPECT_THAT(shown_.str(), HasSubstr("epoch 1/5  step 7"));
+}
+
+TEST_F(JobLaunchTest, NamesAWorkerThatFailsAndStopsTheOthers) {
+  worker_ = std::string(kWorkerHead) +
+            "[ $rank = 1 ] && echo 'step 3' && echo 'error: loss is NaN at step 3' && exit 1\n" + kWaitForTerm;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: loss is NaN at step 3"));
+  EXPECT_THAT(shown_.str(), HasSubstr("  step 3\n  error: loss is NaN at step 3\n"));
+  EXPECT_LT(seconds_, 5);
+}
+
+TEST_F(JobLaunchTest, NamesAServerThatIsKilledWhileItStarts) {
+  server_ = "echo 'about to die'; kill -KILL $$";
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error, MatchesRegex("server 0 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+  EXPECT_THAT(shown_.str(), HasSubstr("  about to die\n"));
+}
+
+TEST_F(JobLaunchTest, NamesAServerThatLeavesTooEarly) {
+  server_ = std::string("rank=$2; [ $rank = 1 ] && exit 0\n") + kGoodServer;
+  worker_ = std::string(kWorkerHead) + kWaitForTerm;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error, MatchesRegex("server 1 \\(process [0-9]+\\) ended with status 0 before the job was done"));
+}
+
+TEST_F(JobLaunchTest, ExitsWithTwoWhenAWorkerFoundBadInput) {
+  worker_ = std::string(kWorkerHead) + "echo 'error: images.gz: want 47040016 bytes, got 12'; exit 2\n";
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_THAT(result.error, HasSubstr("ended with status 2: images.gz: want 47040016 bytes, got 12"));
+}
+
+TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {
+  // Worker 1 dies only once worker 0, told of it by the coordinator, has gone and was reaped.
+  worker_ = std::string(kWorkerHead) + R"(
+folder=${0%/*}
+if [ $rank = 0 ]; then
+  echo 'error: the job failed: worker 1: bad loss'
+  echo $$ > $folder/new && mv $folder/new $folder/first
+  exit 1
+fi
+while [ ! -e $folder/first ]; do :; done
+while kill -0 $(cat $folder/first) 2> /dev/null; do :; done
+echo 'error: bad loss'
+exit 1
+)";
+  const LaunchResult result = Run();
+  EXPECT_THAT(result.error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: bad loss"));
+}
+
+TEST_F(JobLaunchTest, LetsWorkersSaveWhenInterrupted) {
+  worker_ = std::string(kWorkerHead) + kWaitForTerm;
+  asked_ = [&] {
+    if (WorkersAreReady()) raise(SIGINT);
+  };
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 130);
+  EXPECT_EQ(result.error, "");
+  EXPECT_THAT(Log("worker-0"), HasSubstr("saved"));
+  EXPECT_THAT(Log("worker-1"), HasSubstr("saved"));
+  EXPECT_THAT(Log("server-0"), HasSubstr("drained"));
+}
+
+TEST_F(JobLaunchTest, KillsAtOnceWhenInterruptedTwice) {
+  worker_ = "trap '' TERM; echo ready; while :; do tail -f /dev/null & wait; done";
+  asked_ = [&] {
+    if (!WorkersAreReady()) return;
+    raise(SIGINT);
+    raise(SIGTERM);
+  };
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 130);
+  EXPECT_LT(seconds_, 4);
+}
+
+TEST_F(JobLaunchTest, KillsProcessesThatDoNotHeed) {
+  worker_ = std::string(kWorkerHead) + R"(
+if [ $rank = 0 ]; then
+  while [ ! -e "${0%/*}/deaf" ]; do :; done
+  exit 1
+fi
+trap '' TERM
+touch "${0%/*}/deaf"
+while :; do tail -f /dev/null & wait; done
+)";
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error, HasSubstr("worker 0"));
+  EXPECT_GE(seconds_, 5);
+  EXPECT_LT(seconds_, 9);
+}
+
+TEST_F(JobLaunchTest, MergesLogsByName) {
+  Run();
+  EXPECT_THAT(log_lines_, ::testing::Contains(HasSubstr("[server 1] server 1: ")));
+  EXPECT_THAT(log_lines_, ::testing::Contains(HasSubstr("[worker 0] worker 0: ")));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch_command.h"
+
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/arguments.h"
+#include "cli/binary_finder.h"
+#include "cli/command.h"
+#include "cli/job_launch.h"
+#include "cli/report.h"
+#include "cli/server_connection.h"
+#include "common/job_file.h"
+#include "common/run/run_folder.h"
+#include "common/run/summary.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast launch JOB [flags]\n\n"
+    "Trains the job that the text file JOB describes, on this machine: starts servers and workers, shows how far they\n"
+    "are, and leaves metrics, model and report in a run folder. Ctrl-C saves what is there; twice ends at once.\n\n";
+
+constexpr int kMostProcesses = 64;
+constexpr int kMostThreads = 1024;
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"servers", "N", "Parameter servers, 1 to 64 (1)."},
+      {"workers", "N", "Workers, 1 to 64 (1)."},
+      {"mode", "sync|async", "Instead of the job file's policy."},
+      {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
+      {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
+      {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
+      {"json", "", "Print the run's summary as one JSON object, and nothing else, to the output."},
+      {"verbose", "", "Show what all processes log; it is in the run folder in any case."},
+  };
+  return *flags;
+}
+
+// What was asked for, but for what depends on the machine.
+struct Request {
+  LaunchPlan plan;
+  v1::Job job;
+  std::string run_dir;
+  bool json = false;
+  bool verbose = false;
+};
+
+int CoresPerWorker(int workers) { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers); }
+
+absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
+  if (arguments.positional().size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("launch wants one job file, got %d; see --help", arguments.positional().size()));
+  }
+  Request request;
+  request.plan.job_file = arguments.positional()[0];
+  request.run_dir = arguments.Get("run-dir", "");
+  if (arguments.Has("run-dir") && request.run_dir.empty()) {
+    return absl::InvalidArgumentError("flag --run-dir: got \"\", want a folder");
+  }
+  request.json = arguments.Has("json");
+  request.verbose = arguments.Has("verbose");
+  auto servers = arguments.GetInt("servers", 1, 1, kMostProcesses);
+  if (!servers.ok()) return servers.status();
+  auto workers = arguments.GetInt("workers", 1, 1, kMostProcesses);
+  if (!workers.ok()) return workers.status();
+  auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMostThreads);
+  if (!threads.ok()) return threads.status();
+  auto mode = arguments.GetChoice("mode", "", {"sync", "async"});
+  if (!mode.ok()) return mode.status();
+  auto device = arguments.GetChoice("device", "auto", {"auto", "cpu", "cuda"});
+  if (!device.ok()) return device.status();
+  request.plan.servers = *servers;
+  request.plan.workers = *workers;
+  request.plan.threads = *threads;
+  request.plan.mode = *mode;
+  request.plan.device = *device;
+  absl::StatusOr<v1::Job> job = LoadJob(request.plan.job_file);
+  if (!job.ok()) return job.status();
+  request.job = *std::move(job);
+  if (!mode->empty()) {
+    if (absl::Status status = OverrideMode(request.job, *mode); !status.ok()) return status;
+  }
+  return request;
+}
+
+absl::StatusOr<RunFolder> CreateRunFolder(const Request& request) {
+  absl::StatusOr<RunFolder> folder = request.run_dir.empty()
+                                         ? RunFolder::CreateUnder("runs", request.job.name(), absl::Now())
+                                         : RunFolder::Create(request.run_dir);
+  if (!folder.ok()) return folder.status();
+  std::error_code error;
+  std::filesystem::create_directories(folder->path() + "/logs", error);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", folder->path(), "/logs"));
+  }
+  return folder;
+}
+
+// Of the terminal behind standard error.
+int TerminalWidth() {
+  winsize size = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+bool IsTerminal(const std::ostream& err) {
+  const char* term = std::getenv("TERM");
+  return &err == &std::cerr && isatty(STDERR_FILENO) == 1 && term != nullptr && absl::string_view(term) != "dumb";
+}
+
+bool SpeaksUtf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') {
+      const std::string name_and_charset = absl::AsciiStrToLower(value);
+      return absl::StrContains(name_and_charset, "utf-8") || absl::StrContains(name_and_charset, "utf8");
+    }
+  }
+  return false;
+}
+
+LaunchResult RunJob(const Request& request, std::ostream& err) {
+  const bool terminal = IsTerminal(err);
+  const bool colour = terminal && std::getenv("NO_COLOR") == nullptr;
+  ProgressDisplay::Options options;
+  options.in_place = terminal;
+  options.rich = colour && SpeaksUtf8();
+  options.width = TerminalWidth;
+  options.examples_per_step = uint64_t{request.job.training().batch_size()} * request.plan.workers;
+  ProgressDisplay display(options, &err, Clock::Real());
+  auto print = [&](absl::string_view line) { display.PrintLine(line); };
+  LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour);
+  return JobLaunch(request.plan, &logs, &display,
+                   [](const std::string& address) { return ServerConnection::Open(address); })
+      .Run();
+}
+
+void PrintSummary(const Summary& summary, std::ostream& out) {
+  out << (summary.interrupted ? "stopped after " : "done in ")
+      << absl::StrFormat("%.1f s: %s examples at %s samples/s, train loss %.4f\n", summary.seconds,
+                         FormatCount(static_cast<double>(summary.examples)), FormatCount(summary.samples_per_second),
+                         summary.train_loss);
+  if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
+}
+
+// Writes the report of what the run left, which may be little, and prints the results; answers the exit status.
+int Conclude(const Request& request, const RunFolder& folder, const LaunchResult& result, std::ostream& out,
+             std::ostream& err) {
+  const absl::Status report = WriteReport(folder.path());
+  const bool whole = result.exit_status == kExitSuccess;
+  if (!report.ok() && whole) err << "warning: no report: " << report.message() << "\n";
+  const absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
+  if (!summary.ok() && whole) return Fail(err, summary.status(), kExitFailure);
+  const bool show = summary.ok() && (whole || result.exit_status == kExitInterrupted);
+  if (show && request.json) {
+    out << SummaryToJson(*summary) << std::endl;
+  } else {
+    if (show) PrintSummary(*summary, out);
+    if (report.ok()) (request.json || !show ? err : out) << "report: " << folder.report() << std::endl;
+  }
+  if (!result.error.empty()) return Fail(err, absl::UnknownError(result.error), result.exit_status);
+  return result.exit_status;
+}
+
+}  // namespace
+
+int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  absl::StatusOr<Request> request = ReadRequest(*arguments);
+  if (!request.ok()) return Fail(err, request.status(), kExitBadInput);
+  const absl::StatusOr<std::string> server = FindBinary("server", OwnPath());
+  if (!server.ok()) return Fail(err, server.status(), kExitFailure);
+  const absl::StatusOr<std::string> worker = FindBinary("worker", OwnPath());
+  if (!worker.ok()) return Fail(err, worker.status(), kExitFailure);
+  const absl::StatusOr<RunFolder> folder = CreateRunFolder(*request);
+  if (!folder.ok()) return Fail(err, folder.status(), kExitBadInput);
+  request->plan.server_binary = *server;
+  request->plan.worker_binary = *worker;
+  request->plan.run_dir = folder->path();
+  // Whoever read our output may go; the children must not be left alone for it.
+  signal(SIGPIPE, SIG_IGN);
+  err << absl::StrFormat("job %s: %s, servers %d, workers %d of %d threads; run folder %s", request->job.name(),
+                         PolicyName(request->job.policy()), request->plan.servers, request->plan.workers,
+                         request->plan.threads, folder->path())
+      << std::endl;
+  const LaunchResult result = RunJob(*request, err);
+  return Conclude(*request, *folder, result, out, err);
+}
+
+}  // namespace ballast

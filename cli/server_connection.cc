@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/server_connection.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/grpc_status.h"
+
+namespace ballast {
+namespace {
+
+class GrpcServerConnection : public ServerConnection {
+ public:
+  GrpcServerConnection(const std::string& address, const std::shared_ptr<grpc::Channel>& channel)
+      : address_(address),
+        coordinator_(v1::CoordinatorService::NewStub(channel)),
+        parameters_(v1::ParameterService::NewStub(channel)) {}
+
+  absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
+    v1::GetProgressResponse response;
+    absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {
+      return coordinator_->GetProgress(context, v1::GetProgressRequest(), &response);
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) override {
+    v1::GetStatusResponse response;
+    absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {
+      return parameters_->GetStatus(context, v1::GetStatusRequest(), &response);
+    });
+    if (!status.ok()) return status;
+    return response;
+  }
+
+ private:
+  template <typename Rpc>
+  absl::Status Call(absl::Duration timeout, Rpc rpc) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    const absl::Time start = absl::Now();
+    const grpc::Status status = rpc(&context);
+    const std::string waited = absl::FormatDuration(absl::Trunc(absl::Now() - start, absl::Milliseconds(100)));
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return absl::DeadlineExceededError(absl::StrCat("server at ", address_, " did not answer within ", waited));
+    }
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot reach a server at ", address_, " (tried for ", waited, "): ", status.error_message()));
+    }
+    return FromGrpcStatus(status, absl::StrCat("server at ", address_));
+  }
+
+  const std::string address_;
+  const std::unique_ptr<v1::CoordinatorService::Stub> coordinator_;
+  const std::unique_ptr<v1::ParameterService::Stub> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A proxy set for the web is no way to a server of ours.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return std::make_unique<GrpcServerConnection>(
+      address, grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+}  // namespace ballast

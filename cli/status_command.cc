@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/status_command.h"
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+#include "cli/progress_display.h"
+#include "cli/server_connection.h"
+#include "nlohmann/json.hpp"
+
+namespace ballast {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+
+constexpr char kUsage[] =
+    "usage: ballast status ADDRESS [--json]\n\n"
+    "Asks the ballast_server at ADDRESS (host:port) how it is. The server of rank 0 also knows the job's progress and\n"
+    "its members.\n\n";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{{"json", "", "Print one JSON object."}};
+  return *flags;
+}
+
+absl::Status CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 &&
+      port < 65536) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("address: got \"", address, "\", want host:port"));
+}
+
+std::string StateName(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_GATHERING:
+      return "gathering";
+    case v1::JOB_STATE_RUNNING:
+      return "running";
+    case v1::JOB_STATE_FINISHED:
+      return "finished";
+    case v1::JOB_STATE_FAILED:
+      return "failed";
+    default:
+      return "unknown";
+  }
+}
+
+std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "server" : "worker"; }
+
+std::string FormatBytes(uint64_t bytes) {
+  if (bytes < 1024) return absl::StrCat(bytes, " B");
+  double amount = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (amount < 1024) break;
+    amount /= 1024;
+    unit = larger;
+  }
+  return absl::StrFormat("%.1f %s", amount, unit);
+}
+
+void PrintShard(std::ostream& out, const std::string& address, const v1::GetStatusResponse& shard) {
+  out << absl::StrFormat("shard %d at %s, version %s, up for %s%s\n", shard.shard(), address, shard.version(),
+                         FormatClock(absl::Seconds(shard.uptime_seconds())), shard.draining() ? ", draining" : "");
+  if (shard.job().empty()) {
+    out << "  no job declared yet\n";
+    return;
+  }
+  out << absl::StrFormat("  job       %s, policy %s, workers %d\n", shard.job(), shard.policy(), shard.workers());
+  out << absl::StrFormat("  holds     %d tensors in %d slices, %s\n", shard.tensors(), shard.slices(),
+                         FormatBytes(shard.state_bytes()));
+  out << absl::StrFormat("  pushes    %s, of them %s again (duplicates)\n", FormatCount(shard.pushes()),
+                         FormatCount(shard.duplicates()));
+  out << absl::StrFormat("  pulls     %s, %d wait now\n", FormatCount(shard.pulls()), shard.waiting());
+  out << absl::StrFormat("  slices    %s updates applied, %s gradients dropped, largest staleness %d\n",
+                         FormatCount(shard.updates()), FormatCount(shard.dropped()), shard.max_staleness());
+}
+
+void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
+  const v1::JobProgress& job = response.progress();
+  out << absl::StrFormat("job %s: %s%s%s\n", job.job().empty() ? "(none yet)" : job.job(), StateName(job.state()),
+                         job.reason().empty() ? "" : ": ", job.reason());
+  if (job.epochs() > 0) {
+    out << absl::StrFormat("  epoch %d/%d  step %d  %s of %s examples  loss %.4g  %s samples/s  %s\n",
+                           std::min(job.epoch() + 1, job.epochs()), job.epochs(), job.step(),
+                           FormatCount(job.examples()), FormatCount(job.total_examples()), job.train_loss(),
+                           FormatCount(job.samples_per_second()), FormatClock(absl::Seconds(job.seconds())));
+  }
+  if (job.has_last_evaluation() && job.last_evaluation().has_accuracy()) {
+    out << absl::StrFormat("  test accuracy %.4f after epoch %d\n", job.last_evaluation().accuracy(),
+                           job.last_evaluation().epoch());
+  }
+  out << absl::StrFormat("members, of %d servers and %d workers:\n", response.servers(), response.workers());
+  out << absl::StrFormat("  %-10s %-8s %12s %10s  %-22s %s\n", "who", "state", "heard of", "step", "address",
+                         "process");
+  for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
+    const std::string who = absl::StrCat(RoleName(member.member().role()), " ", member.member().rank());
+    const std::string heard = absl::StrFormat("%.1f s ago", member.seconds_since_heartbeat());
+    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s\n", who, member.state(), heard, member.step(),
+                           member.address(), member.description());
+  }
+}
+
+Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
+  return {{"address", address},
+          {"shard", shard.shard()},
+          {"version", shard.version()},
+          {"uptime_seconds", shard.uptime_seconds()},
+          {"draining", shard.draining()},
+          {"job", shard.job()},
+          {"policy", shard.policy()},
+          {"workers", shard.workers()},
+          {"tensors", shard.tensors()},
+          {"slices", shard.slices()},
+          {"state_bytes", shard.state_bytes()},
+          {"pushes", shard.pushes()},
+          {"pulls", shard.pulls()},
+          {"updates", shard.updates()},
+          {"duplicates", shard.duplicates()},
+          {"dropped", shard.dropped()},
+          {"waiting", shard.waiting()},
+          {"max_staleness", shard.max_staleness()}};
+}
+
+Json JobJson(const v1::GetProgressResponse& response) {
+  const v1::JobProgress& job = response.progress();
+  const v1::Evaluation& evaluation = job.last_evaluation();
+  Json members = Json::array();
+  for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
+    members.push_back({{"role", RoleName(member.member().role())},
+                       {"rank", member.member().rank()},
+                       {"state", member.state()},
+                       {"address", member.address()},
+                       {"description", member.description()},
+                       {"seconds_since_heartbeat", member.seconds_since_heartbeat()},
+                       {"step", member.step()}});
+  }
+  return {{"name", job.job()},
+          {"state", StateName(job.state())},
+          {"reason", job.reason()},
+          {"mode", job.mode()},
+          {"epoch", job.epoch()},
+          {"epochs", job.epochs()},
+          {"step", job.step()},
+          {"examples", job.examples()},
+          {"total_examples", job.total_examples()},
+          {"train_loss", job.train_loss()},
+          {"samples_per_second", job.samples_per_second()},
+          {"seconds", job.seconds()},
+          {"test_accuracy", evaluation.has_accuracy() ? Json(evaluation.accuracy()) : Json()},
+          {"servers", response.servers()},
+          {"workers", response.workers()},
+          {"members", members}};
+}
+
+}  // namespace
+
+int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  if (arguments->positional().size() != 1) {
+    return Fail(err, absl::InvalidArgumentError("status wants one address, host:port; see --help"), kExitBadInput);
+  }
+  const std::string& address = arguments->positional()[0];
+  if (absl::Status status = CheckAddress(address); !status.ok()) return Fail(err, status, kExitBadInput);
+  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address);
+  const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
+  if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
+  const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);
+  // Only one server coordinates.
+  if (!job.ok() && !absl::IsUnimplemented(job.status())) return Fail(err, job.status(), kExitFailure);
+  if (arguments->Has("json")) {
+    const Json all = {{"shard", ShardJson(address, *shard)}, {"job", job.ok() ? JobJson(*job) : Json()}};
+    out << all.dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+    return kExitSuccess;
+  }
+  if (job.ok()) PrintJob(out, *job);
+  PrintShard(out, address, *shard);
+  return kExitSuccess;
+}
+
+}  // namespace ballast

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/status_command.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FakeShard : public v1::ParameterService::Service {
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*, v1::GetStatusResponse* response) override {
+    response->set_shard(1);
+    response->set_job("fashion_mnist");
+    response->set_policy("sync");
+    response->set_workers(2);
+    response->set_tensors(6);
+    response->set_slices(7);
+    response->set_state_bytes(3 << 20);
+    response->set_pushes(12345);
+    response->set_duplicates(1);
+    response->set_version("0.1.0");
+    return grpc::Status::OK;
+  }
+};
+
+class FakeCoordinator : public v1::CoordinatorService::Service {
+  grpc::Status GetProgress(grpc::ServerContext*, const v1::GetProgressRequest*,
+                           v1::GetProgressResponse* response) override {
+    response->mutable_progress()->set_job("fashion_mnist");
+    response->mutable_progress()->set_state(v1::JOB_STATE_FAILED);
+    response->mutable_progress()->set_reason("worker 1: loss is NaN");
+    response->set_servers(2);
+    response->set_workers(2);
+    auto* member = response->add_members();
+    member->mutable_member()->set_role(v1::ROLE_WORKER);
+    member->mutable_member()->set_rank(1);
+    member->set_state("failed");
+    member->set_description("host, process 77");
+    return grpc::Status::OK;
+  }
+};
+
+class StatusCommandTest : public ::testing::Test {
+ protected:
+  std::string Serve(bool coordinator) {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&shard_);
+    if (coordinator) builder.RegisterService(&coordinator_);
+    server_ = builder.BuildAndStart();
+    return absl::StrCat("127.0.0.1:", port);
+  }
+
+  int Run(std::vector<std::string> args) { return StatusCommand(args, out_, err_); }
+
+  FakeShard shard_;
+  FakeCoordinator coordinator_;
+  std::unique_ptr<grpc::Server> server_;
+  std::ostringstream out_;
+  std::ostringstream err_;
+};
+
+TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
+  EXPECT_EQ(Run({Serve(true)}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("job fashion_mnist: failed: worker 1: loss is NaN\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("  worker 1   failed "));
+  EXPECT_THAT(out_.str(), HasSubstr("host, process 77\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345, of them 1 again (duplicates)\n"));
+}
+
+TEST_F(StatusCommandTest, ShowsAShardThatDoesNotCoordinate) {
+  EXPECT_EQ(Run({Serve(false)}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), ::testing::StartsWith("shard 1 at 127.0.0.1:"));
+}
+
+TEST_F(StatusCommandTest, PrintsOneJsonObject) {
+  EXPECT_EQ(Run({Serve(true), "--json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["shard"]["pushes"], 12345);
+  EXPECT_EQ(json["job"]["state"], "failed");
+  EXPECT_EQ(json["job"]["members"][0]["rank"], 1);
+}
+
+TEST_F(StatusCommandTest, NamesAServerThatIsNotThere) {
+  const std::string address = Serve(true);
+  server_->Shutdown();
+  server_.reset();
+  EXPECT_EQ(Run({address}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("error: cannot reach a server at " + address + " (tried for "));
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(StatusCommandTest, GivesUpOnAServerThatDoesNotAnswer) {
+  // Connections are taken by the kernel and nobody speaks on them.
+  const int mute = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(mute, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(mute, 8), 0);
+  ASSERT_EQ(getsockname(mute, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string name = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  EXPECT_EQ(Run({name}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("server at " + name + " did not answer within 5"));
+  close(mute);
+}
+
+TEST_F(StatusCommandTest, RefusesWhatIsNoAddress) {
+  for (const char* address : {"localhost", ":7700", "localhost:", "localhost:0", "localhost:65536", "localhost:http"}) {
+    err_.str("");
+    EXPECT_EQ(Run({address}), 2);
+    EXPECT_EQ(err_.str(), absl::StrCat("error: address: got \"", address, "\", want host:port\n"));
+  }
+  EXPECT_EQ(Run({}), 2);
+}
+
+}  // namespace
+}  // namespace ballast
