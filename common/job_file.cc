@@ -36,8 +36,7 @@ absl::Status ToStatus(absl::string_view file_name, const std::vector<TextError>&
   const size_t shown = std::min(errors.size(), kMaxReported);
   for (size_t i = 0; i < shown; ++i) {
     const TextError& error = errors[i];
-    absl::StrAppend(&text, i == 0 ? "" : "\n", file_name, ":", error.line, ":", error.column, ": ",
-                    error.message);
+    absl::StrAppend(&text, i == 0 ? "" : "\n", file_name, ":", error.line, ":", error.column, ": ", error.message);
   }
   if (shown < errors.size()) absl::StrAppend(&text, "\nand ", errors.size() - shown, " more");
   return absl::InvalidArgumentError(text);
@@ -50,16 +49,15 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) {
     const int error = errno;
     const std::string text = absl::StrCat("job file ", path, ": ", std::strerror(error));
-    return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text)
-                                               : absl::InvalidArgumentError(text);
+    return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
   }
   // A pipe or device could be read without end.
   if (!S_ISREG(status.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is no regular file"));
   }
   if (status.st_size > kMaxFileBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " has ", status.st_size,
-                                                   " bytes, want at most ", kMaxFileBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("job file ", path, " has ", status.st_size, " bytes, want at most ", kMaxFileBytes));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text(status.st_size, '\0');
@@ -103,8 +101,6 @@ absl::Status OverrideMode(v1::Job& job, absl::string_view mode) {
   return absl::OkStatus();
 }
 
-const char* PolicyName(const v1::ConsistencyPolicy& policy) {
-  return policy.has_async() ? "async" : "sync";
-}
+const char* PolicyName(const v1::ConsistencyPolicy& policy) { return policy.has_async() ? "async" : "sync"; }
 
 }  // namespace ballast

@@ -62,9 +62,7 @@ std::string Suggest(absl::string_view got, const std::vector<std::string>& valid
 class Walker {
  public:
   Walker(absl::string_view text, absl::string_view root)
-      : input_(text.data(), static_cast<int>(text.size())),
-        tokens_(&input_, &silence_),
-        root_(root) {
+      : input_(text.data(), static_cast<int>(text.size())), tokens_(&input_, &silence_), root_(root) {
     tokens_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
     tokens_.set_allow_f_after_float(true);
     tokens_.set_require_space_after_number(false);
@@ -81,8 +79,7 @@ class Walker {
       const std::string name = tokens_.current().text;
       const FieldDescriptor* field = type.FindFieldByName(name);
       if (field == nullptr) {
-        Add(absl::StrCat(path.empty() ? root_ : path, " has no field \"", name, "\"",
-                         Suggest(name, FieldNames(type))));
+        Add(absl::StrCat(path.empty() ? root_ : path, " has no field \"", name, "\"", Suggest(name, FieldNames(type))));
         tokens_.Next();
         if (!SkipUnknown()) return false;
       } else {
@@ -109,8 +106,7 @@ class Walker {
   }
 
   void Add(std::string message) {
-    errors_.push_back(
-        {tokens_.current().line + 1, tokens_.current().column + 1, std::move(message)});
+    errors_.push_back({tokens_.current().line + 1, tokens_.current().column + 1, std::move(message)});
   }
 
   // `path` names the field itself. Stands behind its name.
@@ -176,14 +172,14 @@ class Walker {
         return token.type == Tokenizer::TYPE_STRING;
       case FieldDescriptor::CPPTYPE_BOOL:
         return (token.type == Tokenizer::TYPE_IDENTIFIER &&
-                (token.text == "true" || token.text == "false" || token.text == "True" ||
-                 token.text == "False" || token.text == "t" || token.text == "f")) ||
+                (token.text == "true" || token.text == "false" || token.text == "True" || token.text == "False" ||
+                 token.text == "t" || token.text == "f")) ||
                (token.type == Tokenizer::TYPE_INTEGER && (token.text == "0" || token.text == "1"));
       case FieldDescriptor::CPPTYPE_FLOAT:
       case FieldDescriptor::CPPTYPE_DOUBLE:
         // inf and nan are identifiers; ParseJob's validation names the range that they are out of.
-        return negative || token.type == Tokenizer::TYPE_FLOAT ||
-               token.type == Tokenizer::TYPE_INTEGER || token.text == "inf" || token.text == "nan";
+        return negative || token.type == Tokenizer::TYPE_FLOAT || token.type == Tokenizer::TYPE_INTEGER ||
+               token.text == "inf" || token.text == "nan";
       case FieldDescriptor::CPPTYPE_UINT32:
       case FieldDescriptor::CPPTYPE_UINT64:
         return token.type == Tokenizer::TYPE_INTEGER;
@@ -257,8 +253,7 @@ class Walker {
 
 }  // namespace
 
-std::vector<TextError> CheckMessageText(absl::string_view text, const Descriptor& type,
-                                        absl::string_view root) {
+std::vector<TextError> CheckMessageText(absl::string_view text, const Descriptor& type, absl::string_view root) {
   Walker walker(text, root);
   walker.Fields(type, "");
   return std::move(walker.errors());

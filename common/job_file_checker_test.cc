@@ -33,9 +33,8 @@ TEST(CheckMessageTextTest, AcceptsEveryFormOfTheTextFormat) {
 }
 
 TEST(CheckMessageTextTest, PointsAtTheMisspeltFieldAndSaysWhatIsNear) {
-  EXPECT_THAT(
-      Check("model {\n  layers { dense {\n    unit: 10 } } }"),
-      ElementsAre("3:5: model.layers.dense has no field \"unit\"; did you mean \"units\"?"));
+  EXPECT_THAT(Check("model {\n  layers { dense {\n    unit: 10 } } }"),
+              ElementsAre("3:5: model.layers.dense has no field \"unit\"; did you mean \"units\"?"));
 }
 
 TEST(CheckMessageTextTest, NamesTheOutermostMessage) {
@@ -67,20 +66,20 @@ TEST(CheckMessageTextTest, ReportsAllFaultsInTheOrderOfTheText) {
 }
 
 TEST(CheckMessageTextTest, RefusesValuesOfTheWrongType) {
-  EXPECT_THAT(Check("name: 5\n"
-                    "training { epochs: \"5\" batch_size: -1 no_shuffle: 3 }\n"
-                    "optimizer { momentum { learning_rate: \"high\" } }\n"
-                    "model { layers { dense { units: 1.5 } } loss: 7 }\n"
-                    "seed: { }"),
-              ElementsAre("1:7: name is 5, want a text in quotes",
-                          "2:20: training.epochs is \"5\", want a whole number of at least 0",
-                          "2:36: training.batch_size is a negative number, want a whole number of "
-                          "at least 0",
-                          "2:51: training.no_shuffle is 3, want true or false",
-                          "3:39: optimizer.momentum.learning_rate is \"high\", want a number",
-                          "4:33: model.layers.dense.units is 1.5, want a whole number",
-                          "4:47: model.loss is 7, want { ... }",
-                          "5:7: seed is { ... }, want a whole number of at least 0"));
+  EXPECT_THAT(
+      Check("name: 5\n"
+            "training { epochs: \"5\" batch_size: -1 no_shuffle: 3 }\n"
+            "optimizer { momentum { learning_rate: \"high\" } }\n"
+            "model { layers { dense { units: 1.5 } } loss: 7 }\n"
+            "seed: { }"),
+      ElementsAre("1:7: name is 5, want a text in quotes",
+                  "2:20: training.epochs is \"5\", want a whole number of at least 0",
+                  "2:36: training.batch_size is a negative number, want a whole number of "
+                  "at least 0",
+                  "2:51: training.no_shuffle is 3, want true or false",
+                  "3:39: optimizer.momentum.learning_rate is \"high\", want a number",
+                  "4:33: model.layers.dense.units is 1.5, want a whole number", "4:47: model.loss is 7, want { ... }",
+                  "5:7: seed is { ... }, want a whole number of at least 0"));
 }
 
 TEST(CheckMessageTextTest, SuggestsTheNearestEnumName) {
@@ -90,10 +89,9 @@ TEST(CheckMessageTextTest, SuggestsTheNearestEnumName) {
 }
 
 TEST(CheckMessageTextTest, EndsOnBadSyntaxWithWhatItFound) {
-  for (const char* text : {"nme: 1 {", "nme: 1 [", "nme: 1 name", "nme: 1 model { layers",
-                           "nme: 1 \"", "nme: 1 )", "nme: 1 a: {{{{[[", "nme: 1 name: -"}) {
-    EXPECT_EQ(Check(text).at(0), "1:1: the job has no field \"nme\"; did you mean \"name\"?")
-        << text;
+  for (const char* text : {"nme: 1 {", "nme: 1 [", "nme: 1 name", "nme: 1 model { layers", "nme: 1 \"", "nme: 1 )",
+                           "nme: 1 a: {{{{[[", "nme: 1 name: -"}) {
+    EXPECT_EQ(Check(text).at(0), "1:1: the job has no field \"nme\"; did you mean \"name\"?") << text;
   }
 }
 

@@ -31,8 +31,7 @@ class Faults {
     if (!present) messages_.push_back(absl::StrCat(field, " is not set, want ", want));
   }
 
-  void CheckText(bool good, absl::string_view field, absl::string_view got,
-                 absl::string_view want) {
+  void CheckText(bool good, absl::string_view field, absl::string_view got, absl::string_view want) {
     Check(good, field, absl::StrCat("\"", absl::CEscape(got.substr(0, 80)), "\""), want);
   }
 
@@ -52,16 +51,14 @@ class Faults {
 
 bool IsJobName(absl::string_view name) {
   return !name.empty() && name.size() <= 63 && absl::ascii_islower(name[0]) &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '-';
-         });
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '-'; });
 }
 
 // A character that can stand between numbers.
 bool IsDelimiter(absl::string_view text) {
-  return text.size() == 1 && (absl::ascii_isprint(text[0]) || text[0] == '\t') &&
-         !absl::ascii_isalnum(text[0]) && text[0] != '+' && text[0] != '-' && text[0] != '.' &&
-         text[0] != '"';
+  return text.size() == 1 && (absl::ascii_isprint(text[0]) || text[0] == '\t') && !absl::ascii_isalnum(text[0]) &&
+         text[0] != '+' && text[0] != '-' && text[0] != '.' && text[0] != '"';
 }
 
 bool IsLayerName(absl::string_view name) {
@@ -81,13 +78,12 @@ void CheckSource(const v1::DataSource& source, const std::string& field, Faults&
     case v1::DataSource::kCsv:
       faults.CheckRequired(!source.csv().path().empty(), field + ".csv.path", "a path");
       faults.CheckText(source.csv().delimiter().empty() || IsDelimiter(source.csv().delimiter()),
-                       field + ".csv.delimiter", source.csv().delimiter(),
-                       "one character that is no part of a number");
+                       field + ".csv.delimiter", source.csv().delimiter(), "one character that is no part of a number");
       break;
     case v1::DataSource::kLibsvm:
       faults.CheckRequired(!source.libsvm().path().empty(), field + ".libsvm.path", "a path");
-      faults.Check(source.libsvm().features() >= 1, field + ".libsvm.features",
-                   source.libsvm().features(), "at least 1");
+      faults.Check(source.libsvm().features() >= 1, field + ".libsvm.features", source.libsvm().features(),
+                   "at least 1");
       break;
     case v1::DataSource::FORMAT_NOT_SET:
       faults.CheckRequired(false, field, "idx, csv or libsvm");
@@ -98,45 +94,38 @@ void CheckData(const v1::Data& data, Faults& faults) {
   CheckSource(data.train(), "data.train", faults);
   if (data.has_test()) CheckSource(data.test(), "data.test", faults);
   const v1::Normalization& normalization = data.normalization();
-  faults.Check(std::isfinite(normalization.mean()), "data.normalization.mean", normalization.mean(),
-               "a finite number");
-  faults.Check(!normalization.has_stddev() || IsPositive(normalization.stddev()),
-               "data.normalization.stddev", normalization.stddev(), "a finite number above 0");
+  faults.Check(std::isfinite(normalization.mean()), "data.normalization.mean", normalization.mean(), "a finite number");
+  faults.Check(!normalization.has_stddev() || IsPositive(normalization.stddev()), "data.normalization.stddev",
+               normalization.stddev(), "a finite number above 0");
 }
 
-void CheckInitializer(const v1::Initializer& initializer, const std::string& field,
-                      Faults& faults) {
+void CheckInitializer(const v1::Initializer& initializer, const std::string& field, Faults& faults) {
   if (initializer.has_constant()) {
     faults.Check(std::isfinite(initializer.constant().value()), field + ".constant.value",
                  initializer.constant().value(), "a finite number");
   }
   if (initializer.has_uniform()) {
     const v1::Initializer::Uniform& uniform = initializer.uniform();
-    faults.Check(std::isfinite(uniform.low()) && std::isfinite(uniform.high()) &&
-                     uniform.low() < uniform.high(),
+    faults.Check(std::isfinite(uniform.low()) && std::isfinite(uniform.high()) && uniform.low() < uniform.high(),
                  field + ".uniform", absl::StrCat("low ", uniform.low(), ", high ", uniform.high()),
                  "two finite numbers, low below high");
   }
   if (initializer.has_normal()) {
     const v1::Initializer::Normal& normal = initializer.normal();
-    faults.Check(std::isfinite(normal.mean()), field + ".normal.mean", normal.mean(),
-                 "a finite number");
-    faults.Check(std::isfinite(normal.stddev()) && normal.stddev() >= 0, field + ".normal.stddev",
-                 normal.stddev(), "a finite number of at least 0");
+    faults.Check(std::isfinite(normal.mean()), field + ".normal.mean", normal.mean(), "a finite number");
+    faults.Check(std::isfinite(normal.stddev()) && normal.stddev() >= 0, field + ".normal.stddev", normal.stddev(),
+                 "a finite number of at least 0");
   }
 }
 
 void CheckLayer(const v1::Layer& layer, const std::string& field, Faults& faults) {
   faults.CheckText(IsLayerName(layer.name()), field + ".name", layer.name(),
                    absl::StrCat("at most ", kMaxLayerName, " printable characters, no spaces"));
-  faults.CheckRequired(layer.kind_case() != v1::Layer::KIND_NOT_SET, field,
-                       "dense, relu, gelu, tanh or dropout");
+  faults.CheckRequired(layer.kind_case() != v1::Layer::KIND_NOT_SET, field, "dense, relu, gelu, tanh or dropout");
   if (layer.has_dense()) {
     const v1::Dense& dense = layer.dense();
-    faults.Check(dense.units() >= 1 && dense.units() <= 1048576, field + ".dense.units",
-                 dense.units(), "1 to 1048576");
-    faults.Check(dense.inputs() >= 0, field + ".dense.inputs", dense.inputs(),
-                 "at least 1, or nothing");
+    faults.Check(dense.units() >= 1 && dense.units() <= 1048576, field + ".dense.units", dense.units(), "1 to 1048576");
+    faults.Check(dense.inputs() >= 0, field + ".dense.inputs", dense.inputs(), "at least 1, or nothing");
     CheckInitializer(dense.initializer(), field + ".dense.initializer", faults);
   }
   if (layer.has_dropout()) {
@@ -162,18 +151,17 @@ void CheckModel(const v1::Model& model, Faults& faults) {
 }
 
 void CheckTraining(const v1::Training& training, Faults& faults) {
-  faults.Check(training.epochs() >= 1 && training.epochs() <= 1000000, "training.epochs",
-               training.epochs(), "1 to 1000000");
-  faults.Check(training.batch_size() >= 1 && training.batch_size() <= 1048576,
-               "training.batch_size", training.batch_size(), "1 to 1048576");
+  faults.Check(training.epochs() >= 1 && training.epochs() <= 1000000, "training.epochs", training.epochs(),
+               "1 to 1000000");
+  faults.Check(training.batch_size() >= 1 && training.batch_size() <= 1048576, "training.batch_size",
+               training.batch_size(), "1 to 1048576");
   faults.Check(training.wait_seconds() <= 600, "training.wait_seconds", training.wait_seconds(),
                "1 to 600, or nothing for 60");
 }
 
 void CheckOptimizer(const v1::Optimizer& optimizer, Faults& faults) {
   const auto check_rate = [&](absl::string_view field, float rate) {
-    faults.Check(IsPositive(rate), absl::StrCat(field, ".learning_rate"), rate,
-                 "a finite number above 0");
+    faults.Check(IsPositive(rate), absl::StrCat(field, ".learning_rate"), rate, "a finite number above 0");
   };
   switch (optimizer.kind_case()) {
     case v1::Optimizer::kSgd:
@@ -187,12 +175,10 @@ void CheckOptimizer(const v1::Optimizer& optimizer, Faults& faults) {
     case v1::Optimizer::kAdam: {
       const v1::Optimizer::Adam& adam = optimizer.adam();
       check_rate("optimizer.adam", adam.learning_rate());
-      faults.Check(IsShare(adam.beta1()), "optimizer.adam.beta1", adam.beta1(),
-                   "at least 0 and below 1");
-      faults.Check(IsShare(adam.beta2()), "optimizer.adam.beta2", adam.beta2(),
-                   "at least 0 and below 1");
-      faults.Check(!adam.has_epsilon() || IsPositive(adam.epsilon()), "optimizer.adam.epsilon",
-                   adam.epsilon(), "a finite number above 0");
+      faults.Check(IsShare(adam.beta1()), "optimizer.adam.beta1", adam.beta1(), "at least 0 and below 1");
+      faults.Check(IsShare(adam.beta2()), "optimizer.adam.beta2", adam.beta2(), "at least 0 and below 1");
+      faults.Check(!adam.has_epsilon() || IsPositive(adam.epsilon()), "optimizer.adam.epsilon", adam.epsilon(),
+                   "a finite number above 0");
       break;
     }
     case v1::Optimizer::KIND_NOT_SET:
@@ -210,9 +196,8 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckModel(job.model(), faults);
   CheckTraining(job.training(), faults);
   CheckOptimizer(job.optimizer(), faults);
-  faults.CheckRequired(
-      !job.has_policy() || job.policy().kind_case() != v1::ConsistencyPolicy::KIND_NOT_SET,
-      "policy", "sync or async");
+  faults.CheckRequired(!job.has_policy() || job.policy().kind_case() != v1::ConsistencyPolicy::KIND_NOT_SET, "policy",
+                       "sync or async");
   return faults.ToStatus();
 }
 

@@ -49,9 +49,7 @@ void ExpectFault(const std::string& change, const std::string& message) {
   EXPECT_EQ(status.message(), message) << change;
 }
 
-TEST(ValidateJobTest, AcceptsValuesAtTheirLimits) {
-  EXPECT_EQ(ValidateJob(Good()), absl::OkStatus());
-}
+TEST(ValidateJobTest, AcceptsValuesAtTheirLimits) { EXPECT_EQ(ValidateJob(Good()), absl::OkStatus()); }
 
 TEST(ValidateJobTest, RefusesABadName) {
   const std::string want = ", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter";
@@ -70,10 +68,8 @@ TEST(ValidateJobTest, RefusesABadName) {
 
 TEST(ValidateJobTest, RefusesBadTraining) {
   ExpectFault("training { epochs: 1000001 }", "training.epochs is 1000001, want 1 to 1000000");
-  ExpectFault("training { batch_size: 1048577 }",
-              "training.batch_size is 1048577, want 1 to 1048576");
-  ExpectFault("training { wait_seconds: 601 }",
-              "training.wait_seconds is 601, want 1 to 600, or nothing for 60");
+  ExpectFault("training { batch_size: 1048577 }", "training.batch_size is 1048577, want 1 to 1048576");
+  ExpectFault("training { wait_seconds: 601 }", "training.wait_seconds is 601, want 1 to 600, or nothing for 60");
   v1::Job job = Good();
   job.clear_training();
   EXPECT_EQ(ValidateJob(job).message(),
@@ -90,20 +86,16 @@ TEST(ValidateJobTest, RefusesABadOptimizer) {
   ExpectFault("optimizer { momentum { learning_rate: -1 momentum: 1 } }",
               "optimizer.momentum.learning_rate is -1, want a finite number above 0\n"
               "optimizer.momentum.momentum is 1, want at least 0 and below 1");
-  ExpectFault("optimizer { adam { beta1: 1 } }",
-              "optimizer.adam.beta1 is 1, want at least 0 and below 1");
-  ExpectFault("optimizer { adam { beta2: -0.5 } }",
-              "optimizer.adam.beta2 is -0.5, want at least 0 and below 1");
-  ExpectFault("optimizer { adam { epsilon: 0 } }",
-              "optimizer.adam.epsilon is 0, want a finite number above 0");
+  ExpectFault("optimizer { adam { beta1: 1 } }", "optimizer.adam.beta1 is 1, want at least 0 and below 1");
+  ExpectFault("optimizer { adam { beta2: -0.5 } }", "optimizer.adam.beta2 is -0.5, want at least 0 and below 1");
+  ExpectFault("optimizer { adam { epsilon: 0 } }", "optimizer.adam.epsilon is 0, want a finite number above 0");
   v1::Job job = Good();
   job.clear_optimizer();
   EXPECT_EQ(ValidateJob(job).message(), "optimizer is not set, want sgd, momentum or adam");
 }
 
 TEST(ValidateJobTest, RefusesABadModel) {
-  ExpectFault("model { layers { dense { units: 0 } } }",
-              "model.layers[3].dense.units is 0, want 1 to 1048576");
+  ExpectFault("model { layers { dense { units: 0 } } }", "model.layers[3].dense.units is 0, want 1 to 1048576");
   ExpectFault("model { layers { dense { units: 1048577 } } }",
               "model.layers[3].dense.units is 1048577, want 1 to 1048576");
   ExpectFault("model { layers { dense { units: 1 inputs: -3 } } }",
@@ -130,12 +122,10 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
     return "model { layers { dense { units: 1 initializer { " + initializer + " } } } }";
   };
   const std::string field = "model.layers[3].dense.initializer";
-  ExpectFault(dense("constant { value: inf }"),
-              field + ".constant.value is inf, want a finite number");
+  ExpectFault(dense("constant { value: inf }"), field + ".constant.value is inf, want a finite number");
   ExpectFault(dense("uniform { low: 1 high: 1 }"),
               field + ".uniform is low 1, high 1, want two finite numbers, low below high");
-  ExpectFault(dense("normal { stddev: -1 }"),
-              field + ".normal.stddev is -1, want a finite number of at least 0");
+  ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev is -1, want a finite number of at least 0");
   ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean is nan, want a finite number");
 }
 
@@ -144,12 +134,9 @@ TEST(ValidateJobTest, RefusesBadData) {
               "data.test.csv.delimiter is \"::\", want one character that is no part of a number");
   ExpectFault("data { test { csv { delimiter: \"1\" } } }",
               "data.test.csv.delimiter is \"1\", want one character that is no part of a number");
-  ExpectFault("data { test { libsvm { path: \"x\" } } }",
-              "data.test.libsvm.features is 0, want at least 1");
-  ExpectFault("data { normalization { mean: inf } }",
-              "data.normalization.mean is inf, want a finite number");
-  ExpectFault("data { normalization { stddev: 0 } }",
-              "data.normalization.stddev is 0, want a finite number above 0");
+  ExpectFault("data { test { libsvm { path: \"x\" } } }", "data.test.libsvm.features is 0, want at least 1");
+  ExpectFault("data { normalization { mean: inf } }", "data.normalization.mean is inf, want a finite number");
+  ExpectFault("data { normalization { stddev: 0 } }", "data.normalization.stddev is 0, want a finite number above 0");
   v1::Job job = Good();
   job.mutable_data()->mutable_test()->clear_format();
   EXPECT_EQ(ValidateJob(job).message(), "data.test is not set, want idx, csv or libsvm");
@@ -159,9 +146,7 @@ TEST(ValidateJobTest, RefusesBadData) {
   EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels is not set, want a path");
 }
 
-TEST(ValidateJobTest, RefusesAPolicyWithoutMode) {
-  ExpectFault("policy { }", "policy is not set, want sync or async");
-}
+TEST(ValidateJobTest, RefusesAPolicyWithoutMode) { ExpectFault("policy { }", "policy is not set, want sync or async"); }
 
 TEST(ValidateJobTest, ReportsAtMostFiveFaults) {
   EXPECT_TRUE(absl::EndsWith(ValidateJob(v1::Job()).message(), "\nand 2 more"));
