@@ -14,8 +14,10 @@ namespace {
 // An attempt's own deadline never rings early by more than this.
 constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
 
+// CANCELLED that is not our own comes from a server that was stopped under the call.
 bool IsPassing(grpc::StatusCode code) {
-  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::RESOURCE_EXHAUSTED ||
+         code == grpc::StatusCode::CANCELLED;
 }
 
 std::string Elapsed(absl::Duration time) {
@@ -75,8 +77,10 @@ void RetryingCall::StartAttempt() {
 void RetryingCall::OnAttemptDone(const grpc::Status& status) {
   absl::Status end;
   uint32_t attempts = 0;
+  std::shared_ptr<grpc::ClientContext> ended;
   {
     absl::MutexLock lock(&mutex_);
+    ended = std::move(context_);
     const absl::Time now = absl::Now();
     const bool no_answer =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && now + kDeadlineSlack >= attempt_deadline_;
@@ -94,6 +98,9 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
     }
     end = FinalStatusLocked(status, no_answer);
   }
+  // It holds the channel. Were it the last to do so, once `done` has returned, gRPC 1.51 would end its callback threads
+  // from within one of them and free their queue twice.
+  ended.reset();
   done_(std::move(end), attempts);
 }
 
@@ -120,6 +127,9 @@ absl::Status RetryingCall::FinalStatusLocked(const grpc::Status& status, bool no
   if (no_answer || IsPassing(status.error_code())) {
     absl::StrAppend(&context, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
                     attempts_ == 1 ? " attempt" : " attempts");
+  }
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::UnavailableError(absl::StrCat(context, ": the server ended the call: ", status.error_message()));
   }
   if (!no_answer) return FromGrpcStatus(status, context);
   return absl::DeadlineExceededError(absl::StrCat(context, ": no answer"));

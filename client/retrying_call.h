@@ -32,8 +32,9 @@ struct CallOptions {
 // The pause before an attempt (from 2): 50 ms, doubling up to 2 s, of which a `jitter` in [0, 1] takes away up to half.
 absl::Duration RetryBackoff(uint32_t attempt, double jitter);
 
-// One unary call, tried again while it fails in passing: UNAVAILABLE, RESOURCE_EXHAUSTED, or no answer within
-// attempt_timeout. A DEADLINE_EXCEEDED that the server itself sent is final. No thread waits for it.
+// One unary call, tried again while it fails in passing: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server (told
+// as UNAVAILABLE in the end), or no answer within attempt_timeout. A DEADLINE_EXCEEDED that the server itself sent is
+// final. No thread waits for it.
 // Invariant: at most one attempt is on its way, and `done` is called once.
 // Thread safety: all methods may be called from any thread.
 class RetryingCall : public std::enable_shared_from_this<RetryingCall> {

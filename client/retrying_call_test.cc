@@ -75,6 +75,13 @@ TEST(RetryingCallTest, GivesUpSayingHowLongAndHowOftenAndWhy) {
             absl::UnavailableError("shard 1 at host:1: push: gave up after 1ms and 1 attempt: connection refused"));
 }
 
+TEST(RetryingCallTest, CallThatTheServerDroppedIsTriedAgain) {
+  auto [call, end] = Call({grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED"), grpc::Status::OK});
+  call->Start();
+  EXPECT_TRUE(end.Get()->status.ok());
+  EXPECT_EQ(end.Get()->attempts, 2);
+}
+
 TEST(RetryingCallTest, CancelEndsTheBackoff) {
   auto [call, end] = Call({grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone")});
   call->Start();

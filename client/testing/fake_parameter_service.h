@@ -158,7 +158,7 @@ class FakeParameterService : public v1::ParameterService::Service {
       versions_sent_.push_back(gradient.version());
       Slice& slice = slices_[{gradient.tensor_id(), gradient.slice_index()}];
       std::vector<float> g(gradient.payload().size() / sizeof(float));
-      std::memcpy(g.data(), gradient.payload().data(), g.size() * sizeof(float));
+      if (!g.empty()) std::memcpy(g.data(), gradient.payload().data(), g.size() * sizeof(float));
       for (size_t i = 0; i < std::min(g.size(), slice.values.size()); ++i) slice.values[i] -= g[i];
       ++slice.version;
     }
