@@ -37,7 +37,8 @@ struct ClientOptions {
   v1::ConsistencyPolicy policy;
   uint32_t workers = 1;
 
-  // Who pushes. No two clients may push as the same worker and incarnation.
+  // Who pushes. No two clients may push as the same worker and incarnation, not even one after the other: a shard
+  // takes the second's pushes for the first's, sent again, and does not apply them.
   uint32_t worker = 0;
   uint64_t incarnation = 1;
 
