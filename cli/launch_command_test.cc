@@ -218,13 +218,14 @@ while :; do tail -f /dev/null & wait; done
 }
 
 TEST_F(LaunchCommandTest, LeavesNoChildWhenItIsKilled) {
+  // They write nowhere: tail would end by itself when nobody reads what it writes.
   Program("server", R"(
 echo $$ > $PIPE
 [ -n "$address_file" ] && echo 127.0.0.1:1 > "$address_file.new" && mv "$address_file.new" "$address_file"
 trap '' TERM INT HUP
-exec tail -f /dev/null
+exec tail -f /dev/null > /dev/null
 )");
-  Program("worker", "trap '' TERM INT HUP; echo $$ > $PIPE; exec tail -f /dev/null");
+  Program("worker", "trap '' TERM INT HUP; echo $$ > $PIPE; exec tail -f /dev/null > /dev/null");
   Process process = Start("job.textproto --servers 2 --workers 2");
   std::vector<int> handles;
   for (int child = 0; child < 4; ++child) {
