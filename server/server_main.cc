@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/env_flags.h"
+#include "common/process_memory.h"
 #include "common/signal_watch.h"
 #include "common/version.h"
 #include "server/server.h"
@@ -115,6 +116,7 @@ int Run() {
 }  // namespace ballast
 
 int main(int argc, char** argv) {
+  ballast::KeepFreedMemory();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/env_flags.h"
 #include "common/job_file.h"
+#include "common/process_memory.h"
 #include "common/signal_watch.h"
 #include "common/version.h"
 #include "worker/training/trainer.h"
@@ -107,6 +108,7 @@ int Run() {
 }  // namespace ballast
 
 int main(int argc, char** argv) {
+  ballast::KeepFreedMemory();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed =

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace ballast {
+
+// Tells malloc to keep the memory of freed messages instead of giving it back to the kernel: each message of some MiB
+// would else be mapped and zeroed anew, which costs more than filling it. Call it first in main.
+void KeepFreedMemory();
+
+}  // namespace ballast
