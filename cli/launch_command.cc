@@ -168,6 +168,9 @@ int Conclude(const Request& request, const RunFolder& folder, const LaunchResult
   if (!report.ok() && whole) err << "warning: no report: " << report.message() << "\n";
   const absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
   if (!summary.ok() && whole) return Fail(err, summary.status(), kExitFailure);
+  if (!summary.ok() && result.exit_status == kExitInterrupted) {
+    err << "warning: nothing was saved: " << summary.status().message() << "\n";
+  }
   const bool show = summary.ok() && (whole || result.exit_status == kExitInterrupted);
   if (show && request.json) {
     out << SummaryToJson(*summary) << std::endl;

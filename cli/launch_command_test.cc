@@ -215,6 +215,7 @@ while :; do tail -f /dev/null & wait; done
   process.Signal(SIGTERM);
   EXPECT_EQ(Wait(process).number, 130);
   EXPECT_EQ(Read("run/logs/worker-0.log"), "saved\n");
+  EXPECT_THAT(Read("err"), HasSubstr("warning: nothing was saved: "));
 }
 
 TEST_F(LaunchCommandTest, LeavesNoChildWhenItIsKilled) {
