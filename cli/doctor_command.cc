@@ -74,7 +74,8 @@ std::string ProtobufVersion() {
 
 // Clang names itself in its version, GCC does not.
 std::string Compiler() {
-  return absl::StrContains(absl::AsciiStrToLower(__VERSION__), "clang") ? __VERSION__ : absl::StrCat("GCC ", __VERSION__);
+  return absl::StrContains(absl::AsciiStrToLower(__VERSION__), "clang") ? __VERSION__
+                                                                        : absl::StrCat("GCC ", __VERSION__);
 }
 
 Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
