@@ -6,8 +6,10 @@
 
 namespace ballast {
 
-// Turns SIGINT and SIGTERM into calls on a thread of its own, where anything may be done.
-// Create it before any other thread: it blocks both signals, and threads inherit that.
+// Turns SIGINT and SIGTERM into calls on a thread of its own, where anything may be done. One at a time in a process;
+// its end restores what the signals did before.
+// Works whatever threads there are already, such as those that a library starts before main: it handles the signals
+// instead of blocking them.
 class SignalWatch {
  public:
   // `on_signal` gets the signal and how many have come, from 1.
@@ -19,8 +21,6 @@ class SignalWatch {
   void Watch();
 
   const std::function<void(int, int)> on_signal_;
-  int signals_ = -1;
-  int stop_ = -1;
   std::thread thread_;
 };
 

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
@@ -24,6 +26,30 @@ TEST(SignalWatchTest, CallsForEachSignalAndCountsThem) {
   kill(getpid(), SIGINT);
   ASSERT_TRUE(second.WaitForNotificationWithTimeout(absl::Seconds(30)));
   EXPECT_EQ(signal, SIGINT);
+}
+
+TEST(SignalWatchTest, HearsASignalThatAnEarlierThreadTakes) {
+  absl::Notification started, done, heard;
+  std::thread earlier([&] {
+    started.Notify();
+    done.WaitForNotification();
+  });
+  started.WaitForNotification();
+  {
+    SignalWatch watch([&](int, int) { heard.Notify(); });
+    pthread_kill(earlier.native_handle(), SIGTERM);
+    EXPECT_TRUE(heard.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  }
+  done.Notify();
+  earlier.join();
+}
+
+TEST(SignalWatchTest, RestoresWhatTheSignalsDidBefore) {
+  signal(SIGTERM, SIG_IGN);
+  {
+    SignalWatch watch([](int, int) {});
+  }
+  EXPECT_EQ(signal(SIGTERM, SIG_DFL), SIG_IGN);
 }
 
 }  // namespace
