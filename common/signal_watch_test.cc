@@ -4,43 +4,43 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
+// Whether a promise is kept within a generous time.
+template <typename T>
+bool Kept(std::future<T>& future) {
+  return future.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
+}
+
 TEST(SignalWatchTest, CallsForEachSignalAndCountsThem) {
-  absl::Notification first, second;
-  int signal = 0;
-  SignalWatch watch([&](int number, int count) {
-    signal = number;
-    (count == 1 ? first : second).Notify();
-  });
+  std::promise<int> promises[2];
+  std::future<int> first = promises[0].get_future(), second = promises[1].get_future();
+  SignalWatch watch([&](int number, int count) { promises[count - 1].set_value(number); });
   kill(getpid(), SIGTERM);
-  ASSERT_TRUE(first.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(signal, SIGTERM);
+  ASSERT_TRUE(Kept(first));
+  EXPECT_EQ(first.get(), SIGTERM);
   kill(getpid(), SIGINT);
-  ASSERT_TRUE(second.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(signal, SIGINT);
+  ASSERT_TRUE(Kept(second));
+  EXPECT_EQ(second.get(), SIGINT);
 }
 
 TEST(SignalWatchTest, HearsASignalThatAnEarlierThreadTakes) {
-  absl::Notification started, done, heard;
-  std::thread earlier([&] {
-    started.Notify();
-    done.WaitForNotification();
-  });
-  started.WaitForNotification();
+  std::promise<void> done, heard;
+  std::future<void> ended = done.get_future(), called = heard.get_future();
+  std::thread earlier([&] { ended.wait(); });
   {
-    SignalWatch watch([&](int, int) { heard.Notify(); });
+    SignalWatch watch([&](int, int) { heard.set_value(); });
     pthread_kill(earlier.native_handle(), SIGTERM);
-    EXPECT_TRUE(heard.WaitForNotificationWithTimeout(absl::Seconds(30)));
+    EXPECT_TRUE(Kept(called));
   }
-  done.Notify();
+  done.set_value();
   earlier.join();
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator.h"
 
+#include <chrono>
+#include <future>
+#include <string>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -136,16 +138,13 @@ TEST_F(CoordinatorTest, SumsUpProgressOverTheWorkers) {
 
 TEST_F(CoordinatorTest, LeaseWaitEndsSayingWhomItWaitedFor) {
   Gather();
-  std::string waiting_for;
-  const auto keep = [&](absl::StatusOr<Coordinator::Grant> grant) { waiting_for = grant->waiting_for; };
-  coordinator_.AcquireLease(worker0_, absl::Seconds(1), keep);
-  absl::Notification ended;
-  coordinator_.AcquireLease(worker0_, absl::ZeroDuration(), [&](absl::StatusOr<Coordinator::Grant> grant) {
-    keep(grant);
-    ended.Notify();
-  });
-  ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(waiting_for, "worker 0 (epoch 1, examples 0 to 10)");
+  coordinator_.AcquireLease(worker0_, absl::Seconds(1), [](auto) {});
+  std::promise<std::string> waiting_for;
+  coordinator_.AcquireLease(worker0_, absl::ZeroDuration(),
+                            [&](auto grant) { waiting_for.set_value(grant->waiting_for); });
+  std::future<std::string> ended = waiting_for.get_future();
+  ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(ended.get(), "worker 0 (epoch 1, examples 0 to 10)");
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/parameter_shard.h"
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "common/tensor_spec.h"
 #include "gtest/gtest.h"
 
@@ -107,15 +108,12 @@ TEST_F(ParameterShardTest, SyncPullWaitsForAllWorkersOfTheStepBefore) {
 TEST_F(ParameterShardTest, WaitRunsOutNamingTheWorkersWaitedFor) {
   Declare(true, 3);
   ASSERT_TRUE(Push(1, 1, 0, {2, 2, 2}).ok());
-  absl::Status ended;
-  absl::Notification done;
-  shard_.AwaitPull("job", 1, {{1, 0}}, absl::ZeroDuration(), [&](absl::Status status) {
-    ended = status;
-    done.Notify();
-  });
-  ASSERT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
-  EXPECT_EQ(ended, absl::DeadlineExceededError(
-                       "shard 3: pull of \"w\" slice 0 at step 1 waits for the gradient of worker 0, 2"));
+  std::promise<absl::Status> done;
+  shard_.AwaitPull("job", 1, {{1, 0}}, absl::ZeroDuration(), [&](absl::Status status) { done.set_value(status); });
+  std::future<absl::Status> ended = done.get_future();
+  ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(ended.get(), absl::DeadlineExceededError(
+                             "shard 3: pull of \"w\" slice 0 at step 1 waits for the gradient of worker 0, 2"));
 }
 
 TEST_F(ParameterShardTest, CloseEndsWaitsAndRefusesPushes) {
