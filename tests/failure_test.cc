@@ -280,9 +280,9 @@ TEST_F(ByHandTest, AnotherJobFileIsRefused) {
   // Joined once the server knows its job.
   ChildProcess second = Worker(coordinator_);
   ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
-  WriteJob();
-  ChildProcess third = Worker(coordinator_);
-  EXPECT_NE(third.Wait().number, 0);
+  Write("other.textproto", absl::StrReplaceAll(Read("job.textproto"), {{"epochs: 1000000", "epochs: 3"}}));
+  ChildProcess third = Worker(coordinator_, {"--job", Path("other.textproto")});
+  EXPECT_EQ(third.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(third.last_line(), HasSubstr("has another job file: modified: training.epochs: 1000000 -> 3"));
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // No input makes a server crash: thousands of malformed and mutated messages on every method of a live one.
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -200,7 +202,7 @@ class HostileInputTest : public ::testing::Test {
     google::protobuf::SetLogHandler(nullptr);
     Server::Options options;
     options.servers = 1;
-    options.workers = 100;
+    options.workers = workers_;
     options.max_state_bytes = 16 << 20;
     auto server = Server::Start(std::move(options));
     ASSERT_TRUE(server.ok()) << server.status();
@@ -255,6 +257,7 @@ class HostileInputTest : public ::testing::Test {
 
   // `count` hostile messages to each method, by a few threads; no answer but to a wait may be late.
   void Attack(const std::vector<std::pair<std::string, const Message*>>& methods, int count) {
+    std::atomic<int> accepted = 0, refused = 0;
     std::vector<std::thread> threads;
     for (int seed = 0; seed < 8; ++seed) {
       threads.emplace_back([&, seed] {
@@ -262,9 +265,10 @@ class HostileInputTest : public ::testing::Test {
         for (int i = 0; i < count / 8; ++i) {
           for (const auto& [method, valid] : methods) {
             const std::string bytes = HostileBytes(*valid, random);
-            const bool may_wait = method == "CoordinatorService/AcquireLease";
+            const bool may_wait = waiting_.count(method) > 0;
             const grpc::Status status = Call(method, bytes, may_wait ? absl::Milliseconds(100) : absl::Seconds(60));
             const grpc::StatusCode code = status.error_code();
+            if (valid->ByteSizeLong() > 0) ++(status.ok() ? accepted : refused);
             // The client's own words; a pull may well be told by the server that its wait of 1 ms ran out.
             EXPECT_TRUE(may_wait || status.error_message() != "Deadline Exceeded") << method;
             // It says so itself while servers are missing; else the connection broke.
@@ -276,9 +280,30 @@ class HostileInputTest : public ::testing::Test {
       });
     }
     for (std::thread& thread : threads) thread.join();
+    // Some have to get past the first check for the others to be reached.
+    EXPECT_GT(accepted, 0);
+    EXPECT_GT(refused, count);
   }
 
-  const v1::DeclareTensorsRequest declare_ = Parse<v1::DeclareTensorsRequest>(R"pb(
+  void AttackParameterService() {
+    v1::PushPullRequest push_pull;
+    *push_pull.mutable_header() = push_.header();
+    *push_pull.mutable_gradients() = push_.gradients();
+    push_pull.set_wait_ms(1);
+    const v1::GetStatusRequest get_status;
+    Attack({{"ParameterService/DeclareTensors", &declare_},
+            {"ParameterService/Push", &push_},
+            {"ParameterService/Pull", &pull_},
+            {"ParameterService/PushPull", &push_pull},
+            {"ParameterService/GetStatus", &get_status},
+            {"ParameterService/NoSuchMethod", &push_}},
+           5000);
+  }
+
+  // Methods that may make a call wait for what does not come.
+  std::set<std::string> waiting_;
+  uint32_t workers_ = 100;
+  v1::DeclareTensorsRequest declare_ = Parse<v1::DeclareTensorsRequest>(R"pb(
     job: "hostile"
     workers: 100
     protocol_version: 1
@@ -312,31 +337,51 @@ class HostileInputTest : public ::testing::Test {
 };
 
 TEST_F(HostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
-  v1::PushPullRequest push_pull;
-  *push_pull.mutable_header() = push_.header();
-  *push_pull.mutable_gradients() = push_.gradients();
-  push_pull.set_wait_ms(1);
-  const v1::GetStatusRequest get_status;
-  Attack({{"ParameterService/DeclareTensors", &declare_},
-          {"ParameterService/Push", &push_},
-          {"ParameterService/Pull", &pull_},
-          {"ParameterService/PushPull", &push_pull},
-          {"ParameterService/GetStatus", &get_status},
-          {"ParameterService/NoSuchMethod", &push_}},
-         2000);
+  AttackParameterService();
   EXPECT_THAT(Values(kHonest), Each(5));
   EXPECT_EQ(PushHonestly().error_message(), "");
   EXPECT_THAT(Values(kHonest), Each(4));
 }
 
-TEST_F(HostileInputTest, CoordinatorServiceSurvives) {
-  const auto join = Parse<v1::JoinRequest>(R"pb(
+// Gradients are kept and pulls wait, many of them for callers that have gone.
+class SyncHostileInputTest : public HostileInputTest {
+ protected:
+  SyncHostileInputTest() {
+    declare_.mutable_policy()->mutable_sync()->set_deterministic(true);
+    waiting_ = {"ParameterService/Pull", "ParameterService/PushPull"};
+  }
+};
+
+TEST_F(SyncHostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
+  AttackParameterService();
+  EXPECT_EQ(PushHonestly().error_message(), "");
+  EXPECT_THAT(Values(kHonest), Each(5));
+}
+
+// A job of one worker, which is under way.
+class CoordinatorHostileInputTest : public HostileInputTest {
+ protected:
+  CoordinatorHostileInputTest() {
+    workers_ = 1;
+    waiting_ = {"CoordinatorService/AcquireLease"};
+    place_.set_job("hostile");
+    *place_.add_tensors() = declare_.tensors(0).spec();
+  }
+
+  v1::JobState State() const {
+    grpc::ClientContext context;
+    v1::GetProgressResponse response;
+    v1::CoordinatorService::NewStub(channel_)->GetProgress(&context, {}, &response);
+    return response.progress().state();
+  }
+
+  v1::JoinRequest join_ = Parse<v1::JoinRequest>(R"pb(
     protocol_version: 1
     version: "1"
     role: ROLE_WORKER
-    rank: 5
-    description: "hostile"
-    train_examples: 100
+    rank: 0
+    description: "honest"
+    train_examples: 1000000
     job {
       name: "hostile"
       seed: 1
@@ -345,35 +390,49 @@ TEST_F(HostileInputTest, CoordinatorServiceSurvives) {
         layers { dense { units: 3 } }
         loss { softmax_cross_entropy {} }
       }
-      training { epochs: 2 batch_size: 8 }
+      training { epochs: 1000 batch_size: 8 }
       optimizer { sgd { learning_rate: 1 } }
       policy { async {} }
     })pb");
-  const auto member = Parse<v1::HeartbeatRequest>(R"pb(member { role: ROLE_WORKER rank: 5 incarnation: 1 })pb");
-  const auto leave = Parse<v1::LeaveRequest>(R"pb(member { role: ROLE_WORKER rank: 5 incarnation: 1 })pb");
-  const auto acquire = Parse<v1::AcquireLeaseRequest>(R"pb(member { role: ROLE_WORKER rank: 5 incarnation: 1 }
-                                                           wait_ms: 1)pb");
-  const auto complete = Parse<v1::CompleteLeaseRequest>(R"pb(member { role: ROLE_WORKER rank: 5 incarnation: 1 }
-                                                             lease_id: 1)pb");
-  const auto report = Parse<v1::ReportProgressRequest>(R"pb(
-    member { role: ROLE_WORKER rank: 5 incarnation: 1 }
+  v1::PlaceTensorsRequest place_;
+  const v1::HeartbeatRequest heartbeat_ =
+      Parse<v1::HeartbeatRequest>(R"pb(member { role: ROLE_WORKER incarnation: 1 })pb");
+  const v1::LeaveRequest leave_ = Parse<v1::LeaveRequest>(R"pb(member { role: ROLE_WORKER incarnation: 1 })pb");
+  const v1::AcquireLeaseRequest acquire_ =
+      Parse<v1::AcquireLeaseRequest>(R"pb(member { role: ROLE_WORKER incarnation: 1 }
+                                          wait_ms: 1)pb");
+  const v1::CompleteLeaseRequest complete_ =
+      Parse<v1::CompleteLeaseRequest>(R"pb(member { role: ROLE_WORKER incarnation: 1 }
+                                           lease_id: 1)pb");
+  const v1::ReportProgressRequest report_ = Parse<v1::ReportProgressRequest>(R"pb(
+    member { role: ROLE_WORKER incarnation: 1 }
     progress { step: 1 examples: 8 loss_sum: 3 seconds: 1 }
     evaluation { epoch: 1 step: 1 loss: 0.5 accuracy: 0.5 })pb");
-  v1::PlaceTensorsRequest place;
-  place.set_job("hostile");
-  *place.add_tensors() = declare_.tensors(0).spec();
+};
+
+TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
+  ASSERT_EQ(Call("CoordinatorService/Join", join_.SerializeAsString()).error_message(), "");
+  v1::JoinRequest join = join_;
+  join.set_description("hostile");
   const v1::GetProgressRequest nothing;
   Attack({{"CoordinatorService/Join", &join},
-          {"CoordinatorService/Heartbeat", &member},
-          {"CoordinatorService/Leave", &leave},
-          {"CoordinatorService/PlaceTensors", &place},
+          {"CoordinatorService/Heartbeat", &heartbeat_},
+          {"CoordinatorService/PlaceTensors", &place_},
           {"CoordinatorService/GetShardMap", &nothing},
-          {"CoordinatorService/AcquireLease", &acquire},
-          {"CoordinatorService/CompleteLease", &complete},
-          {"CoordinatorService/ReportProgress", &report},
+          {"CoordinatorService/AcquireLease", &acquire_},
+          {"CoordinatorService/CompleteLease", &complete_},
+          {"CoordinatorService/ReportProgress", &report_},
+          {"CoordinatorService/GetProgress", &nothing}},
+         3000);
+  EXPECT_EQ(Call("CoordinatorService/Heartbeat", heartbeat_.SerializeAsString()).error_message(), "");
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  // From here on hostile workers may end the job.
+  Attack({{"CoordinatorService/Leave", &leave_},
+          {"CoordinatorService/Join", &join_},
+          {"CoordinatorService/AcquireLease", &acquire_},
           {"CoordinatorService/GetProgress", &nothing}},
          1000);
-  EXPECT_EQ(Call("CoordinatorService/GetProgress", "").error_message(), "");
+  EXPECT_EQ(State(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(Call("ParameterService/GetStatus", "").error_message(), "");
 }
 
