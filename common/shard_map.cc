@@ -4,12 +4,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
 namespace {
+
+// What a map may take on the wire, so that one message carries it.
+constexpr uint64_t kMaxMapBytes = 4 << 20;
+// At most, of a slice and of what a tensor has besides its slices and its spec.
+constexpr uint64_t kSliceBytes = 32;
+constexpr uint64_t kTensorBytes = 16;
+
+uint64_t BoundBytes(const v1::TensorSpec& spec) {
+  const uint64_t slices = (CountElements(spec) + kMaxSliceElements - 1) / kMaxSliceElements;
+  return spec.ByteSizeLong() + kTensorBytes + slices * kSliceBytes;
+}
 
 absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
   uint64_t next = 0;
@@ -81,17 +93,28 @@ v1::ShardMap ShardMap::ToProto() const {
 absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs) {
   if (shards_.empty()) return absl::FailedPreconditionError("shard map: no shard to place tensors on");
   std::vector<PlacedTensor> added;
+  uint64_t bytes = 0;
+  absl::flat_hash_map<uint32_t, const v1::TensorSpec*> by_id;
+  absl::flat_hash_map<absl::string_view, const v1::TensorSpec*> by_name;
+  for (const PlacedTensor& tensor : tensors_) {
+    bytes += BoundBytes(tensor.spec);
+    by_id.emplace(tensor.spec.id(), &tensor.spec);
+    by_name.emplace(tensor.spec.name(), &tensor.spec);
+  }
   for (const v1::TensorSpec& spec : specs) {
     if (absl::Status status = ValidateTensorSpec(spec); !status.ok()) return status;
-    const auto clashes = [&](const PlacedTensor& t) {
-      return t.spec.id() == spec.id() || t.spec.name() == spec.name();
-    };
-    auto placed = std::find_if(tensors_.begin(), tensors_.end(), clashes);
-    auto twice = std::find_if(added.begin(), added.end(), clashes);
-    const PlacedTensor* known = placed != tensors_.end() ? &*placed : twice != added.end() ? &*twice : nullptr;
-    if (known != nullptr) {
-      if (absl::Status status = CheckSameSpec(known->spec, spec); !status.ok()) return status;
+    const auto same_id = by_id.emplace(spec.id(), &spec);
+    const auto same_name = by_name.emplace(spec.name(), &spec);
+    if (!same_id.second || !same_name.second) {
+      const v1::TensorSpec& known = !same_id.second ? *same_id.first->second : *same_name.first->second;
+      if (absl::Status status = CheckSameSpec(known, spec); !status.ok()) return status;
       continue;
+    }
+    bytes += BoundBytes(spec);
+    if (bytes > kMaxMapBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", spec.name(), "\" makes it ", bytes,
+                                                     " bytes, want at most ", kMaxMapBytes,
+                                                     ": the job has too many tensors or elements"));
     }
     PlacedTensor tensor{spec, {}};
     for (const v1::SliceRange& range : CutIntoSlices(CountElements(spec))) {

@@ -39,7 +39,8 @@ class ShardMap {
   v1::ShardMap ToProto() const;
 
   // Adds tensors, each slice to the shard that holds the fewest elements so far, larger slices first; the same input
-  // gives the same map. A tensor that is there already must be equal, else FAILED_PRECONDITION; nothing is added then.
+  // gives the same map. A tensor that is there already must be equal, else FAILED_PRECONDITION; INVALID_ARGUMENT for a
+  // map that no message could carry (about 130,000 slices). Nothing is added then.
   absl::Status Place(absl::Span<const v1::TensorSpec> specs);
 
   uint64_t epoch() const { return epoch_; }

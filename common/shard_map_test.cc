@@ -70,5 +70,18 @@ TEST(ShardMapTest, RefusesAMapWithAGap) {
   EXPECT_EQ(ShardMap::FromProto(proto).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ShardMapTest, RefusesWhatNoMessageCanCarry) {
+  ShardMap map({"a:1"});
+  // 2^40 elements make a million slices.
+  const absl::Status status = map.Place({Spec(0, "w", 10), Spec(1, "huge", int64_t{1} << 40)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("tensor \"huge\" makes it "), std::string::npos) << status;
+  EXPECT_TRUE(map.tensors().empty());
+  // 400 GB.
+  ASSERT_TRUE(map.Place({Spec(1, "large", 100'000'000'000)}).ok());
+  EXPECT_LT(map.ToProto().ByteSizeLong(), 4 << 20);
+  EXPECT_FALSE(map.Place({Spec(2, "more", 100'000'000'000)}).ok());
+}
+
 }  // namespace
 }  // namespace ballast

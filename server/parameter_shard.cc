@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/shard_map.h"
@@ -54,18 +55,26 @@ absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
                                                     job.policy.ShortDebugString()));
 }
 
-absl::Status ParameterShard::CheckOwned(OwnedTensor& tensor) const {
-  if (absl::Status status = ValidateTensorSpec(tensor.spec); !status.ok()) return status;
-  const uint64_t elements = CountElements(tensor.spec);
-  if (tensor.slices.empty()) {
+absl::Status ParameterShard::CutWhole(std::vector<OwnedTensor>& tensors) const {
+  uint64_t bytes = 0;
+  for (OwnedTensor& tensor : tensors) {
+    if (absl::Status status = ValidateTensorSpec(tensor.spec); !status.ok()) return status;
+    if (!tensor.slices.empty()) continue;
+    const uint64_t elements = CountElements(tensor.spec);
+    bytes += elements * sizeof(float);
     // Refuse what cannot fit before a list of its slices is made.
-    if (elements * sizeof(float) > options_.max_state_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", tensor.spec.name(), "\" has ",
-                                                       elements * sizeof(float), " bytes, this shard holds at most ",
-                                                       options_.max_state_bytes));
+    if (bytes > options_.max_state_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                       bytes, " bytes, at most ", options_.max_state_bytes,
+                                                       " are allowed"));
     }
     tensor.slices = CutIntoSlices(elements);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterShard::CheckSlices(OwnedTensor& tensor) {
+  const uint64_t elements = CountElements(tensor.spec);
   std::sort(tensor.slices.begin(), tensor.slices.end(),
             [](const v1::SliceRange& a, const v1::SliceRange& b) { return a.index() < b.index(); });
   uint64_t next = 0;
@@ -88,6 +97,7 @@ absl::Status ParameterShard::CheckOwned(OwnedTensor& tensor) const {
 
 absl::StatusOr<ParameterShard::Addition> ParameterShard::PlanLocked(std::vector<OwnedTensor>& tensors) const {
   Addition addition;
+  absl::flat_hash_set<uint32_t> ids;
   absl::flat_hash_map<std::string, uint32_t> names;
   for (const auto& [id, tensor] : tensors_) names.emplace(tensor->spec.name(), id);
   for (OwnedTensor& tensor : tensors) {
@@ -120,10 +130,8 @@ absl::StatusOr<ParameterShard::Addition> ParameterShard::PlanLocked(std::vector<
                                                        options_.max_state_bytes, " are allowed"));
     }
     names.emplace(tensor.spec.name(), tensor.spec.id());
-    for (const auto& [id, other] : addition.tensors) {
-      if (id == tensor.spec.id()) {
-        return absl::InvalidArgumentError(absl::StrCat("tensor id ", id, " stands in the message twice"));
-      }
+    if (!ids.insert(tensor.spec.id()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor id ", tensor.spec.id(), " stands in the message twice"));
     }
     addition.tensors.emplace_back(tensor.spec.id(),
                                   std::make_unique<Tensor>(Tensor{tensor.spec, *std::move(optimizer), tensor.slices}));
@@ -138,8 +146,9 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms&
     return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
   }
   if (absl::Status status = MakeSlicePolicy(job.policy, job.workers).status(); !status.ok()) return status;
+  if (absl::Status status = CutWhole(tensors); !status.ok()) return status;
   for (OwnedTensor& tensor : tensors) {
-    if (absl::Status status = CheckOwned(tensor); !status.ok()) return status;
+    if (absl::Status status = CheckSlices(tensor); !status.ok()) return status;
   }
   absl::MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;

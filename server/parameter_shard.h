@@ -123,7 +123,8 @@ class ParameterShard {
   absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckOwned(OwnedTensor& tensor) const;
+  absl::Status CutWhole(std::vector<OwnedTensor>& tensors) const;
+  static absl::Status CheckSlices(OwnedTensor& tensor);
   absl::StatusOr<Addition> PlanLocked(std::vector<OwnedTensor>& tensors) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slice*> FindLocked(SliceKey key) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;

@@ -195,6 +195,9 @@ TEST_F(ParameterShardTest, RefusesADeclarationThatDiffers) {
 TEST_F(ParameterShardTest, RefusesStateBeyondItsMemoryBeforeAllocating) {
   EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "huge", int64_t{1} << 40)}).status().code(),
             absl::StatusCode::kResourceExhausted);
+  // Each of them would fit.
+  EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "a", 200000), Tensor(2, "b", 200000)}).status().message(),
+            "tensor \"b\": this shard would hold 1600000 bytes, at most 1048576 are allowed");
   OwnedTensor adam = Tensor(1, "adam", 100000);
   adam.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
   EXPECT_EQ(shard_.Declare(Job(false, 1), {adam}).status().message(),

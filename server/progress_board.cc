@@ -46,7 +46,7 @@ void ProgressBoard::Fill(v1::JobProgress& progress) const {
       own_seconds += entry.progress.seconds();
       loss += entry.progress.loss_sum();
       waited += entry.progress.wait_seconds();
-      progress.set_learning_rate(entry.progress.learning_rate());
+      if (entry.progress.learning_rate() > 0) progress.set_learning_rate(entry.progress.learning_rate());
     }
     examples += own_examples;
     worked += own_seconds;

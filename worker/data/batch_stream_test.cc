@@ -23,6 +23,7 @@ class CountingDataset : public Dataset {
 
   uint64_t size() const override { return size_; }
   uint64_t features() const override { return 2; }
+  std::vector<PlacedLabel> ExtremeLabels() const override { return {}; }
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
     if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "worker/data/data_path.h"
+#include "worker/data/label_extremes.h"
 #include "worker/data/normalizer.h"
 #include "worker/data/text_number.h"
 #include "worker/data/text_rows.h"
@@ -72,11 +73,12 @@ absl::Status SetColumns(absl::string_view line, int64_t label_column, RowFormat&
 
 class CsvDataset : public Dataset {
  public:
-  CsvDataset(TextRows rows, RowFormat format, const Normalizer& normalizer)
-      : rows_(std::move(rows)), format_(format), normalizer_(normalizer) {}
+  CsvDataset(TextRows rows, RowFormat format, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
+      : rows_(std::move(rows)), format_(format), normalizer_(normalizer), extremes_(std::move(extremes)) {}
 
   uint64_t size() const override { return rows_.size(); }
   uint64_t features() const override { return format_.columns - 1; }
+  std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
@@ -104,6 +106,7 @@ class CsvDataset : public Dataset {
   const TextRows rows_;
   const RowFormat format_;
   const Normalizer normalizer_;
+  const std::vector<PlacedLabel> extremes_;
 };
 
 }  // namespace
@@ -114,6 +117,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, c
   RowFormat format;
   if (!csv.delimiter().empty()) format.delimiter = csv.delimiter()[0];
   std::vector<float> values;
+  LabelExtremes extremes;
   bool header_to_come = csv.header();
   const auto check = [&](absl::string_view line, uint64_t number) -> absl::StatusOr<bool> {
     if (absl::StripAsciiWhitespace(line).empty()) return false;
@@ -130,11 +134,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, c
           absl::StrCat(status.message(), "; where the first line holds names, set header: true"));
     }
     if (!status.ok()) return status;
+    extremes.Add(values[format.label_column], number);
     return true;
   };
-  absl::StatusOr<TextRows> rows = TextRows::Open(DataPath(base_folder, csv.path()), check);
+  const std::string path = DataPath(base_folder, csv.path());
+  absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
   if (!rows.ok()) return rows.status();
-  return std::make_unique<CsvDataset>(*std::move(rows), format, Normalizer(normalization));
+  const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
+  return std::make_unique<CsvDataset>(*std::move(rows), format, Normalizer(normalization), extremes.Describe(where));
 }
 
 }  // namespace ballast

@@ -110,5 +110,18 @@ TEST_F(CsvDatasetTest, RefusesAFileWithoutRows) {
   ExpectError("kind,length\n\n \n", ": empty data set: no line holds a row");
 }
 
+TEST_F(CsvDatasetTest, KnowsWhereItsExtremeLabelsAre) {
+  const auto dataset = Open("3,0\n\n1,0\n2.5,0\n9,0\n8.5,0\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const std::vector<PlacedLabel> labels = (*dataset)->ExtremeLabels();
+  ASSERT_EQ(labels.size(), 3);
+  EXPECT_EQ(labels[0].label, 2.5f);
+  EXPECT_EQ(labels[0].where, path_ + ":4");
+  EXPECT_EQ(labels[1].label, 1);
+  EXPECT_EQ(labels[1].where, path_ + ":3");
+  EXPECT_EQ(labels[2].label, 9);
+  EXPECT_EQ(labels[2].where, path_ + ":5");
+}
+
 }  // namespace
 }  // namespace ballast

@@ -2,11 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
 namespace ballast {
+
+// A label, and where it stands in its file ("train.csv:17"), for messages.
+struct PlacedLabel {
+  float label = 0;
+  std::string where;
+};
 
 // Examples that can be read in any order: rows of features, each with a label. Knows nothing of epochs, shuffling or
 // batches.
@@ -26,6 +34,10 @@ class Dataset {
   // wrong size; what the spans hold is then unspecified.
   virtual absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                             absl::Span<float> labels) const = 0;
+
+  // Labels that stand for all: the first that is no whole number where there is one, the lowest and the highest. A loss
+  // that takes these takes every example's. Found when the data is opened.
+  virtual std::vector<PlacedLabel> ExtremeLabels() const = 0;
 };
 
 // What every Read asks first.

@@ -13,6 +13,7 @@
 #include "worker/data/data_path.h"
 #include "worker/data/file_bytes.h"
 #include "worker/data/gzip_reader.h"
+#include "worker/data/label_extremes.h"
 #include "worker/data/normalizer.h"
 
 namespace ballast {
@@ -214,11 +215,15 @@ absl::StatusOr<IdxFile> OpenChecked(const std::string& path) {
 
 class IdxDataset : public Dataset {
  public:
-  IdxDataset(IdxFile images, IdxFile labels, const Normalizer& normalizer)
-      : images_(std::move(images)), labels_(std::move(labels)), normalizer_(normalizer) {}
+  IdxDataset(IdxFile images, IdxFile labels, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
+      : images_(std::move(images)),
+        labels_(std::move(labels)),
+        normalizer_(normalizer),
+        extremes_(std::move(extremes)) {}
 
   uint64_t size() const override { return images_.header.dimensions[0]; }
   uint64_t features() const override { return images_.header.width; }
+  std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
@@ -248,6 +253,7 @@ class IdxDataset : public Dataset {
   const IdxFile images_;
   const IdxFile labels_;
   const Normalizer normalizer_;
+  const std::vector<PlacedLabel> extremes_;
 };
 
 }  // namespace
@@ -270,7 +276,15 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, c
                                                    " labels by byte 4, want ", images->header.dimensions[0], ", as ",
                                                    images_path, " has examples"));
   }
-  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), Normalizer(normalization));
+  LabelExtremes extremes;
+  ForEachElement(labels->header.type, labels->Row(0), labels->header.dimensions[0],
+                 [&](uint64_t i, double label) { extremes.Add(static_cast<float>(label), i); });
+  const auto where = [&](uint64_t i) {
+    return absl::StrCat(labels_path, ": byte ", labels->header.header_bytes + i * BytesOf(labels->header.type));
+  };
+  std::vector<PlacedLabel> placed = extremes.Describe(where);
+  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), Normalizer(normalization),
+                                      std::move(placed));
 }
 
 }  // namespace ballast

@@ -179,5 +179,17 @@ TEST(IdxDatasetTest, NamesAMissingFile) {
               "no/labels.gz: No such file or directory");
 }
 
+TEST(IdxDatasetTest, KnowsWhereItsExtremeLabelsAre) {
+  const std::string path = WriteFile("labels", Labels());
+  const auto dataset = Open(WriteFile("images", Images()), path);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const std::vector<PlacedLabel> labels = (*dataset)->ExtremeLabels();
+  ASSERT_EQ(labels.size(), 2);
+  EXPECT_EQ(labels[0].label, 7);
+  EXPECT_EQ(labels[0].where, path + ": byte 8");
+  EXPECT_EQ(labels[1].label, 9);
+  EXPECT_EQ(labels[1].where, path + ": byte 9");
+}
+
 }  // namespace
 }  // namespace ballast

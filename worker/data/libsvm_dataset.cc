@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "worker/data/data_path.h"
+#include "worker/data/label_extremes.h"
 #include "worker/data/normalizer.h"
 #include "worker/data/text_number.h"
 #include "worker/data/text_rows.h"
@@ -76,11 +77,12 @@ absl::StatusOr<float> ParseRow(absl::string_view line, const RowFormat& format, 
 
 class LibsvmDataset : public Dataset {
  public:
-  LibsvmDataset(TextRows rows, RowFormat format, const Normalizer& normalizer)
-      : rows_(std::move(rows)), format_(format), normalizer_(normalizer) {}
+  LibsvmDataset(TextRows rows, RowFormat format, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
+      : rows_(std::move(rows)), format_(format), normalizer_(normalizer), extremes_(std::move(extremes)) {}
 
   uint64_t size() const override { return rows_.size(); }
   uint64_t features() const override { return format_.features; }
+  std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
@@ -105,6 +107,7 @@ class LibsvmDataset : public Dataset {
   const TextRows rows_;
   const RowFormat format_;
   const Normalizer normalizer_;
+  const std::vector<PlacedLabel> extremes_;
 };
 
 }  // namespace
@@ -118,15 +121,19 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source
   }
   const RowFormat format = {.features = static_cast<uint64_t>(libsvm.features()),
                             .first_index = libsvm.zero_based() ? 0u : 1u};
-  const auto check = [&](absl::string_view line, uint64_t) -> absl::StatusOr<bool> {
+  LabelExtremes extremes;
+  const auto check = [&](absl::string_view line, uint64_t number) -> absl::StatusOr<bool> {
     if (WithoutComment(line).empty()) return false;
     absl::StatusOr<float> label = ParseRow(line, format, [](uint64_t, float) {});
     if (!label.ok()) return label.status();
+    extremes.Add(*label, number);
     return true;
   };
-  absl::StatusOr<TextRows> rows = TextRows::Open(DataPath(base_folder, libsvm.path()), check);
+  const std::string path = DataPath(base_folder, libsvm.path());
+  absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
   if (!rows.ok()) return rows.status();
-  return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(normalization));
+  const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
+  return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(normalization), extremes.Describe(where));
 }
 
 }  // namespace ballast

@@ -89,5 +89,17 @@ TEST_F(LibsvmDatasetTest, TakesTheWidestDataSetWithoutMemoryForIt) {
   EXPECT_EQ((*dataset)->features(), INT64_MAX);
 }
 
+TEST_F(LibsvmDatasetTest, KnowsWhereItsExtremeLabelsAre) {
+  libsvm_.set_features(3);
+  const auto dataset = Open("4 1:1\n# nothing\n-1 1:1\n");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const std::vector<PlacedLabel> labels = (*dataset)->ExtremeLabels();
+  ASSERT_EQ(labels.size(), 2);
+  EXPECT_EQ(labels[0].label, -1);
+  EXPECT_EQ(labels[0].where, path_ + ":3");
+  EXPECT_EQ(labels[1].label, 4);
+  EXPECT_EQ(labels[1].where, path_ + ":1");
+}
+
 }  // namespace
 }  // namespace ballast

@@ -115,7 +115,12 @@ absl::Status Model::CheckBatch(const BatchView& batch) const {
     return absl::InvalidArgumentError(absl::StrCat("batch of ", batch.examples, " examples: got ", batch.labels.size(),
                                                    " labels, want ", batch.examples));
   }
-  return chain_.loss->CheckLabels(batch.labels);
+  for (size_t i = 0; i < batch.labels.size(); ++i) {
+    if (absl::Status status = CheckLabel(batch.labels[i]); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("example ", i, " of the batch: its ", status.message()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 Pass Model::PassOf(size_t stage, const BatchView& batch, bool training) const {

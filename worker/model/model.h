@@ -75,6 +75,8 @@ class Model {
   // For logs: layers, loss and number of parameters.
   std::string Describe() const { return ballast::Describe(chain_); }
   bool classifies() const { return chain_.loss->classifies(); }
+  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
+  absl::Status CheckLabel(float label) const { return chain_.loss->CheckLabel(label); }
 
   // Copy whole tensors. INVALID_ARGUMENT where the sizes differ.
   absl::Status SetParameter(size_t index, absl::Span<const float> values);

@@ -25,6 +25,16 @@ std::string DescribeThisProcess() {
 
 int64_t MaxBatch(const v1::Job& job) { return std::max<int64_t>(job.training().batch_size(), kEvaluationBatch); }
 
+// Before training starts, so that the error says where the label stands.
+absl::Status CheckLabels(const Dataset& data, const Model& model) {
+  for (const PlacedLabel& label : data.ExtremeLabels()) {
+    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Duration Patience(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
 }
@@ -61,7 +71,9 @@ absl::Status Trainer::Open() {
       Model::Create(job.model(), train_->features(), job.seed(), MaxBatch(job), device_.get());
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
-  return absl::OkStatus();
+  absl::Status status = CheckLabels(*train_, *model_);
+  if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
+  return status;
 }
 
 void Trainer::OnJobChange(const JobCondition& condition) {

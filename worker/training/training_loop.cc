@@ -45,13 +45,19 @@ absl::Status TrainingLoop::Step(const Batch& batch) {
     tally_.loss_sum += result->loss_sum;
   }
   ++step_;
-  if (++tally_.steps < options_.report_every_steps) return absl::OkStatus();
+  if (++unrecorded_steps_ < options_.report_every_steps) return absl::OkStatus();
   return Report(nullptr);
 }
 
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
   // Only what every shard has acknowledged is done.
   if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+  // Reported first, so that all of a job is counted when its last lease is done and worker 0 sums up.
+  if (tally_.examples > 0) {
+    if (auto progress = parts_.coordinator->ReportProgress(TakeTally(), std::nullopt); !progress.ok()) {
+      return progress.status();
+    }
+  }
   return parts_.coordinator->CompleteLease(batch.lease_id);
 }
 
@@ -77,14 +83,21 @@ absl::Status TrainingLoop::EndJob() {
   return EndEpoch(epoch_ + 1);
 }
 
-absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
-  const ExchangeStats stats = parts_.exchange->TakeStats();
+v1::WorkerProgress TrainingLoop::TakeTally() {
   v1::WorkerProgress mine;
   mine.set_step(step_);
   mine.set_epoch(epoch_);
   mine.set_examples(tally_.examples);
   mine.set_loss_sum(tally_.loss_sum);
-  mine.set_seconds(absl::ToDoubleSeconds(absl::Now() - tally_.since));
+  const absl::Time now = absl::Now();
+  mine.set_seconds(absl::ToDoubleSeconds(now - tally_.since));
+  tally_ = {.since = now};
+  return mine;
+}
+
+absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
+  const ExchangeStats stats = parts_.exchange->TakeStats();
+  v1::WorkerProgress mine = TakeTally();
   mine.set_wait_seconds(absl::ToDoubleSeconds(stats.waited));
   mine.set_max_staleness(stats.max_staleness);
   mine.set_learning_rate(stats.learning_rate);
@@ -92,8 +105,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
       parts_.coordinator->ReportProgress(mine, evaluation == nullptr ? std::nullopt : std::make_optional(*evaluation));
   if (!progress.ok()) return progress.status();
   progress_ = *std::move(progress);
-  const bool trained = tally_.steps > 0;
-  tally_ = {.since = absl::Now()};
+  const bool trained = std::exchange(unrecorded_steps_, 0) > 0;
   if (evaluation != nullptr) {
     std::cerr << absl::StrFormat("epoch %d: test loss %.4f", evaluation->epoch(), evaluation->loss())
               << (evaluation->has_accuracy() ? absl::StrFormat(", accuracy %.4f", evaluation->accuracy()) : "")

@@ -53,19 +53,22 @@ class TrainingLoop {
     absl::Time since;
     uint64_t examples = 0;
     double loss_sum = 0;
-    uint64_t steps = 0;
   };
 
   absl::Status Step(const Batch& batch);
   absl::Status EndLease(const Batch& batch);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
+  // What there is to report of the steps since the last time, apart from the exchange.
+  v1::WorkerProgress TakeTally();
   absl::Status Report(const v1::Evaluation* evaluation);
 
   const Parts parts_;
   const Options options_;
   uint64_t step_ = 0;
   uint32_t epoch_ = 0;
+  // Since the last line of the run's metrics.
+  uint64_t unrecorded_steps_ = 0;
   Tally tally_;
   v1::JobProgress progress_;
 };

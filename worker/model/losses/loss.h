@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "worker/device/device.h"
 
 namespace ballast {
@@ -20,8 +19,8 @@ class Loss {
   virtual LossFunction function() const = 0;
   // Whether labels are classes, so that there is a count of right answers.
   virtual bool classifies() const = 0;
-  // INVALID_ARGUMENT names the first label that the loss cannot take, and its example's position in the batch.
-  virtual absl::Status CheckLabels(absl::Span<const float> labels) const = 0;
+  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
+  virtual absl::Status CheckLabel(float label) const = 0;
 };
 
 }  // namespace ballast

@@ -14,13 +14,9 @@ class MeanSquaredError : public Loss {
   LossFunction function() const override { return LossFunction::kMeanSquaredError; }
   bool classifies() const override { return false; }
 
-  absl::Status CheckLabels(absl::Span<const float> labels) const override {
-    for (size_t i = 0; i < labels.size(); ++i) {
-      if (std::isfinite(labels[i])) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("example ", i, " of the batch: its label is ", labels[i], ", want a finite number"));
-    }
-    return absl::OkStatus();
+  absl::Status CheckLabel(float label) const override {
+    if (std::isfinite(label)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("label is ", label, ", want a finite number"));
   }
 };
 

@@ -16,15 +16,11 @@ class SoftmaxCrossEntropy : public Loss {
   LossFunction function() const override { return LossFunction::kSoftmaxCrossEntropy; }
   bool classifies() const override { return true; }
 
-  absl::Status CheckLabels(absl::Span<const float> labels) const override {
-    for (size_t i = 0; i < labels.size(); ++i) {
-      const float label = labels[i];
-      if (label >= 0.0f && label < site_.outputs && label == std::floor(label)) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("example ", i, " of the batch: its label is ", label, ", want a whole number from 0 to ",
-                       site_.outputs - 1, ", for layer \"", site_.layer, "\" has ", site_.outputs, " outputs"));
-    }
-    return absl::OkStatus();
+  absl::Status CheckLabel(float label) const override {
+    if (label >= 0.0f && label < site_.outputs && label == std::floor(label)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("label is ", label, ", want a whole number from 0 to ",
+                                                   site_.outputs - 1, ", for layer \"", site_.layer, "\" has ",
+                                                   site_.outputs, " outputs"));
   }
 
  private:

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a person sees when something goes wrong, with the real programs. The command line's own errors, job files with
+// typos and a launch that is killed are in cli/launch_command_test.cc.
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <zlib.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/safetensors.h"
+#include "common/run/summary.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+// What worker 0 says after its first epoch: the job is under way.
+constexpr char kUnderWay[] = "epoch 1: test loss";
+
+class FailureTest : public JobTest {
+ protected:
+  // A job that does not end by itself in a test's time.
+  void WriteEndlessJob() { WriteJob({{"epochs: 3", "epochs: 1000000"}}); }
+
+  static ExitStatus Ended(int status) { return {.signaled = false, .number = status}; }
+};
+
+// --- by ballast launch ---
+
+class LaunchFailureTest : public FailureTest {
+ protected:
+  // 2 servers and 2 workers at work; fills in children_.
+  ChildProcess LaunchEndless() {
+    WriteEndlessJob();
+    ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json"});
+    EXPECT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
+    children_ = Grandchild::Of(launch.pid());
+    EXPECT_THAT(children_, SizeIs(4));
+    return launch;
+  }
+
+  const Grandchild& Child(absl::string_view program, const std::string& rank) const {
+    for (const Grandchild& child : children_) {
+      if (child.Is(program, rank)) return child;
+    }
+    ADD_FAILURE() << "no " << program << " of rank " << rank;
+    return children_.at(0);
+  }
+
+  void ExpectNoChildLeft() const {
+    for (const Grandchild& child : children_) EXPECT_TRUE(child.AwaitEnd()) << "process " << child.pid();
+  }
+
+  // Runs job.textproto to its failure; the last line.
+  std::string FailWith(int status, const std::vector<std::string>& flags = {}) {
+    ChildProcess launch = Launch(flags);
+    EXPECT_EQ(launch.Wait().ToString(), Ended(status).ToString()) << launch.output();
+    EXPECT_EQ(Read("out"), "");
+    return launch.last_line();
+  }
+
+  std::vector<Grandchild> children_;
+};
+
+TEST_F(LaunchFailureTest, AKilledWorkerEndsTheRunAndIsNamed) {
+  ChildProcess launch = LaunchEndless();
+  const Grandchild& victim = Child("ballast_worker", "1");
+  victim.Signal(SIGKILL);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: worker 1 (process ", victim.pid(),
+                                                          ") was killed by signal 9 (SIGKILL)")));
+  EXPECT_THAT(launch.output(), HasSubstr("the last lines of worker 1, all of them in "));
+  EXPECT_THAT(launch.output(), HasSubstr("\n  model 4 -> dense 16"));
+  ExpectNoChildLeft();
+}
+
+TEST_F(LaunchFailureTest, AKilledServerEndsTheRunAndIsNamed) {
+  ChildProcess launch = LaunchEndless();
+  const Grandchild& victim = Child("ballast_server", "1");
+  victim.Signal(SIGKILL);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: server 1 (process ", victim.pid(),
+                                                          ") was killed by signal 9 (SIGKILL)")));
+  ExpectNoChildLeft();
+}
+
+TEST_F(LaunchFailureTest, AKilledCoordinatorEndsTheRunAndIsNamed) {
+  ChildProcess launch = LaunchEndless();
+  const Grandchild& victim = Child("ballast_server", "0");
+  victim.Signal(SIGKILL);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: server 0 (process ", victim.pid(),
+                                                          ") was killed by signal 9 (SIGKILL)")));
+  ExpectNoChildLeft();
+}
+
+TEST_F(LaunchFailureTest, CtrlCSavesWhatIsThere) {
+  ChildProcess launch = LaunchEndless();
+  launch.Signal(SIGINT);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
+  ExpectNoChildLeft();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << "\n" << launch.output();
+  EXPECT_TRUE(summary->interrupted);
+  EXPECT_GT(summary->steps, 0);
+  EXPECT_EQ(Read("run/summary.json"), Read("out"));
+  const auto model = ReadSafetensors(Path("run/model.safetensors"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->tensors, SizeIs(4));
+  EXPECT_THAT(Read("run/report.html"), HasSubstr("<svg"));
+}
+
+TEST_F(LaunchFailureTest, CtrlCTwiceEndsAtOnce) {
+  ChildProcess launch = LaunchEndless();
+  // It cannot finish its step, so that once would take long.
+  Child("ballast_worker", "0").Signal(SIGSTOP);
+  launch.Signal(SIGINT);
+  ASSERT_TRUE(launch.AwaitOutput("once more to stop at once"));
+  launch.Signal(SIGINT);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
+  ExpectNoChildLeft();
+}
+
+TEST_F(LaunchFailureTest, ADivergedLossEndsTheRunWithTheStepAndTheCause) {
+  WriteJob({{"learning_rate: 0.2", "learning_rate: 1e30"}});
+  EXPECT_THAT(
+      FailWith(1, {"--workers", "2"}),
+      MatchesRegex("error: worker [01] \\(process [0-9]+\\) ended with status 1: the loss is -?(nan|inf) at step "
+                   "[0-9]+: training has diverged. The usual cause is too high a learning rate \\(1e\\+30 .*"));
+}
+
+TEST_F(LaunchFailureTest, NanInTheDataIsRefused) {
+  WriteJob();
+  Write("train.csv", "1,2,3,4,0\n1,nan,3,4,1\n");
+  EXPECT_THAT(FailWith(2), AllOf(HasSubstr("train.csv:2"), HasSubstr("nan")));
+}
+
+TEST_F(LaunchFailureTest, RefusesAnImpossibleValue) {
+  WriteJob({{"batch_size: 8", "batch_size: 0"}});
+  EXPECT_EQ(FailWith(2),
+            absl::StrCat("error: ", Path("job.textproto"), ": training.batch_size is 0, want 1 to 1048576"));
+}
+
+TEST_F(LaunchFailureTest, RefusesShapesThatDoNotFit) {
+  WriteJob({{"units: 3 }", "units: 3 inputs: 7 }"}});
+  EXPECT_THAT(FailWith(2), HasSubstr(" ended with status 2: layer \"dense2\": gets 16 inputs, want 7"));
+}
+
+TEST_F(LaunchFailureTest, RefusesTestDataOfAnotherWidth) {
+  WriteJob();
+  Write("test.csv", "1,2,3,0\n");
+  EXPECT_THAT(FailWith(2), HasSubstr("test data has 3 features, training data 4"));
+}
+
+TEST_F(LaunchFailureTest, RefusesMissingData) {
+  WriteJob({{"\"train.csv\"", "\"missing.csv\""}});
+  EXPECT_THAT(FailWith(2), HasSubstr(absl::StrCat(Path("missing.csv"), ": No such file or directory")));
+}
+
+TEST_F(LaunchFailureTest, RefusesARowOfAnotherWidth) {
+  WriteJob();
+  Write("train.csv", "1,2,3,4,0\n1,2,3,1\n");
+  EXPECT_THAT(FailWith(2), HasSubstr("train.csv:2"));
+}
+
+TEST_F(LaunchFailureTest, RefusesALabelThatIsNoClass) {
+  WriteJob();
+  Write("train.csv", "1,2,3,4,0\n1,2,3,4,2\n1,2,3,4,7\n1,2,3,4,3\n");
+  EXPECT_THAT(FailWith(2),
+              HasSubstr(absl::StrCat(Path("train.csv"), ":3: label is 7, want a whole number from 0 to 2")));
+}
+
+TEST_F(LaunchFailureTest, RefusesTruncatedGzipData) {
+  WriteJob({{"csv { path: \"train.csv\" label_column: -1 }", "idx { images: \"images.gz\" labels: \"labels.gz\" }"}});
+  // 50 images of 2 x 2.
+  const std::string idx = std::string("\0\0\x08\x03\0\0\0\x32\0\0\0\x02\0\0\0\x02", 16) + std::string(200, 'x');
+  gzFile file = gzopen(Path("images.gz").c_str(), "wb0");
+  ASSERT_EQ(gzwrite(file, idx.data(), idx.size()), idx.size());
+  gzclose(file);
+  std::filesystem::resize_file(Path("images.gz"), 100);
+  EXPECT_THAT(FailWith(2), HasSubstr("images.gz: truncated: the file ends at byte 100 "));
+}
+
+// --- by hand ---
+
+class ByHandTest : public FailureTest {
+ protected:
+  // On a free port; its address is in `address`.
+  ChildProcess Server(std::vector<std::string> flags, std::string* address) {
+    flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
+    ChildProcess server(flags);
+    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
+    EXPECT_TRUE(server.AwaitOutput("\n"));
+    const std::string line = server.last_line();
+    *address = line.substr(line.rfind(' ') + 1);
+    return server;
+  }
+
+  ChildProcess Worker(const std::string& address, std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), {Binary("worker/ballast_worker"), "--coordinator", address, "--job",
+                                 Path("job.textproto"), "--threads", "1", "--device", "cpu", "--run_dir", Path("run")});
+    return ChildProcess(flags);
+  }
+
+  std::string coordinator_;
+};
+
+TEST_F(ByHandTest, WorkersEndByThemselvesWhenOneDies) {
+  WriteEndlessJob();
+  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
+  ChildProcess survivor = Worker(coordinator_, {"--rank", "0"});
+  ChildProcess victim = Worker(coordinator_, {"--rank", "1"});
+  ASSERT_TRUE(survivor.AwaitOutput(kUnderWay)) << survivor.output();
+  victim.Signal(SIGKILL);
+  EXPECT_EQ(survivor.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(survivor.last_line(), StartsWith("error: "));
+  EXPECT_THAT(survivor.last_line(), HasSubstr(absl::StrCat("process ", victim.pid(), ") was not heard of for 5s")));
+  EXPECT_THAT(survivor.last_line(), HasSubstr("worker 1 ("));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 0");
+}
+
+TEST_F(ByHandTest, WorkersEndByThemselvesWhenTheOnlyServerDies) {
+  WriteEndlessJob();
+  ChildProcess server = Server({}, &coordinator_);
+  ChildProcess worker = Worker(coordinator_);
+  ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
+  server.Signal(SIGKILL);
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(worker.last_line(), StartsWith("error: "));
+  EXPECT_THAT(worker.last_line(), HasSubstr(coordinator_));
+}
+
+TEST_F(ByHandTest, WorkersEndByThemselvesWhenOneOfTwoServersDies) {
+  WriteEndlessJob();
+  ChildProcess server = Server({"--servers", "2"}, &coordinator_);
+  std::string address;
+  ChildProcess victim = Server({"--rank", "1", "--coordinator", coordinator_}, &address);
+  ChildProcess worker = Worker(coordinator_);
+  ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
+  victim.Signal(SIGKILL);
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(worker.last_line(), StartsWith("error: "));
+  EXPECT_THAT(worker.last_line(), AnyOf(HasSubstr("server 1 ("), HasSubstr("shard 1 at " + address)));
+}
+
+TEST_F(ByHandTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
+  ChildProcess first = Worker(coordinator_, {"--rank", "0"});
+  ChildProcess second = Worker(coordinator_, {"--rank", "1"});
+  ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
+  ChildProcess third = Worker(coordinator_);
+  EXPECT_EQ(third.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(third.last_line(), HasSubstr("all 2 worker ranks of the job are taken"));
+  ChildProcess usurper = Worker(coordinator_, {"--rank", "1"});
+  EXPECT_EQ(usurper.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(usurper.last_line(), HasSubstr(absl::StrCat("process ", second.pid(), ") has that rank and lives")));
+  ASSERT_TRUE(first.AwaitOutput("epoch 2: test loss")) << first.output();
+  first.Signal(SIGINT);
+  EXPECT_EQ(first.Wait().ToString(), "ended with status 130") << first.output();
+}
+
+TEST_F(ByHandTest, AnotherJobFileIsRefused) {
+  WriteEndlessJob();
+  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
+  ChildProcess first = Worker(coordinator_);
+  ASSERT_TRUE(first.AwaitOutput("model ")) << first.output();
+  // Joined once the server knows its job.
+  ChildProcess second = Worker(coordinator_);
+  ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
+  Write("other.textproto", absl::StrReplaceAll(Read("job.textproto"), {{"epochs: 1000000", "epochs: 3"}}));
+  ChildProcess third = Worker(coordinator_, {"--job", Path("other.textproto")});
+  EXPECT_EQ(third.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(third.last_line(), HasSubstr("has another job file: modified: training.epochs: 1000000 -> 3"));
+}
+
+TEST_F(ByHandTest, APortInUseIsNamed) {
+  ChildProcess first = Server({}, &coordinator_);
+  ChildProcess second({Binary("server/ballast_server"), "--listen", coordinator_});
+  EXPECT_EQ(second.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(second.last_line(),
+              StartsWith(absl::StrCat("error: cannot listen on ", coordinator_, ": the port is in use")));
+}
+
+// A TCP port of the loopback that takes connections and never says anything, or is closed again.
+class MutePort {
+ public:
+  explicit MutePort(bool listens) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    if (listens) {
+      EXPECT_EQ(listen(socket_, 16), 0);
+    }
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~MutePort() { close(socket_); }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  const int socket_;
+  std::string address_;
+};
+
+TEST_F(ByHandTest, AServerThatIsNotThereIsNamedAndHowLongItWasTried) {
+  WriteJob();
+  for (bool listens : {false, true}) {
+    const MutePort port(listens);
+    ChildProcess worker = Worker(port.address(), {"--connect_timeout", "2"});
+    EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
+    EXPECT_THAT(worker.last_line(),
+                MatchesRegex(absl::StrCat("error: coordinator at ", port.address(),
+                                          ": connect: gave up after [0-9.]+s and [0-9]+ attempt.*")));
+  }
+}
+
+TEST_F(ByHandTest, AServerWithoutItsCoordinatorSaysWhatItLacks) {
+  ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--rank", "1"});
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 2");
+  EXPECT_EQ(server.last_line(), "error: server 1 wants --coordinator, the address of server 0");
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs from their file to what they leave, by `ballast launch` with real servers and workers.
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/safetensors.h"
+#include "common/run/summary.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::Each;
+using ::testing::FloatNear;
+using ::testing::Pointwise;
+using ::testing::SizeIs;
+
+class TrainingTest : public JobTest {
+ protected:
+  // Runs to the end; the line that it prints.
+  std::string Train(std::vector<std::string> flags, const std::string& run = "run") {
+    flags.push_back("--json");
+    ChildProcess launch = Launch(flags, run);
+    const ExitStatus status = launch.Wait();
+    EXPECT_EQ(status.ToString(), "ended with status 0") << launch.output();
+    return Read("out");
+  }
+
+  std::vector<LoadedTensor> Model(const std::string& run = "run") const {
+    auto model = ReadSafetensors(Path(run + "/model.safetensors"));
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? model->tensors : std::vector<LoadedTensor>();
+  }
+
+  // By name, bit for bit.
+  static void ExpectSame(const std::vector<LoadedTensor>& a, const std::vector<LoadedTensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].name, b[i].name);
+      EXPECT_EQ(a[i].shape, b[i].shape);
+      EXPECT_EQ(a[i].values, b[i].values) << a[i].name;
+    }
+  }
+};
+
+struct Size {
+  int servers;
+  int workers;
+  std::string mode;
+};
+
+class TrainingSizeTest : public TrainingTest, public ::testing::WithParamInterface<Size> {};
+
+TEST_P(TrainingSizeTest, RunsTheSameJobFile) {
+  const Size& size = GetParam();
+  WriteJob();
+  const std::string line =
+      Train({"--servers", absl::StrCat(size.servers), "--workers", absl::StrCat(size.workers), "--mode", size.mode});
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(json.is_object()) << line;
+  for (const char* key : {"job", "mode", "servers", "workers", "steps", "seconds", "samples_per_second", "train_loss",
+                          "test_accuracy", "run_dir"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  const auto summary = SummaryFromJson(line);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->job, "blobs");
+  EXPECT_EQ(summary->mode, size.mode);
+  EXPECT_EQ(summary->servers, size.servers);
+  EXPECT_EQ(summary->workers, size.workers);
+  EXPECT_EQ(summary->epochs, 3);
+  EXPECT_EQ(summary->examples, 3 * 157);
+  EXPECT_GT(summary->steps, 0);
+  EXPECT_TRUE(std::isfinite(summary->train_loss));
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  EXPECT_EQ(Read("run/summary.json"), line);
+  EXPECT_THAT(Model(), SizeIs(4));
+  EXPECT_TRUE(std::filesystem::exists(Path("run/metrics.jsonl")));
+  EXPECT_TRUE(std::filesystem::exists(Path("run/report.html")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, TrainingSizeTest,
+                         ::testing::Values(Size{1, 1, "sync"}, Size{2, 2, "sync"}, Size{5, 1, "sync"},
+                                           Size{1, 4, "sync"}, Size{1, 1, "async"}, Size{2, 2, "async"},
+                                           Size{1, 4, "async"}),
+                         [](const auto& size) {
+                           return absl::StrCat(size.param.servers, "Servers", size.param.workers, "Workers_",
+                                               size.param.mode);
+                         });
+
+TEST_F(TrainingTest, TwoDeterministicWorkersGiveTheSameBitsOnEveryRunAndNumberOfServers) {
+  WriteJob({{"relu {} }", "relu {} } layers { dropout { rate: 0.2 } }"}, {"sgd {", "adam {"}});
+  Train({"--workers", "2"}, "first");
+  const std::vector<LoadedTensor> first = Model("first");
+  ASSERT_THAT(first, SizeIs(4));
+  Train({"--workers", "2"}, "second");
+  ExpectSame(first, Model("second"));
+  Train({"--workers", "2", "--servers", "3"}, "third");
+  ExpectSame(first, Model("third"));
+}
+
+// Example i is feature i alone with label 1, and a weight starts at zero. Its gradient is -2 when its example is seen
+// first, so a single visit leaves it at 2 * 0.25 = 0.5 and a second one would bring it to 0.75.
+TEST_F(TrainingTest, EveryExampleIsSeenExactlyOnceInAnEpoch) {
+  std::string data;
+  for (int i = 1; i <= 61; ++i) absl::StrAppend(&data, "1 ", i, ":1\n");
+  Write("train.libsvm", data);
+  Write("job.textproto", R"(name: "once"
+data { train { libsvm { path: "train.libsvm" features: 61 } } }
+model {
+  layers { dense { units: 1 no_bias: true initializer { zeros {} } } }
+  loss { mean_squared_error {} }
+}
+training { epochs: 1 batch_size: 1 }
+optimizer { sgd { learning_rate: 0.25 } }
+policy { async {} }
+)");
+  for (int workers : {1, 3}) {
+    const std::string run = absl::StrCat("run", workers);
+    Train({"--workers", absl::StrCat(workers)}, run);
+    const std::vector<LoadedTensor> model = Model(run);
+    ASSERT_THAT(model, SizeIs(1));
+    EXPECT_THAT(model[0].values, SizeIs(61));
+    EXPECT_THAT(model[0].values, Each(0.5));
+  }
+}
+
+// 3 examples for 4 workers: one has none, and the step is that of one worker with all three.
+TEST_F(TrainingTest, AWorkerWithoutExamplesKeepsStepInSync) {
+  WriteJob({{"batch_size: 8", "batch_size: 1"}}, 3);
+  const auto four = SummaryFromJson(Train({"--workers", "4"}, "four"));
+  WriteJob({{"batch_size: 8", "batch_size: 3"}}, 3);
+  const auto one = SummaryFromJson(Train({"--workers", "1"}, "one"));
+  ASSERT_TRUE(four.ok()) << four.status();
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(four->examples, 9);
+  EXPECT_EQ(four->steps, 3);
+  EXPECT_EQ(one->steps, 3);
+  const std::vector<LoadedTensor> of_four = Model("four"), of_one = Model("one");
+  ASSERT_THAT(of_four, SizeIs(of_one.size()));
+  for (size_t i = 0; i < of_one.size(); ++i) {
+    EXPECT_THAT(of_four[i].values, Pointwise(FloatNear(1e-6), of_one[i].values)) << of_one[i].name;
+  }
+}
+
+// The example that the quick start runs, for one epoch instead of all.
+class QuickstartTest : public TrainingTest, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(QuickstartTest, LearnsWithinOneEpoch) {
+  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
+    GTEST_SKIP() << "the Debian package dataset-fashion-mnist is not installed";
+  }
+  std::ostringstream text;
+  text << std::ifstream("examples/fashion_mnist.textproto").rdbuf();
+  ASSERT_TRUE(absl::StrContains(text.str(), "epochs: 12"));
+  Write("job.textproto", absl::StrReplaceAll(text.str(), {{"epochs: 12", "epochs: 1"}}));
+  const auto summary = SummaryFromJson(Train({"--servers", "2", "--workers", "2", "--mode", GetParam()}));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->examples, 60000);
+  EXPECT_TRUE(std::isfinite(summary->train_loss));
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.80);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, QuickstartTest, ::testing::Values("sync", "async"),
+                         [](const auto& mode) { return mode.param; });
+
+}  // namespace
+}  // namespace ballast
