@@ -11,6 +11,9 @@
 namespace ballast {
 namespace {
 
+// Positions of an epoch are counted in 64 bits, with room for a round's arithmetic.
+constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
+
 absl::string_view StateName(Membership::State state) {
   switch (state) {
     case Membership::State::kJoined:
@@ -39,10 +42,12 @@ Coordinator::Coordinator(const Options& options, const Clock* clock)
 absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
   const v1::Job& job = newcomer.job;
   if (absl::Status status = ValidateJobName(job.name()); !status.ok()) return status;
-  if (newcomer.train_examples < 1 || job.training().batch_size() < 1 || job.training().epochs() < 1) {
+  if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
+      job.training().epochs() < 1) {
     return absl::InvalidArgumentError(absl::StrCat("job \"", job.name(), "\": got ", newcomer.train_examples,
                                                    " examples, batch size ", job.training().batch_size(), ", ",
-                                                   job.training().epochs(), " epochs, want at least 1 of each"));
+                                                   job.training().epochs(),
+                                                   " epochs, want at least 1 of each and at most 2^48 examples"));
   }
   if (!job_.has_value()) {
     job_ = job;

@@ -134,6 +134,16 @@ TEST_F(CoordinatorTest, SumsUpProgressOverTheWorkers) {
   EXPECT_EQ(sum->examples(), 400);
   EXPECT_DOUBLE_EQ(sum->train_loss(), 1.0);
   EXPECT_DOUBLE_EQ(sum->samples_per_second(), 400);
+  EXPECT_EQ(coordinator_.ReportProgress(worker1_, progress, nullptr)->examples(), 400) << "a retry counts once";
+}
+
+TEST_F(CoordinatorTest, KeepsAnEvaluationByAWorkerThatHasMadeNoStep) {
+  Gather();
+  v1::Evaluation evaluation;
+  evaluation.set_accuracy(0.75);
+  const auto progress = coordinator_.ReportProgress(worker0_, {}, &evaluation);
+  ASSERT_TRUE(progress.ok());
+  EXPECT_EQ(progress->last_evaluation().accuracy(), 0.75);
 }
 
 TEST_F(CoordinatorTest, LeaseWaitEndsSayingWhomItWaitedFor) {

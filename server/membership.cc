@@ -18,10 +18,10 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   if (!rank.has_value()) {
     for (uint32_t free = 0; free < count && !rank.has_value(); ++free) {
       const auto member = members_.find({role, free});
-      if (member == members_.end() || member->second.state == State::kLost) rank = free;
+      if (member == members_.end() || member->second.state != State::kJoined) rank = free;
     }
     if (!rank.has_value()) {
-      return absl::ResourceExhaustedError(
+      return absl::FailedPreconditionError(
           absl::StrCat("all ", count, " ", RoleName(role), " ranks of the job are taken"));
     }
   }
@@ -86,7 +86,7 @@ std::vector<std::string> Membership::MissingOf(MemberRole role) const {
   const uint32_t count = role == MemberRole::kServer ? servers_ : workers_;
   for (uint32_t rank = 0; rank < count; ++rank) {
     const auto member = members_.find({role, rank});
-    const bool here = member != members_.end() && member->second.state != State::kLost;
+    const bool here = member != members_.end() && member->second.state == State::kJoined;
     if (!here) missing.push_back(absl::StrCat(RoleName(role), " ", rank));
   }
   return missing;

@@ -41,8 +41,9 @@ class Membership {
   Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock)
       : servers_(servers), workers_(workers), ttl_(ttl), clock_(clock) {}
 
-  // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, RESOURCE_EXHAUSTED when no
-  // rank is free. A member that joins again with the same description replaces itself: its answer may have been lost.
+  // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, FAILED_PRECONDITION when
+  // no rank is free. A member that joins again with the same description replaces itself: its answer may have been
+  // lost.
   absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description);
 
   // FAILED_PRECONDITION for a member that was replaced, given up or has left.

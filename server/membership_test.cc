@@ -16,7 +16,7 @@ TEST_F(MembershipTest, GivesTheLowestFreeRank) {
   EXPECT_EQ(membership_.Join(MemberRole::kWorker, 1, "", "a")->rank, 1);
   EXPECT_EQ(membership_.Join(MemberRole::kWorker, std::nullopt, "", "b")->rank, 0);
   EXPECT_EQ(membership_.Join(MemberRole::kWorker, std::nullopt, "", "c").status().code(),
-            absl::StatusCode::kResourceExhausted);
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(MembershipTest, SaysWhoIsMissing) {
@@ -67,6 +67,8 @@ TEST_F(MembershipTest, OneWhoHasLeftIsNotLost) {
   ASSERT_TRUE(membership_.Leave(id, Membership::State::kLeft).ok());
   clock_.Advance(absl::Hours(1));
   EXPECT_TRUE(membership_.Expire().empty());
+  EXPECT_EQ(membership_.Missing(), "server 0, worker 0, worker 1");
+  EXPECT_EQ(membership_.Join(MemberRole::kWorker, std::nullopt, "", "b")->rank, 0);
 }
 
 }  // namespace

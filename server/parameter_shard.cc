@@ -64,9 +64,9 @@ absl::Status ParameterShard::CutWhole(std::vector<OwnedTensor>& tensors) const {
     bytes += elements * sizeof(float);
     // Refuse what cannot fit before a list of its slices is made.
     if (bytes > options_.max_state_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                       bytes, " bytes, at most ", options_.max_state_bytes,
-                                                       " are allowed"));
+      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                        bytes, " bytes, at most ", options_.max_state_bytes,
+                                                        " are allowed"));
     }
     tensor.slices = CutIntoSlices(elements);
   }
@@ -125,9 +125,9 @@ absl::StatusOr<ParameterShard::Addition> ParameterShard::PlanLocked(std::vector<
       addition.bytes += slice.elements() * sizeof(float) * (1 + (*optimizer)->slots());
     }
     if (state_bytes_ + addition.bytes > options_.max_state_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                       state_bytes_ + addition.bytes, " bytes, at most ",
-                                                       options_.max_state_bytes, " are allowed"));
+      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                        state_bytes_ + addition.bytes, " bytes, at most ",
+                                                        options_.max_state_bytes, " are allowed"));
     }
     names.emplace(tensor.spec.name(), tensor.spec.id());
     if (!ids.insert(tensor.spec.id()).second) {
@@ -317,6 +317,8 @@ void ParameterShard::AwaitPull(absl::string_view job, uint64_t step, std::vector
   if (!found.ok()) return done(found.status());
   ++pulls_;
   std::vector<Slice*> slices = *std::move(found);
+  const bool ready = std::all_of(slices.begin(), slices.end(), [step](Slice* slice) { return slice->MayPull(step); });
+  if (ready) return done(absl::OkStatus());
   // One arrival for each slice, and one for having asked them all.
   const WaitRoom::Ticket ticket = waits_.Enter(
       slices.size() + 1, clock_->Now() + wait, [this, step, slices] { return ExplainWait(step, slices); },

@@ -80,7 +80,7 @@ class ParameterShard {
  public:
   struct Options {
     uint32_t rank = 0;
-    // Weights and slots; RESOURCE_EXHAUSTED beyond it.
+    // Weights and slots; FAILED_PRECONDITION beyond it, for no retry helps.
     uint64_t max_state_bytes = uint64_t{1} << 34;
   };
 

@@ -105,6 +105,13 @@ TEST_F(ParameterShardTest, SyncPullWaitsForAllWorkersOfTheStepBefore) {
   EXPECT_EQ(Values(), (std::vector<float>{-3, -3, -3}));
 }
 
+TEST_F(ParameterShardTest, PullThatNeedNotWaitIsAnsweredWhateverItsDeadline) {
+  Declare(false, 2);
+  absl::Status ended = absl::UnknownError("waits");
+  shard_.AwaitPull("job", 7, {{1, 0}}, -absl::Seconds(1), [&](absl::Status status) { ended = status; });
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
 TEST_F(ParameterShardTest, WaitRunsOutNamingTheWorkersWaitedFor) {
   Declare(true, 3);
   ASSERT_TRUE(Push(1, 1, 0, {2, 2, 2}).ok());
@@ -194,7 +201,7 @@ TEST_F(ParameterShardTest, RefusesADeclarationThatDiffers) {
 
 TEST_F(ParameterShardTest, RefusesStateBeyondItsMemoryBeforeAllocating) {
   EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "huge", int64_t{1} << 40)}).status().code(),
-            absl::StatusCode::kResourceExhausted);
+            absl::StatusCode::kFailedPrecondition);
   // Each of them would fit.
   EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "a", 200000), Tensor(2, "b", 200000)}).status().message(),
             "tensor \"b\": this shard would hold 1600000 bytes, at most 1048576 are allowed");

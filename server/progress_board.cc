@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "google/protobuf/util/message_differencer.h"
+
 namespace ballast {
 namespace {
 
@@ -13,6 +15,10 @@ constexpr absl::Duration kRecent = absl::Seconds(2);
 
 void ProgressBoard::Report(uint32_t rank, const v1::WorkerProgress& progress) {
   Worker& worker = workers_[rank];
+  // A retry, for its answer was lost: no two reports took the same time to the last bit.
+  const bool again = !worker.recent.empty() && progress.examples() > 0 &&
+                     google::protobuf::util::MessageDifferencer::Equals(worker.recent.back().progress, progress);
+  if (again) return;
   worker.step = progress.step();
   const absl::Time now = clock_->Now();
   worker.recent.push_back({now, progress});
@@ -60,7 +66,7 @@ void ProgressBoard::Fill(v1::JobProgress& progress) const {
   if (examples > 0) progress.set_train_loss(loss / examples);
   if (epoch_examples_ > 0) progress.set_epoch_train_loss(epoch_loss_sum_ / epoch_examples_);
   if (worked > 0) progress.set_wait_share(waited / worked);
-  if (evaluation_.step() > 0) *progress.mutable_last_evaluation() = evaluation_;
+  if (evaluation_.has_value()) *progress.mutable_last_evaluation() = *evaluation_;
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
@@ -42,7 +43,7 @@ class ProgressBoard {
   uint32_t epoch_ = 0;
   uint64_t epoch_examples_ = 0;
   double epoch_loss_sum_ = 0;
-  v1::Evaluation evaluation_;
+  std::optional<v1::Evaluation> evaluation_;
 };
 
 }  // namespace ballast

@@ -15,6 +15,7 @@
 #include "common/process_memory.h"
 #include "common/signal_watch.h"
 #include "common/version.h"
+#include "google/protobuf/stubs/logging.h"
 #include "server/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 takes a free one.");
@@ -119,6 +120,8 @@ int main(int argc, char** argv) {
   ballast::KeepFreedMemory();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  // A peer that sends broken text must not fill the log.
+  google::protobuf::SetLogHandler(nullptr);
   const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
                                                   {"listen", "advertise", "rank", "servers", "workers", "coordinator",
                                                    "address_file", "reflection", "memory_limit_gib"});

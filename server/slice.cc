@@ -27,6 +27,11 @@ Slice::Applied Slice::Offer(const Contribution& contribution, uint64_t from_vers
   return applied;
 }
 
+bool Slice::MayPull(uint64_t step) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return policy_->MayPull(step, *weights_);
+}
+
 bool Slice::MayPullOrRelease(uint64_t step, WaitRoom::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   if (policy_->MayPull(step, *weights_)) return true;

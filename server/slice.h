@@ -36,7 +36,10 @@ class Slice {
   // `from_version` is the version that the gradient was computed from.
   Applied Offer(const Contribution& contribution, uint64_t from_version);
 
-  // Whether a pull at `step` may be answered now; if not, `ticket` is among the released of the update that allows it.
+  // Whether a pull at `step` may be answered now.
+  bool MayPull(uint64_t step) const;
+
+  // As MayPull; if not, `ticket` is among the released of the update that allows it.
   bool MayPullOrRelease(uint64_t step, WaitRoom::Ticket ticket);
 
   // Ranks that a pull at `step` waits for; empty when it may be answered.

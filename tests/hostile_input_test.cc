@@ -494,7 +494,7 @@ TEST_F(HostileInputTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {
     *declare.add_tensors() = tensor;
   }
   EXPECT_EQ(Call("ParameterService/DeclareTensors", declare.SerializeAsString()).error_code(),
-            grpc::StatusCode::RESOURCE_EXHAUSTED);
+            grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(Values(1), Each(5));
 }
 

@@ -144,6 +144,9 @@ absl::Status Trainer::Train() {
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }
+  if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
+    std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
+  }
   ParameterExchange exchange(model_.get(), client, &interrupted_);
   CoordinatorLeases leases(link, Patience(job));
   BatchStream batches(
@@ -152,20 +155,22 @@ absl::Status Trainer::Train() {
   std::optional<Evaluator> evaluator;
   if (rank == 0 && test_ != nullptr) evaluator.emplace(test_.get(), model_.get(), MaxBatch(job));
   const uint32_t every = job.training().report_every_steps();
-  TrainingLoop loop(
-      {.model = model_.get(),
-       .exchange = &exchange,
-       .batches = &batches,
-       .coordinator = link,
-       .evaluator = evaluator.has_value() ? &*evaluator : nullptr,
-       .recorder = recorder_.has_value() ? &*recorder_ : nullptr},
-      {.report_every_steps = every == 0 ? 10 : every, .seed = job.seed() + rank, .interrupted = &interrupted_});
+  TrainingLoop loop({.model = model_.get(),
+                     .exchange = &exchange,
+                     .batches = &batches,
+                     .coordinator = link,
+                     .evaluator = evaluator.has_value() ? &*evaluator : nullptr,
+                     .recorder = recorder_.has_value() ? &*recorder_ : nullptr},
+                    {.epochs = job.training().epochs(),
+                     .report_every_steps = every == 0 ? 10 : every,
+                     .seed = job.seed() + rank,
+                     .interrupted = &interrupted_});
   absl::Status status = loop.Run();
   if (interrupted_) {
-    // Whatever was in flight is given up; what the servers hold is what was learnt.
     batches.Cancel();
-    status = exchange.AbandonAndPull();
-    status.Update(Finish(loop.progress(), true));
+    // Whatever was in flight is given up; what the servers hold is what was learnt.
+    status = recorder_.has_value() ? exchange.AbandonAndPull() : absl::OkStatus();
+    if (status.ok()) status = Finish(loop.progress(), true);
     client->Shutdown("interrupted");
     return status.ok() ? absl::CancelledError("interrupted") : status;
   }
@@ -181,12 +186,16 @@ absl::Status Trainer::Run() {
   if (absl::Status status = Join(); !status.ok()) return status;
   absl::Status status = Connect();
   if (status.ok()) status = Train();
-  absl::MutexLock lock(&mutex_);
-  const JobCondition condition = link_->condition();
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    link = link_.get();
+  }
+  const JobCondition condition = link->condition();
   if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = absl::AbortedError(absl::StrCat("the job has failed: ", condition.reason));
   }
-  const absl::Status left = link_->Leave(status.ok() ? "" : std::string(status.message()));
+  const absl::Status left = link->Leave(status.ok() ? "" : std::string(status.message()));
   // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
   if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
   return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/training/training_loop.h"
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
@@ -69,7 +70,8 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
     if (!made.ok()) return made.status();
     evaluation = *std::move(made);
     evaluation->set_epoch(epochs_done);
-    evaluation->set_step(step_);
+    // In async the others may be further, or have done all of it.
+    evaluation->set_step(std::max(step_, progress_.step()));
   }
   if (absl::Status status = Report(evaluation.has_value() ? &*evaluation : nullptr); !status.ok()) return status;
   epoch_ = epochs_done;
@@ -80,7 +82,7 @@ absl::Status TrainingLoop::EndJob() {
   if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
   // In async the others have gone on since this worker's last pull.
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
-  return EndEpoch(epoch_ + 1);
+  return EndEpoch(options_.epochs);
 }
 
 v1::WorkerProgress TrainingLoop::TakeTally() {

@@ -32,6 +32,7 @@ class TrainingLoop {
     RunRecorder* recorder = nullptr;
   };
   struct Options {
+    uint32_t epochs = 1;
     uint32_t report_every_steps = 10;
     // Of dropout, apart for each worker.
     uint64_t seed = 0;
