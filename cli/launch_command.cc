@@ -26,6 +26,7 @@
 #include "common/job_file.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
+#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {
@@ -205,7 +206,7 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   // Whoever read our output may go; the children must not be left alone for it.
   signal(SIGPIPE, SIG_IGN);
   err << absl::StrFormat("job %s: %s, servers %d, workers %d of %d threads; run folder %s", request->job.name(),
-                         PolicyName(request->job.policy()), request->plan.servers, request->plan.workers,
+                         PolicyMode(request->job.policy()), request->plan.servers, request->plan.workers,
                          request->plan.threads, folder->path())
       << std::endl;
   const LaunchResult result = RunJob(*request, err);

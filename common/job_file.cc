@@ -101,6 +101,4 @@ absl::Status OverrideMode(v1::Job& job, absl::string_view mode) {
   return absl::OkStatus();
 }
 
-const char* PolicyName(const v1::ConsistencyPolicy& policy) { return policy.has_async() ? "async" : "sync"; }
-
 }  // namespace ballast

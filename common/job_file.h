@@ -24,7 +24,4 @@ absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_
 // already.
 absl::Status OverrideMode(v1::Job& job, absl::string_view mode);
 
-// "sync" or "async"; "sync" where none is set.
-const char* PolicyName(const v1::ConsistencyPolicy& policy);
-
 }  // namespace ballast

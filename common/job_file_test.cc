@@ -170,14 +170,5 @@ TEST(OverrideModeTest, RefusesAnotherName) {
   EXPECT_FALSE(job.has_policy());
 }
 
-TEST(PolicyNameTest, NamesTheMode) {
-  v1::ConsistencyPolicy policy;
-  EXPECT_STREQ(PolicyName(policy), "sync");
-  policy.mutable_async();
-  EXPECT_STREQ(PolicyName(policy), "async");
-  policy.mutable_sync();
-  EXPECT_STREQ(PolicyName(policy), "sync");
-}
-
 }  // namespace
 }  // namespace ballast

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator_member.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/grpc_status.h"
+#include "common/this_process.h"
 #include "common/version.h"
 #include "grpcpp/create_channel.h"
 
@@ -26,12 +25,6 @@ std::unique_ptr<v1::CoordinatorService::Stub> MakeStub(const std::string& addres
 }
 
 }  // namespace
-
-std::string DescribeThisProcess() {
-  char host[256] = "unknown host";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ", process ", getpid());
-}
 
 CoordinatorMember::CoordinatorMember(Options options, Events events)
     : options_(std::move(options)),

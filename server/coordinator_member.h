@@ -57,7 +57,4 @@ class CoordinatorMember {
   std::thread thread_;
 };
 
-// "host, process 4711" of this process.
-std::string DescribeThisProcess();
-
 }  // namespace ballast

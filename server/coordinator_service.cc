@@ -6,18 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
 #include "common/version.h"
+#include "server/call.h"
 
 namespace ballast {
 namespace {
-
-constexpr uint32_t kMaxWaitMs = 600000;
-constexpr uint32_t kDefaultWaitMs = 30000;
-
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
 
 absl::StatusOr<Membership::Id> Decode(const v1::Member& member) {
   if (member.role() != v1::ROLE_SERVER && member.role() != v1::ROLE_WORKER) {
@@ -112,13 +104,10 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
                                                                   v1::AcquireLeaseResponse* response) {
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  const uint32_t wait_ms = request->wait_ms() == 0 ? kDefaultWaitMs : request->wait_ms();
-  if (wait_ms > kMaxWaitMs) {
-    return Answer(context,
-                  absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", wait_ms, ", want at most ", kMaxWaitMs)));
-  }
+  absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
+  if (!wait.ok()) return Answer(context, wait.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AcquireLease(*id, absl::Milliseconds(wait_ms), [=](absl::StatusOr<Coordinator::Grant> grant) {
+  coordinator_->AcquireLease(*id, *wait, [=](absl::StatusOr<Coordinator::Grant> grant) {
     if (grant.ok()) {
       if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
       response->set_finished(grant->finished);

@@ -8,29 +8,15 @@
 #include "common/grpc_status.h"
 #include "common/tensor_spec.h"
 #include "common/version.h"
+#include "server/call.h"
 
 namespace ballast {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
 
-constexpr uint32_t kMaxWaitMs = 600000;
-constexpr uint32_t kDefaultWaitMs = 30000;
 // What a message may carry besides its headers.
 constexpr uint64_t kMaxPayload = 4 << 20;
-
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
-absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {
-  if (wait_ms > kMaxWaitMs) {
-    return absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", wait_ms, ", want at most ", kMaxWaitMs));
-  }
-  return absl::Milliseconds(wait_ms == 0 ? kDefaultWaitMs : wait_ms);
-}
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
   return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};

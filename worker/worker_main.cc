@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/env_flags.h"
 #include "common/job_file.h"
-#include "common/process_memory.h"
 #include "common/signal_watch.h"
+#include "common/this_process.h"
 #include "common/version.h"
 #include "worker/training/trainer.h"
 
@@ -41,24 +41,22 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
-// Lets a signal reach the trainer once there is one.
+// Where a signal goes: to the trainer, or before it trains to the process's end.
 class Interruption {
  public:
   void Signal(int count) {
-    if (count > 1) _exit(130);
     absl::MutexLock lock(&mutex_);
-    signalled_ = true;
-    if (trainer_ != nullptr) trainer_->Interrupt();
+    if (count == 1 && trainer_ != nullptr && trainer_->Interrupt()) return;
+    std::cerr << "error: interrupted" << std::endl;
+    _exit(130);
   }
   void Watch(Trainer* trainer) {
     absl::MutexLock lock(&mutex_);
     trainer_ = trainer;
-    if (signalled_ && trainer_ != nullptr) trainer_->Interrupt();
   }
 
  private:
   absl::Mutex mutex_;
-  bool signalled_ ABSL_GUARDED_BY(mutex_) = false;
   Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 

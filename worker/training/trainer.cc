@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/training/trainer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/this_process.h"
 #include "worker/data/open_dataset.h"
 #include "worker/device/device_factory.h"
 #include "worker/training/training_loop.h"
@@ -16,12 +15,6 @@ namespace ballast {
 namespace {
 
 constexpr int64_t kEvaluationBatch = 256;
-
-std::string DescribeThisProcess() {
-  char host[256] = "unknown host";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ", process ", getpid());
-}
 
 int64_t MaxBatch(const v1::Job& job) { return std::max<int64_t>(job.training().batch_size(), kEvaluationBatch); }
 
@@ -201,6 +194,13 @@ absl::Status Trainer::Run() {
   return status;
 }
 
-void Trainer::Interrupt() { interrupted_ = true; }
+bool Trainer::Interrupt() {
+  interrupted_ = true;
+  absl::MutexLock lock(&mutex_);
+  if (link_ == nullptr) return false;
+  // Ends a wait for data; a step under way goes on, for the shards are still there.
+  link_->CancelCalls("interrupted");
+  return true;
+}
 
 }  // namespace ballast

@@ -51,8 +51,8 @@ class Trainer {
   // job's: the others hear of it.
   absl::Status Run();
 
-  // Ends Run after the step under way.
-  void Interrupt();
+  // Ends Run after the step under way. False while it has not joined: there is nothing to save yet, nor anyone to tell.
+  bool Interrupt();
 
  private:
   explicit Trainer(Options options) : options_(std::move(options)) {}

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 namespace ballast {
 
 // Tells malloc to keep the memory of freed messages instead of giving it back to the kernel: each message of some MiB
 // would else be mapped and zeroed anew, which costs more than filling it. Call it first in main.
 void KeepFreedMemory();
+
+// "host, process 4711", for the messages of others.
+std::string DescribeThisProcess();
 
 }  // namespace ballast

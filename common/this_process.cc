@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/this_process.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+}
+
+std::string DescribeThisProcess() {
+  char host[256] = "unknown host";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ", process ", getpid());
+}
+
+}  // namespace ballast

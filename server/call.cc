@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/call.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/grpc_status.h"
+#include "grpcpp/server_context.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint32_t kMaxWaitMs = 600000;
+constexpr uint32_t kDefaultWaitMs = 30000;
+
+}  // namespace
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {
+  if (wait_ms > kMaxWaitMs) {
+    return absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", wait_ms, ", want at most ", kMaxWaitMs));
+  }
+  return absl::Milliseconds(wait_ms == 0 ? kDefaultWaitMs : wait_ms);
+}
+
+}  // namespace ballast

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace ballast {
+
+// What the adapters of both services do alike.
+
+// Ends a call at once.
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status);
+
+// The wait that a request asks for: 1 to 600000 ms, and 30000 for 0. INVALID_ARGUMENT beyond.
+absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms);
+
+}  // namespace ballast
