@@ -143,10 +143,18 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
   while (true) {
     const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kLongestPoll);
     request.set_wait_ms(absl::ToInt64Milliseconds(wait));
+    {
+      absl::MutexLock lock(&mutex_);
+      request.mutable_held_leases()->Assign(held_.begin(), held_.end());
+    }
     CallOptions options = Options("acquire lease", wait + kAttemptTimeout);
     options.retry_timeout = kRetryTimeout;
     absl::StatusOr<v1::AcquireLeaseResponse> answer =
         Call<v1::AcquireLeaseResponse>(&calls_, std::move(options), request, &Async::AcquireLease);
+    if (answer.ok() && answer->has_lease()) {
+      absl::MutexLock lock(&mutex_);
+      held_.insert(answer->lease().id());
+    }
     if (!answer.ok() || answer->finished() || answer->has_lease()) return answer;
     const absl::Duration waited = absl::Now() - now;
     now += waited;
@@ -163,9 +171,13 @@ absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id) {
   v1::CompleteLeaseRequest request;
   *request.mutable_member() = member();
   request.set_lease_id(lease_id);
-  return Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease", kAttemptTimeout), std::move(request),
-                                         &Async::CompleteLease)
-      .status();
+  absl::Status status = Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease", kAttemptTimeout),
+                                                        std::move(request), &Async::CompleteLease)
+                            .status();
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  held_.erase(lease_id);
+  return status;
 }
 
 absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(v1::WorkerProgress progress,

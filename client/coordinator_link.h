@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -52,7 +53,8 @@ class CoordinatorLink {
   // Ends the heartbeats and the member's part; empty: it did its part. Works after CancelCalls.
   absl::Status Leave(const std::string& failure);
 
-  // Waits up to `timeout` for data to train on: a lease, or `finished`. DEADLINE_EXCEEDED names whom it waited for.
+  // Waits up to `timeout` for data to train on: a lease, or `finished`; by one thread at a time. A lease whose answer
+  // was lost comes again. DEADLINE_EXCEEDED names whom it waited for.
   absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout);
   absl::Status CompleteLease(uint64_t lease_id);
 
@@ -89,6 +91,8 @@ class CoordinatorLink {
   mutable absl::Mutex mutex_;
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   JobCondition condition_ ABSL_GUARDED_BY(mutex_);
+  // Leases acquired and not yet complete.
+  std::set<uint64_t> held_ ABSL_GUARDED_BY(mutex_);
 
   // Apart, since they end at different times.
   CallGroup calls_;

@@ -3,10 +3,14 @@
 
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_server.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 class CoordinatorLinkTest : public testing::Test {
  protected:
@@ -77,7 +81,13 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
   const auto answer = link_->AcquireLease(absl::Minutes(1));
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->lease().id(), 11);
+  EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
+  ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
+  EXPECT_THAT(coordinator_.held_leases(), ElementsAre(11))
+      << "what is held is named, so that a lost answer comes again";
   EXPECT_TRUE(link_->CompleteLease(11).ok());
+  ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
+  EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
   EXPECT_EQ(link_->CompleteLease(12),
             absl::NotFoundError("coordinator at " + server_.address() + ": complete lease: no such lease"));
 }

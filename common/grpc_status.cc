@@ -6,10 +6,18 @@
 #include "absl/strings/str_cat.h"
 
 namespace ballast {
+namespace {
+
+// A message travels in a header, of which gRPC takes 8 KiB in all; escaped, a byte may take three.
+constexpr size_t kMaxMessageBytes = 2000;
+
+}  // namespace
 
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+  std::string message(status.message().substr(0, kMaxMessageBytes));
+  if (status.message().size() > kMaxMessageBytes) message += " ... (cut)";
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message);
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view context) {

@@ -7,7 +7,8 @@
 
 namespace ballast {
 
-// The codes of absl::Status and grpc::Status are the same numbers; these carry code and message across.
+// The codes of absl::Status and grpc::Status are the same numbers; these carry code and message across. A message that
+// gRPC would not take for its length is cut.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // `context` ("shard 3 at host:port: push") is put before the message of a failure; empty adds nothing.

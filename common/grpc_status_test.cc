@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/grpc_status.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -11,6 +13,11 @@ TEST(GrpcStatusTest, CarriesCodeAndMessageThereAndBack) {
   const grpc::Status wire = ToGrpcStatus(status);
   EXPECT_EQ(wire.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(FromGrpcStatus(wire), status);
+}
+
+TEST(GrpcStatusTest, CutsAMessageThatWouldNotFitIntoAHeader) {
+  const grpc::Status wire = ToGrpcStatus(absl::InvalidArgumentError(std::string(100000, 'x')));
+  EXPECT_EQ(wire.error_message(), std::string(2000, 'x') + " ... (cut)");
 }
 
 TEST(GrpcStatusTest, PutsContextBeforeTheMessageOfAFailureOnly) {

@@ -177,28 +177,32 @@ std::string Coordinator::ExplainWaitLocked() const {
   return leases_.has_value() ? leases_->Outstanding() : "";
 }
 
-std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(const Membership::Id& id) {
+std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(const Membership::Id& id,
+                                                                              absl::Span<const uint64_t> held) {
   if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
   if (state_ == v1::JOB_STATE_GATHERING || !leases_.has_value()) return std::nullopt;
   Grant grant;
-  grant.lease = leases_->Acquire(id.rank);
+  grant.lease = leases_->Unanswered(id.rank, held);
+  if (!grant.lease.has_value()) grant.lease = leases_->Acquire(id.rank);
   grant.finished = !grant.lease.has_value() && leases_->Finished();
   if (!grant.lease.has_value() && !grant.finished) return std::nullopt;
   return grant;
 }
 
-void Coordinator::AcquireLease(const Membership::Id& id, absl::Duration wait, GrantDone done) {
-  AcquireUntil(id, clock_->Now() + wait, std::move(done));
+void Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
+                               GrantDone done) {
+  AcquireUntil(id, held, clock_->Now() + wait, std::move(done));
 }
 
-void Coordinator::AcquireUntil(const Membership::Id& id, absl::Time deadline, GrantDone done) {
+void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline,
+                               GrantDone done) {
   std::optional<absl::StatusOr<Grant>> grant;
   {
     absl::MutexLock lock(&mutex_);
-    grant = TryGrantLocked(id);
+    grant = TryGrantLocked(id, held);
     if (!grant.has_value()) {
-      auto look_again = [this, id, deadline, done](absl::Status status) {
-        if (status.ok()) return AcquireUntil(id, deadline, done);
+      auto look_again = [this, id, held, deadline, done](absl::Status status) {
+        if (status.ok()) return AcquireUntil(id, held, deadline, done);
         if (status.code() != absl::StatusCode::kDeadlineExceeded) return done(status);
         Grant nothing;
         nothing.waiting_for = std::string(status.message());

@@ -67,7 +67,8 @@ class Coordinator {
   ShardMap shard_map() const;
 
   // Calls `done` once, at the latest after `wait`; may call it before returning. ABORTED when the job has failed.
-  void AcquireLease(const Membership::Id& id, absl::Duration wait, GrantDone done);
+  // `held`: the leases that the worker has been answered and has not reported done.
+  void AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait, GrantDone done);
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease_id);
 
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
@@ -83,10 +84,11 @@ class Coordinator {
   void FailLocked(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckWorkerLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What AcquireLease can answer now; nothing when it must wait.
-  std::optional<absl::StatusOr<Grant>> TryGrantLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<absl::StatusOr<Grant>> TryGrantLocked(const Membership::Id& id, absl::Span<const uint64_t> held)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string ExplainWaitLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   v1::JobProgress ProgressLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void AcquireUntil(const Membership::Id& id, absl::Time deadline, GrantDone done);
+  void AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline, GrantDone done);
   // Lets everyone who waits for a lease look again.
   void Wake();
 

@@ -107,14 +107,15 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
   absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
   if (!wait.ok()) return Answer(context, wait.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AcquireLease(*id, *wait, [=](absl::StatusOr<Coordinator::Grant> grant) {
-    if (grant.ok()) {
-      if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
-      response->set_finished(grant->finished);
-      response->set_waiting_for(grant->waiting_for);
-    }
-    reactor->Finish(ToGrpcStatus(grant.status()));
-  });
+  coordinator_->AcquireLease(*id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
+                             [=](absl::StatusOr<Coordinator::Grant> grant) {
+                               if (grant.ok()) {
+                                 if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
+                                 response->set_finished(grant->finished);
+                                 response->set_waiting_for(grant->waiting_for);
+                               }
+                               reactor->Finish(ToGrpcStatus(grant.status()));
+                             });
   return reactor;
 }
 

@@ -47,12 +47,12 @@ TEST_F(CoordinatorTest, RunsOnceAllHaveJoinedAndFinishesOnceAllLeasesAreDone) {
   EXPECT_EQ(coordinator_.progress().state(), v1::JOB_STATE_RUNNING);
   std::vector<DataLease> leases;
   for (const Membership::Id& id : {worker0_, worker1_}) {
-    coordinator_.AcquireLease(id, absl::Seconds(1), [&](auto grant) { leases.push_back(*grant->lease); });
+    coordinator_.AcquireLease(id, {}, absl::Seconds(1), [&](auto grant) { leases.push_back(*grant->lease); });
   }
   ASSERT_EQ(leases.size(), 2);
   ASSERT_TRUE(coordinator_.CompleteLease(worker0_, leases[0].id).ok());
   bool finished = false;
-  coordinator_.AcquireLease(worker0_, absl::Seconds(1), [&](auto grant) { finished = grant->finished; });
+  coordinator_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { finished = grant->finished; });
   EXPECT_FALSE(finished);
   ASSERT_TRUE(coordinator_.CompleteLease(worker1_, leases[1].id).ok());
   EXPECT_TRUE(finished);
@@ -63,19 +63,27 @@ TEST_F(CoordinatorTest, LeaseWaitsUntilAllHaveJoined) {
   ASSERT_TRUE(JoinServer(0).ok());
   worker0_ = *JoinWorker(0);
   bool granted = false;
-  coordinator_.AcquireLease(worker0_, absl::Seconds(1), [&](auto grant) { granted = grant->lease.has_value(); });
+  coordinator_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { granted = grant->lease.has_value(); });
   EXPECT_FALSE(granted);
   ASSERT_TRUE(JoinWorker(1).ok());
   EXPECT_TRUE(granted);
 }
 
+TEST_F(CoordinatorTest, AnswersALeaseAgainWhoseAnswerWasLost) {
+  Gather();
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 2; ++i) {
+    coordinator_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { ids.push_back(grant->lease->id); });
+  }
+  EXPECT_EQ(ids, (std::vector<uint64_t>{1, 1}));
+}
+
 TEST_F(CoordinatorTest, SilentMemberFailsTheJobAndTheOthersHearWho) {
   Gather();
   bool aborted = false;
-  for (int i = 0; i < 2; ++i) {
-    coordinator_.AcquireLease(worker0_, absl::Hours(1),
-                              [&](auto grant) { aborted = grant.status().code() == absl::StatusCode::kAborted; });
-  }
+  coordinator_.AcquireLease(worker0_, {}, absl::Hours(1), [](auto grant) { ASSERT_EQ(grant->lease->id, 1); });
+  coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1),
+                            [&](auto grant) { aborted = grant.status().code() == absl::StatusCode::kAborted; });
   clock_.Advance(absl::Seconds(4));
   ASSERT_TRUE(coordinator_.Heartbeat(worker0_).ok());
   ASSERT_TRUE(coordinator_.Heartbeat(server_).ok());
@@ -148,9 +156,9 @@ TEST_F(CoordinatorTest, KeepsAnEvaluationByAWorkerThatHasMadeNoStep) {
 
 TEST_F(CoordinatorTest, LeaseWaitEndsSayingWhomItWaitedFor) {
   Gather();
-  coordinator_.AcquireLease(worker0_, absl::Seconds(1), [](auto) {});
+  coordinator_.AcquireLease(worker0_, {}, absl::Seconds(1), [](auto grant) { ASSERT_EQ(grant->lease->id, 1); });
   std::promise<std::string> waiting_for;
-  coordinator_.AcquireLease(worker0_, absl::ZeroDuration(),
+  coordinator_.AcquireLease(worker0_, {1}, absl::ZeroDuration(),
                             [&](auto grant) { waiting_for.set_value(grant->waiting_for); });
   std::future<std::string> ended = waiting_for.get_future();
   ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);

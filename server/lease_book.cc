@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -62,6 +63,13 @@ std::optional<DataLease> LeaseBook::Acquire(uint32_t rank) {
   lease->id = next_id_++;
   held_[lease->id] = {rank, *lease};
   return lease;
+}
+
+std::optional<DataLease> LeaseBook::Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const {
+  for (const auto& [id, own] : held_) {
+    if (own.rank == rank && !absl::c_linear_search(held, id)) return own.lease;
+  }
+  return std::nullopt;
 }
 
 absl::Status LeaseBook::Complete(uint32_t rank, uint64_t id) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "common/data_lease.h"
 
 namespace ballast {
@@ -38,6 +39,9 @@ class LeaseBook {
 
   // The next range for `rank`; nothing when there is none now.
   std::optional<DataLease> Acquire(uint32_t rank);
+
+  // A lease that `rank` was given and does not name among those it holds: the answer was lost. Hand it out again.
+  std::optional<DataLease> Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const;
 
   // OK again for a lease that was reported before. FAILED_PRECONDITION for one that `rank` does not hold.
   absl::Status Complete(uint32_t rank, uint64_t id);

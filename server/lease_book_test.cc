@@ -81,6 +81,16 @@ TEST(LeaseBookTest, GivesTheLeaseOfAWorkerThatIsGoneToAnother) {
   EXPECT_TRUE(book.Finished());
 }
 
+TEST(LeaseBookTest, HandsALeaseOutAgainWhoseAnswerWasLost) {
+  LeaseBook book({100, 1, 2, 10, true});
+  const auto first = book.Acquire(0), second = book.Acquire(1);
+  EXPECT_EQ(book.Unanswered(0, {})->id, first->id);
+  EXPECT_FALSE(book.Unanswered(0, {first->id}).has_value());
+  EXPECT_EQ(book.Unanswered(1, {first->id})->id, second->id);
+  ASSERT_TRUE(book.Complete(0, first->id).ok());
+  EXPECT_FALSE(book.Unanswered(0, {}).has_value());
+}
+
 TEST(LeaseBookTest, TakesTheSameReportTwiceButNotAStrangers) {
   LeaseBook book({10, 1, 2, 10, false});
   const auto lease = book.Acquire(0);

@@ -38,6 +38,12 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     return mutex_.AwaitWithTimeout(absl::Condition(&lease_waited_for_), absl::Minutes(1));
   }
 
+  // As the last AcquireLease named them.
+  std::vector<uint64_t> held_leases() {
+    absl::MutexLock lock(&mutex_);
+    return held_leases_;
+  }
+
   v1::JoinRequest last_join() const {
     absl::MutexLock lock(&mutex_);
     return last_join_;
@@ -85,6 +91,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
                             v1::AcquireLeaseResponse* response) override {
     absl::MutexLock lock(&mutex_);
     lease_waited_for_ = true;
+    held_leases_.assign(request->held_leases().begin(), request->held_leases().end());
     mutex_.AwaitWithTimeout(absl::Condition(&leases_), absl::Milliseconds(request->wait_ms()));
     if (!leases_) {
       response->set_waiting_for("worker 1");
@@ -118,6 +125,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   v1::HeartbeatResponse heartbeat_ ABSL_GUARDED_BY(mutex_);
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;
   bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<uint64_t> held_leases_ ABSL_GUARDED_BY(mutex_);
   v1::JoinRequest last_join_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
 };
