@@ -326,7 +326,7 @@ TEST_F(ByHandTest, AServerThatIsNotThereIsNamedAndHowLongItWasTried) {
     EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
     EXPECT_THAT(worker.last_line(),
                 MatchesRegex(absl::StrCat("error: coordinator at ", port.address(),
-                                          ": connect: gave up after [0-9.]+s and [0-9]+ attempt.*")));
+                                          ": connect: gave up after [0-9.]+m?s and [0-9]+ attempt.*")));
   }
 }
 
