@@ -2,7 +2,6 @@
 #include "cli/arguments.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -10,25 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/nearest_name.h"
 
 namespace ballast {
 namespace {
-
-// Levenshtein's.
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t above = row[j + 1];
-      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
 
 const FlagSpec* FindFlag(absl::Span<const FlagSpec> flags, absl::string_view name) {
   auto found = std::find_if(flags.begin(), flags.end(), [&](const FlagSpec& flag) { return flag.name == name; });
@@ -127,17 +111,9 @@ std::string DescribeFlags(absl::Span<const FlagSpec> flags) {
 }
 
 std::string SuggestNearest(absl::string_view got, absl::Span<const std::string> names) {
-  const std::string* nearest = nullptr;
-  size_t best = 0;
-  for (const std::string& name : names) {
-    const size_t distance = EditDistance(got.substr(0, 64), name);
-    if (nearest == nullptr || distance < best) {
-      nearest = &name;
-      best = distance;
-    }
-  }
-  if (nearest == nullptr || best > std::max<size_t>(1, nearest->size() / 2)) return "";
-  return absl::StrCat("; did you mean \"", *nearest, "\"?");
+  const NearestName nearest = FindNearestName(got, names);
+  if (nearest.name == nullptr || nearest.distance > std::max<size_t>(1, nearest.name->size() / 2)) return "";
+  return absl::StrCat("; did you mean \"", *nearest.name, "\"?");
 }
 
 }  // namespace ballast

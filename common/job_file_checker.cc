@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <climits>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/nearest_name.h"
 
 namespace ballast {
 namespace {
@@ -25,36 +25,12 @@ class Silence : public google::protobuf::io::ErrorCollector {
   void AddError(int, int, const std::string&) override {}
 };
 
-// Levenshtein's distance.
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
-
 // "; did you mean ...?", or all that there is where nothing is near.
 std::string Suggest(absl::string_view got, const std::vector<std::string>& valid) {
   if (valid.empty()) return "; it has none";
-  size_t best = SIZE_MAX;
-  const std::string* nearest = nullptr;
-  for (const std::string& name : valid) {
-    const size_t distance = EditDistance(got.substr(0, 64), name);
-    if (distance < best) {
-      best = distance;
-      nearest = &name;
-    }
-  }
-  if (best <= std::max<size_t>(2, std::min(got.size(), nearest->size()) / 2)) {
-    return absl::StrCat("; did you mean \"", *nearest, "\"?");
+  const NearestName nearest = FindNearestName(got, valid);
+  if (nearest.distance <= std::max<size_t>(2, std::min(got.size(), nearest.name->size()) / 2)) {
+    return absl::StrCat("; did you mean \"", *nearest.name, "\"?");
   }
   return absl::StrCat("; there are \"", absl::StrJoin(valid, "\", \""), "\"");
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/env_flags.h"
+#include "common/run/file.h"
 #include "common/signal_watch.h"
 #include "common/this_process.h"
 #include "common/version.h"
@@ -63,13 +62,6 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
-absl::Status WriteAddress(const std::string& path, const std::string& address) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  std::ofstream(temporary) << address << "\n";
-  if (std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--address_file: cannot write ", path));
-}
-
 uint64_t MemoryLimit() {
   const double gib = absl::GetFlag(FLAGS_memory_limit_gib);
   if (gib > 0) return gib * (1 << 30);
@@ -101,7 +93,8 @@ int Run() {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
   if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
   if (const std::string path = absl::GetFlag(FLAGS_address_file); !path.empty()) {
-    if (absl::Status status = WriteAddress(path, (*server)->address()); !status.ok()) return Fail(status, 2);
+    absl::Status written = WriteFileAtomically(path, {(*server)->address(), "\n"});
+    if (!written.ok()) return Fail(absl::InvalidArgumentError(absl::StrCat("--address_file: ", written.message())), 2);
   }
   std::cerr << "ballast_server " << kVersion << ": server " << rank << " serves on " << (*server)->address()
             << std::endl;

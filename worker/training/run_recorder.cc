@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/training/run_recorder.h"
 
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/run/file.h"
 #include "common/run/safetensors.h"
 #include "common/run/summary.h"
 #include "common/tensor_spec.h"
@@ -24,10 +24,7 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   if (!metrics.ok()) return metrics.status();
   std::string text;
   google::protobuf::TextFormat::PrintToString(options.job, &text);
-  std::ofstream file(folder->job());
-  file << text;
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", folder->job()));
+  if (absl::Status status = WriteFileAtomically(folder->job(), {text}); !status.ok()) return status;
   return RunRecorder(std::move(options), *std::move(folder), *std::move(metrics));
 }
 
