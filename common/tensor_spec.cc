@@ -94,7 +94,7 @@ absl::Status ValidateOptimizer(const v1::Optimizer& optimizer) {
       }
       return status;
     }
-    case v1::Optimizer::KIND_NOT_SET:
+    default:
       break;
   }
   return absl::InvalidArgumentError("optimizer: got none, want sgd, momentum or adam");
@@ -140,6 +140,10 @@ absl::string_view PolicyMode(const v1::ConsistencyPolicy& policy) {
       return "sync";
     case v1::ConsistencyPolicy::kAsync:
       return "async";
+    case v1::ConsistencyPolicy::kBounded:
+      return "bounded";
+    case v1::ConsistencyPolicy::kLocalSgd:
+      return "local_sgd";
     case v1::ConsistencyPolicy::KIND_NOT_SET:
       break;
   }

@@ -37,9 +37,8 @@ absl::StatusOr<std::vector<GradientView>> DecodeGradients(const Gradients& gradi
       return absl::InvalidArgumentError(absl::StrCat("tensor ", gradient.tensor_id(), " slice ", gradient.slice_index(),
                                                      ": payload has ", payload.size(), " bytes, want a multiple of 4"));
     }
-    views.push_back({{gradient.tensor_id(), gradient.slice_index()},
-                     gradient.version(),
-                     absl::MakeConstSpan(reinterpret_cast<const float*>(payload.data()), payload.size() / 4)});
+    views.push_back(
+        {{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), Gradient({absl::string_view(payload)})});
   }
   return views;
 }
@@ -55,24 +54,24 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
 
 // Copies the slices' values into `values`, up to what one message may carry.
 template <typename Values>
-absl::Status EncodeValues(const ParameterShard& shard, absl::Span<const SliceKey> keys, Values* values) {
+absl::Status EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys, std::optional<uint32_t> worker,
+                          Values* values) {
   uint64_t bytes = 0;
   for (SliceKey key : keys) {
-    v1::SliceValue* value = values->Add();
-    value->set_tensor_id(key.tensor_id);
-    value->set_slice_index(key.slice_index);
-    value->set_encoding(v1::ENCODING_FP32);
-    absl::Status status = shard.Read(key, [&](uint64_t version, absl::Span<const float> elements) {
-      bytes += elements.size() * sizeof(float);
-      if (bytes > kMaxPayload) return;
-      value->set_version(version);
-      value->mutable_payload()->assign(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(float));
-    });
-    if (!status.ok()) return status;
+    absl::StatusOr<Slice::Snapshot> snapshot = shard.Pull(key, worker);
+    if (!snapshot.ok()) return snapshot.status();
+    const absl::Span<const float> elements = snapshot->values.values();
+    bytes += elements.size() * sizeof(float);
     if (bytes > kMaxPayload) {
       return absl::InvalidArgumentError(
           absl::StrCat("the slices asked for have more than ", kMaxPayload, " bytes; ask for fewer in one message"));
     }
+    v1::SliceValue* value = values->Add();
+    value->set_tensor_id(key.tensor_id);
+    value->set_slice_index(key.slice_index);
+    value->set_encoding(v1::ENCODING_FP32);
+    value->set_version(snapshot->version);
+    value->mutable_payload()->assign(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(float));
   }
   return absl::OkStatus();
 }
@@ -120,8 +119,10 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Pull(grpc::CallbackServerCont
   keys.reserve(request->slices_size());
   for (const v1::SliceRef& slice : request->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  shard_->AwaitPull(request->job(), request->step(), keys, *wait, [=, this](absl::Status status) {
-    if (status.ok()) status = EncodeValues(*shard_, keys, response->mutable_values());
+  std::optional<uint32_t> worker;
+  if (request->has_worker()) worker = request->worker();
+  shard_->AwaitPull(request->job(), {request->step(), worker}, keys, *wait, [=, this](absl::Status status) {
+    if (status.ok()) status = EncodeValues(*shard_, keys, worker, response->mutable_values());
     reactor->Finish(ToGrpcStatus(status));
   });
   return reactor;
@@ -141,10 +142,12 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::PushPull(grpc::CallbackServer
   keys.reserve(gradients->size());
   for (const GradientView& gradient : *gradients) keys.push_back(gradient.key);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  shard_->AwaitPull(request->header().job(), request->header().step() + 1, keys, *wait, [=, this](absl::Status status) {
-    if (status.ok()) status = EncodeValues(*shard_, keys, response->mutable_values());
-    reactor->Finish(ToGrpcStatus(status));
-  });
+  const uint32_t worker = request->header().worker();
+  shard_->AwaitPull(request->header().job(), {request->header().step() + 1, worker}, keys, *wait,
+                    [=, this](absl::Status status) {
+                      if (status.ok()) status = EncodeValues(*shard_, keys, worker, response->mutable_values());
+                      reactor->Finish(ToGrpcStatus(status));
+                    });
   return reactor;
 }
 

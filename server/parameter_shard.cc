@@ -21,13 +21,6 @@ std::string Describe(const Slice& slice) {
   return absl::StrCat("\"", slice.tensor(), "\" slice ", slice.range().index());
 }
 
-// NaN or infinity times zero is NaN, and NaN is not zero; one pass, no branches.
-bool AllFinite(absl::Span<const float> values) {
-  float sum = 0;
-  for (float value : values) sum += value * 0.0f;
-  return sum == 0.0f;
-}
-
 void RaiseTo(std::atomic<uint64_t>& most, uint64_t value) {
   uint64_t seen = most.load(std::memory_order_relaxed);
   while (seen < value && !most.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
@@ -232,7 +225,7 @@ absl::StatusOr<std::vector<Slice*>> ParameterShard::CheckPush(absl::string_view 
       return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
                                                      " has ", got, " elements, want ", want));
     }
-    if (push.examples > 0 && !AllFinite(gradients[i].values)) {
+    if (push.examples > 0 && !gradients[i].values.AllFinite()) {
       return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
                                                      " by worker ", push.worker, " at step ", push.step,
                                                      " has NaN or infinity, want finite numbers"));
@@ -246,8 +239,8 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Gradi
   PushOutcome outcome;
   std::vector<WaitRoom::Ticket> released;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const Contribution contribution{push.worker, push.step, push.examples, gradients[i].values};
-    const Slice::Applied applied = slices[i]->Offer(contribution, gradients[i].version);
+    const Contribution contribution{push.worker, push.step, push.examples, gradients[i].version, gradients[i].values};
+    const Slice::Applied applied = slices[i]->Offer(contribution);
     switch (applied.verdict) {
       case Verdict::kApplied:
         ++outcome.applied;
@@ -298,40 +291,40 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   return outcome;
 }
 
-std::string ParameterShard::ExplainWait(uint64_t step, absl::Span<Slice* const> slices) const {
+std::string ParameterShard::ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const {
   std::set<uint32_t> missing;
   const Slice* first = nullptr;
   for (const Slice* slice : slices) {
-    const std::vector<uint32_t> ranks = slice->Missing(step);
+    const std::vector<uint32_t> ranks = slice->Missing(pull);
     if (!ranks.empty() && first == nullptr) first = slice;
     missing.insert(ranks.begin(), ranks.end());
   }
-  if (first == nullptr) return absl::StrCat("shard ", options_.rank, ": the wait for step ", step, " ran out");
-  return absl::StrCat("shard ", options_.rank, ": pull of ", Describe(*first), " at step ", step,
+  if (first == nullptr) return absl::StrCat("shard ", options_.rank, ": the wait for step ", pull.step, " ran out");
+  return absl::StrCat("shard ", options_.rank, ": pull of ", Describe(*first), " at step ", pull.step,
                       " waits for the gradient of worker ", absl::StrJoin(missing, ", "));
 }
 
-void ParameterShard::AwaitPull(absl::string_view job, uint64_t step, std::vector<SliceKey> keys, absl::Duration wait,
-                               WaitRoom::Done done) {
+void ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys,
+                               absl::Duration wait, WaitRoom::Done done) {
   absl::StatusOr<std::vector<Slice*>> found = FindAll(job, keys);
   if (!found.ok()) return done(found.status());
   ++pulls_;
   std::vector<Slice*> slices = *std::move(found);
-  const bool ready = std::all_of(slices.begin(), slices.end(), [step](Slice* slice) { return slice->MayPull(step); });
+  const bool ready = std::all_of(slices.begin(), slices.end(), [&](Slice* slice) { return slice->MayPull(pull); });
   if (ready) return done(absl::OkStatus());
   // One arrival for each slice, and one for having asked them all.
   const WaitRoom::Ticket ticket = waits_.Enter(
-      slices.size() + 1, clock_->Now() + wait, [this, step, slices] { return ExplainWait(step, slices); },
+      slices.size() + 1, clock_->Now() + wait, [this, pull, slices] { return ExplainWait(pull, slices); },
       std::move(done));
   for (Slice* slice : slices) {
-    if (slice->MayPullOrRelease(step, ticket)) waits_.Arrive(ticket);
+    if (slice->MayPullOrRelease(pull, ticket)) waits_.Arrive(ticket);
   }
   waits_.Arrive(ticket);
   // Asked last, so that a Close from here on finds the wait in the room and ends it.
   if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
 }
 
-absl::Status ParameterShard::Read(SliceKey key, absl::FunctionRef<void(uint64_t, absl::Span<const float>)> read) const {
+absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional<uint32_t> worker) {
   Slice* slice = nullptr;
   {
     absl::ReaderMutexLock lock(&mutex_);
@@ -339,7 +332,26 @@ absl::Status ParameterShard::Read(SliceKey key, absl::FunctionRef<void(uint64_t,
     if (!found.ok()) return found.status();
     slice = *found;
   }
-  slice->Read(read);
+  return slice->Pull(worker);
+}
+
+absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint64_t incarnation) {
+  std::vector<Slice*> slices;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (absl::Status status = CheckJobLocked(job); !status.ok()) return status;
+    slices.reserve(slices_.size());
+    for (const auto& [key, slice] : slices_) slices.push_back(slice.get());
+  }
+  absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (!window.ok()) return window.status();
+  if (absl::Status status = (*window)->CheckIncarnation(incarnation); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("shard ", options_.rank, ": worker ", worker, ": ", status.message()));
+  }
+  for (Slice* slice : slices) {
+    for (WaitRoom::Ticket ticket : slice->Pause(worker)) waits_.Arrive(ticket);
+  }
   return absl::OkStatus();
 }
 

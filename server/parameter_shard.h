@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -40,7 +40,7 @@ struct SliceKey {
 struct GradientView {
   SliceKey key;
   uint64_t version = 0;
-  absl::Span<const float> values;
+  Gradient values;
 };
 
 // Who pushes, and when: ballast.v1.PushHeader.
@@ -94,13 +94,16 @@ class ParameterShard {
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
                                    absl::Span<const GradientView> gradients);
 
-  // Calls `done` once when all slices may be pulled at `step`, or with DEADLINE_EXCEEDED naming the workers waited for,
+  // Nobody waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
+  absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
+
+  // Calls `done` once when all slices may be pulled, or with DEADLINE_EXCEEDED naming the workers waited for,
   // or UNAVAILABLE when the shard drains. May call it before returning.
-  void AwaitPull(absl::string_view job, uint64_t step, std::vector<SliceKey> keys, absl::Duration wait,
+  void AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys, absl::Duration wait,
                  WaitRoom::Done done);
 
-  // Hands out one slice's values under its lock; `read` must not call back.
-  absl::Status Read(SliceKey key, absl::FunctionRef<void(uint64_t version, absl::Span<const float>)> read) const;
+  // One slice's values as they are now, for `worker` if it is one that asks.
+  absl::StatusOr<Slice::Snapshot> Pull(SliceKey key, std::optional<uint32_t> worker);
 
   // Ends all waits and refuses new pushes and waits with `reason` (UNAVAILABLE, ABORTED …) from now on. Pulls at step
   // 0, which never wait, go on: what was learnt can still be saved.
@@ -132,7 +135,7 @@ class ParameterShard {
                                                 absl::Span<const GradientView> gradients) const;
   PushOutcome Apply(const PushTicket& push, absl::Span<const GradientView> gradients, absl::Span<Slice* const> slices);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
-  std::string ExplainWait(uint64_t step, absl::Span<Slice* const> slices) const;
+  std::string ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const;
 
   const Options options_;
   const Clock* const clock_;

@@ -44,21 +44,20 @@ class ParameterShardTest : public Test {
 
   absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, uint64_t step, std::vector<float> gradient,
                                    uint64_t version = 0) {
-    const GradientView view{{1, 0}, version, gradient};
+    const GradientView view{{1, 0}, version, Gradient(gradient)};
     return shard_.Push("job", {worker, 1, sequence, step, 1}, {view});
   }
 
   std::vector<float> Values() {
-    std::vector<float> values;
-    EXPECT_TRUE(
-        shard_.Read({1, 0}, [&](uint64_t, absl::Span<const float> v) { values.assign(v.begin(), v.end()); }).ok());
-    return values;
+    absl::StatusOr<Slice::Snapshot> snapshot = shard_.Pull({1, 0}, std::nullopt);
+    EXPECT_TRUE(snapshot.ok()) << snapshot.status();
+    return {snapshot->values.values().begin(), snapshot->values.values().end()};
   }
 
   // The status that a pull ended with; kUnknown while it waits.
   void Await(uint64_t step, absl::Status& ended) {
     ended = absl::UnknownError("waits");
-    shard_.AwaitPull("job", step, {{1, 0}}, absl::Seconds(30), [&](absl::Status status) { ended = status; });
+    shard_.AwaitPull("job", {.step = step}, {{1, 0}}, absl::Seconds(30), [&](absl::Status status) { ended = status; });
   }
 
   ManualClock clock_;
@@ -108,7 +107,7 @@ TEST_F(ParameterShardTest, SyncPullWaitsForAllWorkersOfTheStepBefore) {
 TEST_F(ParameterShardTest, PullThatNeedNotWaitIsAnsweredWhateverItsDeadline) {
   Declare(false, 2);
   absl::Status ended = absl::UnknownError("waits");
-  shard_.AwaitPull("job", 7, {{1, 0}}, -absl::Seconds(1), [&](absl::Status status) { ended = status; });
+  shard_.AwaitPull("job", {.step = 7}, {{1, 0}}, -absl::Seconds(1), [&](absl::Status status) { ended = status; });
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
@@ -116,7 +115,8 @@ TEST_F(ParameterShardTest, WaitRunsOutNamingTheWorkersWaitedFor) {
   Declare(true, 3);
   ASSERT_TRUE(Push(1, 1, 0, {2, 2, 2}).ok());
   std::promise<absl::Status> done;
-  shard_.AwaitPull("job", 1, {{1, 0}}, absl::ZeroDuration(), [&](absl::Status status) { done.set_value(status); });
+  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::ZeroDuration(),
+                   [&](absl::Status status) { done.set_value(status); });
   std::future<absl::Status> ended = done.get_future();
   ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(ended.get(), absl::DeadlineExceededError(
@@ -159,17 +159,28 @@ TEST_F(ParameterShardTest, RefusesNanAndInfinity) {
   EXPECT_EQ(Values(), (std::vector<float>{0, 0, 0}));
 }
 
+TEST_F(ParameterShardTest, ValuesThatWerePulledStayAsTheyAre) {
+  Declare(false, 1);
+  const Slice::Snapshot before = *shard_.Pull({1, 0}, std::nullopt);
+  ASSERT_TRUE(Push(0, 1, 0, {1, 2, 3}).ok());
+  const Slice::Snapshot after = *shard_.Pull({1, 0}, std::nullopt);
+  EXPECT_EQ(before.version, 0u);
+  EXPECT_EQ(before.values.values(), (absl::Span<const float>({0, 0, 0})));
+  EXPECT_EQ(after.version, 1u);
+  EXPECT_EQ(after.values.values(), (absl::Span<const float>({-1, -2, -3})));
+}
+
 TEST_F(ParameterShardTest, RefusesStrangers) {
   EXPECT_EQ(Push(0, 1, 0, {1, 2, 3}).status().message(), "no tensor has been declared on this shard");
   Declare(false, 1);
   EXPECT_EQ(Push(1, 1, 0, {1, 2, 3}).status().message(), "worker: got rank 1, want below the job's 1 workers");
   EXPECT_EQ(Push(0, 0, 0, {1, 2, 3}).status().code(), absl::StatusCode::kInvalidArgument);
   const std::vector<float> gradient = {1};
-  EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, gradient}}).status().message(),
+  EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, Gradient(gradient)}}).status().message(),
             "this shard holds job \"job\", got \"other\"");
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, gradient}}).status().message(),
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, Gradient(gradient)}}).status().message(),
             "shard 3: slice 5 of \"w\" is not here");
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, gradient}}).status().message(),
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, Gradient(gradient)}}).status().message(),
             "shard 3: tensor 9 is not declared");
 }
 

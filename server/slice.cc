@@ -10,44 +10,59 @@ absl::Status Slice::CheckStep(uint64_t step) const {
   return policy_->CheckStep(step, *weights_);
 }
 
-Slice::Applied Slice::Offer(const Contribution& contribution, uint64_t from_version) {
+Slice::Applied Slice::Offer(const Contribution& contribution) {
   absl::MutexLock lock(&mutex_);
   Applied applied;
   const uint64_t before = weights_->version();
   applied.learning_rate = weights_->learning_rate();
   applied.verdict = policy_->Offer(contribution, *weights_);
-  if (applied.verdict != Verdict::kApplied) return applied;
-  applied.staleness = before > from_version ? before - from_version : 0;
-  const auto released = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-    mutex_.AssertHeld();
-    return !policy_->MayPull(waiting.step, *weights_);
-  });
-  for (auto waiting = released; waiting != waiting_.end(); ++waiting) applied.released.push_back(waiting->ticket);
-  waiting_.erase(released, waiting_.end());
+  if (applied.verdict == Verdict::kApplied && before > contribution.from_version) {
+    applied.staleness = before - contribution.from_version;
+  }
+  applied.released = TakeReleasedLocked();
   return applied;
 }
 
-bool Slice::MayPull(uint64_t step) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return policy_->MayPull(step, *weights_);
+std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker) {
+  absl::MutexLock lock(&mutex_);
+  policy_->Pause(worker, *weights_);
+  return TakeReleasedLocked();
 }
 
-bool Slice::MayPullOrRelease(uint64_t step, WaitRoom::Ticket ticket) {
+std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
+  std::vector<WaitRoom::Ticket> tickets;
+  if (waiting_.empty()) return tickets;
+  const auto released = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
+    mutex_.AssertHeld();
+    return !policy_->MayPull(waiting.pull, *weights_);
+  });
+  for (auto waiting = released; waiting != waiting_.end(); ++waiting) tickets.push_back(waiting->ticket);
+  waiting_.erase(released, waiting_.end());
+  return tickets;
+}
+
+bool Slice::MayPull(const PullTerms& pull) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return policy_->MayPull(pull, *weights_);
+}
+
+bool Slice::MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
-  if (policy_->MayPull(step, *weights_)) return true;
-  waiting_.push_back({step, ticket});
+  if (policy_->MayPull(pull, *weights_)) return true;
+  waiting_.push_back({pull, ticket});
   return false;
 }
 
-std::vector<uint32_t> Slice::Missing(uint64_t step) const {
+std::vector<uint32_t> Slice::Missing(const PullTerms& pull) const {
   absl::ReaderMutexLock lock(&mutex_);
-  if (policy_->MayPull(step, *weights_)) return {};
-  return policy_->Missing();
+  if (policy_->MayPull(pull, *weights_)) return {};
+  return policy_->Missing(pull);
 }
 
-void Slice::Read(absl::FunctionRef<void(uint64_t, absl::Span<const float>)> read) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  read(weights_->version(), weights_->values());
+Slice::Snapshot Slice::Pull(std::optional<uint32_t> worker) {
+  absl::MutexLock lock(&mutex_);
+  if (worker.has_value()) policy_->OnPull(*worker, *weights_);
+  return {weights_->version(), weights_->Share()};
 }
 
 }  // namespace ballast

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
 #include "server/policies/slice_policy.h"
 #include "server/slice_weights.h"
@@ -33,27 +33,35 @@ class Slice {
   // As SlicePolicy::CheckStep.
   absl::Status CheckStep(uint64_t step) const;
 
-  // `from_version` is the version that the gradient was computed from.
-  Applied Offer(const Contribution& contribution, uint64_t from_version);
+  Applied Offer(const Contribution& contribution);
 
-  // Whether a pull at `step` may be answered now.
-  bool MayPull(uint64_t step) const;
+  // As SlicePolicy::Pause; answers the waits that may go on.
+  std::vector<WaitRoom::Ticket> Pause(uint32_t worker);
+
+  // Whether the pull may be answered now.
+  bool MayPull(const PullTerms& pull) const;
 
   // As MayPull; if not, `ticket` is among the released of the update that allows it.
-  bool MayPullOrRelease(uint64_t step, WaitRoom::Ticket ticket);
+  bool MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket);
 
-  // Ranks that a pull at `step` waits for; empty when it may be answered.
-  std::vector<uint32_t> Missing(uint64_t step) const;
+  // Ranks that the pull waits for; empty when it may be answered.
+  std::vector<uint32_t> Missing(const PullTerms& pull) const;
 
-  // Hands out the values under the slice's lock; `read` must not call back.
-  void Read(absl::FunctionRef<void(uint64_t version, absl::Span<const float> values)> read) const;
+  // The values as they are now, for `worker` if it is one that asks. Later updates leave them as they are.
+  struct Snapshot {
+    uint64_t version = 0;
+    ValueBuffer values;
+  };
+  Snapshot Pull(std::optional<uint32_t> worker);
 
   const std::string& tensor() const { return tensor_; }
   const v1::SliceRange& range() const { return range_; }
 
  private:
+  std::vector<WaitRoom::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   struct Waiting {
-    uint64_t step = 0;
+    PullTerms pull;
     WaitRoom::Ticket ticket = 0;
   };
 

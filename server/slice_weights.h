@@ -6,7 +6,9 @@
 
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
+#include "server/gradient.h"
 #include "server/optimizers/optimizer.h"
+#include "server/value_buffer.h"
 
 namespace ballast {
 
@@ -14,16 +16,26 @@ namespace ballast {
 // Knows nothing of workers or policies. Thread safety: none; its slice guards it.
 class SliceWeights {
  public:
+  // How an update departs from the plain one.
+  struct Terms {
+    // The gradient and the learning rate are multiplied by them.
+    float gradient_scale = 1;
+    float rate_scale = 1;
+  };
+
   // `optimizer` must outlive this.
   SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer);
 
   // Applies one update; `gradient` has as many elements as values().
-  void Apply(absl::Span<const float> gradient);
+  void Apply(const Gradient& gradient) { Apply(gradient, Terms()); }
+  void Apply(const Gradient& gradient, const Terms& terms);
 
   // Counts an update that changes nothing.
   void Skip() { ++version_; }
 
-  absl::Span<const float> values() const { return values_; }
+  absl::Span<const float> values() const { return values_.values(); }
+  // Those values, for longer than the lock is held: later updates leave them as they are.
+  ValueBuffer Share() const { return values_; }
   uint64_t version() const { return version_; }
 
   // The rate of the next update.
@@ -31,7 +43,8 @@ class SliceWeights {
 
  private:
   const Optimizer* const optimizer_;
-  std::vector<float> values_;
+  ValueBuffer values_;
+  // Slot by slot.
   std::vector<float> slots_;
   // Clock of the slice: applied_ and the skipped ones.
   uint64_t version_ = 0;

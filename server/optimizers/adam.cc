@@ -20,21 +20,21 @@ class Adam : public Optimizer {
   int slots() const override { return 2; }
   float LearningRate(uint64_t) const override { return learning_rate_; }
 
-  void Apply(uint64_t update, absl::Span<const float> gradient, absl::Span<float> weights,
-             absl::Span<float> slots) const override {
-    const size_t n = weights.size();
-    const float* __restrict g = gradient.data();
-    float* __restrict w = weights.data();
-    float* __restrict m = slots.data();
-    float* __restrict v = slots.data() + n;
-    const double t = static_cast<double>(update);
-    const float rate = learning_rate_ / (1.0 - std::pow(static_cast<double>(beta1_), t));
+  bool wants_whole_slice() const override { return false; }
+
+  void Apply(const OptimizerStep& step, const OptimizerBlock& block) const override {
+    const size_t n = block.gradient.size();
+    const double t = static_cast<double>(step.update);
+    const float rate = step.learning_rate / (1.0 - std::pow(static_cast<double>(beta1_), t));
     const float root_correction = 1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(beta2_), t));
     const float b1 = beta1_, b2 = beta2_, epsilon = epsilon_;
+    float* m = block.slots[0];
+    float* v = block.slots[1];
     for (size_t i = 0; i < n; ++i) {
-      m[i] = b1 * m[i] + (1 - b1) * g[i];
-      v[i] = b2 * v[i] + (1 - b2) * g[i] * g[i];
-      w[i] -= rate * m[i] / (std::sqrt(v[i]) * root_correction + epsilon);
+      const float g = step.gradient_scale * block.gradient[i];
+      m[i] = b1 * m[i] + (1 - b1) * g;
+      v[i] = b2 * v[i] + (1 - b2) * g * g;
+      block.updated[i] = block.weights[i] - rate * m[i] / (std::sqrt(v[i]) * root_correction + epsilon);
     }
   }
 

@@ -14,17 +14,15 @@ class Momentum : public Optimizer {
   int slots() const override { return 1; }
   float LearningRate(uint64_t) const override { return learning_rate_; }
 
-  void Apply(uint64_t, absl::Span<const float> gradient, absl::Span<float> weights,
-             absl::Span<float> slots) const override {
-    const size_t n = weights.size();
-    const float* __restrict g = gradient.data();
-    float* __restrict w = weights.data();
-    float* __restrict v = slots.data();
-    const float rate = learning_rate_;
-    const float keep = momentum_;
+  bool wants_whole_slice() const override { return false; }
+
+  void Apply(const OptimizerStep& step, const OptimizerBlock& block) const override {
+    const size_t n = block.gradient.size();
+    const float* g = block.gradient.data();
+    float* v = block.slots[0];
     for (size_t i = 0; i < n; ++i) {
-      v[i] = keep * v[i] + g[i];
-      w[i] -= rate * v[i];
+      v[i] = momentum_ * v[i] + step.gradient_scale * g[i];
+      block.updated[i] = block.weights[i] - step.learning_rate * v[i];
     }
   }
 

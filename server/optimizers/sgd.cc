@@ -12,12 +12,14 @@ class Sgd : public Optimizer {
   int slots() const override { return 0; }
   float LearningRate(uint64_t) const override { return learning_rate_; }
 
-  void Apply(uint64_t, absl::Span<const float> gradient, absl::Span<float> weights, absl::Span<float>) const override {
-    const size_t n = weights.size();
-    const float* __restrict g = gradient.data();
-    float* __restrict w = weights.data();
-    const float rate = learning_rate_;
-    for (size_t i = 0; i < n; ++i) w[i] -= rate * g[i];
+  bool wants_whole_slice() const override { return false; }
+
+  void Apply(const OptimizerStep& step, const OptimizerBlock& block) const override {
+    const size_t n = block.gradient.size();
+    const float* g = block.gradient.data();
+    for (size_t i = 0; i < n; ++i) {
+      block.updated[i] = block.weights[i] - step.learning_rate * (step.gradient_scale * g[i]);
+    }
   }
 
  private:

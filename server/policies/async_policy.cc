@@ -14,8 +14,10 @@ class AsyncPolicy : public SlicePolicy {
     return Verdict::kApplied;
   }
 
-  bool MayPull(uint64_t, const SliceWeights&) const override { return true; }
-  std::vector<uint32_t> Missing() const override { return {}; }
+  bool Pause(uint32_t, SliceWeights&) override { return false; }
+  bool MayPull(const PullTerms&, const SliceWeights&) const override { return true; }
+  void OnPull(uint32_t, const SliceWeights&) override {}
+  std::vector<uint32_t> Missing(const PullTerms&) const override { return {}; }
 };
 
 }  // namespace

@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
+#include "server/gradient.h"
 #include "server/slice_weights.h"
 
 namespace ballast {
@@ -18,7 +19,15 @@ struct Contribution {
   uint32_t worker = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
-  absl::Span<const float> gradient;
+  // Of the values that the gradient was computed from.
+  uint64_t from_version = 0;
+  Gradient gradient;
+};
+
+// Who wants to pull, and at which step. Not every puller is a worker.
+struct PullTerms {
+  uint64_t step = 0;
+  std::optional<uint32_t> worker;
 };
 
 enum class Verdict {
@@ -39,14 +48,20 @@ class SlicePolicy {
   // FAILED_PRECONDITION when a worker cannot be at `step`, whatever the others do. Once OK, later calls stay so.
   virtual absl::Status CheckStep(uint64_t step, const SliceWeights& weights) const = 0;
 
-  // Takes a contribution for which CheckStep was OK.
+  // Takes a contribution for which CheckStep was OK. The worker takes part from now on, had it paused.
   virtual Verdict Offer(const Contribution& contribution, SliceWeights& weights) = 0;
 
-  // Whether a pull at `step` may be answered.
-  virtual bool MayPull(uint64_t step, const SliceWeights& weights) const = 0;
+  // Nobody waits for the worker until it contributes again. Whether that let an update be applied.
+  virtual bool Pause(uint32_t worker, SliceWeights& weights) = 0;
 
-  // The ranks whose contributions the next update waits for.
-  virtual std::vector<uint32_t> Missing() const = 0;
+  // Whether a pull may be answered.
+  virtual bool MayPull(const PullTerms& pull, const SliceWeights& weights) const = 0;
+
+  // The worker was handed the weights as they are.
+  virtual void OnPull(uint32_t worker, const SliceWeights& weights) = 0;
+
+  // The ranks whose contributions that pull waits for.
+  virtual std::vector<uint32_t> Missing(const PullTerms& pull) const = 0;
 };
 
 // Every slice of a job gets its own. INVALID_ARGUMENT where no kind is set.

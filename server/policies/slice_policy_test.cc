@@ -28,7 +28,7 @@ class SlicePolicyTest : public testing::Test {
   }
 
   Verdict Offer(SlicePolicy& policy, uint32_t worker, uint64_t step, uint32_t examples, std::vector<float> gradient) {
-    return policy.Offer({worker, step, examples, gradient}, *weights_);
+    return policy.Offer({worker, step, examples, 0, Gradient(gradient)}, *weights_);
   }
 
   std::vector<float> values() const { return {weights_->values().begin(), weights_->values().end()}; }
@@ -42,11 +42,11 @@ TEST_F(SlicePolicyTest, SyncAppliesTheMeanOnceAllWorkersAreIn) {
   auto policy = Sync(2);
   EXPECT_EQ(Offer(*policy, 1, 0, 64, {2, 4}), Verdict::kKept);
   EXPECT_EQ(values(), (std::vector<float>{0, 0}));
-  EXPECT_FALSE(policy->MayPull(1, *weights_));
-  EXPECT_EQ(policy->Missing(), std::vector<uint32_t>{0});
+  EXPECT_FALSE(policy->MayPull({.step = 1}, *weights_));
+  EXPECT_EQ(policy->Missing({.step = 1}), std::vector<uint32_t>{0});
   EXPECT_EQ(Offer(*policy, 0, 0, 64, {4, 0}), Verdict::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
-  EXPECT_TRUE(policy->MayPull(1, *weights_));
+  EXPECT_TRUE(policy->MayPull({.step = 1}, *weights_));
 }
 
 TEST_F(SlicePolicyTest, SyncWeighsTheMeanByExamples) {
@@ -106,8 +106,8 @@ TEST_F(SlicePolicyTest, AsyncAppliesOnArrivalAndNeverWaits) {
   auto policy = *MakeSlicePolicy(config, 4);
   EXPECT_EQ(Offer(*policy, 3, 17, 64, {1, 2}), Verdict::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-1, -2}));
-  EXPECT_TRUE(policy->MayPull(99, *weights_));
-  EXPECT_TRUE(policy->Missing().empty());
+  EXPECT_TRUE(policy->MayPull({.step = 99}, *weights_));
+  EXPECT_TRUE(policy->Missing({.step = 1}).empty());
 }
 
 TEST_F(SlicePolicyTest, RefusesAPolicyWithoutAKind) {

@@ -34,8 +34,11 @@ class SyncPolicy : public SlicePolicy {
       Fold(contribution.examples, contribution.gradient);
       folded_ = std::max(folded_, contribution.worker + 1);
     } else {
-      held_[contribution.worker] = {contribution.examples,
-                                    {contribution.gradient.begin(), contribution.gradient.end()}};
+      Held& held = held_[contribution.worker];
+      held.examples = contribution.examples;
+      contribution.gradient.ForEachBlock([&](size_t, absl::Span<const float> block) {
+        held.gradient.insert(held.gradient.end(), block.begin(), block.end());
+      });
     }
     if (deterministic_) FoldHeld();
     if (arrivals_ < arrived_.size()) return Verdict::kKept;
@@ -43,9 +46,15 @@ class SyncPolicy : public SlicePolicy {
     return Verdict::kApplied;
   }
 
-  bool MayPull(uint64_t step, const SliceWeights& weights) const override { return weights.version() >= step; }
+  bool Pause(uint32_t, SliceWeights&) override { return false; }
 
-  std::vector<uint32_t> Missing() const override {
+  bool MayPull(const PullTerms& pull, const SliceWeights& weights) const override {
+    return weights.version() >= pull.step;
+  }
+
+  void OnPull(uint32_t, const SliceWeights&) override {}
+
+  std::vector<uint32_t> Missing(const PullTerms&) const override {
     std::vector<uint32_t> missing;
     for (uint32_t rank = 0; rank < arrived_.size(); ++rank) {
       if (!arrived_[rank]) missing.push_back(rank);
@@ -63,29 +72,31 @@ class SyncPolicy : public SlicePolicy {
 
   void FoldHeld() {
     for (auto next = held_.begin(); next != held_.end() && next->first == folded_; next = held_.erase(next)) {
-      Fold(next->second.examples, next->second.gradient);
+      Fold(next->second.examples, Gradient(next->second.gradient));
       ++folded_;
     }
   }
 
-  void Fold(uint32_t examples, absl::Span<const float> gradient) {
+  void Fold(uint32_t examples, const Gradient& gradient) {
     if (examples == 0) return;
     const float weight = examples;
-    if (sum_.empty()) {
-      sum_.resize(gradient.size());
-      for (size_t i = 0; i < sum_.size(); ++i) sum_[i] = weight * gradient[i];
-    } else {
-      for (size_t i = 0; i < sum_.size(); ++i) sum_[i] += weight * gradient[i];
-    }
+    const bool first_of_all = sum_.empty();
+    sum_.resize(gradient.size());
+    gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+      float* sum = sum_.data() + first;
+      if (first_of_all) {
+        for (size_t i = 0; i < block.size(); ++i) sum[i] = weight * block[i];
+      } else {
+        for (size_t i = 0; i < block.size(); ++i) sum[i] += weight * block[i];
+      }
+    });
   }
 
   void Finish(SliceWeights& weights) {
     if (examples_ == 0) {
       weights.Skip();
     } else {
-      const float scale = 1.0 / static_cast<double>(examples_);
-      for (float& element : sum_) element *= scale;
-      weights.Apply(sum_);
+      weights.Apply(Gradient(sum_), {.gradient_scale = static_cast<float>(1.0 / static_cast<double>(examples_))});
     }
     std::fill(arrived_.begin(), arrived_.end(), false);
     arrivals_ = 0;

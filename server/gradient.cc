@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/gradient.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace ballast {
+namespace {
+
+bool IsAligned(const char* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
+
+// NaN or infinity times zero is NaN, and NaN is not zero; one pass, no branches, sums apart so that they vectorise.
+bool BlockIsFinite(absl::Span<const float> block) {
+  constexpr size_t kLanes = 32;
+  float sums[kLanes] = {};
+  const size_t whole = block.size() / kLanes * kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += block[i + lane] * 0.0f;
+  }
+  float sum = 0;
+  for (size_t i = whole; i < block.size(); ++i) sum += block[i] * 0.0f;
+  for (float lane : sums) sum += lane;
+  return sum == 0.0f;
+}
+
+}  // namespace
+
+Gradient::Gradient(absl::Span<const float> whole) : elements_(whole.size()) {
+  if (!whole.empty()) pieces_.emplace_back(reinterpret_cast<const char*>(whole.data()), whole.size() * sizeof(float));
+}
+
+Gradient::Gradient(absl::Span<const absl::string_view> pieces) : pieces_(pieces.begin(), pieces.end()) {
+  size_t bytes = 0;
+  for (absl::string_view piece : pieces) bytes += piece.size();
+  elements_ = bytes / sizeof(float);
+}
+
+void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
+  alignas(64) float staged[kBlockElements];
+  constexpr size_t kBlockBytes = sizeof(staged);
+  size_t first = 0, staged_bytes = 0;
+  const auto flush = [&] {
+    if (staged_bytes == 0) return;
+    visit(first, absl::MakeConstSpan(staged, staged_bytes / sizeof(float)));
+    first += staged_bytes / sizeof(float);
+    staged_bytes = 0;
+  };
+  for (absl::string_view piece : pieces_) {
+    while (!piece.empty()) {
+      const size_t whole = std::min(piece.size() / sizeof(float), kBlockElements);
+      if (staged_bytes == 0 && whole > 0 && IsAligned(piece.data())) {
+        visit(first, absl::MakeConstSpan(reinterpret_cast<const float*>(piece.data()), whole));
+        first += whole;
+        piece.remove_prefix(whole * sizeof(float));
+        continue;
+      }
+      // Where elements can be handed out in place again, only the one that was cut is staged.
+      size_t take = std::min(piece.size(), kBlockBytes - staged_bytes);
+      const size_t cut = (sizeof(float) - staged_bytes % sizeof(float)) % sizeof(float);
+      if (cut > 0 && cut < take && IsAligned(piece.data() + cut)) take = cut;
+      std::memcpy(reinterpret_cast<char*>(staged) + staged_bytes, piece.data(), take);
+      staged_bytes += take;
+      piece.remove_prefix(take);
+      const bool in_place_next =
+          staged_bytes % sizeof(float) == 0 && piece.size() >= sizeof(float) && IsAligned(piece.data());
+      if (staged_bytes == kBlockBytes || in_place_next) flush();
+    }
+  }
+  flush();
+}
+
+bool Gradient::AllFinite() const {
+  bool finite = true;
+  ForEachBlock([&](size_t, absl::Span<const float> block) { finite = finite && BlockIsFinite(block); });
+  return finite;
+}
+
+}  // namespace ballast
