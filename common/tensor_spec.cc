@@ -7,22 +7,13 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/optimizer_config.h"
 
 namespace ballast {
 namespace {
 
 absl::Status Refuse(absl::string_view field, double got, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": got ", got, ", want ", want));
-}
-
-absl::Status ValidateLearningRate(float rate) {
-  if (std::isfinite(rate) && rate > 0) return absl::OkStatus();
-  return Refuse("optimizer learning_rate", rate, "a finite number above 0");
-}
-
-absl::Status ValidateShare(absl::string_view field, float share) {
-  if (share >= 0 && share < 1) return absl::OkStatus();
-  return Refuse(field, share, "a number in [0, 1)");
 }
 
 absl::Status ValidateInitializer(const v1::Initializer& initializer) {
@@ -73,31 +64,6 @@ absl::Status ValidateJobName(absl::string_view name) {
   if (!name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), allowed)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("job: got \"", name.substr(0, 80), "\", want 1 to 63 of a-z, 0-9, '_' and '-'"));
-}
-
-absl::Status ValidateOptimizer(const v1::Optimizer& optimizer) {
-  switch (optimizer.kind_case()) {
-    case v1::Optimizer::kSgd:
-      return ValidateLearningRate(optimizer.sgd().learning_rate());
-    case v1::Optimizer::kMomentum: {
-      absl::Status status = ValidateLearningRate(optimizer.momentum().learning_rate());
-      status.Update(ValidateShare("optimizer momentum", optimizer.momentum().momentum()));
-      return status;
-    }
-    case v1::Optimizer::kAdam: {
-      const auto& adam = optimizer.adam();
-      absl::Status status = ValidateLearningRate(adam.learning_rate());
-      if (adam.has_beta1()) status.Update(ValidateShare("optimizer beta1", adam.beta1()));
-      if (adam.has_beta2()) status.Update(ValidateShare("optimizer beta2", adam.beta2()));
-      if (adam.has_epsilon() && !(std::isfinite(adam.epsilon()) && adam.epsilon() > 0)) {
-        status.Update(Refuse("optimizer epsilon", adam.epsilon(), "a finite number above 0"));
-      }
-      return status;
-    }
-    default:
-      break;
-  }
-  return absl::InvalidArgumentError("optimizer: got none, want sgd, momentum or adam");
 }
 
 absl::Status ValidateTensorSpec(const v1::TensorSpec& spec) {

@@ -23,9 +23,6 @@ absl::Status ValidateJobName(absl::string_view name);
 // Whether the spec keeps the limits that tensor.proto states. INVALID_ARGUMENT names the tensor, got and want.
 absl::Status ValidateTensorSpec(const v1::TensorSpec& spec);
 
-// Whether the optimizer's numbers keep the limits that tensor.proto states.
-absl::Status ValidateOptimizer(const v1::Optimizer& optimizer);
-
 // Product of the shape; the spec must be valid.
 uint64_t CountElements(const v1::TensorSpec& spec);
 

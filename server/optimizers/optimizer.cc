@@ -2,7 +2,7 @@
 #include "server/optimizers/optimizer.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/tensor_spec.h"
+#include "common/optimizer_config.h"
 #include "server/optimizers/adam.h"
 #include "server/optimizers/momentum.h"
 #include "server/optimizers/sgd.h"
