@@ -8,6 +8,6 @@
 namespace ballast {
 
 // config.adam() must be set and valid.
-std::unique_ptr<Optimizer> MakeAdam(const v1::Optimizer& config);
+std::unique_ptr<Optimizer> MakeAdam(const v1::Optimizer& config, InstructionSet set);
 
 }  // namespace ballast

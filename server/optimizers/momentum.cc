@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/optimizers/momentum.h"
 
+#include "server/optimizers/elementwise_optimizer.h"
+
 namespace ballast {
 namespace {
 
 // v = momentum * v + g; w -= lr * v: PyTorch's form (torch.optim.SGD with dampening 0), not Sutskever's, which keeps
 // lr inside v.
-class Momentum : public Optimizer {
- public:
-  explicit Momentum(const v1::Optimizer::Momentum& config)
-      : learning_rate_(config.learning_rate()), momentum_(config.momentum()) {}
+struct Momentum {
+  static constexpr int kSlots = 1;
+  static constexpr bool kDecaysWeightsItself = false;
 
-  int slots() const override { return 1; }
-  float LearningRate(uint64_t) const override { return learning_rate_; }
+  explicit Momentum(const v1::Optimizer& config)
+      : learning_rate(config.momentum().learning_rate()), momentum(config.momentum().momentum()) {}
 
-  bool wants_whole_slice() const override { return false; }
+  struct Element {
+    float rate;
+    float momentum;
 
-  void Apply(const OptimizerStep& step, const OptimizerBlock& block) const override {
-    const size_t n = block.gradient.size();
-    const float* g = block.gradient.data();
-    float* v = block.slots[0];
-    for (size_t i = 0; i < n; ++i) {
-      v[i] = momentum_ * v[i] + step.gradient_scale * g[i];
-      block.updated[i] = block.weights[i] - step.learning_rate * v[i];
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& v) const {
+      v = momentum * v + g;
+      return w - rate * v;
     }
-  }
+  };
 
- private:
-  const float learning_rate_;
-  const float momentum_;
+  Element For(const OptimizerStep& step) const { return {step.learning_rate, momentum}; }
+
+  float learning_rate;
+  float momentum;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config) {
-  return std::make_unique<Momentum>(config.momentum());
+std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<ElementwiseOptimizer<Momentum>>(config, set);
 }
 
 }  // namespace ballast

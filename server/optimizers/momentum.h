@@ -8,6 +8,6 @@
 namespace ballast {
 
 // config.momentum() must be set and valid.
-std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config);
+std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config, InstructionSet set);
 
 }  // namespace ballast

@@ -6,15 +6,16 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
+#include "server/gradient.h"
+#include "server/optimizers/instruction_set.h"
 
 namespace ballast {
 
 // Floats that an optimizer may keep beside a weight.
 inline constexpr int kMaxSlots = 2;
 
-// The update that a block is part of.
+// One update of a slice.
 struct OptimizerStep {
   // From 1.
   uint64_t update = 1;
@@ -24,17 +25,16 @@ struct OptimizerStep {
   float gradient_scale = 1;
 };
 
-// Consecutive elements of a slice, gradient.size() of each. `weights` and `updated` are the same or apart; nothing else
+// A slice's floats, as many of each as its gradient has. `weights` and `updated` are the same or apart; nothing else
 // overlaps.
-struct OptimizerBlock {
-  absl::Span<const float> gradient;
+struct OptimizerState {
   const float* weights = nullptr;
   float* updated = nullptr;
   std::array<float*, kMaxSlots> slots = {};
 };
 
 // The rule by which a gradient changes weights. Holds its hyperparameters only; the slots it needs lie with the
-// weights. Knows nothing of slices, versions or who sent the gradient.
+// weights. Knows nothing of versions or who sent the gradient.
 // Thread safety: immutable.
 class Optimizer {
  public:
@@ -43,12 +43,9 @@ class Optimizer {
   // Floats kept per weight beside it, at most kMaxSlots, all zero before the first update.
   virtual int slots() const = 0;
 
-  // Whether a slice must come in one block, for the rule takes norms over it.
-  virtual bool wants_whole_slice() const = 0;
-
-  // Applies an update to one block of a slice. The bits of the result do not depend on how a slice is cut into blocks,
-  // nor on the machine.
-  virtual void Apply(const OptimizerStep& step, const OptimizerBlock& block) const = 0;
+  // Applies an update to a slice. The bits of the result do not depend on where the gradient's pieces were cut, nor on
+  // the machine.
+  virtual void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const = 0;
 
   // The rate of update number `update` (from 1), by the schedule.
   virtual float LearningRate(uint64_t update) const = 0;
@@ -56,5 +53,8 @@ class Optimizer {
 
 // INVALID_ARGUMENT for a configuration out of the limits of tensor.proto.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config);
+
+// With a given instruction set, which the machine must have, instead of the fastest.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config, InstructionSet set);
 
 }  // namespace ballast

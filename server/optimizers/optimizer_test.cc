@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -13,92 +14,383 @@
 namespace ballast {
 namespace {
 
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
 v1::Optimizer Config(const std::string& text) {
   v1::Optimizer config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
   return config;
 }
 
-void ApplyInPlace(const Optimizer& optimizer, uint64_t update, absl::Span<const float> gradient,
-                  absl::Span<float> weights, absl::Span<float> slots) {
-  OptimizerBlock block{gradient, weights.data(), weights.data(), {}};
-  for (int slot = 0; slot < optimizer.slots(); ++slot) block.slots[slot] = slots.data() + slot * weights.size();
-  optimizer.Apply({update, optimizer.LearningRate(update), 1}, block);
+std::unique_ptr<Optimizer> Make(const std::string& text, InstructionSet set) {
+  auto optimizer = MakeOptimizer(Config(text), set);
+  EXPECT_TRUE(optimizer.ok()) << optimizer.status();
+  return *std::move(optimizer);
 }
 
-// One weight's float64 reference: takes update number, gradient, weight and slots.
+// A slice that an optimizer updates.
+struct Trained {
+  Trained(const Optimizer& optimizer, Floats initial)
+      : weights(std::move(initial)), slots(weights.size() * optimizer.slots(), 0.0f) {}
+
+  OptimizerState State(float* updated) {
+    OptimizerState state{weights.data(), updated, {}};
+    const size_t count = slots.size() / weights.size();
+    for (size_t slot = 0; slot < count; ++slot) state.slots[slot] = slots.data() + slot * weights.size();
+    return state;
+  }
+
+  void Update(const Optimizer& optimizer, uint64_t t, const Gradient& gradient, float scale = 1) {
+    optimizer.Apply({t, optimizer.LearningRate(t), scale}, gradient, State(weights.data()));
+  }
+
+  void UpdateApart(const Optimizer& optimizer, uint64_t t, const Gradient& gradient) {
+    Floats updated(weights.size(), 7.0f);
+    const Floats before = weights;
+    optimizer.Apply({t, optimizer.LearningRate(t), 1}, gradient, State(updated.data()));
+    EXPECT_EQ(weights, before);
+    weights = updated;
+  }
+
+  Floats weights;
+  Floats slots;
+};
+
+// Pieces of memory that lie apart and end anywhere, even within an element.
+class Pieces {
+ public:
+  Pieces(const Floats& values, size_t piece_bytes) {
+    const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    for (size_t at = 0; at < bytes.size(); at += piece_bytes) memory_.emplace_back(bytes.substr(at, piece_bytes));
+  }
+  Gradient gradient() const { return Gradient(std::vector<absl::string_view>(memory_.begin(), memory_.end())); }
+
+ private:
+  std::vector<std::string> memory_;
+};
+
+Floats Normal(size_t n, int seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Floats values(n);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+double Norm(const Doubles& values) {
+  double sum = 0;
+  for (double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+// A rule in float64, over a whole slice: takes update number, gradient, weights and one vector a slot.
+using Reference = std::function<void(int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots)>;
+
+// A rule that knows one element only.
+template <typename Rule>
+Reference EachElement(Rule rule) {
+  return [rule](int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
+    for (size_t i = 0; i < g.size(); ++i) {
+      double none = 0;
+      rule(t, g[i], w[i], slots.size() > 0 ? slots[0][i] : none, slots.size() > 1 ? slots[1][i] : none);
+    }
+  };
+}
+
+double AdamDirection(int t, double g, double& m, double& v, double epsilon) {
+  m = 0.9 * m + 0.1 * g;
+  v = 0.999 * v + 0.001 * g * g;
+  return m / (1 - std::pow(0.9, t)) / (std::sqrt(v / (1 - std::pow(0.999, t))) + epsilon);
+}
+
+// What comes before every rule.
+Doubles Clipped(Doubles g, double most, double most_norm) {
+  for (double& x : g) x = std::min(std::max(x, -most), most);
+  const double norm = Norm(g);
+  for (double& x : g) x *= std::min(1.0, most_norm / norm);
+  return g;
+}
+
 struct Case {
   std::string name;
   std::string config;
   int slots;
-  std::function<void(int t, double g, double& w, std::vector<double>& s)> reference;
+  Reference reference;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.config; }
+
+void SgdRule(int, double g, double& w, double&, double&) { w -= 0.1 * g; }
+
+void MomentumRule(int, double g, double& w, double& v, double&) {
+  v = 0.9 * v + g;
+  w -= 0.01 * v;
+}
+
+void NesterovRule(int, double g, double& w, double& v, double&) {
+  v = 0.9 * v + g;
+  w -= 0.01 * (g + 0.9 * v);
+}
+
+void AdagradRule(int, double g, double& w, double& s, double&) {
+  s += g * g;
+  w -= 0.1 * g / (std::sqrt(s) + 1e-10);
+}
+
+void RmsPropRule(int, double g, double& w, double& s, double&) {
+  s = 0.99 * s + 0.01 * g * g;
+  w -= 0.01 * g / (std::sqrt(s) + 1e-8);
+}
+
+void AdamRule(int t, double g, double& w, double& m, double& v) { w -= 0.01 * AdamDirection(t, g, m, v, 1e-8); }
+
+// PyTorch's: the decay is multiplied by the rate.
+void AdamWRule(int t, double g, double& w, double& m, double& v) {
+  w -= 0.01 * 0.1 * w;
+  AdamRule(t, g, w, m, v);
+}
+
+// You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR 2020, algorithm 2, phi
+// the identity: x -= lr * |x| / |r + lambda x| * (r + lambda x), r = m^ / (sqrt(v^) + epsilon).
+void LambRule(int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
+  Doubles d(g.size());
+  for (size_t i = 0; i < g.size(); ++i) d[i] = AdamDirection(t, g[i], slots[0][i], slots[1][i], 1e-6) + 0.1 * w[i];
+  const double ratio = Norm(w) / Norm(d);
+  for (size_t i = 0; i < g.size(); ++i) w[i] -= 0.01 * ratio * d[i];
+}
+
+// McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013, algorithm 1, with alpha 0.1, beta 1,
+// lambda1 0.5, lambda2 0.25: w is computed from z and n before each round, so the initial one does not count.
+void FtrlRule(int t, double g, double& w, double& z, double& n) {
+  if (t == 1) w = 0;
+  const double sigma = (std::sqrt(n + g * g) - std::sqrt(n)) / 0.1;
+  z += g - sigma * w;
+  n += g * g;
+  w = std::abs(z) <= 0.5 ? 0 : -(z - std::copysign(0.5, z)) / ((1 + std::sqrt(n)) / 0.1 + 0.25);
+}
+
+Reference WithDecay(double decay, Reference rule) {
+  return [=](int t, Doubles g, Doubles& w, std::vector<Doubles>& slots) {
+    for (size_t i = 0; i < g.size(); ++i) g[i] += decay * w[i];
+    rule(t, g, w, slots);
+  };
+}
+
+Reference WithClipping(double most, double most_norm, Reference rule) {
+  return [=](int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
+    rule(t, Clipped(g, most, most_norm), w, slots);
+  };
+}
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const Case kCases[] = {
+    {"Sgd", "sgd { learning_rate: 0.1 }", 0, EachElement(SgdRule)},
+    {"Momentum", "momentum { learning_rate: 0.01 momentum: 0.9 }", 1, EachElement(MomentumRule)},
+    {"Nesterov", "nesterov { learning_rate: 0.01 momentum: 0.9 }", 1, EachElement(NesterovRule)},
+    {"Adagrad", "adagrad { learning_rate: 0.1 }", 1, EachElement(AdagradRule)},
+    {"RmsProp", "rmsprop { learning_rate: 0.01 }", 1, EachElement(RmsPropRule)},
+    {"Adam", "adam { learning_rate: 0.01 }", 2, EachElement(AdamRule)},
+    {"AdamW", "adamw { learning_rate: 0.01 } weight_decay: 0.1", 2, EachElement(AdamWRule)},
+    {"Lamb", "lamb { learning_rate: 0.01 } weight_decay: 0.1", 2, LambRule},
+    {"Ftrl", "ftrl { learning_rate: 0.1 l1: 0.5 l2: 0.25 }", 2, EachElement(FtrlRule)},
+    {"SgdWithWeightDecay", "sgd { learning_rate: 0.1 } weight_decay: 0.05", 0, WithDecay(0.05, EachElement(SgdRule))},
+    {"AdamWithWeightDecay", "adam { learning_rate: 0.01 } weight_decay: 0.05", 2,
+     WithDecay(0.05, EachElement(AdamRule))},
+    {"SgdClippedByValue", "sgd { learning_rate: 0.1 } clip_value: 0.5", 0,
+     WithClipping(0.5, kInfinity, EachElement(SgdRule))},
+    {"MomentumClippedByNorm", "momentum { learning_rate: 0.01 momentum: 0.9 } clip_norm: 20", 1,
+     WithClipping(kInfinity, 20, EachElement(MomentumRule))},
+    {"LambClippedByNorm", "lamb { learning_rate: 0.01 } weight_decay: 0.1 clip_norm: 20", 2,
+     WithClipping(kInfinity, 20, LambRule)},
+    {"FtrlWithAllBeforeIt",
+     "ftrl { learning_rate: 0.1 l1: 0.5 l2: 0.25 } clip_value: 1 clip_norm: 20 weight_decay: 0.05", 2,
+     WithClipping(1, 20, WithDecay(0.05, EachElement(FtrlRule)))},
 };
 
 class OptimizerConformanceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(OptimizerConformanceTest, FollowsTheReferenceOver200Updates) {
   const Case& c = GetParam();
-  auto optimizer = MakeOptimizer(Config(c.config));
-  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
-  ASSERT_EQ((*optimizer)->slots(), c.slots);
-  constexpr int kElements = 37;
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal;
-  std::vector<float> weights(kElements), gradient(kElements), slots(kElements * c.slots, 0.0f);
-  for (float& w : weights) w = normal(random);
-  std::vector<double> want(weights.begin(), weights.end());
-  std::vector<std::vector<double>> want_slots(kElements, std::vector<double>(c.slots, 0.0));
-  for (int t = 1; t <= 200; ++t) {
-    for (int i = 0; i < kElements; ++i) {
-      gradient[i] = normal(random);
-      c.reference(t, gradient[i], want[i], want_slots[i]);
+  for (InstructionSet set : AvailableInstructionSets()) {
+    const auto optimizer = Make(c.config, set);
+    ASSERT_EQ(optimizer->slots(), c.slots);
+    constexpr int kElements = 997;
+    Trained trained(*optimizer, Normal(kElements, 1));
+    Doubles want(trained.weights.begin(), trained.weights.end());
+    std::vector<Doubles> want_slots(c.slots, Doubles(kElements, 0.0));
+    for (int t = 1; t <= 200; ++t) {
+      const Floats gradient = Normal(kElements, 1000 + t);
+      trained.Update(*optimizer, t, Gradient(gradient));
+      c.reference(t, Doubles(gradient.begin(), gradient.end()), want, want_slots);
     }
-    ApplyInPlace(**optimizer, t, gradient, absl::MakeSpan(weights), absl::MakeSpan(slots));
+    Doubles error(kElements);
+    double largest = 0;
+    for (int i = 0; i < kElements; ++i) {
+      error[i] = trained.weights[i] - want[i];
+      largest = std::max(largest, std::abs(want[i]));
+    }
+    EXPECT_LE(Norm(error), 1e-5 * Norm(want));
+    for (int i = 0; i < kElements; ++i) ASSERT_LE(std::abs(error[i]), 1e-5 * largest) << i;
   }
-  for (int i = 0; i < kElements; ++i) EXPECT_NEAR(weights[i], want[i], 1e-5 * std::max(1.0, std::abs(want[i]))) << i;
+}
+
+// More than a block, and no multiple of a vector.
+constexpr int kLongElements = 5003;
+
+// Three updates, each handed in by `update`.
+template <typename Update>
+Trained Train(const Optimizer& optimizer, Update update) {
+  Trained trained(optimizer, Normal(kLongElements, 1));
+  for (int t = 1; t <= 3; ++t) update(trained, t, Normal(kLongElements, 1 + t));
+  return trained;
+}
+
+// On the portable instruction set, from one piece, in place.
+Trained TrainPlainly(const std::string& config) {
+  const auto optimizer = Make(config, InstructionSet::kPortable);
+  return Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
+    trained.Update(*optimizer, t, Gradient(gradient));
+  });
 }
 
 TEST_P(OptimizerConformanceTest, GivesTheSameBitsForAnyCut) {
   const Case& c = GetParam();
-  auto optimizer = MakeOptimizer(Config(c.config));
-  ASSERT_TRUE(optimizer.ok());
-  constexpr int kElements = 29;
-  std::vector<float> gradient(kElements), whole(kElements, 0.5f), slots(kElements * c.slots, 0.0f);
-  for (int i = 0; i < kElements; ++i) gradient[i] = std::sin(i + 1.0f);
-  std::vector<float> cut = whole;
-  for (int t = 1; t <= 3; ++t) ApplyInPlace(**optimizer, t, gradient, absl::MakeSpan(whole), absl::MakeSpan(slots));
-  for (int begin : {0, 13}) {
-    const int n = begin == 0 ? 13 : kElements - 13;
-    std::vector<float> own_slots(n * c.slots, 0.0f);
-    for (int t = 1; t <= 3; ++t) {
-      ApplyInPlace(**optimizer, t, absl::MakeSpan(gradient).subspan(begin, n), absl::MakeSpan(cut).subspan(begin, n),
-                   absl::MakeSpan(own_slots));
+  const Trained want = TrainPlainly(c.config);
+  for (InstructionSet set : AvailableInstructionSets()) {
+    const auto optimizer = Make(c.config, set);
+    for (size_t piece_bytes : {44u, 1001u, 4096u, 16387u}) {
+      const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
+        trained.Update(*optimizer, t, Pieces(gradient, piece_bytes).gradient());
+      });
+      EXPECT_EQ(got.weights, want.weights) << piece_bytes << " bytes a piece";
+      EXPECT_EQ(got.slots, want.slots) << piece_bytes << " bytes a piece";
     }
   }
-  EXPECT_EQ(whole, cut);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerConformanceTest,
-                         testing::Values(Case{"Sgd", "sgd { learning_rate: 0.1 }", 0,
-                                              [](int, double g, double& w, std::vector<double>&) { w -= 0.1f * g; }},
-                                         Case{"Momentum", "momentum { learning_rate: 0.1 momentum: 0.9 }", 1,
-                                              [](int, double g, double& w, std::vector<double>& s) {
-                                                s[0] = 0.9f * s[0] + g;
-                                                w -= 0.1f * s[0];
-                                              }},
-                                         Case{"Adam", "adam { learning_rate: 0.01 }", 2,
-                                              [](int t, double g, double& w, std::vector<double>& s) {
-                                                s[0] = 0.9 * s[0] + 0.1 * g;
-                                                s[1] = 0.999 * s[1] + 0.001 * g * g;
-                                                w -= 0.01 * (s[0] / (1 - std::pow(0.9, t))) /
-                                                     (std::sqrt(s[1] / (1 - std::pow(0.999, t))) + 1e-8);
-                                              }}),
+TEST_P(OptimizerConformanceTest, GivesTheSameBitsInPlaceAndApart) {
+  const Case& c = GetParam();
+  const Trained want = TrainPlainly(c.config);
+  for (InstructionSet set : AvailableInstructionSets()) {
+    const auto optimizer = Make(c.config, set);
+    const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
+      trained.UpdateApart(*optimizer, t, Gradient(gradient));
+    });
+    EXPECT_EQ(got.weights, want.weights);
+    EXPECT_EQ(got.slots, want.slots);
+  }
+}
+
+TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithEachInstructionSet) {
+  const Case& c = GetParam();
+  const Trained want = TrainPlainly(c.config);
+  for (InstructionSet set : AvailableInstructionSets()) {
+    const auto optimizer = Make(c.config, set);
+    const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
+      trained.Update(*optimizer, t, Gradient(gradient));
+    });
+    EXPECT_EQ(got.weights, want.weights);
+    EXPECT_EQ(got.slots, want.slots);
+  }
+}
+
+TEST_P(OptimizerConformanceTest, ScalesTheGradientBeforeAllElse) {
+  const auto optimizer = Make(GetParam().config, AvailableInstructionSets().back());
+  Floats gradient = Normal(100, 1);
+  Trained want(*optimizer, Normal(100, 2));
+  Trained got = want;
+  want.Update(*optimizer, 1, Gradient(gradient));
+  for (float& g : gradient) g *= 8;
+  got.Update(*optimizer, 1, Gradient(gradient), 0.125f);
+  EXPECT_EQ(got.weights, want.weights);
+}
+
+TEST_P(OptimizerConformanceTest, LeavesAWeightAloneThatNeverGetsAGradient) {
+  v1::Optimizer config = Config(GetParam().config);
+  config.clear_weight_decay();
+  const auto optimizer = *MakeOptimizer(config);
+  Trained trained(*optimizer, {0.0f, 0.0f, 0.0f});
+  for (int t = 1; t <= 3; ++t) trained.Update(*optimizer, t, Gradient(Floats{0, 1, 0}));
+  EXPECT_EQ(trained.weights[0], 0);
+  EXPECT_LT(trained.weights[1], 0);
+  EXPECT_EQ(trained.weights[2], 0);
+}
+
+TEST_P(OptimizerConformanceTest, ChangesNoWeightAtARateOfZero) {
+  v1::Optimizer config = Config(GetParam().config);
+  config.mutable_schedule()->mutable_polynomial()->set_total(2);
+  const auto optimizer = *MakeOptimizer(config);
+  Trained trained(*optimizer, {1, 2, 3});
+  for (int t = 1; t <= 2; ++t) trained.Update(*optimizer, t, Gradient(Floats{1, -1, 1}));
+  const Floats before = trained.weights;
+  trained.Update(*optimizer, 3, Gradient(Floats{1, 1, 1}));
+  EXPECT_EQ(trained.weights, before);
+}
+
+TEST_P(OptimizerConformanceTest, TakesItsRateFromTheSchedule) {
+  v1::Optimizer config = Config(GetParam().config);
+  const float rate = (*MakeOptimizer(config))->LearningRate(1);
+  EXPECT_GT(rate, 0);
+  config.mutable_schedule()->mutable_step()->set_every(10);
+  config.mutable_schedule()->mutable_step()->set_factor(0.5f);
+  const auto optimizer = *MakeOptimizer(config);
+  EXPECT_EQ(optimizer->LearningRate(10), rate);
+  EXPECT_EQ(optimizer->LearningRate(11), rate / 2);
+}
+
+TEST_P(OptimizerConformanceTest, LetsNaNShow) {
+  const auto optimizer = *MakeOptimizer(Config(GetParam().config));
+  Trained trained(*optimizer, Floats(20, 1.0f));
+  Floats gradient(20, 1.0f);
+  gradient[3] = std::numeric_limits<float>::quiet_NaN();
+  trained.Update(*optimizer, 1, Gradient(gradient));
+  EXPECT_TRUE(std::isnan(trained.weights[3]));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OptimizerConformanceTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case>& info) { return info.param.name; });
 
+TEST(OptimizerTest, EveryKindOfTheApiHasACase) {
+  const google::protobuf::OneofDescriptor& kinds = *v1::Optimizer::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    bool found = false;
+    for (const Case& c : kCases) found = found || Config(c.config).kind_case() == kinds.field(i)->number();
+    EXPECT_TRUE(found) << kinds.field(i)->name();
+  }
+}
+
 TEST(OptimizerTest, RefusesAnImpossibleConfiguration) {
-  EXPECT_EQ(MakeOptimizer(Config("")).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakeOptimizer(Config("")).status().message(),
+            "optimizer: got none, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb or ftrl");
   EXPECT_EQ(MakeOptimizer(Config("adam { learning_rate: 0.1 beta2: 1 }")).status().message(),
-            "optimizer beta2: got 1, want a number in [0, 1)");
+            "optimizer.adam.beta2: got 1, want a number in [0, 1)");
+}
+
+TEST(OptimizerTest, ClipsByValueThenByNormThenDecays) {
+  const auto optimizer =
+      *MakeOptimizer(Config("sgd { learning_rate: 1 } clip_value: 4 clip_norm: 2.5 weight_decay: 1"));
+  Trained trained(*optimizer, {0, 0, 1});
+  // Clipped by value to 3, 4, 0, whose norm is 5; halved; then 1 * w.
+  trained.Update(*optimizer, 1, Gradient(Floats{3, 8, 0}));
+  EXPECT_EQ(trained.weights, (Floats{-1.5f, -2, 0}));
+}
+
+TEST(OptimizerTest, LambTakesStepsOfTheRateFromZeroWeights) {
+  const auto optimizer = *MakeOptimizer(Config("lamb { learning_rate: 0.5 }"));
+  Trained trained(*optimizer, {0, 0});
+  trained.Update(*optimizer, 1, Gradient(Floats{2, -2}));
+  EXPECT_NEAR(trained.weights[0], -0.5, 1e-6);
+  EXPECT_NEAR(trained.weights[1], 0.5, 1e-6);
+}
+
+TEST(OptimizerTest, FtrlKeepsAWeightAtZeroThatL1Outweighs) {
+  const auto optimizer = *MakeOptimizer(Config("ftrl { learning_rate: 1 l1: 1 beta: 0 }"));
+  Trained trained(*optimizer, {5, 5, 5});
+  trained.Update(*optimizer, 1, Gradient(Floats{0.5f, 2, 0}));
+  // z = 2, n = 4: -(2 - 1) / (2 / 1).
+  EXPECT_EQ(trained.weights, (Floats{0, -0.5f, 0}));
 }
 
 }  // namespace

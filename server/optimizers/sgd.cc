@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/optimizers/sgd.h"
 
+#include "server/optimizers/elementwise_optimizer.h"
+
 namespace ballast {
 namespace {
 
 // w -= lr * g.
-class Sgd : public Optimizer {
- public:
-  explicit Sgd(const v1::Optimizer::Sgd& config) : learning_rate_(config.learning_rate()) {}
+struct Sgd {
+  static constexpr int kSlots = 0;
+  static constexpr bool kDecaysWeightsItself = false;
 
-  int slots() const override { return 0; }
-  float LearningRate(uint64_t) const override { return learning_rate_; }
+  explicit Sgd(const v1::Optimizer& config) : learning_rate(config.sgd().learning_rate()) {}
 
-  bool wants_whole_slice() const override { return false; }
+  struct Element {
+    float rate;
 
-  void Apply(const OptimizerStep& step, const OptimizerBlock& block) const override {
-    const size_t n = block.gradient.size();
-    const float* g = block.gradient.data();
-    for (size_t i = 0; i < n; ++i) {
-      block.updated[i] = block.weights[i] - step.learning_rate * (step.gradient_scale * g[i]);
-    }
-  }
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g) const { return w - rate * g; }
+  };
 
- private:
-  const float learning_rate_;
+  Element For(const OptimizerStep& step) const { return {step.learning_rate}; }
+
+  float learning_rate;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeSgd(const v1::Optimizer& config) { return std::make_unique<Sgd>(config.sgd()); }
+std::unique_ptr<Optimizer> MakeSgd(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<ElementwiseOptimizer<Sgd>>(config, set);
+}
 
 }  // namespace ballast

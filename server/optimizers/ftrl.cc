@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/optimizers/ftrl.h"
+
+#include <cmath>
+
+#include "server/optimizers/elementwise_optimizer.h"
+
+namespace ballast {
+namespace {
+
+// FTRL-proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013, algorithm 1):
+//   sigma = (sqrt(n + g^2) - sqrt(n)) / lr; z += g - sigma * w; n += g^2
+//   w = 0 where |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(n)) / lr + l2)
+// The paper's w follows from z and n alone, so before the first update it is 0 whatever the initial weights are.
+struct Ftrl {
+  static constexpr int kSlots = 2;
+  static constexpr bool kDecaysWeightsItself = false;
+
+  explicit Ftrl(const v1::Optimizer& config)
+      : learning_rate(config.ftrl().learning_rate()),
+        beta(config.ftrl().has_beta() ? config.ftrl().beta() : 1.0f),
+        l1(config.ftrl().l1()),
+        l2(config.ftrl().l2()) {}
+
+  struct Element {
+    float inverse_rate;
+    float beta;
+    float l1;
+    float l2;
+    // 0 in the first update.
+    float trust;
+    // At a rate of 0, by which the rule cannot divide, nothing changes.
+    bool frozen;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
+      const float square = g * g;
+      const float next = n + square;
+      const float root = std::sqrt(next);
+      // The difference of the roots without its cancellation; 0 / 0 where no gradient has come.
+      const float roots = std::sqrt(n) + root;
+      const float grown = square / (roots > 0 ? roots : 1.0f);
+      const float moved = z + (g - grown * inverse_rate * (trust * w));
+      const float over = std::fabs(moved) - l1;
+      const float size = over <= 0 ? 0.0f : over / ((beta + root) * inverse_rate + l2);
+      z = frozen ? z : moved;
+      n = frozen ? n : next;
+      return frozen ? w : moved > 0 ? 0.0f - size : size;
+    }
+  };
+
+  Element For(const OptimizerStep& step) const {
+    return {static_cast<float>(1.0 / step.learning_rate),
+            beta,
+            l1,
+            l2,
+            step.update == 1 ? 0.0f : 1.0f,
+            step.learning_rate == 0};
+  }
+
+  float learning_rate;
+  float beta;
+  float l1;
+  float l2;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeFtrl(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<ElementwiseOptimizer<Ftrl>>(config, set);
+}
+
+}  // namespace ballast

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "absl/base/attributes.h"
+
+// Before a loop none of whose iterations reads what another one writes.
+#if defined(__clang__)
+#define BALLAST_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define BALLAST_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
+
+namespace ballast {
+
+// What a loop may be compiled for. Every one gives the same bits: vectors only do several elements at once, and no
+// multiplication is fused with an addition.
+enum class InstructionSet { kPortable, kAvx2, kAvx512 };
+
+// Those that this machine has, the fastest last.
+std::vector<InstructionSet> AvailableInstructionSets();
+
+#if defined(__x86_64__)
+template <typename Loop>
+[[gnu::noinline, gnu::target("avx2")]] void RunWithAvx2(Loop loop) {
+  loop();
+}
+
+template <typename Loop>
+[[gnu::noinline, gnu::target("avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")]] void RunWithAvx512(
+    Loop loop) {
+  loop();
+}
+#endif
+
+// Calls loop() as compiled for `set`, which the machine must have. Its operator() and all that this calls must be
+// ABSL_ATTRIBUTE_ALWAYS_INLINE, and it should hold its data by value: what lies behind a reference might change with
+// every element that is written, as far as a compiler knows.
+template <typename Loop>
+void Run(InstructionSet set, Loop loop) {
+#if defined(__x86_64__)
+  if (set == InstructionSet::kAvx512) return RunWithAvx512(loop);
+  if (set == InstructionSet::kAvx2) return RunWithAvx2(loop);
+#endif
+  loop();
+}
+
+}  // namespace ballast

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/optimizers/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "server/optimizers/integer_power.h"
+
+namespace ballast {
+namespace {
+
+// From `from` to `to` along half a cosine, `share` of the way.
+double AlongCosine(double from, double to, double share) {
+  return to + (from - to) * (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+double ShareDone(uint64_t t, uint64_t total) {
+  return static_cast<double>(std::min(t, total)) / static_cast<double>(total);
+}
+
+// PyTorch's OneCycleLR with its defaults: div_factor 25, final_div_factor 10000, cosine, two phases. The peak lies at
+// rise_share * total - 1, the end at total - 1; after that PyTorch refuses to go on and this stays at the end.
+double OneCycleFactor(const v1::Schedule::OneCycle& config, uint64_t t) {
+  constexpr double kStart = 1 / 25.0;
+  constexpr double kEnd = kStart / 10000;
+  const double last = static_cast<double>(config.total()) - 1;
+  const double peak = (config.has_rise_share() ? config.rise_share() : 0.3) * static_cast<double>(config.total()) - 1;
+  const double at = std::min(static_cast<double>(t), last);
+  return at < peak ? AlongCosine(kStart, 1, at / peak) : AlongCosine(1, kEnd, (at - peak) / (last - peak));
+}
+
+}  // namespace
+
+double Schedule::LearningRate(uint64_t t) const {
+  const double rate = rate_ * Factor(t);
+  if (t >= config_.warmup()) return rate;
+  return rate * (static_cast<double>(t) + 1) / (static_cast<double>(config_.warmup()) + 1);
+}
+
+double Schedule::Factor(uint64_t t) const {
+  switch (config_.kind_case()) {
+    case v1::Schedule::kStep:
+      return IntegerPower(config_.step().factor(), t / config_.step().every());
+    case v1::Schedule::kExponential:
+      return IntegerPower(config_.exponential().factor(), t);
+    case v1::Schedule::kPolynomial: {
+      const auto& polynomial = config_.polynomial();
+      const double left = 1 - ShareDone(t, polynomial.total());
+      return std::pow(left, polynomial.has_power() ? polynomial.power() : 1.0);
+    }
+    case v1::Schedule::kCosine:
+      return AlongCosine(1, config_.cosine().final_share(), ShareDone(t, config_.cosine().total()));
+    case v1::Schedule::kOneCycle:
+      return OneCycleFactor(config_.one_cycle(), t);
+    case v1::Schedule::kConstant:
+    case v1::Schedule::KIND_NOT_SET:
+      break;
+  }
+  return 1;
+}
+
+}  // namespace ballast

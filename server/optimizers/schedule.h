@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "ballast/v1/tensor.pb.h"
+
+namespace ballast {
+
+// The learning rate of each update, by tensor.proto's Schedule. Knows nothing of slices or optimizers.
+// Thread safety: immutable.
+class Schedule {
+ public:
+  // `config` is valid. `rate` is the optimizer's own learning rate.
+  Schedule(const v1::Schedule& config, double rate) : config_(config), rate_(rate) {}
+
+  // Of update t, from 0. Takes well under a microsecond.
+  double LearningRate(uint64_t t) const;
+
+ private:
+  // Without the warm-up; 1 is the optimizer's own rate.
+  double Factor(uint64_t t) const;
+
+  const v1::Schedule config_;
+  const double rate_;
+};
+
+}  // namespace ballast
