@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/optimizers/ftrl.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "server/optimizers/elementwise_optimizer.h"
@@ -29,8 +30,6 @@ struct Ftrl {
     float l2;
     // 0 in the first update.
     float trust;
-    // At a rate of 0, by which the rule cannot divide, nothing changes.
-    bool frozen;
 
     ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
       const float square = g * g;
@@ -41,20 +40,16 @@ struct Ftrl {
       const float grown = square / (roots > 0 ? roots : 1.0f);
       const float moved = z + (g - grown * inverse_rate * (trust * w));
       const float over = std::fabs(moved) - l1;
-      const float size = over <= 0 ? 0.0f : over / ((beta + root) * inverse_rate + l2);
-      z = frozen ? z : moved;
-      n = frozen ? n : next;
-      return frozen ? w : moved > 0 ? 0.0f - size : size;
+      const float slope = (beta + root) * inverse_rate + l2;
+      const float size = (over <= 0 ? 0.0f : over) / (slope > 0 ? slope : 1.0f);
+      z = moved;
+      n = next;
+      return moved > 0 ? 0.0f - size : size;
     }
   };
 
   Element For(const OptimizerStep& step) const {
-    return {static_cast<float>(1.0 / step.learning_rate),
-            beta,
-            l1,
-            l2,
-            step.update == 1 ? 0.0f : 1.0f,
-            step.learning_rate == 0};
+    return {static_cast<float>(1.0 / step.learning_rate), beta, l1, l2, step.update == 1 ? 0.0f : 1.0f};
   }
 
   float learning_rate;
@@ -63,10 +58,21 @@ struct Ftrl {
   float l2;
 };
 
+// At a rate of 0, by which the rule cannot divide, nothing changes.
+class FtrlOptimizer : public ElementwiseOptimizer<Ftrl> {
+ public:
+  using ElementwiseOptimizer::ElementwiseOptimizer;
+
+  void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
+    if (step.learning_rate > 0) return ElementwiseOptimizer::Apply(step, gradient, state);
+    if (state.updated != state.weights) std::copy_n(state.weights, gradient.size(), state.updated);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Optimizer> MakeFtrl(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Ftrl>>(config, set);
+  return std::make_unique<FtrlOptimizer>(config, set);
 }
 
 }  // namespace ballast
