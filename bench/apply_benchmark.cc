@@ -11,6 +11,7 @@
 #include "google/protobuf/text_format.h"
 #include "server/optimizers/instruction_set.h"
 #include "server/optimizers/optimizer.h"
+#include "server/value_buffer.h"
 
 namespace ballast {
 namespace {
@@ -53,46 +54,48 @@ struct LimitLoop {
   }
 };
 
-// A model's slices as a server holds them.
+// A model's slices as a server holds them, and their gradients.
 class Model {
  public:
-  Model(uint64_t elements, int slots) : slots_(slots) {
+  Model(uint64_t elements, int slots) {
     for (const v1::SliceRange& range : CutIntoSlices(elements)) {
-      const size_t n = range.elements();
-      Slice& slice = slices_.emplace_back(Slice{Floats(n), Floats(n), Floats(n * slots, 0.0f)});
-      for (size_t i = 0; i < n; ++i) {
-        slice.gradient[i] = 0.01f * static_cast<float>(i % 201) - 1.0f;
-        slice.weights[i] = 0.01f * static_cast<float>(i % 199) - 1.0f;
+      Slice& slice = slices_.emplace_back(Slice{{}, ValueBuffer(range.elements()), {}});
+      for (int slot = 0; slot < slots; ++slot) {
+        slice.slots.emplace_back(range.elements());
+        std::fill_n(slice.Slot(slot), range.elements(), 0.0f);
+      }
+      for (size_t i = 0; i < range.elements(); ++i) {
+        slice.gradient.push_back(0.01f * static_cast<float>(i % 201) - 1.0f);
+        slice.Weights()[i] = 0.01f * static_cast<float>(i % 199) - 1.0f;
       }
     }
   }
 
   void Update(const Optimizer& optimizer, uint64_t update) {
     for (Slice& slice : slices_) {
-      OptimizerState state{slice.weights.data(), slice.weights.data(), {}};
-      for (int slot = 0; slot < slots_; ++slot) state.slots[slot] = slice.Slot(slot);
+      OptimizerState state{slice.Weights(), slice.Weights(), {}};
+      for (int slot = 0; slot < optimizer.slots(); ++slot) state.slots[slot] = slice.Slot(slot);
       optimizer.Apply({update, optimizer.LearningRate(update), 1}, Gradient(slice.gradient), state);
     }
   }
 
   void ReadAndWrite(InstructionSet set, float zero) {
     for (Slice& slice : slices_) {
-      Run(set, LimitLoop{slice.weights.size(), zero, slots_, slice.gradient.data(), slice.weights.data(),
-                         slots_ > 0 ? slice.Slot(0) : nullptr, slots_ > 1 ? slice.Slot(1) : nullptr});
+      Run(set, LimitLoop{slice.gradient.size(), zero, static_cast<int>(slice.slots.size()), slice.gradient.data(),
+                         slice.Weights(), slice.Slot(0), slice.Slot(1)});
     }
   }
 
  private:
-  using Floats = std::vector<float>;
   struct Slice {
-    Floats gradient;
-    Floats weights;
-    Floats slots;
+    std::vector<float> gradient;
+    ValueBuffer weights;
+    std::vector<ValueBuffer> slots;
 
-    float* Slot(int slot) { return slots.data() + slot * weights.size(); }
+    float* Weights() { return weights.mutable_values().data(); }
+    float* Slot(size_t slot) { return slot < slots.size() ? slots[slot].mutable_values().data() : nullptr; }
   };
 
-  const int slots_;
   std::vector<Slice> slices_;
 };
 

@@ -32,13 +32,10 @@ struct Ftrl {
     float trust;
 
     ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
-      const float square = g * g;
-      const float next = n + square;
+      const float next = n + g * g;
       const float root = std::sqrt(next);
-      // The difference of the roots without its cancellation; 0 / 0 where no gradient has come.
-      const float roots = std::sqrt(n) + root;
-      const float grown = square / (roots > 0 ? roots : 1.0f);
-      const float moved = z + (g - grown * inverse_rate * (trust * w));
+      const float sigma = (root - std::sqrt(n)) * inverse_rate;
+      const float moved = z + (g - sigma * (trust * w));
       const float over = std::fabs(moved) - l1;
       const float slope = (beta + root) * inverse_rate + l2;
       const float size = (over <= 0 ? 0.0f : over) / (slope > 0 ? slope : 1.0f);
