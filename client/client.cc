@@ -348,6 +348,14 @@ void Client::OnMessageDone(Operation* operation, const ShardMessage& message, Sh
   for (ShardChannel* channel : channels()) channel->Cancel(operation->id, "another part of the call failed");
 }
 
+absl::Status Client::Pause() {
+  std::vector<Future<v1::PauseResponse>> answers;
+  for (ShardChannel* channel : channels()) answers.push_back(channel->Pause());
+  absl::Status status;
+  for (const auto& answer : answers) status.Update(answer.Get().status());
+  return status;
+}
+
 absl::StatusOr<std::vector<v1::GetStatusResponse>> Client::GetStatus() {
   std::vector<Future<v1::GetStatusResponse>> answers;
   for (ShardChannel* channel : channels()) answers.push_back(channel->GetStatus(options_.rpc_timeout));

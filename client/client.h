@@ -112,6 +112,10 @@ class Client {
   Future<PushResult> PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
                               absl::Span<const TensorValues> values);
 
+  // Says that this worker pushes nothing more for now, so that nobody waits for it until its next push; blocks. To be
+  // called when the futures of its pushes are ready.
+  absl::Status Pause();
+
   // What each shard holds and has done, by rank; blocks.
   absl::StatusOr<std::vector<v1::GetStatusResponse>> GetStatus();
 

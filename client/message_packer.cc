@@ -8,7 +8,7 @@ std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfe
   uint64_t bytes = 0;
   for (const SliceTransfer& slice : slices) {
     const uint64_t added = kSliceOverheadBytes + sizeof(float) * slice.elements;
-    if (messages.empty() || bytes + added > max_bytes) {
+    if (messages.empty() || bytes + added > max_bytes || messages.back().size() == kMaxSlicesPerMessage) {
       messages.emplace_back();
       bytes = kMessageOverheadBytes;
     }

@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/wire/limits.h"
 
 namespace ballast {
-
-// Largest encoded message of the data plane, and gRPC's default limit on what is received.
-inline constexpr uint64_t kMaxMessageBytes = uint64_t{4} << 20;
 
 // Upper bounds on what protobuf adds around the payloads: tags, lengths and fields of a slice; of a header or outcome.
 inline constexpr uint64_t kSliceOverheadBytes = 48;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/slice_codec.h"
+#include "client/slice_message.h"
 
 namespace ballast {
 namespace {
@@ -26,6 +26,14 @@ const char* OperationName(ShardMessage::Kind kind) {
   return "";
 }
 
+const std::string& Method(ShardMessage::Kind kind) {
+  static const std::string* const kPush = new std::string("/ballast.v1.ParameterService/Push");
+  static const std::string* const kPull = new std::string("/ballast.v1.ParameterService/Pull");
+  static const std::string* const kPushPull = new std::string("/ballast.v1.ParameterService/PushPull");
+  if (kind == ShardMessage::Kind::kPush) return *kPush;
+  return kind == ShardMessage::Kind::kPull ? *kPull : *kPushPull;
+}
+
 template <typename Messages>
 void Refuse(Messages messages, const std::string& name, const std::string& reason) {
   for (ShardMessage& message : messages) {
@@ -38,49 +46,69 @@ void Refuse(Messages messages, const std::string& name, const std::string& reaso
 
 }  // namespace
 
-// A message on its way, with room for whichever of the three calls it is.
+// A message on its way.
 struct ShardChannel::Exchange {
   ShardMessage message;
   // 0 for a pull.
   uint64_t sequence = 0;
-  v1::ParameterService::Stub* stub = nullptr;
-  v1::PushRequest push;
-  v1::PushResponse pushed;
-  v1::PullRequest pull;
-  v1::PullResponse pulled;
-  v1::PushPullRequest push_pull;
-  v1::PushPullResponse push_pulled;
+  Connection* connection = nullptr;
+  MemoryHold hold;
+  // Of a push or push-pull; made once, so that a retry sends the same bytes.
+  std::vector<GradientPayload> payloads;
+  grpc::ByteBuffer request;
+  grpc::ByteBuffer response;
+  uint64_t bytes_sent = 0;
 
-  void Encode(const ShardChannelOptions& options);
+  bool pushes() const { return message.kind != ShardMessage::Kind::kPull; }
+  grpc::ByteBuffer Encode(const ShardChannelOptions& options, uint32_t wait_ms) const;
   absl::StatusOr<ShardReply> Decode() const;
 };
 
-void ShardChannel::Exchange::Encode(const ShardChannelOptions& options) {
-  if (message.kind == ShardMessage::Kind::kPull) {
+grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& options, uint32_t wait_ms) const {
+  if (!pushes()) {
+    v1::PullRequest pull;
     pull.set_job(options.job);
     pull.set_step(message.step);
-    *pull.mutable_slices() = EncodeRefs(message.slices);
-    return;
+    pull.set_wait_ms(wait_ms);
+    pull.set_worker(options.worker);
+    AddRefs(message.slices, &pull);
+    return EncodeMessage(pull);
   }
-  const bool pulls = message.kind == ShardMessage::Kind::kPushPull;
-  v1::PushHeader* header = pulls ? push_pull.mutable_header() : push.mutable_header();
-  header->set_job(options.job);
-  header->set_worker(options.worker);
-  header->set_incarnation(options.incarnation);
-  header->set_sequence(sequence);
-  header->set_step(message.step);
-  header->set_examples(message.examples);
-  *(pulls ? push_pull.mutable_gradients() : push.mutable_gradients()) = EncodeGradients(message.slices);
+  v1::PushHeader header;
+  header.set_job(options.job);
+  header.set_worker(options.worker);
+  header.set_incarnation(options.incarnation);
+  header.set_sequence(sequence);
+  header.set_step(message.step);
+  header.set_examples(message.examples);
+  if (message.kind == ShardMessage::Kind::kPush) {
+    v1::PushRequest push;
+    *push.mutable_header() = std::move(header);
+    return EncodeGradients(push, message.slices, payloads);
+  }
+  v1::PushPullRequest push_pull;
+  *push_pull.mutable_header() = std::move(header);
+  push_pull.set_wait_ms(wait_ms);
+  return EncodeGradients(push_pull, message.slices, payloads);
 }
 
 absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
   ShardReply reply;
-  reply.bytes_sent = push.ByteSizeLong() + pull.ByteSizeLong() + push_pull.ByteSizeLong();
-  reply.bytes_received = pushed.ByteSizeLong() + pulled.ByteSizeLong() + push_pulled.ByteSizeLong();
-  reply.outcome = message.kind == ShardMessage::Kind::kPush ? pushed.outcome() : push_pulled.outcome();
-  if (message.kind == ShardMessage::Kind::kPush) return reply;
-  absl::StatusOr<std::vector<uint64_t>> versions =
-      DecodeValues(message.kind == ShardMessage::Kind::kPull ? pulled.values() : push_pulled.values(), message.slices);
+  reply.bytes_received = response.Length();
+  if (message.kind == ShardMessage::Kind::kPush) {
+    absl::StatusOr<v1::PushResponse> answer = DecodeMessage<v1::PushResponse>(response);
+    if (!answer.ok()) return absl::InternalError(answer.status().message());
+    reply.outcome = answer->outcome();
+    return reply;
+  }
+  // The two answers differ in the outcome and in the number of the field that holds the values.
+  const int field = message.kind == ShardMessage::Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
+                                                              : int{v1::PushPullResponse::kValuesFieldNumber};
+  const ReceivedBytes bytes = BytesOf(response);
+  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes.pieces, field, kMaxSlicesPerMessage);
+  if (!answer.ok()) return absl::InternalError(answer.status().message());
+  reply.outcome = answer->envelope.outcome();
+  absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message.slices);
   if (!versions.ok()) return versions.status();
   reply.versions = *std::move(versions);
   return reply;
@@ -89,11 +117,16 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
 ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options)
     : rank_(rank), name_(absl::StrCat("shard ", rank, " at ", address)), options_(std::move(options)) {
   for (uint32_t i = 0; i < std::max(options_.connections, 1u); ++i) {
-    stubs_.push_back(v1::ParameterService::NewStub(OpenChannel(address)));
+    std::shared_ptr<grpc::Channel> channel = OpenChannel(address);
+    connections_.push_back(
+        std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
 }
 
-ShardChannel::~ShardChannel() { Shutdown("client destroyed"); }
+ShardChannel::~ShardChannel() {
+  Shutdown("client destroyed");
+  WaitUntilIdle();
+}
 
 void ShardChannel::Send(std::vector<ShardMessage> messages) {
   std::string refused;
@@ -141,12 +174,12 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
     exchange->sequence = next_sequence_++;
     sequences_in_flight_.insert(exchange->sequence);
   }
-  exchange->stub = stubs_[next_stub_++ % stubs_.size()].get();
+  exchange->connection = connections_[next_connection_++ % connections_.size()].get();
   return exchange;
 }
 
 void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
-  exchange->Encode(options_);
+  if (exchange->pushes()) exchange->payloads = LendGradients(exchange->message.slices, exchange->hold);
   const ShardMessage::Kind kind = exchange->message.kind;
   const absl::Duration wait = kind == ShardMessage::Kind::kPush ? absl::ZeroDuration() : options_.wait_timeout;
   calls_.Start(
@@ -155,9 +188,7 @@ void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
       [this, exchange](grpc::ClientContext* context, absl::Duration time, std::function<void(grpc::Status)> end) {
         BeginAttempt(exchange.get(), context, time, std::move(end));
       },
-      [this, exchange](absl::Status status, uint32_t attempts) {
-        Finish(exchange.get(), std::move(status), attempts);
-      });
+      [this, exchange](absl::Status status, uint32_t attempts) { Finish(exchange, std::move(status), attempts); });
 }
 
 void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
@@ -165,19 +196,15 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   // What remains for the server's own wait: it must end before the attempt does.
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
-  switch (exchange->message.kind) {
-    case ShardMessage::Kind::kPush:
-      return exchange->stub->async()->Push(context, &exchange->push, &exchange->pushed, std::move(end));
-    case ShardMessage::Kind::kPull:
-      exchange->pull.set_wait_ms(wait_ms);
-      return exchange->stub->async()->Pull(context, &exchange->pull, &exchange->pulled, std::move(end));
-    case ShardMessage::Kind::kPushPull:
-      exchange->push_pull.set_wait_ms(wait_ms);
-      return exchange->stub->async()->PushPull(context, &exchange->push_pull, &exchange->push_pulled, std::move(end));
-  }
+  grpc::ByteBuffer request = exchange->Encode(options_, wait_ms);
+  exchange->request.Swap(&request);
+  exchange->bytes_sent += exchange->request.Length();
+  exchange->response.Clear();
+  exchange->connection->raw.UnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(), &exchange->request,
+                                      &exchange->response, std::move(end));
 }
 
-void ShardChannel::Finish(Exchange* exchange, absl::Status status, uint32_t attempts) {
+void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status status, uint32_t attempts) {
   ShardReply reply;
   if (status.ok()) {
     absl::StatusOr<ShardReply> decoded = exchange->Decode();
@@ -188,16 +215,37 @@ void ShardChannel::Finish(Exchange* exchange, absl::Status status, uint32_t atte
                                                                   ": ", decoded.status().message()));
     }
   }
+  // The server has all of what it answered to; of what failed, gRPC may still have something to send.
+  const bool sent = status.ok();
   reply.status = std::move(status);
+  reply.bytes_sent = exchange->bytes_sent;
   reply.retries = attempts == 0 ? 0 : attempts - 1;
   {
     absl::MutexLock lock(&mutex_);
     --(exchange->message.kind == ShardMessage::Kind::kPush ? pushes_ : waits_).in_flight;
     sequences_in_flight_.erase(exchange->sequence);
+    if (!sent) ++lent_;
   }
   // The next message leaves first: the one that ended may have much to tell.
   SendQueued();
-  exchange->message.done(exchange->message, std::move(reply));
+  if (sent) return exchange->message.done(exchange->message, std::move(reply));
+  exchange->payloads.clear();
+  exchange->request.Clear();
+  // Apart, since the exchange holds the hold.
+  MemoryHold hold = std::move(exchange->hold);
+  hold.WhenBack([this, exchange = std::move(exchange), reply = std::move(reply)]() mutable {
+    exchange->message.done(exchange->message, std::move(reply));
+    exchange.reset();
+    absl::MutexLock lock(&mutex_);
+    --lent_;
+  });
+}
+
+void ShardChannel::WaitUntilIdle() {
+  calls_.WaitUntilIdle();
+  absl::MutexLock lock(&mutex_);
+  const auto back = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return lent_ == 0; };
+  mutex_.Await(absl::Condition(&back));
 }
 
 void ShardChannel::Cancel(uint64_t operation, const std::string& reason) {
@@ -234,7 +282,7 @@ void ShardChannel::Shutdown(const std::string& reason) {
 Future<v1::DeclareTensorsResponse> ShardChannel::Declare(v1::DeclareTensorsRequest request) {
   return calls_.Ask<v1::DeclareTensorsResponse>(
       Options("declare", absl::ZeroDuration()), std::move(request),
-      [stub = stubs_[0].get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
+      [stub = connections_[0]->stub.get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
         stub->async()->DeclareTensors(context, ask, answer, std::move(end));
       });
 }
@@ -244,8 +292,20 @@ Future<v1::GetStatusResponse> ShardChannel::GetStatus(absl::Duration timeout) {
   options.attempt_timeout = options.retry_timeout = options.total_timeout = timeout;
   return calls_.Ask<v1::GetStatusResponse>(
       std::move(options), v1::GetStatusRequest(),
-      [stub = stubs_[0].get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
+      [stub = connections_[0]->stub.get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
         stub->async()->GetStatus(context, ask, answer, std::move(end));
+      });
+}
+
+Future<v1::PauseResponse> ShardChannel::Pause() {
+  v1::PauseRequest request;
+  request.set_job(options_.job);
+  request.set_worker(options_.worker);
+  request.set_incarnation(options_.incarnation);
+  return calls_.Ask<v1::PauseResponse>(
+      Options("pause", absl::ZeroDuration()), std::move(request),
+      [stub = connections_[0]->stub.get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
+        stub->async()->Pause(context, ask, answer, std::move(end));
       });
 }
 

@@ -17,6 +17,7 @@
 #include "client/call_group.h"
 #include "client/future.h"
 #include "client/message_packer.h"
+#include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {
 
@@ -72,13 +73,14 @@ class ShardChannel {
   void Cancel(uint64_t operation, const std::string& reason);
 
   Future<v1::DeclareTensorsResponse> Declare(v1::DeclareTensorsRequest request);
+  Future<v1::PauseResponse> Pause();
   Future<v1::GetStatusResponse> GetStatus(absl::Duration timeout);
 
   // Ends everything in flight, and all that comes later, with CANCELLED.
   void Shutdown(const std::string& reason);
 
   // Blocks until every `done` has returned; to be called after Shutdown.
-  void WaitUntilIdle() { calls_.WaitUntilIdle(); }
+  void WaitUntilIdle();
 
   uint32_t rank() const { return rank_; }
 
@@ -89,6 +91,11 @@ class ShardChannel {
     uint32_t in_flight = 0;
   };
   struct Exchange;
+  struct Connection {
+    std::unique_ptr<v1::ParameterService::Stub> stub;
+    // The same connection, for messages that are encoded already.
+    grpc::GenericStub raw;
+  };
 
   void SendQueued();
   std::shared_ptr<Exchange> TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -96,14 +103,14 @@ class ShardChannel {
   void Begin(std::shared_ptr<Exchange> exchange);
   void BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
                     std::function<void(grpc::Status)> end);
-  void Finish(Exchange* exchange, absl::Status status, uint32_t attempts);
+  void Finish(std::shared_ptr<Exchange> exchange, absl::Status status, uint32_t attempts);
   CallOptions Options(const char* operation, absl::Duration wait) const;
 
   const uint32_t rank_;
   // "shard 1 at host:port".
   const std::string name_;
   const ShardChannelOptions options_;
-  std::vector<std::unique_ptr<v1::ParameterService::Stub>> stubs_;
+  std::vector<std::unique_ptr<Connection>> connections_;
 
   absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
@@ -112,7 +119,9 @@ class ShardChannel {
   Lane waits_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;
   std::set<uint64_t> sequences_in_flight_ ABSL_GUARDED_BY(mutex_);
-  size_t next_stub_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t next_connection_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Messages that have failed while gRPC still has memory of theirs.
+  int lent_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Last: its destructor waits for calls that use the rest.
   CallGroup calls_;

@@ -2,12 +2,15 @@
 #include "server/parameter_service.h"
 
 #include <bit>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
 #include "common/tensor_spec.h"
 #include "common/version.h"
+#include "common/wire/payload_message.h"
 #include "server/call.h"
 
 namespace ballast {
@@ -15,30 +18,38 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
 
-// What a message may carry besides its headers.
+// Of the slices in one message, as fp32.
 constexpr uint64_t kMaxPayload = 4 << 20;
+
+// When a caller that was refused shall try again.
+constexpr char kRetryDelayKey[] = "retry-delay-ms";
+constexpr char kRetryDelay[] = "20";
+
+using PushMessage = PayloadMessage<v1::PushRequest, v1::SliceGradient>;
+using PushPullMessage = PayloadMessage<v1::PushPullRequest, v1::SliceGradient>;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
   return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
 }
 
-template <typename Gradients>
-absl::StatusOr<std::vector<GradientView>> DecodeGradients(const Gradients& gradients) {
+// Views of a message's payloads.
+template <typename Message>
+absl::StatusOr<std::vector<GradientView>> ViewGradients(const Message& message) {
   std::vector<GradientView> views;
-  views.reserve(gradients.size());
-  for (const v1::SliceGradient& gradient : gradients) {
+  views.reserve(message.items.size());
+  for (const auto& [gradient, payload] : message.items) {
     if (gradient.encoding() != v1::ENCODING_UNSPECIFIED && gradient.encoding() != v1::ENCODING_FP32) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", gradient.tensor_id(), " slice ", gradient.slice_index(),
                                                      ": encoding ", gradient.encoding(),
                                                      " is unknown, this server takes ENCODING_FP32"));
     }
-    const std::string& payload = gradient.payload();
-    if (payload.size() % sizeof(float) != 0) {
+    size_t bytes = 0;
+    for (absl::string_view piece : payload) bytes += piece.size();
+    if (bytes % sizeof(float) != 0) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", gradient.tensor_id(), " slice ", gradient.slice_index(),
-                                                     ": payload has ", payload.size(), " bytes, want a multiple of 4"));
+                                                     ": payload has ", bytes, " bytes, want a multiple of 4"));
     }
-    views.push_back(
-        {{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), Gradient({absl::string_view(payload)})});
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), Gradient(payload)});
   }
   return views;
 }
@@ -52,29 +63,81 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_duplicate(outcome.duplicate);
 }
 
-// Copies the slices' values into `values`, up to what one message may carry.
-template <typename Values>
-absl::Status EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys, std::optional<uint32_t> worker,
-                          Values* values) {
+// What keeps a value's memory, and its part of the budget, while gRPC sends it.
+struct ValueInFlight {
+  ValueBuffer values;
+  // Shared by the values of one answer.
+  std::shared_ptr<ByteBudget::Reservation> reservation;
+};
+
+grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservation> reservation) {
+  const absl::Span<const float> elements = values.values();
+  const size_t bytes = elements.size() * sizeof(float);
+  if (bytes <= PayloadMessageWriter::kCopiedBytes) return grpc::Slice(elements.data(), bytes);
+  // gRPC only reads it.
+  return grpc::Slice(
+      const_cast<float*>(elements.data()), bytes, [](void* held) { delete static_cast<ValueInFlight*>(held); },
+      new ValueInFlight{std::move(values), std::move(reservation)});
+}
+
+// Answers with the slices' values as they are now, behind what `envelope` says.
+absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
+                                              std::optional<uint32_t> worker, ByteBudget& budget,
+                                              const google::protobuf::MessageLite& envelope, int field) {
+  std::vector<Slice::Snapshot> snapshots;
+  snapshots.reserve(keys.size());
   uint64_t bytes = 0;
   for (SliceKey key : keys) {
     absl::StatusOr<Slice::Snapshot> snapshot = shard.Pull(key, worker);
     if (!snapshot.ok()) return snapshot.status();
-    const absl::Span<const float> elements = snapshot->values.values();
-    bytes += elements.size() * sizeof(float);
+    bytes += snapshot->values.size() * sizeof(float);
     if (bytes > kMaxPayload) {
       return absl::InvalidArgumentError(
           absl::StrCat("the slices asked for have more than ", kMaxPayload, " bytes; ask for fewer in one message"));
     }
-    v1::SliceValue* value = values->Add();
-    value->set_tensor_id(key.tensor_id);
-    value->set_slice_index(key.slice_index);
-    value->set_encoding(v1::ENCODING_FP32);
-    value->set_version(snapshot->version);
-    value->mutable_payload()->assign(reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(float));
+    snapshots.push_back(*std::move(snapshot));
   }
-  return absl::OkStatus();
+  absl::StatusOr<ByteBudget::Reservation> reserved = budget.Reserve(bytes);
+  if (!reserved.ok()) return reserved.status();
+  auto reservation = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
+  PayloadMessageWriter writer(envelope);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    v1::SliceValue value;
+    value.set_tensor_id(keys[i].tensor_id);
+    value.set_slice_index(keys[i].slice_index);
+    value.set_version(snapshots[i].version);
+    value.set_encoding(v1::ENCODING_FP32);
+    writer.Add(field, value, SliceOver(std::move(snapshots[i].values), reservation));
+  }
+  return writer.Finish();
 }
+
+// One call of the data plane. gRPC binds it when its handler has returned, and neither cancels nor ends it before.
+class DataCall : public grpc::ServerUnaryReactor {
+ public:
+  explicit DataCall(grpc::CallbackServerContext* context) : context_(context) {}
+
+  void End(const absl::Status& status) {
+    if (absl::IsResourceExhausted(status)) context_->AddTrailingMetadata(kRetryDelayKey, kRetryDelay);
+    Finish(ToGrpcStatus(status));
+  }
+
+  // What to end when the caller goes. To be called by the handler.
+  void WaitsOn(ParameterShard* shard, WaitRoom::Ticket ticket) {
+    shard_ = shard;
+    ticket_ = ticket;
+  }
+
+  void OnCancel() override {
+    if (shard_ != nullptr) shard_->CancelPull(ticket_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  grpc::CallbackServerContext* const context_;
+  ParameterShard* shard_ = nullptr;
+  WaitRoom::Ticket ticket_ = WaitRoom::kNoTicket;
+};
 
 }  // namespace
 
@@ -102,53 +165,113 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::Push(grpc::CallbackServerContext* context,
-                                                        const v1::PushRequest* request, v1::PushResponse* response) {
-  auto gradients = DecodeGradients(request->gradients());
-  if (!gradients.ok()) return Answer(context, gradients.status());
-  auto outcome = shard_->Push(request->header().job(), DecodeHeader(request->header()), *gradients);
-  if (!outcome.ok()) return Answer(context, outcome.status());
-  Encode(*outcome, response->mutable_outcome());
-  return Answer(context, absl::OkStatus());
+                                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto* call = new DataCall(context);
+  call->End([&] {
+    const absl::StatusOr<ByteBudget::Reservation> reservation = budget_.Reserve(request->Length());
+    if (!reservation.ok()) return OnShard(reservation.status());
+    const ReceivedBytes bytes = BytesOf(*request);
+    const auto message = DecodePayloadMessage<v1::PushRequest, v1::SliceGradient>(
+        bytes.pieces, v1::PushRequest::kGradientsFieldNumber, kMaxSlicesPerMessage);
+    if (!message.ok()) return OnShard(message.status());
+    const auto gradients = ViewGradients(*message);
+    if (!gradients.ok()) return gradients.status();
+    const v1::PushHeader& header = message->envelope.header();
+    const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), *gradients);
+    if (!outcome.ok()) return outcome.status();
+    v1::PushResponse answer;
+    Encode(*outcome, answer.mutable_outcome());
+    *response = EncodeMessage(answer);
+    return absl::OkStatus();
+  }());
+  return call;
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::Pull(grpc::CallbackServerContext* context,
-                                                        const v1::PullRequest* request, v1::PullResponse* response) {
-  absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
-  if (!wait.ok()) return Answer(context, wait.status());
+                                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  auto* call = new DataCall(context);
+  const auto message = DecodeMessage<v1::PullRequest>(*request);
+  if (!message.ok()) {
+    call->End(OnShard(message.status()));
+    return call;
+  }
+  PullTerms pull{message->step(), std::nullopt};
+  if (message->has_worker()) pull.worker = message->worker();
   std::vector<SliceKey> keys;
-  keys.reserve(request->slices_size());
-  for (const v1::SliceRef& slice : request->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  std::optional<uint32_t> worker;
-  if (request->has_worker()) worker = request->worker();
-  shard_->AwaitPull(request->job(), {request->step(), worker}, keys, *wait, [=, this](absl::Status status) {
-    if (status.ok()) status = EncodeValues(*shard_, keys, worker, response->mutable_values());
-    reactor->Finish(ToGrpcStatus(status));
-  });
-  return reactor;
+  keys.reserve(message->slices_size());
+  for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
+  AnswerWithValues(call, message->job(), pull, std::move(keys), message->wait_ms(), v1::PullResponse(), response);
+  return call;
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::PushPull(grpc::CallbackServerContext* context,
-                                                            const v1::PushPullRequest* request,
-                                                            v1::PushPullResponse* response) {
-  absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
-  if (!wait.ok()) return Answer(context, wait.status());
-  auto gradients = DecodeGradients(request->gradients());
-  if (!gradients.ok()) return Answer(context, gradients.status());
-  auto outcome = shard_->Push(request->header().job(), DecodeHeader(request->header()), *gradients);
-  if (!outcome.ok()) return Answer(context, outcome.status());
-  Encode(*outcome, response->mutable_outcome());
+                                                            const grpc::ByteBuffer* request,
+                                                            grpc::ByteBuffer* response) {
+  auto* call = new DataCall(context);
   std::vector<SliceKey> keys;
-  keys.reserve(gradients->size());
-  for (const GradientView& gradient : *gradients) keys.push_back(gradient.key);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const uint32_t worker = request->header().worker();
-  shard_->AwaitPull(request->header().job(), {request->header().step() + 1, worker}, keys, *wait,
-                    [=, this](absl::Status status) {
-                      if (status.ok()) status = EncodeValues(*shard_, keys, worker, response->mutable_values());
-                      reactor->Finish(ToGrpcStatus(status));
-                    });
-  return reactor;
+  v1::PushPullRequest envelope;
+  v1::PushPullResponse answer;
+  const absl::Status pushed = [&] {
+    const absl::StatusOr<ByteBudget::Reservation> reservation = budget_.Reserve(request->Length());
+    if (!reservation.ok()) return OnShard(reservation.status());
+    const ReceivedBytes bytes = BytesOf(*request);
+    auto message = DecodePayloadMessage<v1::PushPullRequest, v1::SliceGradient>(
+        bytes.pieces, v1::PushPullRequest::kGradientsFieldNumber, kMaxSlicesPerMessage);
+    if (!message.ok()) return OnShard(message.status());
+    if (absl::Status status = DecodeWait(message->envelope.wait_ms()).status(); !status.ok()) return status;
+    const auto gradients = ViewGradients(*message);
+    if (!gradients.ok()) return gradients.status();
+    const v1::PushHeader& header = message->envelope.header();
+    const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), *gradients);
+    if (!outcome.ok()) return outcome.status();
+    Encode(*outcome, answer.mutable_outcome());
+    keys.reserve(gradients->size());
+    for (const GradientView& gradient : *gradients) keys.push_back(gradient.key);
+    envelope = std::move(message->envelope);
+    return absl::OkStatus();
+  }();
+  if (!pushed.ok()) {
+    call->End(pushed);
+    return call;
+  }
+  // What waits for other workers must not hold memory. The request is gRPC's for this call's use alone.
+  const_cast<grpc::ByteBuffer*>(request)->Clear();
+  const v1::PushHeader& header = envelope.header();
+  AnswerWithValues(call, header.job(), {header.step() + 1, header.worker()}, std::move(keys), envelope.wait_ms(),
+                   answer, response);
+  return call;
+}
+
+template <typename Call, typename Response>
+void ParameterServiceAdapter::AnswerWithValues(Call* call, const std::string& job, const PullTerms& pull,
+                                               std::vector<SliceKey> keys, uint32_t wait_ms, const Response& envelope,
+                                               grpc::ByteBuffer* response) {
+  const absl::StatusOr<absl::Duration> wait = DecodeWait(wait_ms);
+  if (!wait.ok()) return call->End(wait.status());
+  if (keys.size() > kMaxSlicesPerMessage) {
+    return call->End(OnShard(absl::InvalidArgumentError(
+        absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
+  }
+  const WaitRoom::Ticket ticket = shard_->AwaitPull(
+      job, pull, keys, *wait, [this, call, keys, worker = pull.worker, envelope, response](absl::Status status) {
+        if (status.ok()) {
+          absl::StatusOr<grpc::ByteBuffer> answer =
+              EncodeValues(*shard_, keys, worker, budget_, envelope, Response::kValuesFieldNumber);
+          status = answer.status();
+          if (answer.ok()) response->Swap(&*answer);
+        }
+        call->End(status);
+      });
+  if (ticket != WaitRoom::kNoTicket) call->WaitsOn(shard_, ticket);
+}
+
+absl::Status ParameterServiceAdapter::OnShard(const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat("shard ", rank_, ": ", status.message()));
+}
+
+grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerContext* context,
+                                                         const v1::PauseRequest* request, v1::PauseResponse*) {
+  return Answer(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,
@@ -172,6 +295,9 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   response->set_uptime_seconds(status.uptime_seconds);
   response->set_version(kVersion);
   response->set_draining(status.draining);
+  response->set_bytes_in_flight(budget_.used());
+  response->set_bytes_in_flight_limit(budget_.limit());
+  response->set_refused(budget_.refused());
   return Answer(context, absl::OkStatus());
 }
 

@@ -304,14 +304,20 @@ std::string ParameterShard::ExplainWait(const PullTerms& pull, absl::Span<Slice*
                       " waits for the gradient of worker ", absl::StrJoin(missing, ", "));
 }
 
-void ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys,
-                               absl::Duration wait, WaitRoom::Done done) {
+WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys,
+                                           absl::Duration wait, WaitRoom::Done done) {
   absl::StatusOr<std::vector<Slice*>> found = FindAll(job, keys);
-  if (!found.ok()) return done(found.status());
+  if (!found.ok()) {
+    done(found.status());
+    return WaitRoom::kNoTicket;
+  }
   ++pulls_;
   std::vector<Slice*> slices = *std::move(found);
   const bool ready = std::all_of(slices.begin(), slices.end(), [&](Slice* slice) { return slice->MayPull(pull); });
-  if (ready) return done(absl::OkStatus());
+  if (ready) {
+    done(absl::OkStatus());
+    return WaitRoom::kNoTicket;
+  }
   // One arrival for each slice, and one for having asked them all.
   const WaitRoom::Ticket ticket = waits_.Enter(
       slices.size() + 1, clock_->Now() + wait, [this, pull, slices] { return ExplainWait(pull, slices); },
@@ -322,6 +328,7 @@ void ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull, std
   waits_.Arrive(ticket);
   // Asked last, so that a Close from here on finds the wait in the room and ends it.
   if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
+  return ticket;
 }
 
 absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional<uint32_t> worker) {

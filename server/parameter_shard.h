@@ -98,9 +98,12 @@ class ParameterShard {
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
 
   // Calls `done` once when all slices may be pulled, or with DEADLINE_EXCEEDED naming the workers waited for,
-  // or UNAVAILABLE when the shard drains. May call it before returning.
-  void AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys, absl::Duration wait,
-                 WaitRoom::Done done);
+  // or UNAVAILABLE when the shard drains. May call it before returning. Answers what CancelPull takes.
+  WaitRoom::Ticket AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys,
+                             absl::Duration wait, WaitRoom::Done done);
+
+  // Ends the wait with CANCELLED, unless it has ended.
+  void CancelPull(WaitRoom::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
 
   // One slice's values as they are now, for `worker` if it is one that asks.
   absl::StatusOr<Slice::Snapshot> Pull(SliceKey key, std::optional<uint32_t> worker);

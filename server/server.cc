@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/wire/limits.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -13,8 +14,8 @@
 namespace ballast {
 namespace {
 
-// A message is at most 4 MiB; what it may have on top is for malformed ones to be answered instead of cut.
-constexpr int kMaxMessageBytes = (4 << 20) + (64 << 10);
+// What a message may have on top is for malformed ones to be answered instead of cut.
+constexpr int kMaxReceivedBytes = kMaxMessageBytes + (64 << 10);
 
 struct HostPort {
   std::string host;
@@ -37,7 +38,7 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
 Server::Server(Options options)
     : options_(std::move(options)),
       shard_({options_.rank, options_.max_state_bytes}, Clock::Real()),
-      parameter_service_(options_.rank, &shard_) {
+      parameter_service_(options_.rank, &shard_, options_.max_bytes_in_flight) {
   if (options_.rank > 0) return;
   coordinator_ = std::make_unique<Coordinator>(
       Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
@@ -56,8 +57,8 @@ absl::Status Server::Listen() {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   builder.RegisterService(&parameter_service_);
   if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
   grpc_ = builder.BuildAndStart();

@@ -35,6 +35,8 @@ class Server {
     // Required where rank > 0.
     std::string coordinator;
     bool reflection = false;
+    // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
+    uint64_t max_bytes_in_flight = uint64_t{256} << 20;
     uint64_t max_state_bytes = uint64_t{1} << 34;
     absl::Duration member_ttl = absl::Seconds(5);
     // How long the coordinator may be silent.

@@ -22,6 +22,7 @@ namespace ballast {
 class WaitRoom {
  public:
   using Ticket = uint64_t;
+  static constexpr Ticket kNoTicket = 0;
   using Done = std::function<void(absl::Status)>;
   // Says whom the wait was for, once it has run out.
   using Explain = std::function<std::string()>;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "client/memory_hold.h"
+#include "client/message_packer.h"
+#include "common/wire/payload_message.h"
+
+namespace ballast {
+
+// A gradient as it travels: the same bytes in every attempt.
+struct GradientPayload {
+  v1::Encoding encoding = v1::ENCODING_FP32;
+  grpc::Slice bytes;
+};
+
+// The gradients where they lie, lent by `hold`.
+std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slices, MemoryHold& hold);
+
+// The message of a push or, where `envelope` is a PushPullRequest, a push-pull: a payload for each slice.
+template <typename Envelope>
+grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const SliceTransfer> slices,
+                                 absl::Span<const GradientPayload> payloads) {
+  PayloadMessageWriter writer(envelope);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    v1::SliceGradient gradient;
+    gradient.set_tensor_id(slices[i].tensor_id);
+    gradient.set_slice_index(slices[i].slice_index);
+    gradient.set_version(slices[i].version);
+    gradient.set_encoding(payloads[i].encoding);
+    writer.Add(Envelope::kGradientsFieldNumber, gradient, payloads[i].bytes);
+  }
+  return writer.Finish();
+}
+
+// Names the slices of a pull.
+void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
+
+// Writes an answer into the slices' `values` and returns their versions, in order. INTERNAL where the answer is not
+// exactly what was asked for; no value is written then, unless a payload turns out not to be what its encoding says.
+absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
+                                                   absl::Span<const SliceTransfer> slices);
+
+}  // namespace ballast

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/slice_message.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+class SliceMessageTest : public testing::Test {
+ protected:
+  SliceMessageTest() {
+    ItemWithPayload<v1::SliceValue>& value = answer_.emplace_back();
+    value.item.set_tensor_id(4);
+    value.item.set_slice_index(1);
+    value.item.set_version(17);
+    value.item.set_encoding(v1::ENCODING_FP32);
+    // Cut within an element.
+    const absl::string_view bytes(reinterpret_cast<const char*>(sent_), sizeof(sent_));
+    value.payload = {bytes.substr(0, 3), bytes.substr(3)};
+  }
+
+  const float sent_[2] = {1.5f, -2.0f};
+  std::vector<float> memory_ = {0, 0};
+  std::vector<SliceTransfer> slices_ = {{4, 1, 2, 0, {}, absl::MakeSpan(memory_)}};
+  std::vector<ItemWithPayload<v1::SliceValue>> answer_;
+};
+
+TEST_F(SliceMessageTest, WritesValuesAndReturnsVersions) {
+  EXPECT_EQ(DecodeValues(answer_, slices_).value(), std::vector<uint64_t>({17}));
+  EXPECT_EQ(memory_, std::vector<float>({1.5f, -2.0f}));
+}
+
+TEST_F(SliceMessageTest, RefusesPayloadOfWrongSize) {
+  answer_[0].payload = {"1234567"};
+  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+            absl::InternalError("answer's tensor 4 slice 1 has 7 bytes, want 8"));
+  EXPECT_EQ(memory_, std::vector<float>({0, 0}));
+}
+
+TEST_F(SliceMessageTest, RefusesAnotherSlice) {
+  answer_[0].item.set_slice_index(0);
+  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+            absl::InternalError("answer holds tensor 4 slice 0, want tensor 4 slice 1"));
+}
+
+TEST_F(SliceMessageTest, RefusesUnknownEncoding) {
+  answer_[0].item.set_encoding(static_cast<v1::Encoding>(99));
+  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+            absl::InternalError("answer's tensor 4 slice 1 has encoding 99, want fp32"));
+}
+
+TEST_F(SliceMessageTest, RefusesMissingSlices) {
+  answer_.clear();
+  EXPECT_EQ(DecodeValues(answer_, slices_).status(), absl::InternalError("answer holds 0 slices, want 1"));
+}
+
+TEST_F(SliceMessageTest, WritesNothingWhenALaterSliceIsWrong) {
+  std::vector<float> more = {0};
+  slices_.push_back({5, 0, 1, 0, {}, absl::MakeSpan(more)});
+  answer_.push_back(answer_[0]);
+  EXPECT_FALSE(DecodeValues(answer_, slices_).ok());
+  EXPECT_EQ(memory_, std::vector<float>({0, 0}));
+}
+
+TEST_F(SliceMessageTest, EncodesGradientBytesAndVersion) {
+  const std::vector<float> gradient = {1.0f};
+  const std::vector<SliceTransfer> slices = {{2, 3, 1, 9, gradient, {}}};
+  MemoryHold hold;
+  const grpc::ByteBuffer buffer = EncodeGradients(v1::PushRequest(), slices, LendGradients(slices, hold));
+  const auto request = DecodeMessage<v1::PushRequest>(buffer);
+  ASSERT_TRUE(request.ok()) << request.status();
+  ASSERT_EQ(request->gradients_size(), 1);
+  EXPECT_EQ(request->gradients(0).tensor_id(), 2u);
+  EXPECT_EQ(request->gradients(0).slice_index(), 3u);
+  EXPECT_EQ(request->gradients(0).version(), 9u);
+  EXPECT_EQ(request->gradients(0).encoding(), v1::ENCODING_FP32);
+  EXPECT_EQ(request->gradients(0).payload(), std::string("\x00\x00\x80\x3f", 4));
+}
+
+TEST_F(SliceMessageTest, SendsALargeGradientFromWhereItLies) {
+  const std::vector<float> gradient(100000, 1.0f);
+  const std::vector<SliceTransfer> slices = {{2, 3, 100000, 9, gradient, {}}};
+  MemoryHold hold;
+  const grpc::ByteBuffer buffer = EncodeGradients(v1::PushRequest(), slices, LendGradients(slices, hold));
+  bool found = false;
+  for (const grpc::Slice& slice : BytesOf(buffer).slices) {
+    found = found || slice.begin() == reinterpret_cast<const uint8_t*>(gradient.data());
+  }
+  EXPECT_TRUE(found);
+}
+
+}  // namespace
+}  // namespace ballast

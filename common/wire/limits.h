@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ballast {
+
+// Largest encoded message of the data plane, and gRPC's default limit on what is received.
+inline constexpr uint64_t kMaxMessageBytes = uint64_t{4} << 20;
+
+// Slices in one message at most: what 4 MiB of empty ones would make of themselves in memory is many times more.
+inline constexpr size_t kMaxSlicesPerMessage = 65536;
+
+}  // namespace ballast

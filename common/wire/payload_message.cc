@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/wire/payload_message.h"
+
+#include <optional>
+
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+
+namespace ballast {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedOutputStream;
+
+constexpr int kPayloadField = 15;
+
+uint32_t BytesTag(int field) { return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED); }
+
+bool IsTag(uint64_t tag) {
+  return tag <= UINT32_MAX && WireFormatLite::GetTagFieldNumber(static_cast<uint32_t>(tag)) > 0;
+}
+
+std::optional<EncodedItem> SplitItem(absl::Span<const absl::string_view> pieces) {
+  EncodedItem item;
+  PieceReader reader(pieces);
+  while (!reader.AtEnd()) {
+    const std::optional<uint64_t> tag = reader.Varint();
+    if (!tag.has_value() || !IsTag(*tag)) return std::nullopt;
+    if (*tag != BytesTag(kPayloadField)) {
+      if (!reader.CopyField(static_cast<uint32_t>(*tag), item.text)) return std::nullopt;
+      continue;
+    }
+    const std::optional<uint64_t> bytes = reader.Varint();
+    if (!bytes.has_value()) return std::nullopt;
+    std::optional<Pieces> payload = reader.Take(*bytes);
+    if (!payload.has_value()) return std::nullopt;
+    item.payload = *std::move(payload);
+  }
+  return item;
+}
+
+}  // namespace
+
+PayloadMessageWriter::PayloadMessageWriter(const google::protobuf::MessageLite& envelope)
+    : text_(envelope.SerializeAsString()) {}
+
+void PayloadMessageWriter::FlushText() {
+  if (text_.empty()) return;
+  slices_.emplace_back(text_);
+  text_.clear();
+}
+
+void PayloadMessageWriter::Add(int field, const google::protobuf::MessageLite& item, grpc::Slice payload) {
+  const std::string text = item.SerializeAsString();
+  AppendVarint(BytesTag(field), text_);
+  const uint64_t payload_header =
+      CodedOutputStream::VarintSize32(BytesTag(kPayloadField)) + CodedOutputStream::VarintSize64(payload.size());
+  AppendVarint(text.size() + (payload.size() == 0 ? 0 : payload_header + payload.size()), text_);
+  text_ += text;
+  if (payload.size() == 0) return;
+  AppendVarint(BytesTag(kPayloadField), text_);
+  AppendVarint(payload.size(), text_);
+  if (payload.size() <= kCopiedBytes) {
+    text_.append(reinterpret_cast<const char*>(payload.begin()), payload.size());
+    return;
+  }
+  FlushText();
+  slices_.push_back(std::move(payload));
+}
+
+grpc::ByteBuffer PayloadMessageWriter::Finish() {
+  FlushText();
+  // A message without a field is a message.
+  if (slices_.empty()) slices_.emplace_back();
+  return grpc::ByteBuffer(slices_.data(), slices_.size());
+}
+
+absl::StatusOr<EncodedParts> SplitPayloadMessage(absl::Span<const absl::string_view> pieces, int field,
+                                                 size_t max_items) {
+  EncodedParts parts;
+  PieceReader reader(pieces);
+  while (!reader.AtEnd()) {
+    const std::optional<uint64_t> tag = reader.Varint();
+    if (!tag.has_value() || !IsTag(*tag)) return absl::InvalidArgumentError("got bytes that are no protobuf message");
+    if (*tag != BytesTag(field)) {
+      if (reader.CopyField(static_cast<uint32_t>(*tag), parts.envelope)) continue;
+      return absl::InvalidArgumentError("got bytes that are no protobuf message");
+    }
+    const std::optional<uint64_t> bytes = reader.Varint();
+    const std::optional<Pieces> content = bytes.has_value() ? reader.Take(*bytes) : std::nullopt;
+    std::optional<EncodedItem> item = content.has_value() ? SplitItem(*content) : std::nullopt;
+    if (!item.has_value()) return absl::InvalidArgumentError("got bytes that are no protobuf message");
+    if (parts.items.size() == max_items) {
+      return absl::InvalidArgumentError(absl::StrCat("got a message of more than ", max_items, " slices"));
+    }
+    parts.items.push_back(*std::move(item));
+  }
+  return parts;
+}
+
+grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {
+  const grpc::Slice bytes(message.SerializeAsString());
+  return grpc::ByteBuffer(&bytes, 1);
+}
+
+ReceivedBytes BytesOf(const grpc::ByteBuffer& buffer) {
+  ReceivedBytes bytes;
+  // Only a compressed buffer can fail to be taken apart; it then has no bytes.
+  if (!buffer.Dump(&bytes.slices).ok()) bytes.slices.clear();
+  bytes.pieces.reserve(bytes.slices.size());
+  for (const grpc::Slice& slice : bytes.slices) {
+    bytes.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+}  // namespace ballast

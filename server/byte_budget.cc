@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/byte_budget.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+
+absl::StatusOr<ByteBudget::Reservation> ByteBudget::Reserve(uint64_t bytes) {
+  uint64_t used = used_->load(std::memory_order_relaxed);
+  do {
+    if (used > 0 && used + bytes > limit_) {
+      refused_.fetch_add(1, std::memory_order_relaxed);
+      return absl::ResourceExhaustedError(absl::StrCat("got ", bytes, " bytes more while ", used,
+                                                       " bytes of requests and answers are in flight, want at most ",
+                                                       limit_, " in all; try again later"));
+    }
+  } while (!used_->compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return Reservation(used_, bytes);
+}
+
+}  // namespace ballast
