@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/codecs/bf16.h"
+
+#include <bit>
+#include <cstring>
+
+#include "common/codecs/half_codec.h"
+#include "common/codecs/vector_code.h"
+
+namespace ballast {
+namespace {
+
+// Half of what is cut off is added, less one bit where that leaves the result even; a NaN is made quiet, for what is
+// left of its payload could be 0, which is infinity.
+BALLAST_INLINE_BODY void EncodeBody(const float* __restrict values, size_t n, char* __restrict half) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const uint32_t quiet = (bits >> 16) | 0x40;
+    const uint16_t upper = (bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
+    std::memcpy(half + i * 2, &upper, 2);
+  }
+}
+
+BALLAST_INLINE_BODY void DecodeBody(const char* __restrict half, size_t n, float* __restrict values) {
+  for (size_t i = 0; i < n; ++i) {
+    uint16_t upper;
+    std::memcpy(&upper, half + i * 2, 2);
+    values[i] = std::bit_cast<float>(uint32_t{upper} << 16);
+  }
+}
+
+void Encode(const float* values, size_t n, char* half) { EncodeBody(values, n, half); }
+void Decode(const char* half, size_t n, float* values) { DecodeBody(half, n, values); }
+BALLAST_VECTOR_CODE void EncodeVector(const float* values, size_t n, char* half) { EncodeBody(values, n, half); }
+BALLAST_VECTOR_CODE void DecodeVector(const char* half, size_t n, float* values) { DecodeBody(half, n, values); }
+
+}  // namespace
+
+std::unique_ptr<const Codec> MakeBf16(const v1::Codec&) {
+  return std::make_unique<HalfCodec>(v1::ENCODING_BF16, "bf16",
+                                     HalfCodec::Functions{Encode, EncodeVector, Decode, DecodeVector});
+}
+
+}  // namespace ballast

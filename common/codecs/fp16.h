@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "common/codecs/codec.h"
+
+namespace ballast {
+
+// IEEE 754 binary16, rounded to nearest even. What is beyond its range becomes infinity; NaN stays NaN.
+std::unique_ptr<const Codec> MakeFp16(const v1::Codec& config);
+
+}  // namespace ballast

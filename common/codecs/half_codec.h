@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#include "common/codecs/codec.h"
+
+namespace ballast {
+
+// A codec of 2 bytes for each element, each by itself. Its functions turn n elements; `half` is aligned to nothing.
+// Thread safety: immutable.
+class HalfCodec : public Codec {
+ public:
+  using EncodeElements = void (*)(const float* values, size_t n, char* half);
+  using DecodeElements = void (*)(const char* half, size_t n, float* values);
+
+  // The portable functions and those for where UseVectorCode(), of the same bits.
+  struct Functions {
+    EncodeElements encode;
+    EncodeElements encode_vector;
+    DecodeElements decode;
+    DecodeElements decode_vector;
+  };
+
+  HalfCodec(v1::Encoding encoding, absl::string_view name, const Functions& functions)
+      : Codec({encoding, name, /*carries_values=*/true, /*wants_error_feedback=*/false}), functions_(functions) {}
+
+  size_t EncodedBytes(size_t elements) const override { return elements * 2; }
+  size_t Encode(absl::Span<const float> values, uint64_t seed, char* out) const override;
+  absl::StatusOr<std::unique_ptr<PayloadDecoder>> OpenPayload(Pieces pieces, size_t elements) const override;
+
+ private:
+  const Functions functions_;
+};
+
+}  // namespace ballast
