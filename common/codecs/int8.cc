@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
 #include "common/codecs/vector_code.h"
 
@@ -23,12 +24,8 @@ size_t Blocks(size_t elements) { return (elements + kBlock - 1) / kBlock; }
 
 // What decides how each element is rounded.
 struct Random {
-  // SplitMix64 (Steele et al., 2014), so that neighbouring seeds have nothing in common.
   explicit Random(uint64_t seed) {
-    seed += 0x9e3779b97f4a7c15;
-    seed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9;
-    seed = (seed ^ (seed >> 27)) * 0x94d049bb133111eb;
-    seed ^= seed >> 31;
+    seed = MixBits(seed);
     first = static_cast<uint32_t>(seed);
     second = static_cast<uint32_t>(seed >> 32);
   }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/error_feedback.h"
+
+#include <algorithm>
+
+namespace ballast {
+namespace {
+
+// A difference that is not finite becomes 0. No branches, so that it vectorises.
+void Subtract(absl::Span<const float> sent, float* __restrict residual) {
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const float lost = residual[i] - sent[i];
+    residual[i] = lost - lost == 0.0f ? lost : 0.0f;
+  }
+}
+
+}  // namespace
+
+size_t ErrorFeedback::Encode(uint32_t tensor_id, uint32_t slice_index, absl::Span<const float> gradient, uint64_t seed,
+                             char* out) {
+  if (!codec_->wants_error_feedback()) return codec_->Encode(gradient, seed, out);
+  std::vector<float>* residual = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    residual = &residuals_[{tensor_id, slice_index}];
+  }
+  // At first use, outside the lock.
+  residual->resize(gradient.size(), 0.0f);
+  float* __restrict meant = residual->data();
+  for (size_t i = 0; i < gradient.size(); ++i) meant[i] += gradient[i];
+  const size_t bytes = codec_->Encode(*residual, seed, out);
+  const absl::string_view payload(out, bytes);
+  const absl::Status status = codec_->DecodeBlocks(
+      {&payload, 1}, gradient.size(),
+      [&](size_t first, absl::Span<const float> sent) { Subtract(sent, residual->data() + first); });
+  // Not finite, for there is nothing else that a codec refuses of its own; the shard will refuse it too.
+  if (!status.ok()) std::fill(residual->begin(), residual->end(), 0.0f);
+  return bytes;
+}
+
+}  // namespace ballast
