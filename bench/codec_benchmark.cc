@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encode and decode of each codec on one thread, at a small slice and the largest one, in bytes of fp32 a second, with
 // the vector code and with the portable code; beside them memcpy of the same fp32. "into_blocks" decodes block by block
-// into a core's first cache, as a shard applies a gradient.
+// into a core's first cache, as a shard applies a gradient; "feedback" encodes with what was lost before.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "client/error_feedback.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/vector_code.h"
 
@@ -51,6 +52,17 @@ void Encode(benchmark::State& state, const Codec* codec, size_t elements) {
   ReportBytes(state, elements);
 }
 
+void EncodeWithFeedback(benchmark::State& state, v1::Encoding encoding, size_t elements) {
+  v1::Codec config;
+  config.set_gradients(encoding);
+  ErrorFeedback feedback(*MakeGradientCodec(config));
+  const std::vector<float> gradient = Gradient(elements);
+  std::string payload(feedback.codec().EncodedBytes(elements), '\0');
+  uint64_t seed = 0;
+  for (auto _ : state) benchmark::DoNotOptimize(feedback.Encode(1, 0, gradient, ++seed, payload.data()));
+  ReportBytes(state, elements);
+}
+
 void Decode(benchmark::State& state, const Codec* codec, size_t elements, bool into_blocks) {
   std::string payload(codec->EncodedBytes(elements), '\0');
   codec->Encode(Gradient(elements), 1, payload.data());
@@ -84,6 +96,9 @@ void RegisterAll() {
         const Codec* codec = *FindCodec(encoding);
         const std::string name = std::string(codec->name()) + size;
         Register(name + "/encode", portable, [=](auto& state) { Encode(state, codec, elements); });
+        if (codec->wants_error_feedback()) {
+          Register(name + "/feedback", portable, [=](auto& state) { EncodeWithFeedback(state, encoding, elements); });
+        }
         Register(name + "/decode", portable, [=](auto& state) { Decode(state, codec, elements, false); });
         Register(name + "/into_blocks", portable, [=](auto& state) { Decode(state, codec, elements, true); });
       }

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
 #include "common/codecs/vector_code.h"
