@@ -24,9 +24,9 @@
 #include "cli/report.h"
 #include "cli/server_connection.h"
 #include "common/job_file.h"
+#include "common/policy_config.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
-#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/coordinator_link.h"
 #include "client/shard_channel.h"
+#include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "common/version.h"
 
@@ -180,9 +181,7 @@ absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs) {
 }
 
 absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
-  if (PolicyMode(options_.policy).empty()) {
-    return absl::InvalidArgumentError("policy: got none, want sync or async");
-  }
+  if (absl::Status status = ValidatePolicy(options_.policy, options_.workers); !status.ok()) return status;
   for (const v1::TensorSpec& spec : specs) {
     if (absl::Status status = ValidateTensorSpec(spec); !status.ok()) return status;
   }

@@ -247,7 +247,8 @@ TEST_F(ClientTest, RefusesToDeclareWithoutPolicy) {
   options_.policy.Clear();
   auto client = Client::Connect(options_);
   ASSERT_TRUE(client.ok()) << client.status();
-  EXPECT_EQ((*client)->Declare({Spec(1, "w", 4)}), absl::InvalidArgumentError("policy: got none, want sync or async"));
+  EXPECT_EQ((*client)->Declare({Spec(1, "w", 4)}),
+            absl::InvalidArgumentError("policy: got none, want sync, async, bounded or local_sgd"));
 }
 
 TEST_F(ClientTest, ReportsEveryShardsStatus) {

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/policy_config.h"
 
 namespace ballast {
 namespace {
@@ -33,6 +34,10 @@ class Faults {
 
   void CheckText(bool good, absl::string_view field, absl::string_view got, absl::string_view want) {
     Check(good, field, absl::StrCat("\"", absl::CEscape(got.substr(0, 80)), "\""), want);
+  }
+
+  void Add(const absl::Status& status) {
+    if (!status.ok()) messages_.push_back(std::string(status.message()));
   }
 
   absl::Status ToStatus() const {
@@ -196,8 +201,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckModel(job.model(), faults);
   CheckTraining(job.training(), faults);
   CheckOptimizer(job.optimizer(), faults);
-  faults.CheckRequired(!job.has_policy() || job.policy().kind_case() != v1::ConsistencyPolicy::KIND_NOT_SET, "policy",
-                       "sync or async");
+  if (job.has_policy()) faults.Add(ValidatePolicy(job.policy(), 0));
   return faults.ToStatus();
 }
 

@@ -146,7 +146,13 @@ TEST(ValidateJobTest, RefusesBadData) {
   EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels is not set, want a path");
 }
 
-TEST(ValidateJobTest, RefusesAPolicyWithoutMode) { ExpectFault("policy { }", "policy is not set, want sync or async"); }
+TEST(ValidateJobTest, RefusesAPolicyWithoutMode) {
+  ExpectFault("policy { }", "policy: got none, want sync, async, bounded or local_sgd");
+}
+
+TEST(ValidateJobTest, RefusesAPolicyOutOfItsRange) {
+  ExpectFault("policy { bounded { staleness: 1000001 } }", "policy bounded staleness: got 1000001, want 0 to 1000000");
+}
 
 TEST(ValidateJobTest, ReportsAtMostFiveFaults) {
   EXPECT_TRUE(absl::EndsWith(ValidateJob(v1::Job()).message(), "\nand 2 more"));

@@ -100,20 +100,4 @@ std::vector<v1::SliceRange> CutIntoSlices(uint64_t elements) {
   return slices;
 }
 
-absl::string_view PolicyMode(const v1::ConsistencyPolicy& policy) {
-  switch (policy.kind_case()) {
-    case v1::ConsistencyPolicy::kSync:
-      return "sync";
-    case v1::ConsistencyPolicy::kAsync:
-      return "async";
-    case v1::ConsistencyPolicy::kBounded:
-      return "bounded";
-    case v1::ConsistencyPolicy::kLocalSgd:
-      return "local_sgd";
-    case v1::ConsistencyPolicy::KIND_NOT_SET:
-      break;
-  }
-  return "";
-}
-
 }  // namespace ballast

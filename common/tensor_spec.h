@@ -29,7 +29,4 @@ uint64_t CountElements(const v1::TensorSpec& spec);
 // Cuts a tensor into nearly equal slices of at most kMaxSliceElements.
 std::vector<v1::SliceRange> CutIntoSlices(uint64_t elements);
 
-// "sync", "async".
-absl::string_view PolicyMode(const v1::ConsistencyPolicy& policy);
-
 }  // namespace ballast

@@ -57,15 +57,6 @@ TEST(TensorSpecTest, CutsIntoNearlyEqualSlicesThatCoverTheTensor) {
   EXPECT_EQ(slices[1].elements(), kMaxSliceElements / 2 + 1);
 }
 
-TEST(TensorSpecTest, NamesThePolicysMode) {
-  v1::ConsistencyPolicy policy;
-  EXPECT_EQ(PolicyMode(policy), "");
-  policy.mutable_sync();
-  EXPECT_EQ(PolicyMode(policy), "sync");
-  policy.mutable_async();
-  EXPECT_EQ(PolicyMode(policy), "async");
-}
-
 TEST(TensorSpecTest, RefusesJobNamesWithOtherCharacters) {
   EXPECT_TRUE(ValidateJobName("fashion_mnist-2").ok());
   EXPECT_FALSE(ValidateJobName("").ok());

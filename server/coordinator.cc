@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
+#include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "common/version.h"
 #include "common/wire/payload_message.h"

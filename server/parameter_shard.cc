@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/policy_config.h"
 #include "common/shard_map.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -138,7 +139,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms&
   if (job.workers < 1 || job.workers > kMaxWorkers) {
     return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
   }
-  if (absl::Status status = MakeSlicePolicy(job.policy, job.workers).status(); !status.ok()) return status;
+  if (absl::Status status = ValidatePolicy(job.policy, job.workers); !status.ok()) return status;
   if (absl::Status status = CutWhole(tensors); !status.ok()) return status;
   for (OwnedTensor& tensor : tensors) {
     if (absl::Status status = CheckSlices(tensor); !status.ok()) return status;

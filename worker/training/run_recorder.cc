@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/policy_config.h"
 #include "common/run/file.h"
 #include "common/run/safetensors.h"
 #include "common/run/summary.h"
-#include "common/tensor_spec.h"
 #include "common/version.h"
 #include "google/protobuf/text_format.h"
 
