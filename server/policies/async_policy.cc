@@ -1,29 +1,78 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/policies/async_policy.h"
 
+#include <utility>
+
+#include "server/policies/staleness.h"
+
 namespace ballast {
 namespace {
 
-// A gradient is applied on arrival; nobody waits.
+// A gradient is applied on arrival; nobody waits. For delay compensation it holds, for each worker, the values that the
+// worker was handed last.
 class AsyncPolicy : public SlicePolicy {
  public:
+  AsyncPolicy(const v1::ConsistencyPolicy::Async& config, uint32_t workers)
+      : scale_by_staleness_(config.scale_by_staleness()), lambda_(config.delay_compensation()) {
+    if (lambda_ > 0) handed_out_.resize(workers);
+  }
+
   absl::Status CheckStep(uint64_t, const SliceWeights&) const override { return absl::OkStatus(); }
 
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
-    if (contribution.examples > 0) weights.Apply(contribution.gradient);
+    if (contribution.examples == 0) return Verdict::kApplied;
+    SliceWeights::Terms terms;
+    if (scale_by_staleness_) terms.rate_scale = RateScale(StalenessOf(contribution, weights));
+    if (WantsCompensation(contribution.worker, weights)) {
+      weights.Apply(Compensate(contribution, weights), terms);
+    } else {
+      weights.Apply(contribution.gradient, terms);
+    }
     return Verdict::kApplied;
   }
 
   bool Pause(uint32_t, SliceWeights&) override { return false; }
   bool MayPull(const PullTerms&, const SliceWeights&) const override { return true; }
-  void OnPull(uint32_t, const SliceWeights&) override {}
+
+  void OnPull(uint32_t worker, const SliceWeights& weights) override {
+    if (worker < handed_out_.size()) handed_out_[worker] = weights.Share();
+  }
+
   std::vector<uint32_t> Missing(const PullTerms&) const override { return {}; }
+
+ private:
+  // The term is zero where the worker has the newest values.
+  bool WantsCompensation(uint32_t worker, const SliceWeights& weights) const {
+    return worker < handed_out_.size() && handed_out_[worker].size() > 0 &&
+           handed_out_[worker].values().data() != weights.values().data();
+  }
+
+  // g + lambda * g * g * (w - w_then) (DC-ASGD: Zheng et al., 2017, eq. 10). Good until this thread's next call.
+  Gradient Compensate(const Contribution& contribution, const SliceWeights& weights) const {
+    // The thread's, not the slice's: it would double the memory of the weights.
+    static thread_local std::vector<float> compensated;
+    compensated.resize(contribution.gradient.size());
+    const float* now = weights.values().data();
+    const float* then = handed_out_[contribution.worker].values().data();
+    contribution.gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+      for (size_t i = 0; i < block.size(); ++i) {
+        const float g = block[i];
+        compensated[first + i] = g + lambda_ * g * g * (now[first + i] - then[first + i]);
+      }
+    });
+    return Gradient(absl::MakeConstSpan(compensated));
+  }
+
+  const bool scale_by_staleness_;
+  const float lambda_;
+  // By rank; none where nothing is compensated.
+  std::vector<ValueBuffer> handed_out_;
 };
 
 }  // namespace
 
-std::unique_ptr<SlicePolicy> MakeAsyncPolicy(const v1::ConsistencyPolicy&, uint32_t) {
-  return std::make_unique<AsyncPolicy>();
+std::unique_ptr<SlicePolicy> MakeAsyncPolicy(const v1::ConsistencyPolicy& config, uint32_t workers) {
+  return std::make_unique<AsyncPolicy>(config.async(), workers);
 }
 
 }  // namespace ballast

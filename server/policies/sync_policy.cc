@@ -6,18 +6,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/policies/weighted_sum.h"
 
 namespace ballast {
 namespace {
 
-// Gathers one contribution of every worker for a step, then applies their mean weighted by examples, once. The slice's
-// version is the step that gathers.
+// Gathers contributions for a step until a quorum is in, or those of all who have not paused, then applies their mean
+// weighted by examples, once. The slice's version is the step that gathers.
 //
-// The sum is folded as gradients come. Where the order is to be deterministic it is folded in rank order: a gradient
-// that comes before a lower rank's is held until that one is in.
+// A worker that fell behind, for its steps closed without it or it had paused, pulls without waiting. As its own count
+// of steps stays behind, a gradient also counts for the step whose values it was computed from: so the worker takes
+// part again as soon as it has the newest values. Workers behind never wait, so slices cannot wait for each other in a
+// circle.
 class SyncPolicy : public SlicePolicy {
  public:
-  SyncPolicy(bool deterministic, uint32_t workers) : deterministic_(deterministic), arrived_(workers, false) {}
+  SyncPolicy(bool deterministic, uint32_t quorum, uint32_t workers)
+      : deterministic_(deterministic), quorum_(quorum), arrived_(workers, false), paused_(workers, false) {}
 
   absl::Status CheckStep(uint64_t step, const SliceWeights& weights) const override {
     if (step <= weights.version()) return absl::OkStatus();
@@ -26,27 +30,30 @@ class SyncPolicy : public SlicePolicy {
   }
 
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
-    if (contribution.step < weights.version() || arrived_[contribution.worker]) return Verdict::kDropped;
+    paused_[contribution.worker] = false;
+    gathering_ = weights.version();
+    const bool in_time = contribution.step >= gathering_ || contribution.from_version >= gathering_;
+    if (!in_time || arrived_[contribution.worker]) return Verdict::kDropped;
     arrived_[contribution.worker] = true;
     ++arrivals_;
     examples_ += contribution.examples;
-    if (!deterministic_ || contribution.worker == NextToFold()) {
-      Fold(contribution.examples, contribution.gradient);
-      folded_ = std::max(folded_, contribution.worker + 1);
-    } else {
-      Held& held = held_[contribution.worker];
-      held.examples = contribution.examples;
-      contribution.gradient.ForEachBlock([&](size_t, absl::Span<const float> block) {
-        held.gradient.insert(held.gradient.end(), block.begin(), block.end());
-      });
+    if (MayClose() && arrivals_ == 1 && examples_ > 0) {
+      weights.Apply(contribution.gradient);
+      BeginNext(weights);
+      return Verdict::kApplied;
     }
-    if (deterministic_) FoldHeld();
-    if (arrivals_ < arrived_.size()) return Verdict::kKept;
-    Finish(weights);
+    Take(contribution);
+    if (!MayClose()) return Verdict::kKept;
+    Close(weights);
     return Verdict::kApplied;
   }
 
-  bool Pause(uint32_t, SliceWeights&) override { return false; }
+  bool Pause(uint32_t worker, SliceWeights& weights) override {
+    paused_[worker] = true;
+    if (!MayClose()) return false;
+    Close(weights);
+    return true;
+  }
 
   bool MayPull(const PullTerms& pull, const SliceWeights& weights) const override {
     return weights.version() >= pull.step;
@@ -54,73 +61,84 @@ class SyncPolicy : public SlicePolicy {
 
   void OnPull(uint32_t, const SliceWeights&) override {}
 
-  std::vector<uint32_t> Missing(const PullTerms&) const override {
+  std::vector<uint32_t> Missing(const PullTerms& pull) const override {
+    // For a later step those are waited for again that are in.
+    const bool later = pull.step > gathering_ + 1;
     std::vector<uint32_t> missing;
     for (uint32_t rank = 0; rank < arrived_.size(); ++rank) {
-      if (!arrived_[rank]) missing.push_back(rank);
+      if (!paused_[rank] && (later || !arrived_[rank])) missing.push_back(rank);
     }
     return missing;
   }
 
  private:
-  struct Held {
-    uint32_t examples = 0;
-    std::vector<float> gradient;
-  };
-
-  uint32_t NextToFold() const { return folded_; }
-
-  void FoldHeld() {
-    for (auto next = held_.begin(); next != held_.end() && next->first == folded_; next = held_.erase(next)) {
-      Fold(next->second.examples, Gradient(next->second.gradient));
-      ++folded_;
+  bool MayClose() const {
+    if (arrivals_ == 0 || arrivals_ >= quorum_) return arrivals_ > 0;
+    for (size_t rank = 0; rank < arrived_.size(); ++rank) {
+      if (!arrived_[rank] && !paused_[rank]) return false;
     }
+    return true;
   }
 
-  void Fold(uint32_t examples, const Gradient& gradient) {
-    if (examples == 0) return;
-    const float weight = examples;
-    const bool first_of_all = sum_.empty();
-    sum_.resize(gradient.size());
-    gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-      float* sum = sum_.data() + first;
-      if (first_of_all) {
-        for (size_t i = 0; i < block.size(); ++i) sum[i] = weight * block[i];
-      } else {
-        for (size_t i = 0; i < block.size(); ++i) sum[i] += weight * block[i];
-      }
-    });
+  // Where the order matters, what comes before a lower rank's is held until that one is in or the step closes.
+  void Take(const Contribution& contribution) {
+    if (!deterministic_ || contribution.worker == folded_) {
+      sum_.Add(contribution.examples, contribution.gradient);
+      folded_ = contribution.worker + 1;
+    } else {
+      held_.emplace(contribution.worker, sum_.Keep(contribution.examples, contribution.gradient));
+    }
+    while (!held_.empty() && held_.begin()->first == folded_) FoldFirstHeld();
   }
 
-  void Finish(SliceWeights& weights) {
+  void FoldFirstHeld() {
+    sum_.Add(std::move(held_.begin()->second));
+    folded_ = held_.begin()->first + 1;
+    held_.erase(held_.begin());
+  }
+
+  void Close(SliceWeights& weights) {
+    while (!held_.empty()) FoldFirstHeld();
     if (examples_ == 0) {
       weights.Skip();
     } else {
-      weights.Apply(Gradient(sum_), {.gradient_scale = static_cast<float>(1.0 / static_cast<double>(examples_))});
+      weights.Apply(sum_.gradient(), {.gradient_scale = sum_.scale()});
     }
+    BeginNext(weights);
+  }
+
+  void BeginNext(const SliceWeights& weights) {
+    gathering_ = weights.version();
     std::fill(arrived_.begin(), arrived_.end(), false);
     arrivals_ = 0;
     examples_ = 0;
     folded_ = 0;
-    sum_.clear();
+    sum_.Clear();
   }
 
   const bool deterministic_;
-  // By rank, for the step that gathers.
+  const uint32_t quorum_;
+  // The step that gathers, and who is in, by rank.
+  uint64_t gathering_ = 0;
   std::vector<bool> arrived_;
   uint32_t arrivals_ = 0;
   uint64_t examples_ = 0;
-  // All ranks below it are in the sum.
+  std::vector<bool> paused_;
+  // All ranks below it are in the sum, where the order matters.
   uint32_t folded_ = 0;
-  std::map<uint32_t, Held> held_;
-  // Of examples times gradient; its memory is kept from step to step.
-  std::vector<float> sum_;
+  std::map<uint32_t, WeightedSum::Kept> held_;
+  WeightedSum sum_;
 };
 
 }  // namespace
 
 std::unique_ptr<SlicePolicy> MakeSyncPolicy(const v1::ConsistencyPolicy& config, uint32_t workers) {
-  return std::make_unique<SyncPolicy>(config.sync().deterministic(), workers);
+  const uint32_t quorum = config.sync().quorum() == 0 ? workers : config.sync().quorum();
+  return std::make_unique<SyncPolicy>(config.sync().deterministic(), quorum, workers);
+}
+
+std::unique_ptr<SlicePolicy> MakeLocalSgdPolicy(const v1::ConsistencyPolicy& config, uint32_t workers) {
+  return std::make_unique<SyncPolicy>(config.local_sgd().deterministic(), workers, workers);
 }
 
 }  // namespace ballast

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/policies/bounded_policy.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "server/policies/staleness.h"
+
+namespace ballast {
+namespace {
+
+// So many that no job gets there, and few enough that sums of a few clocks fit.
+constexpr uint64_t kMaxSteps = uint64_t{1} << 60;
+
+// A gradient is applied on arrival. A worker's clock is the number of steps that it has finished; a pull at step t
+// waits while the slowest worker that takes part has a clock below t - staleness (stale synchronous parallel: Ho et
+// al., 2013).
+//
+// A worker that returns from a pause behind all others would make them wait until it has caught up. It goes on at the
+// slowest one's clock instead: from then on an offset is added to its steps, those of its pulls too, so the bound holds
+// in terms of these clocks. The slowest clock never goes back.
+class BoundedPolicy : public SlicePolicy {
+ public:
+  BoundedPolicy(const v1::ConsistencyPolicy::Bounded& config, uint32_t workers)
+      : staleness_(config.staleness()), scale_by_staleness_(config.scale_by_staleness()), workers_(workers) {}
+
+  absl::Status CheckStep(uint64_t step, const SliceWeights&) const override {
+    if (step < kMaxSteps) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("got a gradient for step ", step, ", want a step below ", kMaxSteps));
+  }
+
+  Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
+    Finish(workers_[contribution.worker], contribution.step + 1);
+    RaiseSlowest();
+    if (contribution.examples == 0) return Verdict::kApplied;
+    SliceWeights::Terms terms;
+    if (scale_by_staleness_) terms.rate_scale = RateScale(StalenessOf(contribution, weights));
+    weights.Apply(contribution.gradient, terms);
+    return Verdict::kApplied;
+  }
+
+  bool Pause(uint32_t worker, SliceWeights&) override {
+    workers_[worker].paused = true;
+    RaiseSlowest();
+    return false;
+  }
+
+  bool MayPull(const PullTerms& pull, const SliceWeights&) const override {
+    const auto takes_part = [](const Worker& worker) { return !worker.paused; };
+    return slowest_ >= WantedClock(pull) || std::none_of(workers_.begin(), workers_.end(), takes_part);
+  }
+
+  void OnPull(uint32_t, const SliceWeights&) override {}
+
+  std::vector<uint32_t> Missing(const PullTerms& pull) const override {
+    std::vector<uint32_t> missing;
+    for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+      if (!workers_[rank].paused && workers_[rank].clock < WantedClock(pull)) missing.push_back(rank);
+    }
+    return missing;
+  }
+
+ private:
+  struct Worker {
+    bool paused = false;
+    // Finished steps plus offset.
+    uint64_t clock = 0;
+    uint64_t offset = 0;
+  };
+
+  void Finish(Worker& worker, uint64_t steps) const {
+    if (worker.paused) {
+      worker.paused = false;
+      if (steps + worker.offset < slowest_) worker.offset = slowest_ - steps;
+      // It may have started anew, at step 0.
+      worker.clock = steps + worker.offset;
+    } else {
+      worker.clock = std::max(worker.clock, steps + worker.offset);
+    }
+  }
+
+  // Where nobody takes part the clock stands.
+  void RaiseSlowest() {
+    uint64_t slowest = std::numeric_limits<uint64_t>::max();
+    for (const Worker& worker : workers_) {
+      if (!worker.paused) slowest = std::min(slowest, worker.clock);
+    }
+    if (slowest != std::numeric_limits<uint64_t>::max()) slowest_ = slowest;
+  }
+
+  // What the slowest must have come to before the pull is answered.
+  uint64_t WantedClock(const PullTerms& pull) const {
+    const bool is_worker = pull.worker.has_value() && *pull.worker < workers_.size();
+    const uint64_t step = std::min(pull.step, kMaxSteps) + (is_worker ? workers_[*pull.worker].offset : 0);
+    return step > staleness_ ? step - staleness_ : 0;
+  }
+
+  const uint64_t staleness_;
+  const bool scale_by_staleness_;
+  // By rank. All take part from the start.
+  std::vector<Worker> workers_;
+  // Clock of the slowest worker that takes part.
+  uint64_t slowest_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<SlicePolicy> MakeBoundedPolicy(const v1::ConsistencyPolicy& config, uint32_t workers) {
+  return std::make_unique<BoundedPolicy>(config.bounded(), workers);
+}
+
+}  // namespace ballast

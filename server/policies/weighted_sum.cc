@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/policies/weighted_sum.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ballast {
+namespace {
+
+void Copy(const Gradient& gradient, std::vector<float>& to) {
+  to.resize(gradient.size());
+  gradient.ForEachBlock(
+      [&](size_t first, absl::Span<const float> block) { std::copy(block.begin(), block.end(), to.begin() + first); });
+}
+
+}  // namespace
+
+void WeightedSum::Add(uint32_t examples, const Gradient& gradient) {
+  if (examples == 0) return;
+  const float weight = examples;
+  // The first one is weighted when a second comes: alone it needs no weight, and its copy is a plain one.
+  const float first_weight = examples_;
+  ++addends_;
+  examples_ += examples;
+  if (addends_ == 1) return Copy(gradient, sum_);
+  gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+    float* sum = sum_.data() + first;
+    if (addends_ == 2) {
+      for (size_t i = 0; i < block.size(); ++i) sum[i] = first_weight * sum[i] + weight * block[i];
+    } else {
+      for (size_t i = 0; i < block.size(); ++i) sum[i] += weight * block[i];
+    }
+  });
+}
+
+void WeightedSum::Add(Kept kept) {
+  if (kept.examples > 0 && addends_ == 0) {
+    std::swap(sum_, kept.values);
+    addends_ = 1;
+    examples_ = kept.examples;
+  } else {
+    Add(kept.examples, Gradient(absl::MakeConstSpan(kept.values)));
+  }
+  if (kept.values.capacity() > 0) spare_.push_back(std::move(kept.values));
+}
+
+WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient) {
+  Kept kept{examples, {}};
+  if (examples == 0) return kept;
+  if (!spare_.empty()) {
+    kept.values = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  Copy(gradient, kept.values);
+  return kept;
+}
+
+void WeightedSum::Clear() {
+  addends_ = 0;
+  examples_ = 0;
+}
+
+}  // namespace ballast
