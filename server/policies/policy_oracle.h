@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "server/policies/slice_policy.h"
+
+namespace ballast {
+
+// What one slice promises under a policy, told from outside: it is shown everything that happens at the slice, and
+// notes the first promise that was broken. Gradients are of one element; the weights begin at 0 and an update takes the
+// gradient, rounded to a whole number, off them.
+class PolicyOracle {
+ public:
+  PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers);
+
+  // The slice after an event.
+  struct Seen {
+    uint64_t version = 0;
+    float value = 0;
+    // Of the last update.
+    float rate = 1;
+  };
+
+  struct Push {
+    uint32_t worker = 0;
+    uint64_t step = 0;
+    uint32_t examples = 0;
+    uint64_t from_version = 0;
+    float gradient = 0;
+  };
+
+  void Offered(const Push& push, Verdict verdict, const Seen& after);
+  void Paused(uint32_t worker, const Seen& after);
+  void Answered(const PullTerms& pull, const Seen& now);
+  // It is not answered, and these are named.
+  void Waits(const PullTerms& pull, const std::vector<uint32_t>& missing);
+  // Nothing will happen any more.
+  void Ended();
+
+  // Whether a pull that nobody will ever answer is right to wait: it asks for an update that nobody is to make.
+  bool MayWaitForEver(const PullTerms& pull) const;
+
+  // Empty while all promises are kept.
+  const std::string& fault() const { return fault_; }
+
+  struct Tally {
+    uint64_t applied = 0, dropped = 0, closed_by_pause = 0, closed_below_quorum = 0, lifted = 0;
+  };
+  const Tally& tally() const { return tally_; }
+
+ private:
+  struct Worker {
+    bool paused = false, ever_paused = false;
+    // Steps finished, by its own count since it came last, and how many count on top.
+    uint64_t finished = 0, lift = 0;
+    bool pulled = false;
+    float handed_out = 0;
+  };
+
+  bool is_sync() const { return quorum_ > 0; }
+  void Expect(bool kept, const std::string& promise);
+  void OfferedToSync(const Push& push, Verdict verdict, const Seen& after);
+  void OfferedOnArrival(const Push& push, Verdict verdict);
+  bool MayClose() const;
+  void Close();
+  void MoveClock(const Push& push);
+  uint64_t Slowest() const;
+  std::vector<uint32_t> Waited(const PullTerms& pull) const;
+  void Compare(const Seen& after);
+
+  const v1::ConsistencyPolicy policy_;
+  // Of sync and local_sgd; else 0.
+  const uint32_t quorum_;
+  std::vector<Worker> workers_;
+  uint64_t version_ = 0;
+  float value_ = 0;
+  float rate_ = 1;
+  // The lowest clock among those that take part, or that it had when someone did last.
+  uint64_t slowest_ = 0;
+  // Contributions to the step that gathers.
+  std::vector<Push> gathered_;
+  std::string fault_;
+  Tally tally_;
+};
+
+}  // namespace ballast
