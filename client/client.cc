@@ -9,6 +9,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "client/coordinator_link.h"
+#include "client/error_feedback.h"
 #include "client/shard_channel.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
@@ -116,7 +117,10 @@ void Client::Operation::AddLocked(const ShardReply& reply) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<const Codec>> codec = MakeGradientCodec(options.codec);
+  if (!codec.ok()) return codec.status();
   auto client = std::unique_ptr<Client>(new Client(std::move(options)));
+  if ((*codec)->encoding() != v1::ENCODING_FP32) client->feedback_ = std::make_unique<ErrorFeedback>(*std::move(codec));
   if (absl::Status status = client->Reach(); !status.ok()) return status;
   return client;
 }
@@ -164,6 +168,8 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;
     channel.wait_timeout = options_.wait_timeout;
+    channel.values = options_.codec.values();
+    channel.feedback = feedback_.get();
     channels_.push_back(std::make_unique<ShardChannel>(rank, shards[rank], std::move(channel)));
   }
   for (const PlacedTensor& tensor : map.tensors()) {

@@ -22,6 +22,7 @@
 namespace ballast {
 
 class CoordinatorLink;
+class ErrorFeedback;
 class ShardChannel;
 struct ShardMessage;
 struct ShardReply;
@@ -51,7 +52,12 @@ struct ClientOptions {
   // For other workers, of a pull; for servers to join, of Declare. 1 ms to 600 s.
   absl::Duration wait_timeout = absl::Seconds(60);
 
-  uint32_t channels_per_shard = 1;
+  // How gradients and values travel.
+  v1::Codec codec;
+
+  // Connections to a shard, and messages on their way to it at once. Two and four are what loopback is filled with; see
+  // docs/benchmarks.md.
+  uint32_t channels_per_shard = 2;
   uint32_t messages_in_flight = 4;
 };
 
@@ -146,6 +152,8 @@ class Client {
   void OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply);
 
   const ClientOptions options_;
+  // Null where gradients travel as fp32. Set by Connect, then constant; the channels use it.
+  std::unique_ptr<ErrorFeedback> feedback_;
   // Null where the shards were given. Set by Connect, then constant.
   std::unique_ptr<CoordinatorLink> coordinator_;
 

@@ -155,8 +155,9 @@ TEST_F(ClientTest, PayloadOfWrongSizeIsAnErrorAndChangesNothing) {
   auto client = Ready();
   shard0_.SpoilAnswers();
   const absl::Status status = client->Pull(0, {{1, absl::MakeSpan(w_)}}).Get().status();
-  EXPECT_EQ(status, absl::InternalError(absl::StrCat("shard 0 at ", server0_.address(),
-                                                     ": pull: answer's tensor 1 slice 0 has 15 bytes, want 16")));
+  EXPECT_EQ(status,
+            absl::InternalError(absl::StrCat("shard 0 at ", server0_.address(),
+                                             ": pull: answer's tensor 1 slice 0 has 15 bytes of fp32, want 16")));
   EXPECT_THAT(w_, ElementsAre(9, 9, 9, 9));
 }
 

@@ -19,22 +19,23 @@ void Subtract(absl::Span<const float> sent, float* __restrict residual) {
 size_t ErrorFeedback::Encode(uint32_t tensor_id, uint32_t slice_index, absl::Span<const float> gradient, uint64_t seed,
                              char* out) {
   if (!codec_->wants_error_feedback()) return codec_->Encode(gradient, seed, out);
-  std::vector<float>* residual = nullptr;
+  Residual* residual = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     residual = &residuals_[{tensor_id, slice_index}];
   }
-  // At first use, outside the lock.
-  residual->resize(gradient.size(), 0.0f);
-  float* __restrict meant = residual->data();
+  absl::MutexLock lock(&residual->mutex);
+  std::vector<float>& lost = residual->values;
+  lost.resize(gradient.size(), 0.0f);
+  float* __restrict meant = lost.data();
   for (size_t i = 0; i < gradient.size(); ++i) meant[i] += gradient[i];
-  const size_t bytes = codec_->Encode(*residual, seed, out);
+  const size_t bytes = codec_->Encode(lost, seed, out);
   const absl::string_view payload(out, bytes);
-  const absl::Status status = codec_->DecodeBlocks(
-      {&payload, 1}, gradient.size(),
-      [&](size_t first, absl::Span<const float> sent) { Subtract(sent, residual->data() + first); });
+  const absl::Status status =
+      codec_->DecodeBlocks({&payload, 1}, gradient.size(),
+                           [meant](size_t first, absl::Span<const float> sent) { Subtract(sent, meant + first); });
   // Not finite, for there is nothing else that a codec refuses of its own; the shard will refuse it too.
-  if (!status.ok()) std::fill(residual->begin(), residual->end(), 0.0f);
+  if (!status.ok()) std::fill(lost.begin(), lost.end(), 0.0f);
   return bytes;
 }
 

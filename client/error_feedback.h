@@ -20,7 +20,7 @@ namespace ballast {
 // 2). One float for each element, from a slice's first gradient on; none where the codec wants no feedback. Knows
 // nothing of what becomes of a payload: one that is dropped is lost, one that is sent again is not encoded again. A
 // worker that restarts begins without residuals.
-// Thread safety: thread-safe; each slice is encoded by one thread at a time.
+// Thread safety: all methods may be called from any thread.
 class ErrorFeedback {
  public:
   explicit ErrorFeedback(std::unique_ptr<const Codec> codec) : codec_(std::move(codec)) {}
@@ -34,10 +34,15 @@ class ErrorFeedback {
  private:
   using SliceKey = std::pair<uint32_t, uint32_t>;
 
+  struct Residual {
+    absl::Mutex mutex;
+    std::vector<float> values ABSL_GUARDED_BY(mutex);
+  };
+
   const std::unique_ptr<const Codec> codec_;
   absl::Mutex mutex_;
-  // The mutex guards the map; a residual is its slice's thread's.
-  absl::node_hash_map<SliceKey, std::vector<float>> residuals_ ABSL_GUARDED_BY(mutex_);
+  // Nothing is ever removed, so a residual may be used outside the lock.
+  absl::node_hash_map<SliceKey, Residual> residuals_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/slice_message.h"
+#include "common/codecs/codec_seed.h"
 
 namespace ballast {
 namespace {
@@ -71,6 +72,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
     pull.set_step(message.step);
     pull.set_wait_ms(wait_ms);
     pull.set_worker(options.worker);
+    pull.set_encoding(options.values);
     AddRefs(message.slices, &pull);
     return EncodeMessage(pull);
   }
@@ -89,6 +91,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
   v1::PushPullRequest push_pull;
   *push_pull.mutable_header() = std::move(header);
   push_pull.set_wait_ms(wait_ms);
+  push_pull.set_encoding(options.values);
   return EncodeGradients(push_pull, message.slices, payloads);
 }
 
@@ -179,7 +182,13 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
 }
 
 void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
-  if (exchange->pushes()) exchange->payloads = LendGradients(exchange->message.slices, exchange->hold);
+  if (exchange->pushes()) {
+    exchange->payloads = options_.feedback == nullptr
+                             ? LendGradients(exchange->message.slices, exchange->hold)
+                             : EncodePayloads(exchange->message.slices,
+                                              CodecSeed({options_.worker, options_.incarnation, exchange->sequence}),
+                                              *options_.feedback);
+  }
   const ShardMessage::Kind kind = exchange->message.kind;
   const absl::Duration wait = kind == ShardMessage::Kind::kPush ? absl::ZeroDuration() : options_.wait_timeout;
   calls_.Start(

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "client/call_group.h"
+#include "client/error_feedback.h"
 #include "client/future.h"
 #include "client/message_packer.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -32,6 +33,10 @@ struct ShardChannelOptions {
   absl::Duration rpc_timeout;
   absl::Duration retry_timeout;
   absl::Duration wait_timeout;
+  // Of the values that are pulled.
+  v1::Encoding values = v1::ENCODING_FP32;
+  // Encodes the gradients; null for fp32, which travels as it lies. Outlives the channel.
+  ErrorFeedback* feedback = nullptr;
 };
 
 // What came of one message.

@@ -2,38 +2,37 @@
 #include "client/slice_message.h"
 
 #include <bit>
-#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/codecs/codec_seed.h"
 
 namespace ballast {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are used as they lie in memory");
 
-size_t BytesIn(const Pieces& pieces) {
-  size_t bytes = 0;
-  for (absl::string_view piece : pieces) bytes += piece.size();
-  return bytes;
-}
-
-absl::Status CheckValue(const ItemWithPayload<v1::SliceValue>& got, const SliceTransfer& want) {
+absl::StatusOr<const Codec*> CheckValue(const ItemWithPayload<v1::SliceValue>& got, const SliceTransfer& want) {
   if (got.item.tensor_id() != want.tensor_id || got.item.slice_index() != want.slice_index) {
     return absl::InternalError(absl::StrCat("answer holds tensor ", got.item.tensor_id(), " slice ",
                                             got.item.slice_index(), ", want tensor ", want.tensor_id, " slice ",
                                             want.slice_index));
   }
-  if (got.item.encoding() != v1::ENCODING_FP32 && got.item.encoding() != v1::ENCODING_UNSPECIFIED) {
-    return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index,
-                                            " has encoding ", static_cast<int>(got.item.encoding()), ", want fp32"));
+  const v1::Encoding encoding = got.item.encoding();
+  const absl::StatusOr<const Codec*> codec =
+      FindCodec(encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : encoding);
+  if (!codec.ok()) {
+    return absl::InternalError(
+        absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, ": ", codec.status().message()));
   }
-  const size_t bytes = BytesIn(got.payload);
-  if (bytes != want.elements * sizeof(float) || want.values.size() != want.elements) {
+  size_t bytes = 0;
+  for (absl::string_view piece : got.payload) bytes += piece.size();
+  const size_t want_bytes = (*codec)->EncodedBytes(want.elements);
+  if (!(*codec)->carries_values() || bytes != want_bytes || want.values.size() != want.elements) {
     return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, " has ",
-                                            bytes, " bytes, want ", want.elements * sizeof(float)));
+                                            bytes, " bytes of ", (*codec)->name(), ", want ", want_bytes));
   }
-  return absl::OkStatus();
+  return codec;
 }
 
 }  // namespace
@@ -43,6 +42,24 @@ std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slice
   payloads.reserve(slices.size());
   for (const SliceTransfer& slice : slices) {
     payloads.push_back({v1::ENCODING_FP32, hold.Lend(slice.gradient.data(), slice.gradient.size() * sizeof(float))});
+  }
+  return payloads;
+}
+
+std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slices, uint64_t seed,
+                                            ErrorFeedback& feedback) {
+  std::vector<GradientPayload> payloads;
+  payloads.reserve(slices.size());
+  for (const SliceTransfer& slice : slices) {
+    GradientPayload& payload = payloads.emplace_back();
+    // A gradient that adds nothing has no bytes.
+    if (slice.gradient.empty()) continue;
+    payload.encoding = feedback.codec().encoding();
+    payload.bytes = grpc::Slice(feedback.codec().EncodedBytes(slice.gradient.size()));
+    // Nobody else has seen it yet.
+    char* bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(payload.bytes.begin()));
+    feedback.Encode(slice.tensor_id, slice.slice_index, slice.gradient,
+                    CodecSeed({seed, slice.tensor_id, slice.slice_index}), bytes);
   }
   return payloads;
 }
@@ -60,16 +77,19 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
   if (answer.size() != slices.size()) {
     return absl::InternalError(absl::StrCat("answer holds ", answer.size(), " slices, want ", slices.size()));
   }
+  std::vector<const Codec*> codecs;
+  codecs.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    if (absl::Status status = CheckValue(answer[i], slices[i]); !status.ok()) return status;
+    const absl::StatusOr<const Codec*> codec = CheckValue(answer[i], slices[i]);
+    if (!codec.ok()) return codec.status();
+    codecs.push_back(*codec);
   }
   std::vector<uint64_t> versions;
   versions.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    char* to = reinterpret_cast<char*>(slices[i].values.data());
-    for (absl::string_view piece : answer[i].payload) {
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
+    if (absl::Status status = codecs[i]->Decode(answer[i].payload, slices[i].values); !status.ok()) {
+      return absl::InternalError(absl::StrCat("answer's tensor ", slices[i].tensor_id, " slice ", slices[i].slice_index,
+                                              ": ", status.message()));
     }
     versions.push_back(answer[i].item.version());
   }

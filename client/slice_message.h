@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "client/error_feedback.h"
 #include "client/memory_hold.h"
 #include "client/message_packer.h"
 #include "common/wire/payload_message.h"
@@ -21,6 +22,10 @@ struct GradientPayload {
 
 // The gradients where they lie, lent by `hold`.
 std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slices, MemoryHold& hold);
+
+// The gradients as `feedback`'s codec encodes them, in memory of their own. `seed` is of this message alone.
+std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slices, uint64_t seed,
+                                            ErrorFeedback& feedback);
 
 // The message of a push or, where `envelope` is a PushPullRequest, a push-pull: a payload for each slice.
 template <typename Envelope>
@@ -41,8 +46,9 @@ grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const Slic
 // Names the slices of a pull.
 void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
 
-// Writes an answer into the slices' `values` and returns their versions, in order. INTERNAL where the answer is not
-// exactly what was asked for; no value is written then, unless a payload turns out not to be what its encoding says.
+// Decodes an answer into the slices' `values` and returns their versions, in order. INTERNAL where the answer is not
+// exactly what was asked for; no value is written then, unless it is a later payload that is not what its encoding
+// says.
 absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
                                                    absl::Span<const SliceTransfer> slices);
 

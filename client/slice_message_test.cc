@@ -35,7 +35,7 @@ TEST_F(SliceMessageTest, WritesValuesAndReturnsVersions) {
 TEST_F(SliceMessageTest, RefusesPayloadOfWrongSize) {
   answer_[0].payload = {"1234567"};
   EXPECT_EQ(DecodeValues(answer_, slices_).status(),
-            absl::InternalError("answer's tensor 4 slice 1 has 7 bytes, want 8"));
+            absl::InternalError("answer's tensor 4 slice 1 has 7 bytes of fp32, want 8"));
   EXPECT_EQ(memory_, std::vector<float>({0, 0}));
 }
 
@@ -48,7 +48,8 @@ TEST_F(SliceMessageTest, RefusesAnotherSlice) {
 TEST_F(SliceMessageTest, RefusesUnknownEncoding) {
   answer_[0].item.set_encoding(static_cast<v1::Encoding>(99));
   EXPECT_EQ(DecodeValues(answer_, slices_).status(),
-            absl::InternalError("answer's tensor 4 slice 1 has encoding 99, want fp32"));
+            absl::InternalError(
+                "answer's tensor 4 slice 1: unknown encoding 99, want one of fp32, fp16, bf16, int8, top_k, sign"));
 }
 
 TEST_F(SliceMessageTest, RefusesMissingSlices) {

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+
+#include "absl/strings/str_cat.h"
 
 namespace ballast {
 namespace {
@@ -30,13 +33,33 @@ Gradient::Gradient(absl::Span<const float> whole) : elements_(whole.size()) {
   if (!whole.empty()) pieces_.emplace_back(reinterpret_cast<const char*>(whole.data()), whole.size() * sizeof(float));
 }
 
-Gradient::Gradient(absl::Span<const absl::string_view> pieces) : pieces_(pieces.begin(), pieces.end()) {
+absl::StatusOr<Gradient> Gradient::Open(const Codec& codec, absl::Span<const absl::string_view> payload,
+                                        size_t elements) {
+  Gradient gradient;
+  gradient.pieces_.assign(payload.begin(), payload.end());
+  gradient.elements_ = elements;
+  if (codec.encoding() != v1::ENCODING_FP32) {
+    gradient.codec_ = &codec;
+    // The whole payload is looked at: nothing is left to fail while it is applied.
+    if (absl::Status status = codec.OpenPayload(gradient.pieces_, elements).status(); !status.ok()) return status;
+    return gradient;
+  }
   size_t bytes = 0;
-  for (absl::string_view piece : pieces) bytes += piece.size();
-  elements_ = bytes / sizeof(float);
+  for (absl::string_view piece : payload) bytes += piece.size();
+  if (bytes == elements * sizeof(float)) return gradient;
+  if (bytes % sizeof(float) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", bytes, " bytes, want a multiple of 4"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("has ", bytes / sizeof(float), " elements, want ", elements));
 }
 
 void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
+  if (codec_ == nullptr) return ForEachPlainBlock(visit);
+  // Open has looked at the payload: only a bug of ours could make it fail now, and half an update must not go on.
+  if (!codec_->DecodeBlocks(pieces_, elements_, visit).ok()) std::abort();
+}
+
+void Gradient::ForEachPlainBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
   alignas(64) float staged[kBlockElements];
   constexpr size_t kBlockBytes = sizeof(staged);
   size_t first = 0, staged_bytes = 0;

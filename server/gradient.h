@@ -2,17 +2,19 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/codecs/codec.h"
 
 namespace ballast {
 
-// One slice's gradient where it came to lie: fp32, in pieces of memory that may begin and end anywhere, even within an
-// element. Views only: the memory outlives it. Knows nothing of how it travelled.
-// Thread safety: immutable.
+// One slice's gradient where it came to lie: in pieces of memory that may begin and end anywhere, even within an
+// element, encoded as it travelled; it is decoded while it is used, a block at a time. Views only: the memory outlives
+// it. Thread safety: immutable.
 class Gradient {
  public:
   // Elements of the largest block that ForEachBlock hands out: small enough to stay in a core's first cache.
@@ -21,8 +23,9 @@ class Gradient {
   Gradient() = default;
   // NOLINTNEXTLINE: a plain array is a gradient.
   Gradient(absl::Span<const float> whole);
-  // Together a whole number of elements.
-  explicit Gradient(absl::Span<const absl::string_view> pieces);
+  // INVALID_ARGUMENT, "has 3 elements, want 4", where the payload is not one of so many elements.
+  static absl::StatusOr<Gradient> Open(const Codec& codec, absl::Span<const absl::string_view> payload,
+                                       size_t elements);
 
   size_t size() const { return elements_; }
   bool empty() const { return elements_ == 0; }
@@ -35,8 +38,12 @@ class Gradient {
   bool AllFinite() const;
 
  private:
-  absl::InlinedVector<absl::string_view, 1> pieces_;
+  void ForEachPlainBlock(absl::FunctionRef<void(size_t first, absl::Span<const float> block)> visit) const;
+
+  std::vector<absl::string_view> pieces_;
   size_t elements_ = 0;
+  // Null for fp32, which is used as it lies.
+  const Codec* codec_ = nullptr;
 };
 
 }  // namespace ballast

@@ -50,11 +50,36 @@ TEST(GradientTest, PutsElementsTogetherWhereverTheyWereCut) {
         memory.push_back(std::string(64 + shift, ' ') + std::string(piece));
       }
       for (const std::string& copy : memory) pieces.push_back(absl::string_view(copy).substr(64 + shift));
-      const Gradient gradient(pieces);
+      const Gradient gradient = *Gradient::Open(**FindCodec(v1::ENCODING_FP32), pieces, 9001);
       ASSERT_EQ(gradient.size(), 9001u);
       ASSERT_EQ(Gather(gradient), values) << piece_bytes << " bytes a piece, shift " << shift;
     }
   }
+}
+
+TEST(GradientTest, DecodesWhileItIsUsed) {
+  const std::vector<float> values = Counting(5000);
+  const Codec& codec = **FindCodec(v1::ENCODING_FP16);
+  std::string payload(codec.EncodedBytes(5000), ' ');
+  codec.Encode(values, 0, payload.data());
+  const absl::string_view bytes = payload;
+  const Gradient gradient = *Gradient::Open(codec, {bytes.substr(0, 777), bytes.substr(777)}, 5000);
+  const std::vector<float> got = Gather(gradient);
+  // Whole numbers up to 2048 are exact in 11 bits of significand, those up to 4096 to 2.
+  EXPECT_EQ(got.size(), 5000u);
+  EXPECT_EQ(got[2047], 2048.0f);
+  EXPECT_NEAR(got[4000], 4001.0f, 1.0f);
+  EXPECT_TRUE(gradient.AllFinite());
+}
+
+TEST(GradientTest, RefusesAPayloadThatIsNotOfItsElements) {
+  const std::string bytes(12, 'x');
+  const Codec& fp32 = **FindCodec(v1::ENCODING_FP32);
+  EXPECT_EQ(Gradient::Open(fp32, {bytes}, 4).status().message(), "has 3 elements, want 4");
+  EXPECT_EQ(Gradient::Open(fp32, {absl::string_view(bytes).substr(1)}, 3).status().message(),
+            "has 11 bytes, want a multiple of 4");
+  EXPECT_EQ(Gradient::Open(**FindCodec(v1::ENCODING_BF16), {bytes}, 4).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(GradientTest, NothingHasNoBlocks) {

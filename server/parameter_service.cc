@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/codecs/codec_seed.h"
 #include "common/grpc_status.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
@@ -33,24 +34,12 @@ PushTicket DecodeHeader(const v1::PushHeader& header) {
   return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
 }
 
-// Views of a message's payloads.
 template <typename Message>
-absl::StatusOr<std::vector<GradientView>> ViewGradients(const Message& message) {
+std::vector<GradientView> ViewGradients(const Message& message) {
   std::vector<GradientView> views;
   views.reserve(message.items.size());
   for (const auto& [gradient, payload] : message.items) {
-    if (gradient.encoding() != v1::ENCODING_UNSPECIFIED && gradient.encoding() != v1::ENCODING_FP32) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", gradient.tensor_id(), " slice ", gradient.slice_index(),
-                                                     ": encoding ", gradient.encoding(),
-                                                     " is unknown, this server takes ENCODING_FP32"));
-    }
-    size_t bytes = 0;
-    for (absl::string_view piece : payload) bytes += piece.size();
-    if (bytes % sizeof(float) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor ", gradient.tensor_id(), " slice ", gradient.slice_index(),
-                                                     ": payload has ", bytes, " bytes, want a multiple of 4"));
-    }
-    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), Gradient(payload)});
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), gradient.encoding(), payload});
   }
   return views;
 }
@@ -62,6 +51,14 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_max_staleness(outcome.max_staleness);
   to->set_learning_rate(outcome.learning_rate);
   to->set_duplicate(outcome.duplicate);
+}
+
+// How a pull wants its values.
+absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
+  absl::StatusOr<const Codec*> codec = FindCodec(encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : encoding);
+  if (!codec.ok() || (*codec)->carries_values()) return codec;
+  return absl::InvalidArgumentError(
+      absl::StrCat("encoding of values: got ", (*codec)->name(), ", which is for gradients only"));
 }
 
 // What keeps a value's memory, and its part of the budget, while gRPC sends it.
@@ -81,9 +78,27 @@ grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservatio
       new ValueInFlight{std::move(values), std::move(reservation)});
 }
 
+// The values in another encoding. What is rounded at random depends on slice and version alone: all who pull them get
+// the same bytes.
+grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const Slice::Snapshot& snapshot,
+                        std::shared_ptr<ByteBudget::Reservation> reservation) {
+  struct Encoded {
+    std::unique_ptr<char[]> bytes;
+    std::shared_ptr<ByteBudget::Reservation> reservation;
+  };
+  const absl::Span<const float> elements = snapshot.values.values();
+  auto encoded = std::make_unique<Encoded>();
+  encoded->bytes = std::make_unique_for_overwrite<char[]>(codec.EncodedBytes(elements.size()));
+  encoded->reservation = std::move(reservation);
+  char* data = encoded->bytes.get();
+  const size_t size = codec.Encode(elements, CodecSeed({key.tensor_id, key.slice_index, snapshot.version}), data);
+  return grpc::Slice(
+      data, size, [](void* held) { delete static_cast<Encoded*>(held); }, encoded.release());
+}
+
 // Answers with the slices' values as they are now, behind what `envelope` says.
 absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
-                                              std::optional<uint32_t> worker, ByteBudget& budget,
+                                              std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
                                               const google::protobuf::MessageLite& envelope, int field) {
   std::vector<Slice::Snapshot> snapshots;
   snapshots.reserve(keys.size());
@@ -107,8 +122,10 @@ absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<
     value.set_tensor_id(keys[i].tensor_id);
     value.set_slice_index(keys[i].slice_index);
     value.set_version(snapshots[i].version);
-    value.set_encoding(v1::ENCODING_FP32);
-    writer.Add(field, value, SliceOver(std::move(snapshots[i].values), reservation));
+    value.set_encoding(codec.encoding());
+    writer.Add(field, value,
+               codec.encoding() == v1::ENCODING_FP32 ? SliceOver(std::move(snapshots[i].values), reservation)
+                                                     : EncodeValue(codec, keys[i], snapshots[i], reservation));
   }
   return writer.Finish();
 }
@@ -175,10 +192,9 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Push(grpc::CallbackServerCont
     const auto message = DecodePayloadMessage<v1::PushRequest, v1::SliceGradient>(
         bytes.pieces, v1::PushRequest::kGradientsFieldNumber, kMaxSlicesPerMessage);
     if (!message.ok()) return OnShard(message.status());
-    const auto gradients = ViewGradients(*message);
-    if (!gradients.ok()) return gradients.status();
+    const std::vector<GradientView> gradients = ViewGradients(*message);
     const v1::PushHeader& header = message->envelope.header();
-    const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), *gradients);
+    const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), gradients);
     if (!outcome.ok()) return outcome.status();
     v1::PushResponse answer;
     Encode(*outcome, answer.mutable_outcome());
@@ -201,7 +217,8 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Pull(grpc::CallbackServerCont
   std::vector<SliceKey> keys;
   keys.reserve(message->slices_size());
   for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
-  AnswerWithValues(call, message->job(), pull, std::move(keys), message->wait_ms(), v1::PullResponse(), response);
+  AnswerWithValues(call, message->job(), pull, std::move(keys), {message->wait_ms(), message->encoding()},
+                   v1::PullResponse(), response);
   return call;
 }
 
@@ -220,14 +237,14 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::PushPull(grpc::CallbackServer
         bytes.pieces, v1::PushPullRequest::kGradientsFieldNumber, kMaxSlicesPerMessage);
     if (!message.ok()) return OnShard(message.status());
     if (absl::Status status = DecodeWait(message->envelope.wait_ms()).status(); !status.ok()) return status;
-    const auto gradients = ViewGradients(*message);
-    if (!gradients.ok()) return gradients.status();
+    if (absl::Status status = ValueCodec(message->envelope.encoding()).status(); !status.ok()) return OnShard(status);
+    const std::vector<GradientView> gradients = ViewGradients(*message);
     const v1::PushHeader& header = message->envelope.header();
-    const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), *gradients);
+    const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), gradients);
     if (!outcome.ok()) return outcome.status();
     Encode(*outcome, answer.mutable_outcome());
-    keys.reserve(gradients->size());
-    for (const GradientView& gradient : *gradients) keys.push_back(gradient.key);
+    keys.reserve(gradients.size());
+    for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
     envelope = std::move(message->envelope);
     return absl::OkStatus();
   }();
@@ -238,26 +255,29 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::PushPull(grpc::CallbackServer
   // What waits for other workers must not hold memory. The request is gRPC's for this call's use alone.
   const_cast<grpc::ByteBuffer*>(request)->Clear();
   const v1::PushHeader& header = envelope.header();
-  AnswerWithValues(call, header.job(), {header.step() + 1, header.worker()}, std::move(keys), envelope.wait_ms(),
-                   answer, response);
+  AnswerWithValues(call, header.job(), {header.step() + 1, header.worker()}, std::move(keys),
+                   {envelope.wait_ms(), envelope.encoding()}, answer, response);
   return call;
 }
 
 template <typename Call, typename Response>
 void ParameterServiceAdapter::AnswerWithValues(Call* call, const std::string& job, const PullTerms& pull,
-                                               std::vector<SliceKey> keys, uint32_t wait_ms, const Response& envelope,
-                                               grpc::ByteBuffer* response) {
-  const absl::StatusOr<absl::Duration> wait = DecodeWait(wait_ms);
+                                               std::vector<SliceKey> keys, const AnswerTerms& terms,
+                                               const Response& envelope, grpc::ByteBuffer* response) {
+  const absl::StatusOr<absl::Duration> wait = DecodeWait(terms.wait_ms);
   if (!wait.ok()) return call->End(wait.status());
+  const absl::StatusOr<const Codec*> codec = ValueCodec(terms.encoding);
+  if (!codec.ok()) return call->End(OnShard(codec.status()));
   if (keys.size() > kMaxSlicesPerMessage) {
     return call->End(OnShard(absl::InvalidArgumentError(
         absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
   }
   const WaitRoom::Ticket ticket = shard_->AwaitPull(
-      job, pull, keys, *wait, [this, call, keys, worker = pull.worker, envelope, response](absl::Status status) {
+      job, pull, keys, *wait,
+      [this, call, keys, worker = pull.worker, codec = *codec, envelope, response](absl::Status status) {
         if (status.ok()) {
           absl::StatusOr<grpc::ByteBuffer> answer =
-              EncodeValues(*shard_, keys, worker, budget_, envelope, Response::kValuesFieldNumber);
+              EncodeValues(*shard_, keys, worker, *codec, budget_, envelope, Response::kValuesFieldNumber);
           status = answer.status();
           if (answer.ok()) response->Swap(&*answer);
         }

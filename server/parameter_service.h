@@ -40,10 +40,15 @@ class ParameterServiceAdapter : public RawParameterService {
                                       v1::GetStatusResponse* response) override;
 
  private:
+  struct AnswerTerms {
+    uint32_t wait_ms = 0;
+    v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
+  };
+
   // Waits as `pull` says, then ends the call with the slices' values.
   template <typename Call, typename Response>
   void AnswerWithValues(Call* call, const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
-                        uint32_t wait_ms, const Response& envelope, grpc::ByteBuffer* response);
+                        const AnswerTerms& terms, const Response& envelope, grpc::ByteBuffer* response);
   absl::Status OnShard(const absl::Status& status) const;
 
   const uint32_t rank_;

@@ -11,12 +11,16 @@
 #include "common/policy_config.h"
 #include "common/shard_map.h"
 #include "common/tensor_spec.h"
+#include "common/wire/limits.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
 namespace {
 
 constexpr uint32_t kMaxWorkers = 4096;
+
+// Of the slices in one message: those of 4 MiB of fp32.
+constexpr uint64_t kMaxMessageElements = kMaxMessageBytes / sizeof(float);
 
 std::string Describe(const Slice& slice) {
   return absl::StrCat("\"", slice.tensor(), "\" slice ", slice.range().index());
@@ -206,8 +210,21 @@ absl::StatusOr<PushWindow*> ParameterShard::WindowOf(uint32_t worker) const {
       absl::StrCat("worker: got rank ", worker, ", want below the job's ", windows_.size(), " workers"));
 }
 
-absl::StatusOr<std::vector<Slice*>> ParameterShard::CheckPush(absl::string_view job, const PushTicket& push,
-                                                              absl::Span<const GradientView> gradients) const {
+absl::StatusOr<Gradient> ParameterShard::CheckGradient(const PushTicket& push, const GradientView& view,
+                                                       const Slice& slice) const {
+  const bool nothing = view.payload.empty() && push.examples == 0;
+  if (nothing) return Gradient();
+  absl::StatusOr<const Codec*> codec =
+      FindCodec(view.encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : view.encoding);
+  absl::StatusOr<Gradient> gradient =
+      codec.ok() ? Gradient::Open(**codec, view.payload, slice.range().elements()) : codec.status();
+  if (gradient.ok()) return gradient;
+  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice), " ",
+                                                 codec.ok() ? "" : ": ", gradient.status().message()));
+}
+
+absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::CheckPush(
+    absl::string_view job, const PushTicket& push, absl::Span<const GradientView> gradients) const {
   if (push.incarnation < 1 || push.sequence < 1) {
     return absl::InvalidArgumentError(absl::StrCat("push: got incarnation ", push.incarnation, " and sequence ",
                                                    push.sequence, ", want both from 1"));
@@ -215,33 +232,43 @@ absl::StatusOr<std::vector<Slice*>> ParameterShard::CheckPush(absl::string_view 
   std::vector<SliceKey> keys;
   keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
-  if (absl::Status status = closed(); !status.ok()) return status;
+  bool accept_non_finite = false;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    accept_non_finite = job_.policy.accept_non_finite();
+  }
   absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
-  if (!slices.ok()) return slices;
+  if (!slices.ok()) return slices.status();
+  std::vector<CheckedGradient> checked;
+  checked.reserve(gradients.size());
+  uint64_t elements = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const Slice& slice = *(*slices)[i];
-    const size_t got = gradients[i].values.size(), want = slice.range().elements();
-    const bool nothing = got == 0 && push.examples == 0;
-    if (got != want && !nothing) {
-      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
-                                                     " has ", got, " elements, want ", want));
+    Slice* slice = (*slices)[i];
+    // However small its payload, a gradient costs the work of its elements.
+    elements += slice->range().elements();
+    if (elements > kMaxMessageElements) {
+      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
+                                                     kMaxMessageElements, " elements; send fewer in one message"));
     }
-    if (push.examples > 0 && !gradients[i].values.AllFinite()) {
-      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
+    absl::StatusOr<Gradient> gradient = CheckGradient(push, gradients[i], *slice);
+    if (!gradient.ok()) return gradient.status();
+    if (push.examples > 0 && !accept_non_finite && !gradient->AllFinite()) {
+      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(*slice),
                                                      " by worker ", push.worker, " at step ", push.step,
                                                      " has NaN or infinity, want finite numbers"));
     }
+    checked.push_back({slice, gradients[i].version, *std::move(gradient)});
   }
-  return slices;
+  return checked;
 }
 
-PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const GradientView> gradients,
-                                  absl::Span<Slice* const> slices) {
+PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients) {
   PushOutcome outcome;
   std::vector<WaitRoom::Ticket> released;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const Contribution contribution{push.worker, push.step, push.examples, gradients[i].version, gradients[i].values};
-    const Slice::Applied applied = slices[i]->Offer(contribution);
+  for (const CheckedGradient& checked : gradients) {
+    const Slice::Applied applied =
+        checked.slice->Offer({push.worker, push.step, push.examples, checked.version, checked.gradient});
     switch (applied.verdict) {
       case Verdict::kApplied:
         ++outcome.applied;
@@ -266,11 +293,11 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Gradi
 
 absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
                                                  absl::Span<const GradientView> gradients) {
-  absl::StatusOr<std::vector<Slice*>> slices = CheckPush(job, push, gradients);
-  if (!slices.ok()) return slices.status();
+  const absl::StatusOr<std::vector<CheckedGradient>> checked = CheckPush(job, push, gradients);
+  if (!checked.ok()) return checked.status();
   absl::StatusOr<PushWindow*> window = WindowOf(push.worker);
   if (!window.ok()) return window.status();
-  for (Slice* slice : *slices) {
+  for (const auto& [slice, version, gradient] : *checked) {
     if (absl::Status status = slice->CheckStep(push.step); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat("shard ", options_.rank, ": ", Describe(*slice), ": worker ",
                                                       push.worker, ": ", status.message()));
@@ -287,7 +314,7 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
     begun->outcome.duplicate = true;
     return begun->outcome;
   }
-  const PushOutcome outcome = Apply(push, gradients, *slices);
+  const PushOutcome outcome = Apply(push, *checked);
   (*window)->Finish(push.incarnation, push.sequence, outcome);
   return outcome;
 }

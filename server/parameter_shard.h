@@ -40,7 +40,8 @@ struct SliceKey {
 struct GradientView {
   SliceKey key;
   uint64_t version = 0;
-  Gradient values;
+  v1::Encoding encoding = v1::ENCODING_FP32;
+  absl::Span<const absl::string_view> payload;
 };
 
 // Who pushes, and when: ballast.v1.PushHeader.
@@ -115,6 +116,12 @@ class ParameterShard {
   ShardStatus status() const;
 
  private:
+  // A gradient that was found good, and where it goes.
+  struct CheckedGradient {
+    Slice* slice = nullptr;
+    uint64_t version = 0;
+    Gradient gradient;
+  };
   struct Tensor {
     v1::TensorSpec spec;
     std::unique_ptr<Optimizer> optimizer;
@@ -134,9 +141,10 @@ class ParameterShard {
   absl::StatusOr<Addition> PlanLocked(std::vector<OwnedTensor>& tensors) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slice*> FindLocked(SliceKey key) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
-  absl::StatusOr<std::vector<Slice*>> CheckPush(absl::string_view job, const PushTicket& push,
-                                                absl::Span<const GradientView> gradients) const;
-  PushOutcome Apply(const PushTicket& push, absl::Span<const GradientView> gradients, absl::Span<Slice* const> slices);
+  absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
+                                                         absl::Span<const GradientView> gradients) const;
+  absl::StatusOr<Gradient> CheckGradient(const PushTicket& push, const GradientView& view, const Slice& slice) const;
+  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
   std::string ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const;
 

@@ -44,8 +44,17 @@ class ParameterShardTest : public Test {
 
   absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, uint64_t step, std::vector<float> gradient,
                                    uint64_t version = 0) {
-    const GradientView view{{1, 0}, version, Gradient(gradient)};
+    return PushBytes(worker, sequence, step, v1::ENCODING_FP32, Bytes(gradient), version);
+  }
+
+  absl::StatusOr<PushOutcome> PushBytes(uint32_t worker, uint64_t sequence, uint64_t step, v1::Encoding encoding,
+                                        absl::string_view payload, uint64_t version = 0) {
+    const GradientView view{{1, 0}, version, encoding, {&payload, 1}};
     return shard_.Push("job", {worker, 1, sequence, step, 1}, {view});
+  }
+
+  static absl::string_view Bytes(const std::vector<float>& values) {
+    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
   }
 
   std::vector<float> Values() {
@@ -170,17 +179,52 @@ TEST_F(ParameterShardTest, ValuesThatWerePulledStayAsTheyAre) {
   EXPECT_EQ(after.values.values(), (absl::Span<const float>({-1, -2, -3})));
 }
 
+TEST_F(ParameterShardTest, AppliesAGradientInAnotherEncoding) {
+  Declare(false, 1);
+  const std::vector<uint16_t> bf16 = {0x3f80, 0x4000, 0xc000};
+  const absl::string_view payload(reinterpret_cast<const char*>(bf16.data()), 6);
+  ASSERT_TRUE(PushBytes(0, 1, 0, v1::ENCODING_BF16, payload).ok());
+  EXPECT_EQ(Values(), (std::vector<float>{-1, -2, 2}));
+}
+
+TEST_F(ParameterShardTest, RefusesAPayloadThatIsNotWhatItsEncodingSays) {
+  Declare(false, 1);
+  EXPECT_EQ(PushBytes(0, 1, 0, v1::ENCODING_INT8, "123456").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PushBytes(0, 1, 0, static_cast<v1::Encoding>(99), "1234567").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Values(), (std::vector<float>{0, 0, 0}));
+}
+
+TEST_F(ParameterShardTest, AcceptsANonFiniteGradientWhereTheJobSaysSo) {
+  JobTerms job = Job(false, 1);
+  job.policy.set_accept_non_finite(true);
+  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w", 3)}).ok());
+  ASSERT_TRUE(Push(0, 1, 0, {1, NAN, 2}).ok());
+  EXPECT_TRUE(std::isnan(Values()[1]));
+  EXPECT_EQ(Values()[2], -2);
+}
+
+TEST_F(ParameterShardTest, RefusesMoreElementsThanAMessageMayCarry) {
+  ASSERT_TRUE(shard_.Declare(Job(false, 1), {Tensor(2, "large", 200000)}).ok());
+  const std::string top_one = std::string(8, 0);
+  const absl::string_view payload = top_one;
+  const std::vector<GradientView> many(6, {{2, 0}, 0, v1::ENCODING_TOP_K, {&payload, 1}});
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, many).status().message(),
+            "shard 3: a message's slices have more than 1048576 elements; send fewer in one message");
+}
+
 TEST_F(ParameterShardTest, RefusesStrangers) {
   EXPECT_EQ(Push(0, 1, 0, {1, 2, 3}).status().message(), "no tensor has been declared on this shard");
   Declare(false, 1);
   EXPECT_EQ(Push(1, 1, 0, {1, 2, 3}).status().message(), "worker: got rank 1, want below the job's 1 workers");
   EXPECT_EQ(Push(0, 0, 0, {1, 2, 3}).status().code(), absl::StatusCode::kInvalidArgument);
   const std::vector<float> gradient = {1};
-  EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, Gradient(gradient)}}).status().message(),
+  const absl::string_view payload = Bytes(gradient);
+  EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
             "this shard holds job \"job\", got \"other\"");
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, Gradient(gradient)}}).status().message(),
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
             "shard 3: slice 5 of \"w\" is not here");
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, Gradient(gradient)}}).status().message(),
+  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
             "shard 3: tensor 9 is not declared");
 }
 
