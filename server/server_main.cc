@@ -68,7 +68,7 @@ uint64_t MemoryLimit() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
 
-int Run() {
+int Serve() {
   Ending ending;
   SignalWatch signals([&](int, int count) {
     if (count > 1) _exit(130);
@@ -119,5 +119,5 @@ int main(int argc, char** argv) {
                                                   {"listen", "advertise", "rank", "servers", "workers", "coordinator",
                                                    "address_file", "reflection", "memory_limit_gib"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
-  return ballast::Run();
+  return ballast::Serve();
 }

@@ -64,7 +64,12 @@ class Pieces {
     const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     for (size_t at = 0; at < bytes.size(); at += piece_bytes) memory_.emplace_back(bytes.substr(at, piece_bytes));
   }
-  Gradient gradient() const { return Gradient(std::vector<absl::string_view>(memory_.begin(), memory_.end())); }
+  Gradient gradient() const {
+    const std::vector<absl::string_view> pieces(memory_.begin(), memory_.end());
+    size_t bytes = 0;
+    for (absl::string_view piece : pieces) bytes += piece.size();
+    return *Gradient::Open(**FindCodec(v1::ENCODING_FP32), pieces, bytes / sizeof(float));
+  }
 
  private:
   std::vector<std::string> memory_;
