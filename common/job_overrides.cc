@@ -163,6 +163,18 @@ std::vector<std::string> ToFlags(const JobOverrides& overrides) {
   return flags;
 }
 
+std::string DescribeMode(const v1::Job& job) {
+  const v1::ConsistencyPolicy& policy = job.policy();
+  std::string text(PolicyMode(policy));
+  if (policy.sync().quorum() > 0) absl::StrAppend(&text, ", quorum ", policy.sync().quorum());
+  if (policy.has_bounded()) absl::StrAppend(&text, ", staleness ", policy.bounded().staleness());
+  if (policy.has_local_sgd()) absl::StrAppend(&text, ", local steps ", policy.local_sgd().local_steps());
+  const std::string gradients = EncodingName(job.codec().gradients()), values = EncodingName(job.codec().values());
+  if (gradients != "fp32") absl::StrAppend(&text, ", codec ", gradients);
+  if (values != "fp32" && values != gradients) absl::StrAppend(&text, ", values ", values);
+  return text;
+}
+
 std::string EncodingName(v1::Encoding encoding) {
   if (encoding == v1::ENCODING_UNSPECIFIED) return "fp32";
   return absl::AsciiStrToLower(absl::StripPrefix(v1::Encoding_Name(encoding), "ENCODING_"));

@@ -35,6 +35,9 @@ absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uin
 // Those that are set as words of a command line: {"--mode", "async"}.
 std::vector<std::string> ToFlags(const JobOverrides& overrides);
 
+// For people: "sync, quorum 3", "bounded, staleness 4, codec int8"; codecs only where they are not fp32.
+std::string DescribeMode(const v1::Job& job);
+
 // "int8": as the flags name it.
 std::string EncodingName(v1::Encoding encoding);
 

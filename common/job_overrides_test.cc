@@ -132,6 +132,16 @@ TEST(JobOverridesTest, RefusesAModeThatLacksItsNumber) {
             "flag --mode: got \"local_sgd\", want --local_steps beside it, 1 to 1000000");
 }
 
+TEST(JobOverridesTest, DescribesAJobInAFewWords) {
+  EXPECT_EQ(DescribeMode(Parse("policy { async {} } codec { gradients: ENCODING_FP32 }")), "async");
+  EXPECT_EQ(DescribeMode(Parse("policy { sync { quorum: 3 } }")), "sync, quorum 3");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "bounded", .staleness = "0", .codec = "int8"})),
+            "bounded, staleness 0, codec int8");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16"})), "sync, codec bf16");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "top_k", .value_codec = "fp16"})), "sync, codec top_k, values fp16");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "local_sgd", .local_steps = "8"})), "local_sgd, local steps 8");
+}
+
 TEST(JobOverridesTest, FlagsSayTheSameToAWorker) {
   EXPECT_TRUE(ToFlags({}).empty());
   EXPECT_EQ(ToFlags({.mode = "bounded", .staleness = "4", .codec = "int8"}),
