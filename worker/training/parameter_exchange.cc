@@ -89,7 +89,10 @@ absl::Status ParameterExchange::PullAll(uint64_t step) {
 void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_of_step) {
   if (std::exchange(ends_step_, last_of_step)) batches_ = 0;
   if (std::exchange(ends_local_step_, false)) accumulated_ = 0;
-  if (batches_++ == 0) step_examples_ = 0;
+  if (batches_++ == 0) {
+    step_examples_ = 0;
+    ++stats_.steps;
+  }
   ends_local_step_ = ++accumulated_ == options_.accumulate_batches || last_of_step;
   step_ = step;
   examples_ = examples;

@@ -16,6 +16,8 @@ namespace ballast {
 
 // What the exchange with the servers cost and showed since it was last asked.
 struct ExchangeStats {
+  // That were begun.
+  uint64_t steps = 0;
   // Spent waiting for servers and other workers.
   absl::Duration waited;
   // Over pushes, of the largest staleness in each.

@@ -123,7 +123,15 @@ absl::Status Trainer::Connect() {
 
 absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
   if (!recorder_.has_value()) return absl::OkStatus();
-  return recorder_->Finish(*model_, progress, interrupted);
+  Client* client = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client = client_.get();
+  }
+  const absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
+  // What was learnt counts for more than how it went.
+  if (!shards.ok()) std::cerr << "warning: no figures from the servers: " << shards.status().message() << std::endl;
+  return recorder_->Finish(*model_, progress, shards.value_or(std::vector<v1::GetStatusResponse>()), interrupted);
 }
 
 absl::Status Trainer::Train() {

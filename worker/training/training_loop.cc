@@ -134,6 +134,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
               << std::endl;
   }
   if (parts_.recorder == nullptr) return absl::OkStatus();
+  parts_.recorder->Count(stats);
   if (trained) {
     if (absl::Status status = parts_.recorder->Train(progress_, stats); !status.ok()) return status;
   }
