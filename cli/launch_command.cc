@@ -21,6 +21,7 @@
 #include "cli/binary_finder.h"
 #include "cli/command.h"
 #include "cli/job_launch.h"
+#include "cli/number_text.h"
 #include "cli/report.h"
 #include "cli/server_connection.h"
 #include "common/job_file.h"
@@ -177,6 +178,13 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
       << absl::StrFormat("%.1f s: %s examples at %s samples/s, train loss %.4f\n", summary.seconds,
                          FormatCount(static_cast<double>(summary.examples)), FormatCount(summary.samples_per_second),
                          summary.train_loss);
+  if (summary.bytes_sent > 0) {
+    out << absl::StrFormat(
+        "worker 0 waited %.0f%% of the time; staleness %.2g on average, %d at most; %s of gradients, %s of "
+        "weights\n",
+        100 * summary.wait_share, summary.mean_staleness, summary.max_staleness, BytesText(summary.bytes_sent),
+        BytesText(summary.bytes_received));
+  }
   if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
 }
 
