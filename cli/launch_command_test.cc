@@ -179,8 +179,10 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --mode sync --staleness 4", "flag --staleness: got \"4\", want it with mode bounded only"},
       {"job.textproto --workers 2 --quorum 3", "flag --quorum: got \"3\", want a number from 1 to 2"},
       {"job.textproto --local_steps 4", "flag --local_steps: got \"4\", want it with mode local_sgd only"},
-      {"job.textproto --codec zip", "flag --codec: got \"zip\", want fp32, fp16, bf16, int8, top_k, sign"},
-      {"job.textproto --value_codec top_k", "flag --value_codec: got \"top_k\", want fp32, fp16, bf16, int8"},
+      {"job.textproto --codec zip",
+       "flag --codec: unknown codec \"zip\", want one of fp32, fp16, bf16, int8, top_k, sign"},
+      {"job.textproto --value_codec top_k",
+       "flag --value_codec: codec of values: got top_k, which is for gradients only"},
       {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
   };

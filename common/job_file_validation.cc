@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/codecs/codec.h"
 #include "common/job_length.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
@@ -179,6 +180,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckTraining(job.training(), faults);
   // A schedule's total of 0 is the job's length, known once the data is.
   faults.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
+  faults.Add(ValidateCodec(job.codec()));
   if (job.has_policy()) faults.Add(ValidatePolicy(job.policy(), 0));
   return faults.ToStatus();
 }

@@ -99,6 +99,18 @@ TEST(ValidateJobTest, TakesAScheduleWhoseTotalIsTheJobsLength) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
+// And these where ValidateCodec is.
+TEST(ValidateJobTest, RefusesABadCodec) {
+  v1::Job job = Good();
+  job.mutable_codec()->set_values(v1::ENCODING_SIGN);
+  EXPECT_TRUE(absl::StartsWith(ValidateJob(job).message(), "codec of values: got sign, which is for gradients only"))
+      << ValidateJob(job);
+  job.mutable_codec()->set_values(v1::ENCODING_INT8);
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  job.mutable_codec()->set_top_k_share(1.5);
+  EXPECT_FALSE(ValidateJob(job).ok());
+}
+
 TEST(ValidateJobTest, RefusesABadModel) {
   ExpectFault("model { layers { dense { units: 0 } } }", "model.layers[3].dense.units is 0, want 1 to 1048576");
   ExpectFault("model { layers { dense { units: 1048577 } } }",

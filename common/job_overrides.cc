@@ -3,11 +3,10 @@
 
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
+#include "common/codecs/codec.h"
 #include "common/nearest_name.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/descriptor.h"
@@ -38,21 +37,17 @@ absl::StatusOr<uint32_t> Number(absl::string_view flag, const std::string& text,
   return Refuse(flag, text, absl::StrCat("a number from ", least, " to ", most, of));
 }
 
-// The encodings that may carry values, or all.
-std::vector<std::string> EncodingNames(bool of_values) {
-  std::vector<std::string> names = {"fp32", "fp16", "bf16", "int8"};
-  if (!of_values) names.insert(names.end(), {"top_k", "sign"});
-  return names;
-}
-
-absl::StatusOr<v1::Encoding> ParseEncoding(absl::string_view flag, const std::string& name, bool of_values) {
-  for (const std::string& known : EncodingNames(of_values)) {
-    v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
-    if (known == name && v1::Encoding_Parse(absl::StrCat("ENCODING_", absl::AsciiStrToUpper(name)), &encoding)) {
-      return encoding;
-    }
+absl::StatusOr<v1::Encoding> ParseCodec(absl::string_view flag, const std::string& name, bool of_values) {
+  const absl::StatusOr<const Codec*> codec = FindCodecByName(name);
+  if (!codec.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": ", codec.status().message()));
   }
-  return RefuseName(flag, name, EncodingNames(of_values));
+  if (of_values && !(*codec)->carries_values()) {
+    v1::Codec refused;
+    refused.set_values((*codec)->encoding());
+    return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": ", ValidateCodec(refused).message()));
+  }
+  return (*codec)->encoding();
 }
 
 float LearningRate(const v1::Optimizer& optimizer) {
@@ -127,14 +122,14 @@ absl::Status SetNumbers(const JobOverrides& overrides, uint32_t workers, v1::Con
 
 absl::Status SetCodec(const JobOverrides& overrides, v1::Codec& codec) {
   if (!overrides.codec.empty()) {
-    const absl::StatusOr<v1::Encoding> encoding = ParseEncoding("codec", overrides.codec, /*of_values=*/false);
+    const absl::StatusOr<v1::Encoding> encoding = ParseCodec("codec", overrides.codec, /*of_values=*/false);
     if (!encoding.ok()) return encoding.status();
     codec.set_gradients(*encoding);
     const bool both = *encoding == v1::ENCODING_FP16 || *encoding == v1::ENCODING_BF16;
     codec.set_values(both ? *encoding : v1::ENCODING_FP32);
   }
   if (!overrides.value_codec.empty()) {
-    const absl::StatusOr<v1::Encoding> encoding = ParseEncoding("value_codec", overrides.value_codec, true);
+    const absl::StatusOr<v1::Encoding> encoding = ParseCodec("value_codec", overrides.value_codec, /*of_values=*/true);
     if (!encoding.ok()) return encoding.status();
     codec.set_values(*encoding);
   }
@@ -176,8 +171,8 @@ std::string DescribeMode(const v1::Job& job) {
 }
 
 std::string EncodingName(v1::Encoding encoding) {
-  if (encoding == v1::ENCODING_UNSPECIFIED) return "fp32";
-  return absl::AsciiStrToLower(absl::StripPrefix(v1::Encoding_Name(encoding), "ENCODING_"));
+  const absl::StatusOr<const Codec*> codec = FindCodec(encoding);
+  return codec.ok() ? std::string((*codec)->name()) : absl::StrCat("encoding ", encoding);
 }
 
 }  // namespace ballast

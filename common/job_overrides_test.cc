@@ -93,10 +93,14 @@ TEST(JobOverridesTest, RefusesUnknownNamesAndSaysWhatThereIs) {
   EXPECT_EQ(Fault(kSync, {.mode = "asink"}),
             "flag --mode: got \"asink\", want sync, async, bounded, local_sgd; did you mean \"async\"?");
   EXPECT_EQ(Fault(kSync, {.mode = "fast"}), "flag --mode: got \"fast\", want sync, async, bounded, local_sgd");
-  EXPECT_EQ(Fault(kSync, {.codec = "gzip"}), "flag --codec: got \"gzip\", want fp32, fp16, bf16, int8, top_k, sign");
+  EXPECT_EQ(Fault(kSync, {.codec = "gzip"}),
+            "flag --codec: unknown codec \"gzip\", want one of fp32, fp16, bf16, int8, top_k, sign");
   EXPECT_EQ(Fault(kSync, {.codec = "topk"}),
-            "flag --codec: got \"topk\", want fp32, fp16, bf16, int8, top_k, sign; did you mean \"top_k\"?");
-  EXPECT_EQ(Fault(kSync, {.value_codec = "sign"}), "flag --value_codec: got \"sign\", want fp32, fp16, bf16, int8");
+            "flag --codec: unknown codec \"topk\", want one of fp32, fp16, bf16, int8, top_k, sign "
+            "(did you mean top_k?)");
+  EXPECT_EQ(
+      Fault(kSync, {.value_codec = "sign"}),
+      "flag --value_codec: codec of values: got sign, which is for gradients only; want one of fp32, fp16, bf16, int8");
 }
 
 TEST(JobOverridesTest, RefusesNumbersOutOfTheirRange) {
