@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/codecs/codec.h"
 #include "common/nearest_name.h"
-#include "common/tensor_spec.h"
+#include "common/policy_config.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 

@@ -102,6 +102,7 @@ absl::Status Trainer::Connect() {
   options.coordinator = options_.coordinator;
   options.job = options_.job.name();
   options.policy = options_.job.policy();
+  options.codec = options_.job.codec();
   options.workers = joined_.workers();
   options.worker = joined_.member().rank();
   options.incarnation = joined_.member().incarnation();
