@@ -85,7 +85,7 @@ absl::Status JobLaunch::StartAll() {
   for (int rank = 0; rank < plan_.workers; ++rank) {
     std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
                                       "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
-    if (!plan_.mode.empty()) flags.insert(flags.end(), {"--mode", plan_.mode});
+    flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
     if (rank == 0) flags.insert(flags.end(), {"--run_dir", plan_.run_dir});
     if (absl::Status status = StartChild(false, rank, std::move(flags)); !status.ok()) return status;
   }

@@ -21,8 +21,8 @@ struct LaunchPlan {
   std::string job_file;
   int servers = 1;
   int workers = 1;
-  // Empty: the job file's.
-  std::string mode;
+  // For the workers, of what is to be otherwise than in the job file: {"--mode", "async"}.
+  std::vector<std::string> job_flags;
   std::string device = "auto";
   // Of each worker.
   int threads = 1;

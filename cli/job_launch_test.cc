@@ -83,7 +83,7 @@ class JobLaunchTest : public ::testing::Test {
     plan.servers = 2;
     plan.workers = 2;
     plan.threads = 3;
-    plan.mode = "async";
+    plan.job_flags = {"--mode", "async"};
     plan.run_dir = run_dir_;
     plan.server_binary = Script("server", server_);
     plan.worker_binary = Script("worker", worker_);

@@ -21,10 +21,12 @@
 #include "cli/binary_finder.h"
 #include "cli/command.h"
 #include "cli/job_launch.h"
+#include "cli/number_text.h"
 #include "cli/report.h"
 #include "cli/server_connection.h"
 #include "common/job_file.h"
-#include "common/policy_config.h"
+#include "common/job_length.h"
+#include "common/job_overrides.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 
@@ -43,7 +45,12 @@ const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
       {"servers", "N", "Parameter servers, 1 to 64 (1)."},
       {"workers", "N", "Workers, 1 to 64 (1)."},
-      {"mode", "sync|async", "Instead of the job file's policy."},
+      {"mode", "MODE", "sync, async, bounded or local_sgd, instead of the job file's policy."},
+      {"staleness", "S", "With mode bounded: how many steps a worker may be ahead of another, from 0."},
+      {"quorum", "Q", "With mode sync: how many workers' gradients a step waits for, 1 to all."},
+      {"local-steps", "K", "With mode local_sgd: how many steps of its own a worker makes between pushes."},
+      {"codec", "CODEC", "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too."},
+      {"value-codec", "CODEC", "How values travel: fp32, fp16, bf16 or int8."},
       {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
@@ -61,6 +68,20 @@ struct Request {
   bool json = false;
   bool verbose = false;
 };
+
+absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
+  JobOverrides overrides;
+  const std::pair<const char*, std::string*> flags[] = {
+      {"mode", &overrides.mode},   {"staleness", &overrides.staleness},     {"quorum", &overrides.quorum},
+      {"codec", &overrides.codec}, {"local-steps", &overrides.local_steps}, {"value-codec", &overrides.value_codec}};
+  for (const auto& [flag, value] : flags) {
+    *value = arguments.Get(flag, "");
+    if (arguments.Has(flag) && value->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want what --help says"));
+    }
+  }
+  return overrides;
+}
 
 int CoresPerWorker(int workers) { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers); }
 
@@ -83,21 +104,20 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (!workers.ok()) return workers.status();
   auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMostThreads);
   if (!threads.ok()) return threads.status();
-  auto mode = arguments.GetChoice("mode", "", {"sync", "async"});
-  if (!mode.ok()) return mode.status();
+  auto overrides = ReadOverrides(arguments);
+  if (!overrides.ok()) return overrides.status();
   auto device = arguments.GetChoice("device", "auto", {"auto", "cpu", "cuda"});
   if (!device.ok()) return device.status();
   request.plan.servers = *servers;
   request.plan.workers = *workers;
   request.plan.threads = *threads;
-  request.plan.mode = *mode;
+  request.plan.job_flags = ToFlags(*overrides);
   request.plan.device = *device;
   absl::StatusOr<v1::Job> job = LoadJob(request.plan.job_file);
   if (!job.ok()) return job.status();
+  job = Override(*std::move(job), *overrides, *workers);
+  if (!job.ok()) return job.status();
   request.job = *std::move(job);
-  if (!mode->empty()) {
-    if (absl::Status status = OverrideMode(request.job, *mode); !status.ok()) return status;
-  }
   return request;
 }
 
@@ -144,7 +164,7 @@ LaunchResult RunJob(const Request& request, std::ostream& err) {
   options.in_place = terminal;
   options.rich = colour && SpeaksUtf8();
   options.width = TerminalWidth;
-  options.examples_per_step = uint64_t{request.job.training().batch_size()} * request.plan.workers;
+  options.examples_per_step = BatchesPerPush(request.job) * request.job.training().batch_size() * request.plan.workers;
   ProgressDisplay display(options, &err, Clock::Real());
   auto print = [&](absl::string_view line) { display.PrintLine(line); };
   LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour);
@@ -158,6 +178,13 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
       << absl::StrFormat("%.1f s: %s examples at %s samples/s, train loss %.4f\n", summary.seconds,
                          FormatCount(static_cast<double>(summary.examples)), FormatCount(summary.samples_per_second),
                          summary.train_loss);
+  if (summary.bytes_sent > 0) {
+    out << absl::StrFormat(
+        "worker 0 waited %.0f%% of the time; staleness %.2g on average, %d at most; %s of gradients, %s of "
+        "weights\n",
+        100 * summary.wait_share, summary.mean_staleness, summary.max_staleness, BytesText(summary.bytes_sent),
+        BytesText(summary.bytes_received));
+  }
   if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
 }
 
@@ -206,7 +233,7 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   // Whoever read our output may go; the children must not be left alone for it.
   signal(SIGPIPE, SIG_IGN);
   err << absl::StrFormat("job %s: %s, servers %d, workers %d of %d threads; run folder %s", request->job.name(),
-                         PolicyMode(request->job.policy()), request->plan.servers, request->plan.workers,
+                         DescribeMode(request->job), request->plan.servers, request->plan.workers,
                          request->plan.threads, folder->path())
       << std::endl;
   const LaunchResult result = RunJob(*request, err);

@@ -134,6 +134,13 @@ TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/logs/worker-1.log"));
 }
 
+TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
+  Program("worker", "echo \"$mode $staleness $codec\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8"), 1);
+  EXPECT_EQ(NextLine(), "bounded 4 int8");
+  EXPECT_THAT(Read("err"), StartsWith("job small: bounded, staleness 4, codec int8, servers 1, workers 1 of "));
+}
+
 TEST_F(LaunchCommandTest, ClosesWithTheReportsPath) {
   Summary summary;
   summary.test_accuracy = 0.8913;
@@ -165,7 +172,17 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --servers 0", "flag --servers: got \"0\", want a number from 1 to 64"},
       {"job.textproto --workers 65", "flag --workers: got \"65\", want a number from 1 to 64"},
       {"job.textproto --threads no", "flag --threads: got \"no\""},
-      {"job.textproto --mode fast", "flag --mode: got \"fast\", want sync or async"},
+      {"job.textproto --mode fast", "flag --mode: got \"fast\", want sync, async, bounded, local_sgd"},
+      {"job.textproto --mode=", "flag --mode: got \"\""},
+      {"job.textproto --mode bounded", "flag --mode: got \"bounded\", want --staleness beside it"},
+      {"job.textproto --mode bounded --staleness -1", "flag --staleness: got \"-1\", want a number from 0 to 1000000"},
+      {"job.textproto --mode sync --staleness 4", "flag --staleness: got \"4\", want it with mode bounded only"},
+      {"job.textproto --workers 2 --quorum 3", "flag --quorum: got \"3\", want a number from 1 to 2"},
+      {"job.textproto --local_steps 4", "flag --local_steps: got \"4\", want it with mode local_sgd only"},
+      {"job.textproto --codec zip",
+       "flag --codec: unknown codec \"zip\", want one of fp32, fp16, bf16, int8, top_k, sign"},
+      {"job.textproto --value_codec top_k",
+       "flag --value_codec: codec of values: got top_k, which is for gradients only"},
       {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
   };

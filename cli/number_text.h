@@ -18,6 +18,9 @@ std::string ValueText(double value);
 // 0.8875 -> "88.75%".
 std::string PercentText(double share);
 
+// "512 B", "1.5 KiB", "3.0 MiB".
+std::string BytesText(double bytes);
+
 // "0.4 s", "32 s", "1 min 32 s", "39 min", "2 h 5 min".
 std::string DurationText(double seconds);
 

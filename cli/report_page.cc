@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cli/epoch_table.h"
+#include "cli/exchange_card.h"
 #include "cli/line_chart.h"
 #include "cli/number_text.h"
 #include "cli/report_assets.h"
@@ -36,13 +38,26 @@ std::string Badge(const ReportContent& content) {
   return "<span class=\"badge good\">finished</span>";
 }
 
+// "bounded, staleness 4, codec int8".
+std::string ModeText(const Summary& summary) {
+  std::string text = summary.mode;
+  const auto add = [&](absl::string_view name, const std::optional<double>& number) {
+    if (number.has_value()) absl::StrAppend(&text, ", ", name, " ", ValueText(*number));
+  };
+  add("quorum", summary.quorum);
+  add("staleness", summary.staleness_bound);
+  add("local steps", summary.local_steps);
+  if (!summary.codec.empty() && summary.codec != "fp32") absl::StrAppend(&text, ", codec ", summary.codec);
+  return text;
+}
+
 std::string Header(const ReportContent& content) {
   std::string html =
       absl::StrCat("<header><h1>", HtmlText(Title(content)), "</h1>", Badge(content), "</header>\n<p class=\"facts\">");
   if (content.summary.has_value()) {
     const Summary& summary = *content.summary;
-    for (const std::string& fact : {summary.mode, Plural(summary.servers, "server"), Plural(summary.workers, "worker"),
-                                    summary.device, content.run_dir}) {
+    for (const std::string& fact : {ModeText(summary), Plural(summary.servers, "server"),
+                                    Plural(summary.workers, "worker"), summary.device, content.run_dir}) {
       if (!fact.empty()) absl::StrAppend(&html, "<span>", HtmlText(fact), "</span>");
     }
   } else {
@@ -140,6 +155,10 @@ std::string Charts(const Metrics& metrics) {
   return absl::StrCat(html, "</div>\n");
 }
 
+std::string Exchange(const ReportContent& content) {
+  return content.summary.has_value() ? RenderExchangeCard(*content.summary) : "";
+}
+
 std::string JobText(const std::string& text) {
   if (text.empty()) return "";
   return absl::StrCat("<details class=\"card\"><summary>Job file</summary><pre>", HtmlText(text), "</pre></details>\n");
@@ -162,7 +181,7 @@ std::string RenderReport(const ReportContent& content) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n",
       "<title>", HtmlText(Title(content)), " · Ballast</title>\n<style>\n", kReportCss,
       "</style>\n</head>\n<body>\n<main>\n", Header(content), Notes(content), Figures(content, rows),
-      Charts(content.metrics), RenderEpochTable(rows), JobText(content.job_text), Footer(content),
+      Charts(content.metrics), Exchange(content), RenderEpochTable(rows), JobText(content.job_text), Footer(content),
       "</main>\n<script>\n", kReportJs, "</script>\n</body>\n</html>\n");
 }
 

@@ -48,6 +48,18 @@ TEST(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, Not(HasSubstr("class=\"note\"")));
 }
 
+TEST(ReportPageTest, SaysInWhichModeAndWhatWentOverTheWire) {
+  ReportContent content = Example();
+  content.summary->mode = "bounded";
+  content.summary->staleness_bound = 4;
+  content.summary->codec = "int8";
+  content.summary->bytes_sent = 2048;
+  const std::string html = RenderReport(content);
+  EXPECT_THAT(html, HasSubstr("<span>bounded, staleness 4, codec int8</span>"));
+  EXPECT_THAT(html, HasSubstr("<h2>Between workers and servers</h2>"));
+  EXPECT_THAT(html, HasSubstr("<td>2.0 KiB as int8"));
+}
+
 TEST(ReportPageTest, HoldsChartsTableAndJobFile) {
   const std::string html = RenderReport(Example());
   EXPECT_THAT(html, HasSubstr("<span class=\"title\">Loss</span>"));

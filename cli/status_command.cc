@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
+#include "cli/number_text.h"
 #include "cli/progress_display.h"
 #include "cli/server_connection.h"
 #include "nlohmann/json.hpp"
@@ -58,16 +59,17 @@ std::string StateName(v1::JobState state) {
 
 std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "server" : "worker"; }
 
-std::string FormatBytes(uint64_t bytes) {
-  if (bytes < 1024) return absl::StrCat(bytes, " B");
-  double amount = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
-    if (amount < 1024) break;
-    amount /= 1024;
-    unit = larger;
-  }
-  return absl::StrFormat("%.1f %s", amount, unit);
+double MeanOf(const v1::Histogram& histogram) {
+  return histogram.count() == 0 ? 0 : histogram.sum() / static_cast<double>(histogram.count());
+}
+
+// Of pulls: how many waited for other workers, and how long.
+std::string DescribeWaits(const v1::Histogram& waits) {
+  const uint64_t waited = waits.count() - (waits.buckets_size() > 0 ? waits.buckets(0) : 0);
+  if (waits.count() == 0 || waited == 0) return "none waited so far";
+  return absl::StrFormat("%.0f%% waited, on average %s, at most %s", 100.0 * waited / waits.count(),
+                         absl::FormatDuration(absl::Microseconds(std::round(waits.sum() / waited))),
+                         absl::FormatDuration(absl::Microseconds(waits.max())));
 }
 
 void PrintShard(std::ostream& out, const std::string& address, const v1::GetStatusResponse& shard) {
@@ -79,12 +81,18 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
   }
   out << absl::StrFormat("  job       %s, policy %s, workers %d\n", shard.job(), shard.policy(), shard.workers());
   out << absl::StrFormat("  holds     %d tensors in %d slices, %s\n", shard.tensors(), shard.slices(),
-                         FormatBytes(shard.state_bytes()));
+                         BytesText(shard.state_bytes()));
   out << absl::StrFormat("  pushes    %s, of them %s again (duplicates)\n", FormatCount(shard.pushes()),
                          FormatCount(shard.duplicates()));
-  out << absl::StrFormat("  pulls     %s, %d wait now\n", FormatCount(shard.pulls()), shard.waiting());
-  out << absl::StrFormat("  slices    %s updates applied, %s gradients dropped, largest staleness %d\n",
-                         FormatCount(shard.updates()), FormatCount(shard.dropped()), shard.max_staleness());
+  out << absl::StrFormat("  pulls     %s, %d wait now; %s\n", FormatCount(shard.pulls()), shard.waiting(),
+                         DescribeWaits(shard.wait_microseconds()));
+  out << absl::StrFormat("  slices    %s updates applied, %s gradients dropped, staleness mean %.3g, largest %d\n",
+                         FormatCount(shard.updates()), FormatCount(shard.dropped()), MeanOf(shard.staleness()),
+                         shard.max_staleness());
+  out << absl::StrFormat("  bytes     %s of gradients, %s of values; in flight %s of %s, %s calls refused\n",
+                         BytesText(shard.push_bytes()), BytesText(shard.pull_bytes()),
+                         BytesText(shard.bytes_in_flight()), BytesText(shard.bytes_in_flight_limit()),
+                         FormatCount(shard.refused()));
 }
 
 void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
@@ -96,6 +104,10 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
                            std::min(job.epoch() + 1, job.epochs()), job.epochs(), job.step(),
                            FormatCount(job.examples()), FormatCount(job.total_examples()), job.train_loss(),
                            FormatCount(job.samples_per_second()), FormatClock(absl::Seconds(job.seconds())));
+  }
+  if (job.epochs() > 0) {
+    out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  largest staleness %d\n",
+                           job.mode(), job.learning_rate(), 100 * job.wait_share(), job.max_staleness());
   }
   if (job.has_last_evaluation() && job.last_evaluation().has_accuracy()) {
     out << absl::StrFormat("  test accuracy %.4f after epoch %d\n", job.last_evaluation().accuracy(),
@@ -110,6 +122,12 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
     out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s\n", who, member.state(), heard, member.step(),
                            member.address(), member.description());
   }
+}
+
+Json HistogramJson(const v1::Histogram& histogram) {
+  return {{"buckets", std::vector<uint64_t>(histogram.buckets().begin(), histogram.buckets().end())},
+          {"mean", MeanOf(histogram)},
+          {"max", histogram.max()}};
 }
 
 Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
@@ -130,7 +148,14 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"duplicates", shard.duplicates()},
           {"dropped", shard.dropped()},
           {"waiting", shard.waiting()},
-          {"max_staleness", shard.max_staleness()}};
+          {"max_staleness", shard.max_staleness()},
+          {"staleness", HistogramJson(shard.staleness())},
+          {"wait_microseconds", HistogramJson(shard.wait_microseconds())},
+          {"bytes_in_flight", shard.bytes_in_flight()},
+          {"bytes_in_flight_limit", shard.bytes_in_flight_limit()},
+          {"refused", shard.refused()},
+          {"push_bytes", shard.push_bytes()},
+          {"pull_bytes", shard.pull_bytes()}};
 }
 
 Json JobJson(const v1::GetProgressResponse& response) {
@@ -158,6 +183,9 @@ Json JobJson(const v1::GetProgressResponse& response) {
           {"train_loss", job.train_loss()},
           {"samples_per_second", job.samples_per_second()},
           {"seconds", job.seconds()},
+          {"learning_rate", job.learning_rate()},
+          {"wait_share", job.wait_share()},
+          {"max_staleness", job.max_staleness()},
           {"test_accuracy", evaluation.has_accuracy() ? Json(evaluation.accuracy()) : Json()},
           {"servers", response.servers()},
           {"workers", response.workers()},

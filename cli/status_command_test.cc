@@ -33,6 +33,18 @@ class FakeShard : public v1::ParameterService::Service {
     response->set_pushes(12345);
     response->set_duplicates(1);
     response->set_version("0.1.0");
+    response->set_max_staleness(3);
+    response->mutable_staleness()->add_buckets(2);
+    response->mutable_staleness()->add_buckets(2);
+    response->mutable_staleness()->set_count(4);
+    response->mutable_staleness()->set_sum(2);
+    response->mutable_wait_microseconds()->add_buckets(3);
+    response->mutable_wait_microseconds()->set_count(4);
+    response->mutable_wait_microseconds()->set_sum(2500);
+    response->mutable_wait_microseconds()->set_max(2500);
+    response->set_push_bytes(3 << 20);
+    response->set_pull_bytes(12 << 20);
+    response->set_bytes_in_flight_limit(256 << 20);
     return grpc::Status::OK;
   }
 };
@@ -43,6 +55,11 @@ class FakeCoordinator : public v1::CoordinatorService::Service {
     response->mutable_progress()->set_job("fashion_mnist");
     response->mutable_progress()->set_state(v1::JOB_STATE_FAILED);
     response->mutable_progress()->set_reason("worker 1: loss is NaN");
+    response->mutable_progress()->set_epochs(3);
+    response->mutable_progress()->set_mode("bounded");
+    response->mutable_progress()->set_learning_rate(0.125);
+    response->mutable_progress()->set_wait_share(0.25);
+    response->mutable_progress()->set_max_staleness(3);
     response->set_servers(2);
     response->set_workers(2);
     auto* member = response->add_members();
@@ -84,6 +101,16 @@ TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
   EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345, of them 1 again (duplicates)\n"));
 }
 
+TEST_F(StatusCommandTest, ShowsWaitsStalenessAndBytes) {
+  EXPECT_EQ(Run({Serve(true)}), 0) << err_.str();
+  EXPECT_THAT(out_.str(),
+              HasSubstr("  bounded  learning rate 0.125  workers wait 25% of the time  largest staleness 3\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("0 wait now; 25% waited, on average 2.5ms, at most 2.5ms\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("0 gradients dropped, staleness mean 0.5, largest 3\n"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("  bytes     3.0 MiB of gradients, 12.0 MiB of values; in flight 0 B of 256.0 MiB, 0 calls"));
+}
+
 TEST_F(StatusCommandTest, ShowsAShardThatDoesNotCoordinate) {
   EXPECT_EQ(Run({Serve(false)}), 0) << err_.str();
   EXPECT_THAT(out_.str(), ::testing::StartsWith("shard 1 at 127.0.0.1:"));
@@ -93,6 +120,10 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(Run({Serve(true), "--json"}), 0);
   const auto json = nlohmann::json::parse(out_.str());
   EXPECT_EQ(json["shard"]["pushes"], 12345);
+  EXPECT_EQ(json["shard"]["staleness"]["mean"], 0.5);
+  EXPECT_EQ(json["shard"]["wait_microseconds"]["max"], 2500);
+  EXPECT_EQ(json["shard"]["push_bytes"], 3 << 20);
+  EXPECT_EQ(json["job"]["wait_share"], 0.25);
   EXPECT_EQ(json["job"]["state"], "failed");
   EXPECT_EQ(json["job"]["members"][0]["rank"], 1);
 }

@@ -11,7 +11,11 @@
 #include <fstream>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/job_file_checker.h"
 
 namespace ballast {
@@ -40,6 +44,30 @@ absl::Status ToStatus(absl::string_view file_name, const std::vector<TextError>&
   }
   if (shown < errors.size()) absl::StrAppend(&text, "\nand ", errors.size() - shown, " more");
   return absl::InvalidArgumentError(text);
+}
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::TextFormat;
+
+// Where the text sets the field that a fault begins with ("model.layers[3].dense.units is ..."), or the innermost of
+// the messages around it: "12:3: ". Empty where it sets none of them.
+std::string Place(absl::string_view fault, const Descriptor* type, const TextFormat::ParseInfoTree* tree) {
+  std::string place;
+  const absl::string_view path = fault.substr(0, fault.find_first_of(" :"));
+  for (absl::string_view part : absl::StrSplit(path, '.')) {
+    const std::vector<std::string> name_and_index = absl::StrSplit(part, absl::ByAnyChar("[]"));
+    const FieldDescriptor* field = type->FindFieldByName(name_and_index[0]);
+    int index = field != nullptr && field->is_repeated() ? 0 : -1;
+    if (field == nullptr || (name_and_index.size() > 1 && !absl::SimpleAtoi(name_and_index[1], &index))) break;
+    const TextFormat::ParseLocation at = tree->GetLocation(field, index);
+    if (at.line < 0) break;
+    place = absl::StrCat(at.line + 1, ":", at.column + 1, ": ");
+    type = field->message_type();
+    tree = type == nullptr ? nullptr : tree->GetTreeForNested(field, index);
+    if (tree == nullptr) break;
+  }
+  return place;
 }
 
 }  // namespace
@@ -79,26 +107,26 @@ absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_
 
   v1::Job job;
   ErrorList errors;
-  google::protobuf::TextFormat::Parser parser;
+  TextFormat::ParseInfoTree locations;
+  TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(&locations);
   if (!parser.ParseFromString(std::string(text), &job)) return ToStatus(file_name, errors.errors());
 
   if (!job.has_policy()) job.mutable_policy()->mutable_sync();
   if (absl::Status valid = ValidateJob(job); !valid.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name, ": ", valid.message()));
+    std::vector<std::string> lines;
+    for (absl::string_view fault : absl::StrSplit(valid.message(), '\n')) {
+      if (absl::StartsWith(fault, "and ")) {
+        lines.emplace_back(fault);
+        continue;
+      }
+      const std::string place = Place(fault, v1::Job::descriptor(), &locations);
+      lines.push_back(absl::StrCat(file_name, place.empty() ? ": " : ":", place, fault));
+    }
+    return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
   }
   return job;
-}
-
-absl::Status OverrideMode(v1::Job& job, absl::string_view mode) {
-  if (mode == "sync") {
-    job.mutable_policy()->mutable_sync();
-  } else if (mode == "async") {
-    job.mutable_policy()->mutable_async();
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat("mode is \"", mode, "\", want sync or async"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace ballast

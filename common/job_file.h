@@ -16,12 +16,9 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path);
 
 // Turns a job file's text into a job that ValidateJob accepts; a policy that is not there becomes
 // sync. INVALID_ARGUMENT lists up to five faults, a line each, the first in the text first:
-// "fashion.textproto:12:3: model.layers.dense has no field "unit"; did you mean "units"?".
+// "fashion.textproto:12:3: model.layers.dense has no field "unit"; did you mean "units"?". A value out of its range is
+// named with the place of its field or, where that is not set, of what is around it.
 // `file_name` is for messages only.
 absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name);
-
-// Makes the job's policy "sync" or "async". Keeps the policy's options where that is its mode
-// already.
-absl::Status OverrideMode(v1::Job& job, absl::string_view mode);
 
 }  // namespace ballast

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/nearest_name.h"
@@ -136,7 +138,11 @@ class Walker {
     if (type.FindValueByName(name) != nullptr) return;
     std::vector<std::string> names;
     for (int i = 0; i < type.value_count(); ++i) names.push_back(type.value(i)->name());
-    Add(absl::StrCat(path, " has no value \"", name, "\"", Suggest(name, names)));
+    // ENCODING_INT8 for int8, as flags and people call it.
+    const std::string ending = absl::StrCat("_", absl::AsciiStrToUpper(name));
+    const auto meant =
+        std::find_if(names.begin(), names.end(), [&](absl::string_view full) { return absl::EndsWith(full, ending); });
+    Add(absl::StrCat(path, " has no value \"", name, "\"", Suggest(meant == names.end() ? name : *meant, names)));
   }
 
   // Whether the value that begins here is of the field's type.

@@ -48,9 +48,9 @@ TEST(CheckMessageTextTest, SuggestsTheNearestKind) {
 }
 
 TEST(CheckMessageTextTest, ListsTheFieldsWhereNoneIsNear) {
-  EXPECT_THAT(Check("optimizer { rmsprop { rate: 1 } }"),
-              ElementsAre("1:13: optimizer has no field \"rmsprop\"; there are \"sgd\", "
-                          "\"momentum\", \"adam\""));
+  EXPECT_THAT(Check("policy { gossip { rate: 1 } }"),
+              ElementsAre("1:10: policy has no field \"gossip\"; there are \"sync\", \"async\", \"bounded\", "
+                          "\"local_sgd\", \"accept_non_finite\""));
 }
 
 TEST(CheckMessageTextTest, SaysThatAMessageHasNoFields) {

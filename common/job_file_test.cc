@@ -60,15 +60,15 @@ TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
 TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
   ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
               "tiny.textproto:1:1: the job has no field \"a1\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
               "tiny.textproto:2:1: the job has no field \"a2\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
               "tiny.textproto:3:1: the job has no field \"a3\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
               "tiny.textproto:4:1: the job has no field \"a4\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
               "tiny.textproto:5:1: the job has no field \"a5\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
               "and 2 more");
 }
 
@@ -94,7 +94,41 @@ TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
 }
 
 TEST(ParseJobTest, RefusesAnImpossibleValue) {
-  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto: training.epochs is 0, want 1 to 1000000");
+  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto:7:12: training.epochs is 0, want 1 to 1000000");
+}
+
+TEST(ParseJobTest, LocatesAValueOutOfItsRange) {
+  ExpectFault(With("units: 10", "units: 0"),
+              "tiny.textproto:4:20: model.layers[0].dense.units is 0, want 1 to 1048576");
+  ExpectFault(With("epochs: 3 batch_size: 8", "epochs: 0 batch_size: 8 accumulate_batches: 65537"),
+              "tiny.textproto:7:12: training.epochs is 0, want 1 to 1000000\n"
+              "tiny.textproto:7:36: training.accumulate_batches is 65537, want 1 to 65536, or nothing for 1");
+}
+
+TEST(ParseJobTest, LocatesWhatIsAroundAFieldThatIsNotSet) {
+  ExpectFault(With(" batch_size: 8", ""), "tiny.textproto:7:1: training.batch_size is 0, want 1 to 1048576");
+  ExpectFault(With("name: \"tiny\"\n", ""),
+              "tiny.textproto: name is \"\", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter");
+}
+
+TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {
+  const auto fault = [](const std::string& text) {
+    return std::string(ParseJob(kGood + text, "tiny.textproto").status().message());
+  };
+  EXPECT_EQ(fault("policy { bouned { staleness: 4 } }"),
+            "tiny.textproto:9:10: policy has no field \"bouned\"; did you mean \"bounded\"?");
+  EXPECT_EQ(fault("policy { gossip {} }"),
+            "tiny.textproto:9:10: policy has no field \"gossip\"; there are \"sync\", \"async\", \"bounded\", "
+            "\"local_sgd\", \"accept_non_finite\"");
+  EXPECT_EQ(fault("codec { gradients: int8 }"),
+            "tiny.textproto:9:20: codec.gradients has no value \"int8\"; did you mean \"ENCODING_INT8\"?");
+  EXPECT_EQ(fault("codec { gradients: zip }"),
+            "tiny.textproto:9:20: codec.gradients has no value \"zip\"; there are \"ENCODING_UNSPECIFIED\", "
+            "\"ENCODING_FP32\", \"ENCODING_FP16\", \"ENCODING_BF16\", \"ENCODING_INT8\", \"ENCODING_TOP_K\", "
+            "\"ENCODING_SIGN\"");
+  const std::string unknown = fault("optimizer { lion { learning_rate: 1 } }");
+  EXPECT_EQ(unknown.find("tiny.textproto:9:13: optimizer has no field \"lion\"; there are \"sgd\", \"momentum\", "), 0)
+      << unknown;
 }
 
 TEST(ParseJobTest, RefusesAnEmptyFile) {
@@ -144,30 +178,6 @@ TEST(LoadJobTest, ReadsTheExample) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->name(), "fashion_mnist");
   EXPECT_TRUE(job->policy().sync().deterministic());
-}
-
-TEST(OverrideModeTest, KeepsTheOptionsOfTheSameMode) {
-  v1::Job job;
-  job.mutable_policy()->mutable_sync()->set_deterministic(true);
-  EXPECT_TRUE(OverrideMode(job, "sync").ok());
-  EXPECT_TRUE(job.policy().sync().deterministic());
-}
-
-TEST(OverrideModeTest, ReplacesTheOtherMode) {
-  v1::Job job;
-  job.mutable_policy()->mutable_sync()->set_deterministic(true);
-  EXPECT_TRUE(OverrideMode(job, "async").ok());
-  EXPECT_TRUE(job.policy().has_async());
-  EXPECT_TRUE(OverrideMode(job, "sync").ok());
-  EXPECT_TRUE(job.policy().has_sync());
-}
-
-TEST(OverrideModeTest, RefusesAnotherName) {
-  v1::Job job;
-  const absl::Status status = OverrideMode(job, "asink");
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "mode is \"asink\", want sync or async");
-  EXPECT_FALSE(job.has_policy());
 }
 
 }  // namespace

@@ -11,7 +11,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/codecs/codec.h"
+#include "common/job_length.h"
 #include "common/policy_config.h"
+#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {
@@ -37,7 +40,7 @@ class Faults {
   }
 
   void Add(const absl::Status& status) {
-    if (!status.ok()) messages_.push_back(std::string(status.message()));
+    if (!status.ok()) messages_.emplace_back(status.message());
   }
 
   absl::Status ToStatus() const {
@@ -162,33 +165,8 @@ void CheckTraining(const v1::Training& training, Faults& faults) {
                training.batch_size(), "1 to 1048576");
   faults.Check(training.wait_seconds() <= 600, "training.wait_seconds", training.wait_seconds(),
                "1 to 600, or nothing for 60");
-}
-
-void CheckOptimizer(const v1::Optimizer& optimizer, Faults& faults) {
-  const auto check_rate = [&](absl::string_view field, float rate) {
-    faults.Check(IsPositive(rate), absl::StrCat(field, ".learning_rate"), rate, "a finite number above 0");
-  };
-  switch (optimizer.kind_case()) {
-    case v1::Optimizer::kSgd:
-      check_rate("optimizer.sgd", optimizer.sgd().learning_rate());
-      break;
-    case v1::Optimizer::kMomentum:
-      check_rate("optimizer.momentum", optimizer.momentum().learning_rate());
-      faults.Check(IsShare(optimizer.momentum().momentum()), "optimizer.momentum.momentum",
-                   optimizer.momentum().momentum(), "at least 0 and below 1");
-      break;
-    case v1::Optimizer::kAdam: {
-      const v1::Optimizer::Adam& adam = optimizer.adam();
-      check_rate("optimizer.adam", adam.learning_rate());
-      faults.Check(IsShare(adam.beta1()), "optimizer.adam.beta1", adam.beta1(), "at least 0 and below 1");
-      faults.Check(IsShare(adam.beta2()), "optimizer.adam.beta2", adam.beta2(), "at least 0 and below 1");
-      faults.Check(!adam.has_epsilon() || IsPositive(adam.epsilon()), "optimizer.adam.epsilon", adam.epsilon(),
-                   "a finite number above 0");
-      break;
-    }
-    case v1::Optimizer::KIND_NOT_SET:
-      faults.CheckRequired(false, "optimizer", "sgd, momentum or adam");
-  }
+  faults.Check(training.accumulate_batches() <= 65536, "training.accumulate_batches", training.accumulate_batches(),
+               "1 to 65536, or nothing for 1");
 }
 
 }  // namespace
@@ -200,7 +178,9 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckData(job.data(), faults);
   CheckModel(job.model(), faults);
   CheckTraining(job.training(), faults);
-  CheckOptimizer(job.optimizer(), faults);
+  // A schedule's total of 0 is the job's length, known once the data is.
+  faults.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
+  faults.Add(ValidateCodec(job.codec()));
   if (job.has_policy()) faults.Add(ValidatePolicy(job.policy(), 0));
   return faults.ToStatus();
 }

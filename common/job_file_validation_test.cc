@@ -70,28 +70,45 @@ TEST(ValidateJobTest, RefusesBadTraining) {
   ExpectFault("training { epochs: 1000001 }", "training.epochs is 1000001, want 1 to 1000000");
   ExpectFault("training { batch_size: 1048577 }", "training.batch_size is 1048577, want 1 to 1048576");
   ExpectFault("training { wait_seconds: 601 }", "training.wait_seconds is 601, want 1 to 600, or nothing for 60");
+  ExpectFault("training { accumulate_batches: 65537 }",
+              "training.accumulate_batches is 65537, want 1 to 65536, or nothing for 1");
   v1::Job job = Good();
   job.clear_training();
   EXPECT_EQ(ValidateJob(job).message(),
             "training.epochs is 0, want 1 to 1000000\ntraining.batch_size is 0, want 1 to 1048576");
 }
 
+// Every limit is tested where ValidateOptimizer is.
 TEST(ValidateJobTest, RefusesABadOptimizer) {
-  ExpectFault("optimizer { sgd { learning_rate: 0 } }",
-              "optimizer.sgd.learning_rate is 0, want a finite number above 0");
-  ExpectFault("optimizer { sgd { learning_rate: inf } }",
-              "optimizer.sgd.learning_rate is inf, want a finite number above 0");
-  ExpectFault("optimizer { sgd { learning_rate: nan } }",
-              "optimizer.sgd.learning_rate is nan, want a finite number above 0");
-  ExpectFault("optimizer { momentum { learning_rate: -1 momentum: 1 } }",
-              "optimizer.momentum.learning_rate is -1, want a finite number above 0\n"
-              "optimizer.momentum.momentum is 1, want at least 0 and below 1");
-  ExpectFault("optimizer { adam { beta1: 1 } }", "optimizer.adam.beta1 is 1, want at least 0 and below 1");
-  ExpectFault("optimizer { adam { beta2: -0.5 } }", "optimizer.adam.beta2 is -0.5, want at least 0 and below 1");
-  ExpectFault("optimizer { adam { epsilon: 0 } }", "optimizer.adam.epsilon is 0, want a finite number above 0");
+  const auto refused = [](const std::string& text) {
+    v1::Job job = Good();
+    return google::protobuf::TextFormat::MergeFromString(text, &job) && !ValidateJob(job).ok();
+  };
+  EXPECT_TRUE(refused("optimizer { sgd { learning_rate: 0 } }"));
+  EXPECT_TRUE(refused("optimizer { adam { learning_rate: 1 beta1: 1 } }"));
   v1::Job job = Good();
   job.clear_optimizer();
-  EXPECT_EQ(ValidateJob(job).message(), "optimizer is not set, want sgd, momentum or adam");
+  EXPECT_FALSE(ValidateJob(job).ok());
+}
+
+TEST(ValidateJobTest, TakesAScheduleWhoseTotalIsTheJobsLength) {
+  v1::Job job = Good();
+  job.mutable_optimizer()->mutable_schedule()->mutable_cosine();
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  job.mutable_optimizer()->mutable_schedule()->mutable_one_cycle();
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+}
+
+// And these where ValidateCodec is.
+TEST(ValidateJobTest, RefusesABadCodec) {
+  v1::Job job = Good();
+  job.mutable_codec()->set_values(v1::ENCODING_SIGN);
+  EXPECT_TRUE(absl::StartsWith(ValidateJob(job).message(), "codec of values: got sign, which is for gradients only"))
+      << ValidateJob(job);
+  job.mutable_codec()->set_values(v1::ENCODING_INT8);
+  EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
+  job.mutable_codec()->set_top_k_share(1.5);
+  EXPECT_FALSE(ValidateJob(job).ok());
 }
 
 TEST(ValidateJobTest, RefusesABadModel) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_length.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -14,6 +15,7 @@ namespace {
 
 // Positions of an epoch are counted in 64 bits, with room for a round's arithmetic.
 constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
+constexpr uint32_t kMaxBatch = uint32_t{1} << 20;
 
 absl::string_view StateName(Membership::State state) {
   switch (state) {
@@ -44,17 +46,17 @@ absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
   const v1::Job& job = newcomer.job;
   if (absl::Status status = ValidateJobName(job.name()); !status.ok()) return status;
   if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
-      job.training().epochs() < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("job \"", job.name(), "\": got ", newcomer.train_examples,
-                                                   " examples, batch size ", job.training().batch_size(), ", ",
-                                                   job.training().epochs(),
-                                                   " epochs, want at least 1 of each and at most 2^48 examples"));
+      job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job \"", job.name(), "\": got ", newcomer.train_examples, " examples, batch size ",
+                     job.training().batch_size(), ", ", job.training().epochs(),
+                     " epochs, want at least 1 of each, at most 2^48 examples and a batch of 2^20"));
   }
   if (!job_.has_value()) {
     job_ = job;
     train_examples_ = newcomer.train_examples;
     leases_.emplace(LeaseBook::Options{newcomer.train_examples, job.training().epochs(), options_.workers,
-                                       job.training().batch_size(), PolicyMode(job.policy()) == "sync"});
+                                       job.training().batch_size(), KeepsLockStep(job.policy()), BatchesPerPush(job)});
     return absl::OkStatus();
   }
   google::protobuf::util::MessageDifferencer differencer;

@@ -69,6 +69,45 @@ TEST_F(CoordinatorTest, LeaseWaitsUntilAllHaveJoined) {
   EXPECT_TRUE(granted);
 }
 
+TEST_F(CoordinatorTest, DealsEachWorkerItsShareWhereAllKeepStepAndElseToWhoeverAsks) {
+  v1::Job job = Job();
+  const auto examples_of_worker0 = [&] {
+    Coordinator coordinator({.servers = 1, .workers = 2}, &clock_);
+    EXPECT_TRUE(coordinator.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0}).ok());
+    const Membership::Id first = *coordinator.Join({MemberRole::kWorker, 0, "", "worker process", job, 1000});
+    EXPECT_TRUE(coordinator.Join({MemberRole::kWorker, 1, "", "worker process", job, 1000}).ok());
+    uint64_t examples = 0;
+    std::vector<uint64_t> held;
+    for (bool got = true; got;) {
+      got = false;
+      coordinator.AcquireLease(first, held, absl::Seconds(1), [&](auto grant) {
+        if (!grant.ok() || !grant->lease.has_value()) return;
+        got = true;
+        held.push_back(grant->lease->id);
+        examples += grant->lease->end - grant->lease->begin;
+      });
+    }
+    return examples;
+  };
+  EXPECT_EQ(examples_of_worker0(), 500);
+  job.mutable_policy()->mutable_sync()->set_quorum(1);
+  EXPECT_EQ(examples_of_worker0(), 500);
+  job.mutable_policy()->mutable_local_sgd()->set_local_steps(4);
+  EXPECT_EQ(examples_of_worker0(), 500);
+  job.mutable_policy()->mutable_async();
+  EXPECT_EQ(examples_of_worker0(), 1000);
+  job.mutable_policy()->mutable_bounded()->set_staleness(3);
+  EXPECT_EQ(examples_of_worker0(), 1000);
+}
+
+TEST_F(CoordinatorTest, RefusesABatchBeyondAllLimits) {
+  v1::Job job = Job();
+  job.mutable_training()->set_batch_size(4000000000);
+  const absl::Status status = JoinWorker(0, job).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("batch size 4000000000"), std::string::npos) << status;
+}
+
 TEST_F(CoordinatorTest, AnswersALeaseAgainWhoseAnswerWasLost) {
   Gather();
   std::vector<uint64_t> ids;

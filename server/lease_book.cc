@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/job_length.h"
 
 namespace ballast {
 namespace {
@@ -14,7 +15,8 @@ uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-LeaseBook::LeaseBook(const Options& options) : options_(options), by_rank_(options.workers) {}
+LeaseBook::LeaseBook(const Options& options)
+    : options_(options), batches_per_lease_(BatchesPerLease(options.batches_per_push)), by_rank_(options.workers) {}
 
 uint32_t LeaseBook::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
 
@@ -22,7 +24,7 @@ std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
   Position& at = by_rank_[rank];
   if (at.epoch >= options_.epochs) return std::nullopt;
   const uint64_t left = options_.examples - at.begin;
-  const uint64_t round = std::min(left, options_.workers * kBatchesPerLease * options_.batch_size);
+  const uint64_t round = std::min(left, options_.workers * batches_per_lease_ * options_.batch_size);
   // The first (round % workers) ranks get one example more.
   const uint64_t share = round / options_.workers;
   const uint64_t more = round % options_.workers;
@@ -45,8 +47,9 @@ std::optional<DataLease> LeaseBook::NextForAnyone() {
   if (next_.epoch >= options_.epochs) return std::nullopt;
   const uint64_t left = options_.examples - next_.begin;
   // Towards the end of an epoch ranges get smaller, so that workers finish it at about the same time.
-  const uint64_t batches = DivideUp(left, uint64_t{2} * options_.workers * options_.batch_size);
-  const uint64_t size = std::min(left, std::min(batches, kBatchesPerLease) * options_.batch_size);
+  const uint64_t per_push = std::min(options_.batches_per_push, batches_per_lease_);
+  const uint64_t pushes = DivideUp(left, uint64_t{2} * options_.workers * per_push * options_.batch_size);
+  const uint64_t size = std::min(left, std::min(pushes * per_push, batches_per_lease_) * options_.batch_size);
   DataLease lease;
   lease.epoch = next_.epoch;
   lease.begin = next_.begin;
@@ -118,9 +121,9 @@ std::string LeaseBook::Outstanding() const {
 
 uint64_t LeaseBook::steps_per_epoch() const {
   if (!options_.lock_step) return DivideUp(options_.examples, options_.batch_size);
-  const uint64_t round = options_.workers * kBatchesPerLease * options_.batch_size;
+  const uint64_t round = options_.workers * batches_per_lease_ * options_.batch_size;
   const uint64_t rest = options_.examples % round;
-  return options_.examples / round * kBatchesPerLease + StepsOf(DivideUp(rest, options_.workers));
+  return options_.examples / round * batches_per_lease_ + StepsOf(DivideUp(rest, options_.workers));
 }
 
 }  // namespace ballast

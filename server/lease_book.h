@@ -16,10 +16,10 @@ namespace ballast {
 
 // Hands out each epoch's training data in leases, so that every example of an epoch is seen exactly once.
 //
-// In lock step (policy sync) an epoch goes by in rounds: each round is cut into one range for each rank, all with the
-// same number of steps, and a rank's ranges depend on nothing but the job, so that runs repeat. A rank that has nothing
-// left in the last round gets an empty range and keeps step. Otherwise ranges go to whoever asks, and a next epoch
-// begins as soon as the last range of the one before is taken.
+// In lock step (policies sync and local SGD) an epoch goes by in rounds: each round is cut into one range for each
+// rank, all with the same number of steps, and a rank's ranges depend on nothing but the job, so that runs repeat. A
+// rank that has nothing left in the last round gets an empty range and keeps step. Otherwise ranges go to whoever asks,
+// and a next epoch begins as soon as the last range of the one before is taken.
 //
 // Invariant: taken, returned and untaken ranges of an epoch are disjoint and cover it.
 // Thread safety: none; the coordinator guards it.
@@ -31,9 +31,9 @@ class LeaseBook {
     uint32_t workers = 0;
     uint32_t batch_size = 0;
     bool lock_step = true;
+    // That a worker makes one push from; but for an epoch's end a lease is whole pushes.
+    uint64_t batches_per_push = 1;
   };
-  // How many batches a lease has at the most.
-  static constexpr uint64_t kBatchesPerLease = 16;
 
   explicit LeaseBook(const Options& options);
 
@@ -71,6 +71,8 @@ class LeaseBook {
   uint32_t StepsOf(uint64_t examples) const;
 
   const Options options_;
+  // At the most.
+  const uint64_t batches_per_lease_;
   uint64_t next_id_ = 1;
   std::vector<Position> by_rank_;
   Position next_;

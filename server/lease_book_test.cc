@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/job_length.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -44,6 +45,49 @@ TEST(LeaseBookTest, LockStepCoversEachEpochOnceForAnyNumberOfWorkers) {
       uint64_t all = 0;
       for (uint32_t s : steps[0]) all += s;
       EXPECT_EQ(all, 2 * book.steps_per_epoch());
+    }
+  }
+}
+
+TEST(LeaseBookTest, LeasesAreWholePushesButAtAnEpochsEnd) {
+  for (bool lock_step : {true, false}) {
+    LeaseBook book({10007, 1, 2, 10, lock_step, /*batches_per_push=*/5});
+    std::vector<uint32_t> odd;
+    for (uint32_t turn = 0; turn < 1000; ++turn) {
+      const auto lease = book.Acquire(turn % 2);
+      if (!lease.has_value()) continue;
+      EXPECT_LE(lease->steps, 20);
+      if (lease->steps % 5 != 0) odd.push_back(lease->steps);
+    }
+    EXPECT_LE(odd.size(), lock_step ? 2 : 1) << "of the last round, or the last lease";
+  }
+}
+
+// What workers compute schedules from, against the leases that there are.
+TEST(LeaseBookTest, GivesAsManyPushesAsTheJobsLengthSays) {
+  for (bool lock_step : {true, false}) {
+    for (uint32_t workers : {1, 2, 3, 5}) {
+      for (uint64_t examples : {1, 7, 100, 1000, 10007}) {
+        for (uint32_t per_push : {1, 3, 16, 40}) {
+          v1::Job job;
+          job.mutable_training()->set_epochs(2);
+          job.mutable_training()->set_batch_size(10);
+          job.mutable_training()->set_accumulate_batches(per_push);
+          if (!lock_step) job.mutable_policy()->mutable_async();
+          if (lock_step) job.mutable_policy()->mutable_sync();
+          LeaseBook book({examples, 2, workers, 10, lock_step, per_push});
+          uint64_t of_first = 0, of_all = 0;
+          for (uint32_t rank = 0; rank < workers; ++rank) {
+            while (const auto lease = book.Acquire(rank)) {
+              const uint64_t pushes = (lease->steps + per_push - 1) / per_push;
+              of_first += rank == 0 ? pushes : 0;
+              of_all += pushes;
+            }
+          }
+          EXPECT_EQ(CountUpdates(job, examples, workers), lock_step ? of_first : of_all)
+              << workers << " workers, " << examples << " examples, " << per_push << " batches a push";
+        }
+      }
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/env_flags.h"
 #include "common/job_file.h"
+#include "common/job_overrides.h"
 #include "common/signal_watch.h"
 #include "common/this_process.h"
 #include "common/version.h"
@@ -25,7 +26,16 @@ ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod's name that ends
 ABSL_FLAG(std::string, device, "auto", "What to compute on: auto, cpu or cuda.");
 ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as there are cores.");
 ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
-ABSL_FLAG(std::string, mode, "", "sync or async, instead of what the job file says; the same for all workers.");
+ABSL_FLAG(std::string, mode, "",
+          "sync, async, bounded or local_sgd, instead of what the job file says. This and the "
+          "next five must be the same for all workers.");
+ABSL_FLAG(std::string, staleness, "", "With mode bounded: how many steps a worker may be ahead.");
+ABSL_FLAG(std::string, quorum, "", "With mode sync: how many workers' gradients a step waits for.");
+ABSL_FLAG(std::string, local_steps, "",
+          "With mode local_sgd: how many steps of its own a worker makes between pushes.");
+ABSL_FLAG(std::string, codec, "",
+          "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too.");
+ABSL_FLAG(std::string, value_codec, "", "How values travel: fp32, fp16, bf16 or int8.");
 ABSL_FLAG(int, connect_timeout, 60, "Seconds to wait for the coordinator to answer.");
 
 namespace ballast {
@@ -66,10 +76,16 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   if (path.empty()) return absl::InvalidArgumentError("--job is required; see --help");
   absl::StatusOr<v1::Job> job = LoadJob(path);
   if (!job.ok()) return job.status();
+  job = Override(*std::move(job),
+                 {.mode = absl::GetFlag(FLAGS_mode),
+                  .staleness = absl::GetFlag(FLAGS_staleness),
+                  .quorum = absl::GetFlag(FLAGS_quorum),
+                  .local_steps = absl::GetFlag(FLAGS_local_steps),
+                  .codec = absl::GetFlag(FLAGS_codec),
+                  .value_codec = absl::GetFlag(FLAGS_value_codec)},
+                 /*workers=*/0);
+  if (!job.ok()) return job.status();
   options.job = *std::move(job);
-  if (const std::string mode = absl::GetFlag(FLAGS_mode); !mode.empty()) {
-    if (absl::Status status = OverrideMode(options.job, mode); !status.ok()) return status;
-  }
   options.job_folder = std::filesystem::path(path).parent_path().string();
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   if (const std::string text = absl::GetFlag(FLAGS_rank); !text.empty()) {
@@ -111,7 +127,8 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed =
       ballast::ParseFlags(argc, argv, ballast::kUsage,
-                          {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "connect_timeout"});
+                          {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "staleness", "quorum",
+                           "local_steps", "codec", "value_codec", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

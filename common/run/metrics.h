@@ -26,6 +26,13 @@ struct TrainMetrics {
   double staleness = 0;
   // Part of the time spent waiting for others, 0 to 1.
   double wait_share = 0;
+  // The rest is worker 0's. The largest staleness of a gradient since the line before.
+  int64_t max_staleness = 0;
+  // Of messages in a step, without what the network adds.
+  double bytes_sent = 0;
+  double bytes_received = 0;
+  // Gradients of slices not used since the line before, for they came after their step.
+  int64_t dropped = 0;
 };
 
 // One "test" line of metrics.jsonl: the evaluation after an epoch.

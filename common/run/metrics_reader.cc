@@ -19,6 +19,9 @@ class LineFields {
   explicit LineFields(const Json& line) : line_(line) {}
 
   int64_t Count(const char* key) { return Keep(CountField(line_, key), int64_t{0}); }
+  // 0 where it is missing: earlier releases did not write it.
+  int64_t LaterCount(const char* key) { return line_.contains(key) ? Count(key) : 0; }
+  double LaterNumber(const char* key) { return line_.contains(key) ? Number(key) : 0; }
   double Number(const char* key) { return Keep(NumberField(line_, key), 0.0); }
   std::optional<double> OptionalNumber(const char* key) {
     return Keep(OptionalNumberField(line_, key), std::optional<double>());
@@ -45,7 +48,11 @@ absl::Status AddTrain(LineFields fields, Metrics& metrics) {
                              .learning_rate = fields.Number("learning_rate"),
                              .samples_per_second = fields.Number("samples_per_second"),
                              .staleness = fields.Number("staleness"),
-                             .wait_share = fields.Number("wait_share")};
+                             .wait_share = fields.Number("wait_share"),
+                             .max_staleness = fields.LaterCount("max_staleness"),
+                             .bytes_sent = fields.LaterNumber("bytes_sent"),
+                             .bytes_received = fields.LaterNumber("bytes_received"),
+                             .dropped = fields.LaterCount("dropped")};
   if (fields.status().ok()) metrics.train.push_back(line);
   return fields.status();
 }

@@ -34,6 +34,7 @@ TEST(MetricsReaderTest, ReadsEveryFieldOfATrainingLine) {
   EXPECT_EQ(metrics.train[0].samples_per_second, 7);
   EXPECT_EQ(metrics.train[0].staleness, 8);
   EXPECT_EQ(metrics.train[0].wait_share, 9);
+  EXPECT_EQ(metrics.train[0].bytes_sent, 0) << "an earlier release did not write it";
 }
 
 TEST(MetricsReaderTest, SkipsALastLineThatACrashCutOff) {

@@ -42,7 +42,11 @@ absl::Status MetricsWriter::Write(const TrainMetrics& metrics) {
                                        {"learning_rate", metrics.learning_rate},
                                        {"samples_per_second", metrics.samples_per_second},
                                        {"staleness", metrics.staleness},
-                                       {"wait_share", metrics.wait_share}};
+                                       {"wait_share", metrics.wait_share},
+                                       {"max_staleness", metrics.max_staleness},
+                                       {"bytes_sent", metrics.bytes_sent},
+                                       {"bytes_received", metrics.bytes_received},
+                                       {"dropped", metrics.dropped}};
   return WriteAll(fd_, JsonLine(line) + "\n", path_);
 }
 

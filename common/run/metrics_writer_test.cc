@@ -34,11 +34,16 @@ TEST(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
                                       .learning_rate = 0.125,
                                       .samples_per_second = 1280,
                                       .staleness = 1.5,
-                                      .wait_share = 0.25})
+                                      .wait_share = 0.25,
+                                      .max_staleness = 3,
+                                      .bytes_sent = 100.5,
+                                      .bytes_received = 400,
+                                      .dropped = 2})
                   .ok());
   EXPECT_EQ(ReadFile(path).value(),
             R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"loss":2.25,)"
-            R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25})"
+            R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25,)"
+            R"("max_staleness":3,"bytes_sent":100.5,"bytes_received":400.0,"dropped":2})"
             "\n");
 }
 
@@ -53,11 +58,16 @@ TEST(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
   const std::string path = NewPath("round_trip");
   {
     MetricsWriter writer = MetricsWriter::Open(path).value();
-    ASSERT_TRUE(writer.Write(TrainMetrics{.step = 3, .loss = 1.0 / 3}).ok());
+    ASSERT_TRUE(
+        writer.Write(TrainMetrics{.step = 3, .loss = 1.0 / 3, .max_staleness = 7, .bytes_received = 0.25, .dropped = 2})
+            .ok());
     ASSERT_TRUE(writer.Write(TestMetrics{.step = 4, .loss = 0.1, .accuracy = 0.8912}).ok());
   }
   const Metrics metrics = ReadMetrics(path).value();
   ASSERT_EQ(metrics.train.size(), 1);
+  EXPECT_EQ(metrics.train[0].max_staleness, 7);
+  EXPECT_EQ(metrics.train[0].bytes_received, 0.25);
+  EXPECT_EQ(metrics.train[0].dropped, 2);
   EXPECT_EQ(metrics.train[0].loss, 1.0 / 3);
   ASSERT_EQ(metrics.test.size(), 1);
   EXPECT_EQ(metrics.test[0].accuracy, 0.8912);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/run/summary.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -14,10 +15,61 @@ using Json = nlohmann::ordered_json;
 
 Json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? Json(*value) : Json(nullptr); }
 
+Json CountOrNull(const std::optional<double>& value) {
+  return value.has_value() ? Json(static_cast<uint64_t>(*value)) : Json(nullptr);
+}
+
+Json ToJson(const Distribution& distribution) {
+  return {{"buckets", distribution.buckets}, {"mean", distribution.mean}, {"max", distribution.max}};
+}
+
+absl::StatusOr<Distribution> DistributionField(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no object, want buckets, mean and max"));
+  }
+  Distribution distribution;
+  const auto buckets = it->find("buckets");
+  if (buckets == it->end() || !buckets->is_array() ||
+      !std::all_of(buckets->begin(), buckets->end(), [](const Json& count) { return count.is_number_unsigned(); })) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": buckets are no list of counts"));
+  }
+  for (const Json& count : *buckets) distribution.buckets.push_back(count.get<int64_t>());
+  const absl::StatusOr<double> mean = NumberField(*it, "mean");
+  const absl::StatusOr<int64_t> max = CountField(*it, "max");
+  if (!mean.ok()) return mean.status();
+  if (!max.ok()) return max.status();
+  distribution.mean = *mean;
+  distribution.max = *max;
+  return distribution;
+}
+
 template <typename T>
 void Assign(T& field, absl::StatusOr<T> value, absl::Status& status) {
   status.Update(value.status());
   if (value.ok()) field = *std::move(value);
+}
+
+// Those that earlier releases did not write, all or none of them.
+void AssignLaterFields(const Json& object, Summary& summary, absl::Status& status) {
+  if (!object.contains("codec")) return;
+  Assign(summary.quorum, OptionalNumberField(object, "quorum"), status);
+  Assign(summary.staleness_bound, OptionalNumberField(object, "staleness_bound"), status);
+  Assign(summary.local_steps, OptionalNumberField(object, "local_steps"), status);
+  Assign(summary.codec, StringField(object, "codec"), status);
+  Assign(summary.value_codec, StringField(object, "value_codec"), status);
+  Assign(summary.learning_rate, NumberField(object, "learning_rate"), status);
+  Assign(summary.max_staleness, CountField(object, "max_staleness"), status);
+  Assign(summary.mean_staleness, NumberField(object, "mean_staleness"), status);
+  Assign(summary.staleness, DistributionField(object, "staleness"), status);
+  Assign(summary.dropped, CountField(object, "dropped"), status);
+  Assign(summary.wait_share, NumberField(object, "wait_share"), status);
+  Assign(summary.wait_microseconds, DistributionField(object, "wait_microseconds"), status);
+  Assign(summary.bytes_sent, CountField(object, "bytes_sent"), status);
+  Assign(summary.bytes_received, CountField(object, "bytes_received"), status);
+  Assign(summary.gradient_bytes, CountField(object, "gradient_bytes"), status);
+  Assign(summary.bytes_sent_per_step, NumberField(object, "bytes_sent_per_step"), status);
+  Assign(summary.bytes_received_per_step, NumberField(object, "bytes_received_per_step"), status);
 }
 
 }  // namespace
@@ -25,6 +77,11 @@ void Assign(T& field, absl::StatusOr<T> value, absl::Status& status) {
 std::string SummaryToJson(const Summary& summary) {
   return JsonLine({{"job", summary.job},
                    {"mode", summary.mode},
+                   {"quorum", CountOrNull(summary.quorum)},
+                   {"staleness_bound", CountOrNull(summary.staleness_bound)},
+                   {"local_steps", CountOrNull(summary.local_steps)},
+                   {"codec", summary.codec},
+                   {"value_codec", summary.value_codec},
                    {"servers", summary.servers},
                    {"workers", summary.workers},
                    {"epochs", summary.epochs},
@@ -35,6 +92,18 @@ std::string SummaryToJson(const Summary& summary) {
                    {"train_loss", summary.train_loss},
                    {"test_loss", NumberOrNull(summary.test_loss)},
                    {"test_accuracy", NumberOrNull(summary.test_accuracy)},
+                   {"learning_rate", summary.learning_rate},
+                   {"max_staleness", summary.max_staleness},
+                   {"mean_staleness", summary.mean_staleness},
+                   {"staleness", ToJson(summary.staleness)},
+                   {"dropped", summary.dropped},
+                   {"wait_share", summary.wait_share},
+                   {"wait_microseconds", ToJson(summary.wait_microseconds)},
+                   {"bytes_sent", summary.bytes_sent},
+                   {"bytes_received", summary.bytes_received},
+                   {"gradient_bytes", summary.gradient_bytes},
+                   {"bytes_sent_per_step", summary.bytes_sent_per_step},
+                   {"bytes_received_per_step", summary.bytes_received_per_step},
                    {"run_dir", summary.run_dir},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},
@@ -62,6 +131,7 @@ absl::StatusOr<Summary> SummaryFromJson(absl::string_view json) {
   Assign(summary.interrupted, BoolField(*object, "interrupted"), status);
   Assign(summary.device, StringField(*object, "device"), status);
   Assign(summary.version, StringField(*object, "version"), status);
+  AssignLaterFields(*object, summary, status);
   if (!status.ok()) return status;
   return summary;
 }

@@ -17,6 +17,9 @@ using ::testing::HasSubstr;
 Summary Example() {
   return {.job = "fashion",
           .mode = "sync",
+          .quorum = 2,
+          .codec = "int8",
+          .value_codec = "fp32",
           .servers = 2,
           .workers = 3,
           .epochs = 5,
@@ -27,6 +30,18 @@ Summary Example() {
           .train_loss = 0.25,
           .test_loss = 0.375,
           .test_accuracy = 0.8875,
+          .learning_rate = 0.5,
+          .max_staleness = 3,
+          .mean_staleness = 1.25,
+          .staleness = {{5, 2, 1}, 1.25, 3},
+          .dropped = 4,
+          .wait_share = 0.125,
+          .wait_microseconds = {{7, 0, 1}, 2.5, 2},
+          .bytes_sent = 1000,
+          .bytes_received = 4000,
+          .gradient_bytes = 1000,
+          .bytes_sent_per_step = 10.5,
+          .bytes_received_per_step = 40.5,
           .run_dir = "runs/a",
           .interrupted = false,
           .device = "cpu",
@@ -35,9 +50,14 @@ Summary Example() {
 
 TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
   EXPECT_EQ(SummaryToJson(Example()),
-            R"({"job":"fashion","mode":"sync","servers":2,"workers":3,"epochs":5,"steps":4690,)"
+            R"({"job":"fashion","mode":"sync","quorum":2,"staleness_bound":null,"local_steps":null,)"
+            R"("codec":"int8","value_codec":"fp32","servers":2,"workers":3,"epochs":5,"steps":4690,)"
             R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
-            R"("test_loss":0.375,"test_accuracy":0.8875,"run_dir":"runs/a","interrupted":false,)"
+            R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
+            R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
+            R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
+            R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
+            R"("bytes_received_per_step":40.5,"run_dir":"runs/a","interrupted":false,)"
             R"("device":"cpu","version":"0.1.0"})");
 }
 
@@ -77,6 +97,26 @@ TEST(SummaryTest, NamesTheKeyThatIsMissingOrWrong) {
   EXPECT_THAT(without.status().message(), HasSubstr("\"steps\" is missing"));
   const auto wrong = SummaryFromJson(absl::StrReplaceAll(json, {{":4690", ":\"many\""}}));
   EXPECT_THAT(wrong.status().message(), HasSubstr("\"steps\" is \"many\", want a count"));
+}
+
+TEST(SummaryTest, ReadsWhatAnEarlierReleaseWrote) {
+  const auto summary = SummaryFromJson(
+      R"({"job":"fashion","mode":"sync","servers":2,"workers":3,"epochs":5,"steps":4690,"examples":300000,)"
+      R"("seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,"test_loss":0.375,"test_accuracy":0.8875,)"
+      R"("run_dir":"runs/a","interrupted":false,"device":"cpu","version":"0.1.0"})");
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->codec, "");
+  EXPECT_TRUE(summary->staleness.buckets.empty());
+}
+
+TEST(SummaryTest, NamesADistributionThatIsWrong) {
+  const std::string json = SummaryToJson(Example());
+  const auto fault = [&](const char* from, const char* to) {
+    return std::string(SummaryFromJson(absl::StrReplaceAll(json, {{from, to}})).status().message());
+  };
+  EXPECT_EQ(fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are no list of counts");
+  EXPECT_EQ(fault("{\"buckets\":[5,2,1],\"mean\":1.25,\"max\":3}", "7"),
+            "\"staleness\" is no object, want buckets, mean and max");
 }
 
 TEST(SummaryTest, ErrorNamesTheFile) {

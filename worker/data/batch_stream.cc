@@ -47,6 +47,12 @@ absl::StatusOr<std::optional<Batch>> BatchStream::Next() {
   return std::move(slot.batch);
 }
 
+bool BatchStream::AwaitLease(absl::Duration patience) {
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithTimeout(absl::Condition(this, &BatchStream::MayReturnLocked), patience) || !fetching_ ||
+         returned_ < planned_;
+}
+
 void BatchStream::Recycle(Batch batch) {
   absl::MutexLock lock(&mutex_);
   if (spare_.size() < slots_.size()) spare_.push_back(std::move(batch));

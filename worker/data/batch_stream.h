@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "worker/data/dataset.h"
 #include "worker/data/lease_source.h"
 #include "worker/data/shuffle.h"
@@ -32,7 +33,7 @@ struct Batch {
 // from `begin` on, batch_size at a time, then batches of 0 examples. Batches come in the order of leases and positions,
 // whatever the number of threads. Does not report leases done.
 //
-// Thread safety: Next and Recycle by one thread, Cancel by any.
+// Thread safety: Next, AwaitLease and Recycle by one thread, Cancel by any.
 class BatchStream {
  public:
   struct Options {
@@ -57,6 +58,10 @@ class BatchStream {
   // does. Their errors come in their batch's turn, and again on each later call; INTERNAL for a lease that makes no
   // sense, CANCELLED after Cancel.
   absl::StatusOr<std::optional<Batch>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits up to `patience` for Next to have an answer. False: it has none, since the source has no lease for now; true
+  // too while a batch is still being read.
+  bool AwaitLease(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes a batch's buffers for another one.
   void Recycle(Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -312,5 +312,29 @@ TEST(BatchStreamTest, DestructionEndsAWaitForRoom) {
   EXPECT_TRUE(stream.Next().ok());
 }
 
+TEST(BatchStreamTest, SaysThatTheSourceHasNoLeaseForNow) {
+  CountingDataset dataset(4);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 4, .steps = 2}}, FakeLeases::Then::kWait);
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
+  ASSERT_TRUE(stream.Next().ok());
+  EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
+  ASSERT_TRUE(stream.Next().ok());
+  // The reader asks for the next lease, if not at once.
+  while (stream.AwaitLease(absl::Milliseconds(1))) {
+  }
+  stream.Cancel();
+  EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
+}
+
+TEST(BatchStreamTest, TheEndIsNoWaitForALease) {
+  CountingDataset dataset(2);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 2, .steps = 1}});
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  ASSERT_TRUE(stream.Next().ok());
+  EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
+  EXPECT_FALSE(stream.Next()->has_value());
+}
+
 }  // namespace
 }  // namespace ballast

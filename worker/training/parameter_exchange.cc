@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,8 +18,8 @@ constexpr absl::Duration kGrace = absl::Seconds(1);
 
 }  // namespace
 
-ParameterExchange::ParameterExchange(Model* model, Client* client, const std::atomic<bool>* interrupted)
-    : model_(model), client_(client), interrupted_(interrupted) {
+ParameterExchange::ParameterExchange(Model* model, Client* client, const Options& options)
+    : model_(model), client_(client), options_(options) {
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     Group group;
     group.parameters = parameters;
@@ -33,11 +34,13 @@ ParameterExchange::ParameterExchange(Model* model, Client* client, const std::at
       group.values.push_back({static_cast<uint32_t>(i), values});
       group.gradients.push_back({static_cast<uint32_t>(i), gradient});
     }
+    group.contributions.resize(parameters.count);
     groups_.push_back(std::move(group));
   }
 }
 
-std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v1::Job& job) {
+std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v1::Job& job,
+                                                     const v1::Optimizer& optimizer) {
   std::vector<v1::TensorSpec> specs;
   for (const Parameter& parameter : model.parameters()) {
     v1::TensorSpec& spec = specs.emplace_back();
@@ -45,7 +48,7 @@ std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v
     spec.set_name(parameter.name);
     spec.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
     *spec.mutable_initializer() = parameter.initializer;
-    *spec.mutable_optimizer() = job.optimizer();
+    *spec.mutable_optimizer() = optimizer;
     spec.set_seed(job.seed());
   }
   return specs;
@@ -56,7 +59,7 @@ absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future) {
   const absl::Time start = absl::Now();
   absl::Time give_up = absl::InfiniteFuture();
   while (!future.WaitFor(kGlance)) {
-    if (interrupted_->load()) give_up = std::min(give_up, absl::Now() + kGrace);
+    if (options_.interrupted->load()) give_up = std::min(give_up, absl::Now() + kGrace);
     if (absl::Now() > give_up) return absl::CancelledError("interrupted while waiting for servers");
   }
   stats_.waited += absl::Now() - start;
@@ -76,15 +79,24 @@ absl::Status ParameterExchange::PullAll(uint64_t step) {
   for (const Group& group : groups_) all.insert(all.end(), group.values.begin(), group.values.end());
   absl::StatusOr<PullResult> pulled = Await(client_->Pull(step, all));
   if (!pulled.ok()) return pulled.status();
+  stats_.bytes_received += pulled->bytes_received;
   for (const Group& group : groups_) {
     if (absl::Status status = Upload(group); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-void ParameterExchange::BeginStep(uint64_t step, uint32_t examples) {
+void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_of_step) {
+  if (std::exchange(ends_step_, last_of_step)) batches_ = 0;
+  if (std::exchange(ends_local_step_, false)) accumulated_ = 0;
+  if (batches_++ == 0) {
+    step_examples_ = 0;
+    ++stats_.steps;
+  }
+  ends_local_step_ = ++accumulated_ == options_.accumulate_batches || last_of_step;
   step_ = step;
   examples_ = examples;
+  step_examples_ += examples;
 }
 
 absl::Status ParameterExchange::AwaitGroup(Group& group) {
@@ -95,7 +107,10 @@ absl::Status ParameterExchange::AwaitGroup(Group& group) {
   ++pushes_;
   staleness_sum_ += result->max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result->max_staleness);
-  stats_.learning_rate = result->learning_rate;
+  stats_.learning_rate = options_.local_learning_rate > 0 ? options_.local_learning_rate : result->learning_rate;
+  stats_.dropped += result->dropped;
+  stats_.bytes_sent += result->bytes_sent;
+  stats_.bytes_received += result->bytes_received;
   return Upload(group);
 }
 
@@ -118,19 +133,47 @@ absl::Status ParameterExchange::GradientReady(size_t index) {
       if (!status.ok()) return status;
     }
   }
-  group.in_flight = client_->PushPull(step_, examples_, group.gradients, group.values);
-  return absl::OkStatus();
+  return EndBatch(group);
 }
 
-absl::Status ParameterExchange::PushNothing() {
+absl::Status ParameterExchange::PassEmptyBatch() {
   if (absl::Status status = AwaitAll(); !status.ok()) return status;
   // In backward's order, as all workers push: a shard answers them in it.
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
-    std::vector<TensorGradient> nothing = group->gradients;
-    for (TensorGradient& gradient : nothing) gradient.values = {};
-    group->in_flight = client_->PushPull(step_, 0, nothing, group->values);
+    if (absl::Status status = EndBatch(*group); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::EndBatch(Group& group) {
+  const bool local = options_.local_learning_rate > 0;
+  // A step of one batch is pushed from where its gradient lies.
+  const bool gathers = local || batches_ > 1 || !ends_step_;
+  for (size_t i = 0; gathers && i < group.contributions.size(); ++i) {
+    Contribution& contribution = group.contributions[i];
+    if (examples_ > 0) contribution.Add(group.gradients[i].values, examples_);
+    if (local && ends_local_step_) contribution.Step(options_.local_learning_rate, group.values[i].values);
+  }
+  if (ends_step_) {
+    Push(group);
+    return absl::OkStatus();
+  }
+  return local && ends_local_step_ ? Upload(group) : absl::OkStatus();
+}
+
+void ParameterExchange::Push(Group& group) {
+  const bool local = options_.local_learning_rate > 0;
+  std::vector<TensorGradient> gradients = group.gradients;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    Contribution& contribution = group.contributions[i];
+    if (local) {
+      gradients[i].values = contribution.TakeChange(group.values[i].values);
+    } else if (batches_ > 1 || examples_ == 0) {
+      gradients[i].values = contribution.TakeMean();
+    }
+  }
+  const uint64_t examples = std::min<uint64_t>(step_examples_, std::numeric_limits<uint32_t>::max());
+  group.in_flight = client_->PushPull(step_, examples, gradients, group.values);
 }
 
 absl::Status ParameterExchange::AwaitAll() {
@@ -138,6 +181,11 @@ absl::Status ParameterExchange::AwaitAll() {
     if (absl::Status status = AwaitGroup(group); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::Pause() {
+  if (absl::Status status = AwaitAll(); !status.ok()) return status;
+  return client_->Pause();
 }
 
 absl::Status ParameterExchange::AbandonAndPull() {

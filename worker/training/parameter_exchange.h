@@ -10,47 +10,71 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "worker/model/model.h"
+#include "worker/training/contribution.h"
 
 namespace ballast {
 
 // What the exchange with the servers cost and showed since it was last asked.
 struct ExchangeStats {
+  // That were begun.
+  uint64_t steps = 0;
   // Spent waiting for servers and other workers.
   absl::Duration waited;
   // Over pushes, of the largest staleness in each.
   uint64_t max_staleness = 0;
   double mean_staleness = 0;
   float learning_rate = 0;
+  // Gradients of slices that came after their step was over and were not used.
+  uint64_t dropped = 0;
+  // Of messages, without what the network adds.
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
 };
 
 // Carries a model's gradients to the servers and new weights back, a layer's while other layers still compute: each
 // layer's push-pull starts when its gradient is ready, and is waited for when the next forward needs its weights.
+// A step is what one push is made from: a batch; several, whose gradients' mean is pushed; or several steps of local
+// SGD. In any case the layers leave one by one while the step's last batch is computed.
 // Tensors have their parameter's index as id.
 // Thread safety: none; the training loop's thread.
 class ParameterExchange : public StepHooks {
  public:
-  // Both must outlive this; what is still in flight at the end uses the model's memory, until Client::Shutdown. Once
-  // `interrupted` is set, no wait takes longer than a second more.
-  ParameterExchange(Model* model, Client* client, const std::atomic<bool>* interrupted);
+  struct Options {
+    // Whose gradients' mean makes one push, or one step of local SGD.
+    uint32_t accumulate_batches = 1;
+    // Of local SGD; 0: the worker makes no steps of its own.
+    float local_learning_rate = 0;
+    // Once it is set, no wait takes longer than a second more.
+    const std::atomic<bool>* interrupted = nullptr;
+  };
 
-  // The tensors to declare, with the job's optimizer and seed.
-  static std::vector<v1::TensorSpec> Specs(const Model& model, const v1::Job& job);
+  // Both must outlive this; what is still in flight at the end uses the model's memory and this one's, until
+  // Client::Shutdown.
+  ParameterExchange(Model* model, Client* client, const Options& options);
+
+  // The tensors to declare, with the job's seed; `optimizer` is the job's with its schedule's length filled in.
+  static std::vector<v1::TensorSpec> Specs(const Model& model, const v1::Job& job, const v1::Optimizer& optimizer);
 
   // Fetches all weights; at step 0 the newest, without waiting for anyone. Nothing may be in flight.
   absl::Status PullAll(uint64_t step);
 
-  // What comes through the hooks belongs to this step and number of examples.
-  void BeginStep(uint64_t step, uint32_t examples);
+  // What comes next, through the hooks or PassEmptyBatch, is a batch of so many examples for this step; the step is
+  // pushed with its last one.
+  void BeginBatch(uint64_t step, uint32_t examples, bool last_of_step);
 
   absl::Status BeforeForward(size_t group) override;
   absl::Status AfterForward(const BatchResult& result) override;
   absl::Status GradientReady(size_t group) override;
 
-  // Takes part in the step without an example.
-  absl::Status PushNothing();
+  // Instead of the hooks, for a batch without examples. A step that has none at all is pushed, too: the worker takes
+  // part in it and adds nothing.
+  absl::Status PassEmptyBatch();
 
   // Waits for everything in flight.
   absl::Status AwaitAll();
+
+  // Says that nobody need wait for this worker until it pushes again, once all that it pushed is acknowledged.
+  absl::Status Pause();
 
   // Gives up what is in flight, for the end of an interrupted run, and fetches the newest weights.
   absl::Status AbandonAndPull();
@@ -64,6 +88,8 @@ class ParameterExchange : public StepHooks {
     std::vector<TensorGradient> gradients;
     std::vector<TensorValues> values;
     std::vector<std::vector<float>> buffers;
+    // Of each parameter, where a push is made from more than one batch.
+    std::vector<Contribution> contributions;
     std::optional<Future<PushResult>> in_flight;
   };
 
@@ -71,13 +97,23 @@ class ParameterExchange : public StepHooks {
   absl::StatusOr<T> Await(const Future<T>& future);
   absl::Status AwaitGroup(Group& group);
   absl::Status Upload(const Group& group);
+  // Of the batch under way.
+  absl::Status EndBatch(Group& group);
+  void Push(Group& group);
 
   Model* const model_;
   Client* const client_;
-  const std::atomic<bool>* const interrupted_;
+  const Options options_;
   std::vector<Group> groups_;
   uint64_t step_ = 0;
+  // Of the batch under way, and of the step's so far.
   uint32_t examples_ = 0;
+  uint64_t step_examples_ = 0;
+  // Of the step, and since the last local step.
+  uint64_t batches_ = 0;
+  uint32_t accumulated_ = 0;
+  bool ends_step_ = false;
+  bool ends_local_step_ = false;
   uint64_t pushes_ = 0;
   uint64_t staleness_sum_ = 0;
   ExchangeStats stats_;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/training/run_recorder.h"
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/job_overrides.h"
 #include "common/policy_config.h"
 #include "common/run/file.h"
 #include "common/run/safetensors.h"
-#include "common/run/summary.h"
 #include "common/version.h"
 #include "google/protobuf/text_format.h"
+#include "worker/training/shard_totals.h"
 
 namespace ballast {
 
@@ -28,6 +29,13 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   return RunRecorder(std::move(options), *std::move(folder), *std::move(metrics));
 }
 
+void RunRecorder::Count(const ExchangeStats& stats) {
+  total_.steps += stats.steps;
+  total_.waited += stats.waited;
+  total_.bytes_sent += stats.bytes_sent;
+  total_.bytes_received += stats.bytes_received;
+}
+
 absl::Status RunRecorder::Train(const v1::JobProgress& progress, const ExchangeStats& stats) {
   TrainMetrics metrics;
   metrics.epoch = progress.epoch() + 1;
@@ -39,6 +47,11 @@ absl::Status RunRecorder::Train(const v1::JobProgress& progress, const ExchangeS
   metrics.samples_per_second = progress.samples_per_second();
   metrics.staleness = stats.mean_staleness;
   metrics.wait_share = progress.wait_share();
+  metrics.max_staleness = stats.max_staleness;
+  const double steps = std::max<uint64_t>(1, stats.steps);
+  metrics.bytes_sent = stats.bytes_sent / steps;
+  metrics.bytes_received = stats.bytes_received / steps;
+  metrics.dropped = stats.dropped;
   return metrics_.Write(metrics);
 }
 
@@ -68,11 +81,16 @@ absl::Status RunRecorder::WriteModel(Model& model, const v1::JobProgress& progre
       {{"job", options_.job.name()}, {"step", absl::StrCat(progress.step())}, {"ballast", kVersion}});
 }
 
-absl::Status RunRecorder::Finish(Model& model, const v1::JobProgress& progress, bool interrupted) {
-  if (absl::Status status = WriteModel(model, progress); !status.ok()) return status;
+Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
+  const v1::ConsistencyPolicy& policy = options_.job.policy();
   Summary summary;
   summary.job = options_.job.name();
-  summary.mode = std::string(PolicyMode(options_.job.policy()));
+  summary.mode = std::string(PolicyMode(policy));
+  if (policy.sync().quorum() > 0) summary.quorum = policy.sync().quorum();
+  if (policy.has_bounded()) summary.staleness_bound = policy.bounded().staleness();
+  if (policy.has_local_sgd()) summary.local_steps = policy.local_sgd().local_steps();
+  summary.codec = EncodingName(options_.job.codec().gradients());
+  summary.value_codec = EncodingName(options_.job.codec().values());
   summary.servers = options_.servers;
   summary.workers = options_.workers;
   const uint64_t per_epoch = progress.epochs() == 0 ? 0 : progress.total_examples() / progress.epochs();
@@ -86,10 +104,25 @@ absl::Status RunRecorder::Finish(Model& model, const v1::JobProgress& progress, 
     summary.test_loss = progress.last_evaluation().loss();
     if (progress.last_evaluation().has_accuracy()) summary.test_accuracy = progress.last_evaluation().accuracy();
   }
+  summary.learning_rate = progress.learning_rate();
+  summary.max_staleness = progress.max_staleness();
+  if (progress.seconds() > 0) summary.wait_share = absl::ToDoubleSeconds(total_.waited) / progress.seconds();
+  if (total_.steps > 0) {
+    summary.bytes_sent_per_step = static_cast<double>(total_.bytes_sent) / total_.steps;
+    summary.bytes_received_per_step = static_cast<double>(total_.bytes_received) / total_.steps;
+  }
   summary.run_dir = folder_.path();
-  summary.interrupted = interrupted;
   summary.device = options_.device;
   summary.version = kVersion;
+  return summary;
+}
+
+absl::Status RunRecorder::Finish(Model& model, const v1::JobProgress& progress,
+                                 const std::vector<v1::GetStatusResponse>& shards, bool interrupted) {
+  if (absl::Status status = WriteModel(model, progress); !status.ok()) return status;
+  Summary summary = Summarize(progress);
+  summary.interrupted = interrupted;
+  AddShards(shards, summary);
   return WriteSummary(folder_.summary(), summary);
 }
 

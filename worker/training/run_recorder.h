@@ -2,13 +2,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/job.pb.h"
+#include "ballast/v1/parameter_service.pb.h"
 #include "common/run/metrics_writer.h"
 #include "common/run/run_folder.h"
+#include "common/run/summary.h"
 #include "worker/model/model.h"
 #include "worker/training/parameter_exchange.h"
 
@@ -29,11 +32,15 @@ class RunRecorder {
 
   static absl::StatusOr<RunRecorder> Create(Options options);
 
+  // For the summary's totals: whatever the exchange has cost, once.
+  void Count(const ExchangeStats& stats);
   absl::Status Train(const v1::JobProgress& progress, const ExchangeStats& stats);
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
 
-  // Writes the model as it stands and the summary.
-  absl::Status Finish(Model& model, const v1::JobProgress& progress, bool interrupted);
+  // Writes the model as it stands and the summary, with what the shards say of all workers; without that where there
+  // are none.
+  absl::Status Finish(Model& model, const v1::JobProgress& progress, const std::vector<v1::GetStatusResponse>& shards,
+                      bool interrupted);
 
   const RunFolder& folder() const { return folder_; }
 
@@ -42,9 +49,12 @@ class RunRecorder {
       : options_(std::move(options)), folder_(std::move(folder)), metrics_(std::move(metrics)) {}
   absl::Status WriteModel(Model& model, const v1::JobProgress& progress);
 
+  Summary Summarize(const v1::JobProgress& progress) const;
+
   Options options_;
   RunFolder folder_;
   MetricsWriter metrics_;
+  ExchangeStats total_;
 };
 
 }  // namespace ballast

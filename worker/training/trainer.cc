@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_length.h"
 #include "common/this_process.h"
 #include "worker/data/open_dataset.h"
 #include "worker/device/device_factory.h"
@@ -101,6 +102,7 @@ absl::Status Trainer::Connect() {
   options.coordinator = options_.coordinator;
   options.job = options_.job.name();
   options.policy = options_.job.policy();
+  options.codec = options_.job.codec();
   options.workers = joined_.workers();
   options.worker = joined_.member().rank();
   options.incarnation = joined_.member().incarnation();
@@ -108,7 +110,11 @@ absl::Status Trainer::Connect() {
   options.wait_timeout = Patience(options_.job);
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
-  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*model_, options_.job)); !status.ok()) {
+  // Equal for all workers, so that their declarations are.
+  const v1::Optimizer optimizer =
+      WithScheduleLength(options_.job.optimizer(), CountUpdates(options_.job, train_->size(), joined_.workers()));
+  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*model_, options_.job, optimizer));
+      !status.ok()) {
     return status;
   }
   absl::MutexLock lock(&mutex_);
@@ -118,7 +124,15 @@ absl::Status Trainer::Connect() {
 
 absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
   if (!recorder_.has_value()) return absl::OkStatus();
-  return recorder_->Finish(*model_, progress, interrupted);
+  Client* client = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client = client_.get();
+  }
+  const absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
+  // What was learnt counts for more than how it went.
+  if (!shards.ok()) std::cerr << "warning: no figures from the servers: " << shards.status().message() << std::endl;
+  return recorder_->Finish(*model_, progress, shards.value_or(std::vector<v1::GetStatusResponse>()), interrupted);
 }
 
 absl::Status Trainer::Train() {
@@ -140,7 +154,10 @@ absl::Status Trainer::Train() {
   if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
     std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
   }
-  ParameterExchange exchange(model_.get(), client, &interrupted_);
+  ParameterExchange exchange(model_.get(), client,
+                             {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
+                              .local_learning_rate = job.policy().local_sgd().learning_rate(),
+                              .interrupted = &interrupted_});
   CoordinatorLeases leases(link, Patience(job));
   BatchStream batches(
       train_.get(), &leases,
@@ -156,6 +173,8 @@ absl::Status Trainer::Train() {
                      .recorder = recorder_.has_value() ? &*recorder_ : nullptr},
                     {.epochs = job.training().epochs(),
                      .report_every_steps = every == 0 ? 10 : every,
+                     .batches_per_step = BatchesPerPush(job),
+                     .pauses = job.policy().has_bounded(),
                      .seed = job.seed() + rank,
                      .interrupted = &interrupted_});
   absl::Status status = loop.Run();

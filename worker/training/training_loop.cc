@@ -9,6 +9,12 @@
 #include "absl/time/clock.h"
 
 namespace ballast {
+namespace {
+
+// How long a lease may take to come before it counts as a wait: longer than a call to the coordinator.
+constexpr absl::Duration kPatience = absl::Milliseconds(100);
+
+}  // namespace
 
 absl::Status TrainingLoop::Run() {
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
@@ -20,9 +26,10 @@ absl::Status TrainingLoop::Run() {
     if ((*batch)->epoch != epoch_) {
       if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
     }
-    if (absl::Status status = Step(**batch); !status.ok()) return status;
+    if (absl::Status status = Train(**batch); !status.ok()) return status;
     if ((*batch)->last_of_lease) {
       if (absl::Status status = EndLease(**batch); !status.ok()) return status;
+      if (absl::Status status = AwaitData(); !status.ok()) return status;
     }
     parts_.batches->Recycle(**std::move(batch));
   }
@@ -30,24 +37,37 @@ absl::Status TrainingLoop::Run() {
   return parts_.exchange->AwaitAll();
 }
 
-absl::Status TrainingLoop::Step(const Batch& batch) {
-  parts_.exchange->BeginStep(step_, batch.examples);
+absl::Status TrainingLoop::Train(const Batch& batch) {
+  const bool last_of_step = ++batches_of_step_ == options_.batches_per_step || batch.last_of_lease;
+  parts_.exchange->BeginBatch(step_, batch.examples, last_of_step);
   if (batch.examples == 0) {
-    if (absl::Status status = parts_.exchange->PushNothing(); !status.ok()) return status;
+    if (absl::Status status = parts_.exchange->PassEmptyBatch(); !status.ok()) return status;
   } else {
     const BatchView view{.features = batch.features,
                          .labels = batch.labels,
                          .examples = batch.examples,
-                         .step = step_,
+                         .step = batches_,
                          .seed = options_.seed};
     absl::StatusOr<BatchResult> result = parts_.model->Train(view, *parts_.exchange);
     if (!result.ok()) return result.status();
     tally_.examples += result->examples;
     tally_.loss_sum += result->loss_sum;
   }
+  ++batches_;
+  if (!last_of_step) return absl::OkStatus();
+  batches_of_step_ = 0;
   ++step_;
   if (++unrecorded_steps_ < options_.report_every_steps) return absl::OkStatus();
   return Report(nullptr);
+}
+
+// Nobody should wait for a worker that waits itself, until those finish who hold the last of the data. Its weights are
+// old when it goes on.
+absl::Status TrainingLoop::AwaitData() {
+  if (!options_.pauses || parts_.batches->AwaitLease(kPatience)) return absl::OkStatus();
+  if (absl::Status status = parts_.exchange->Pause(); !status.ok()) return status;
+  parts_.batches->AwaitLease(absl::InfiniteDuration());
+  return parts_.exchange->PullAll(0);
 }
 
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
@@ -114,6 +134,7 @@ absl::Status TrainingLoop::Report(const v1::Evaluation* evaluation) {
               << std::endl;
   }
   if (parts_.recorder == nullptr) return absl::OkStatus();
+  parts_.recorder->Count(stats);
   if (trained) {
     if (absl::Status status = parts_.recorder->Train(progress_, stats); !status.ok()) return status;
   }

@@ -34,6 +34,10 @@ class TrainingLoop {
   struct Options {
     uint32_t epochs = 1;
     uint32_t report_every_steps = 10;
+    // That make one step; fewer at the end of a lease.
+    uint64_t batches_per_step = 1;
+    // Tell the servers when there is nothing to train on for a while: others may wait for this worker's steps.
+    bool pauses = false;
     // Of dropout, apart for each worker.
     uint64_t seed = 0;
     // Set from outside to end after the step under way.
@@ -56,7 +60,8 @@ class TrainingLoop {
     double loss_sum = 0;
   };
 
-  absl::Status Step(const Batch& batch);
+  absl::Status Train(const Batch& batch);
+  absl::Status AwaitData();
   absl::Status EndLease(const Batch& batch);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
@@ -66,7 +71,10 @@ class TrainingLoop {
 
   const Parts parts_;
   const Options options_;
+  // Pushes made, and batches taken: of all leases, and of the step under way.
   uint64_t step_ = 0;
+  uint64_t batches_ = 0;
+  uint64_t batches_of_step_ = 0;
   uint32_t epoch_ = 0;
   // Since the last line of the run's metrics.
   uint64_t unrecorded_steps_ = 0;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/shard_totals.h"
+
+#include <algorithm>
+
+namespace ballast {
+namespace {
+
+void Merge(const v1::Histogram& from, v1::Histogram& to) {
+  for (int i = 0; i < from.buckets_size(); ++i) {
+    if (i == to.buckets_size()) to.add_buckets(0);
+    to.set_buckets(i, to.buckets(i) + from.buckets(i));
+  }
+  to.set_count(to.count() + from.count());
+  to.set_sum(to.sum() + from.sum());
+  to.set_max(std::max(to.max(), from.max()));
+}
+
+Distribution Describe(const v1::Histogram& histogram) {
+  Distribution distribution;
+  distribution.buckets.assign(histogram.buckets().begin(), histogram.buckets().end());
+  distribution.mean = histogram.count() == 0 ? 0 : histogram.sum() / histogram.count();
+  distribution.max = histogram.max();
+  return distribution;
+}
+
+}  // namespace
+
+void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary) {
+  v1::Histogram staleness, waits;
+  for (const v1::GetStatusResponse& shard : shards) {
+    Merge(shard.staleness(), staleness);
+    Merge(shard.wait_microseconds(), waits);
+    summary.max_staleness = std::max<int64_t>(summary.max_staleness, shard.max_staleness());
+    summary.dropped += shard.dropped();
+    summary.bytes_sent += shard.push_bytes();
+    summary.gradient_bytes += shard.push_bytes();
+    summary.bytes_received += shard.pull_bytes();
+  }
+  summary.staleness = Describe(staleness);
+  summary.mean_staleness = summary.staleness.mean;
+  summary.wait_microseconds = Describe(waits);
+}
+
+}  // namespace ballast

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/types/span.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "common/run/summary.h"
+
+namespace ballast {
+
+// Adds what the shards counted, all together, to a run's summary: staleness, waits, dropped gradients, bytes.
+void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary);
+
+}  // namespace ballast

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/shard_totals.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+namespace ballast {
+namespace {
+
+using ::testing::ElementsAre;
+
+v1::GetStatusResponse Shard(const char* text) {
+  v1::GetStatusResponse shard;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &shard));
+  return shard;
+}
+
+TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
+  Summary summary{.max_staleness = 2};
+  AddShards({Shard("dropped: 1 max_staleness: 1 push_bytes: 100 pull_bytes: 400 "
+                   "staleness { buckets: 3 buckets: 1 count: 4 sum: 1 max: 1 }"),
+             Shard("dropped: 2 max_staleness: 5 push_bytes: 10 pull_bytes: 40 "
+                   "staleness { buckets: 0 buckets: 0 buckets: 0 buckets: 2 count: 2 sum: 9 max: 5 } "
+                   "wait_microseconds { buckets: 6 buckets: 0 buckets: 2 count: 8 sum: 6 max: 3 }")},
+            summary);
+  EXPECT_EQ(summary.dropped, 3);
+  EXPECT_EQ(summary.max_staleness, 5);
+  EXPECT_EQ(summary.bytes_sent, 110);
+  EXPECT_EQ(summary.gradient_bytes, 110);
+  EXPECT_EQ(summary.bytes_received, 440);
+  EXPECT_THAT(summary.staleness.buckets, ElementsAre(3, 1, 0, 2));
+  EXPECT_EQ(summary.staleness.max, 5);
+  EXPECT_DOUBLE_EQ(summary.mean_staleness, 10.0 / 6);
+  EXPECT_THAT(summary.wait_microseconds.buckets, ElementsAre(6, 0, 2));
+  EXPECT_EQ(summary.wait_microseconds.mean, 0.75);
+}
+
+TEST(AddShardsTest, WithoutShardsTheWorkersFiguresStay) {
+  Summary summary{.max_staleness = 2};
+  AddShards({}, summary);
+  EXPECT_EQ(summary.max_staleness, 2);
+  EXPECT_EQ(summary.mean_staleness, 0);
+}
+
+}  // namespace
+}  // namespace ballast
