@@ -17,9 +17,14 @@ constexpr uint64_t kMaxSteps = uint64_t{1} << 60;
 // waits while the slowest worker that takes part has a clock below t - staleness (stale synchronous parallel: Ho et
 // al., 2013).
 //
-// A worker that returns from a pause behind all others would make them wait until it has caught up. It goes on at the
-// slowest one's clock instead: from then on an offset is added to its steps, those of its pulls too, so the bound holds
-// in terms of these clocks. The slowest clock never goes back.
+// A worker that returns from a pause behind all others would make them wait until it has caught up. Its clock goes on
+// at the slowest one's instead, and rises with its steps, though no further above the slowest than the bound lets
+// others get, until its own count has caught up: so it is waited for as any other is. The slowest clock never goes
+// back.
+//
+// Its pulls still go by its own count. Were they lifted like its clock, slices could wait for each other in a circle,
+// as messages reach each at another time and lifts differ by slice. As it is, whoever is waited for has finished fewer
+// steps than who waits, by counts that are the same at every slice.
 class BoundedPolicy : public SlicePolicy {
  public:
   BoundedPolicy(const v1::ConsistencyPolicy::Bounded& config, uint32_t workers)
@@ -32,7 +37,7 @@ class BoundedPolicy : public SlicePolicy {
   }
 
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
-    Finish(workers_[contribution.worker], contribution.step + 1);
+    AdvanceClock(workers_[contribution.worker], contribution.step + 1);
     RaiseSlowest();
     if (contribution.examples == 0) return Verdict::kApplied;
     SliceWeights::Terms terms;
@@ -65,19 +70,23 @@ class BoundedPolicy : public SlicePolicy {
  private:
   struct Worker {
     bool paused = false;
-    // Finished steps plus offset.
+    // By its own count, since it returned last.
+    uint64_t finished = 0;
+    // At least that.
     uint64_t clock = 0;
-    uint64_t offset = 0;
   };
 
-  void Finish(Worker& worker, uint64_t steps) const {
+  void AdvanceClock(Worker& worker, uint64_t finished) const {
     if (worker.paused) {
       worker.paused = false;
-      if (steps + worker.offset < slowest_) worker.offset = slowest_ - steps;
       // It may have started anew, at step 0.
-      worker.clock = steps + worker.offset;
-    } else {
-      worker.clock = std::max(worker.clock, steps + worker.offset);
+      worker.finished = finished;
+      worker.clock = std::max(finished, slowest_);
+    } else if (finished > worker.finished) {
+      const uint64_t lifted = worker.clock + (finished - worker.finished);
+      const uint64_t highest = std::max(worker.clock, slowest_ + staleness_ + 1);
+      worker.finished = finished;
+      worker.clock = std::max(finished, std::min(lifted, highest));
     }
   }
 
@@ -91,11 +100,7 @@ class BoundedPolicy : public SlicePolicy {
   }
 
   // What the slowest must have come to before the pull is answered.
-  uint64_t WantedClock(const PullTerms& pull) const {
-    const bool is_worker = pull.worker.has_value() && *pull.worker < workers_.size();
-    const uint64_t step = std::min(pull.step, kMaxSteps) + (is_worker ? workers_[*pull.worker].offset : 0);
-    return step > staleness_ ? step - staleness_ : 0;
-  }
+  uint64_t WantedClock(const PullTerms& pull) const { return pull.step > staleness_ ? pull.step - staleness_ : 0; }
 
   const uint64_t staleness_;
   const bool scale_by_staleness_;

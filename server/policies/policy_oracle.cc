@@ -104,11 +104,15 @@ void PolicyOracle::OfferedOnArrival(const Push& push, Verdict verdict) {
 void PolicyOracle::MoveClock(const Push& push) {
   Worker& worker = workers_[push.worker];
   const uint64_t finished = push.step + 1;
-  if (worker.paused && finished + worker.lift < slowest_) {
-    ++tally_.lifted;
-    worker.lift = slowest_ - finished;
+  if (worker.paused) {
+    if (finished < slowest_) ++tally_.lifted;
+    worker.lift = slowest_ > finished ? slowest_ - finished : 0;
+  } else {
+    // What it lacks to the front is taken off the lift as it catches up.
+    const uint64_t before = worker.finished + worker.lift, front = slowest_ + policy_.bounded().staleness() + 1;
+    while (worker.lift > 0 && finished + worker.lift > std::max(before, front)) --worker.lift;
   }
-  worker.finished = worker.paused ? finished : std::max(worker.finished, finished);
+  worker.finished = finished;
   worker.paused = false;
   slowest_ = Slowest();
 }
@@ -148,8 +152,7 @@ std::vector<uint32_t> PolicyOracle::Waited(const PullTerms& pull) const {
       const bool in = std::any_of(gathered_.begin(), gathered_.end(), [&](const Push& p) { return p.worker == rank; });
       waited = pull.step > version_ + 1 || (pull.step == version_ + 1 && !in);
     } else if (policy_.has_bounded()) {
-      const uint64_t step = pull.step + (pull.worker.has_value() ? workers_[*pull.worker].lift : 0);
-      waited = worker.finished + worker.lift + policy_.bounded().staleness() < step;
+      waited = worker.finished + worker.lift + policy_.bounded().staleness() < pull.step;
     }
     if (waited) ranks.push_back(rank);
   }

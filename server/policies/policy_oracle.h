@@ -55,7 +55,7 @@ class PolicyOracle {
  private:
   struct Worker {
     bool paused = false, ever_paused = false;
-    // Steps finished, by its own count since it came last, and how many count on top.
+    // Steps finished, by its own count since it came last, and how many count on top since it returned.
     uint64_t finished = 0, lift = 0;
     bool pulled = false;
     float handed_out = 0;

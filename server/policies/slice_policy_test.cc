@@ -339,10 +339,21 @@ TEST_F(SlicePolicyTest, AWorkerThatReturnsGoesOnAtTheClockOfTheSlowest) {
   EXPECT_FALSE(MayPull(*policy, 0, 12));
   EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1, 2}));
   OfferFrom(*policy, 2, 1, 0, 1);
-  OfferFrom(*policy, 2, 2, 0, 1);
-  EXPECT_FALSE(MayPull(*policy, 2, 3)) << "it is at 12 now, and the bound holds for it, too";
-  EXPECT_EQ(policy->Missing({.step = 3, .worker = 2}), (Ranks{0, 1}));
-  EXPECT_TRUE(MayPull(*policy, 2, 2));
+  EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1})) << "it is at 11, having finished 2";
+}
+
+TEST_F(SlicePolicyTest, AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt) {
+  auto policy = Make("bounded { staleness: 1 }", 2);
+  policy->Pause(1, *weights_);
+  for (uint64_t step = 0; step < 10; ++step) OfferFrom(*policy, 0, step, 0, 1);
+  for (uint64_t step = 0; step < 8; ++step) OfferFrom(*policy, 1, step, 0, 1);
+  EXPECT_TRUE(MayPull(*policy, 1, 8));
+  for (uint64_t step = 10; step < 13; ++step) OfferFrom(*policy, 0, step, 0, 1);
+  // The slowest was at 10, so it is at 12 and not at 10 + 7.
+  EXPECT_TRUE(MayPull(*policy, 0, 13));
+  EXPECT_FALSE(MayPull(*policy, 0, 14));
+  EXPECT_EQ(policy->Missing({.step = 14, .worker = 0}), Ranks{1});
+  EXPECT_FALSE(MayPull(*policy, 1, 14)) << "the bound holds for its own steps";
 }
 
 TEST_F(SlicePolicyTest, AWorkerThatReturnsAheadKeepsItsClock) {
