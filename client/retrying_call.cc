@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/random/random.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
 
@@ -20,14 +21,26 @@ bool IsPassing(grpc::StatusCode code) {
          code == grpc::StatusCode::CANCELLED;
 }
 
+// What a server that has too much to do asks for; else 50 ms.
+absl::Duration FirstBackoff(const grpc::ClientContext& ended) {
+  const auto& trailers = ended.GetServerTrailingMetadata();
+  const auto delay = trailers.find("retry-delay-ms");
+  uint32_t milliseconds = 0;
+  if (delay == trailers.end() ||
+      !absl::SimpleAtoi(absl::string_view(delay->second.data(), delay->second.size()), &milliseconds)) {
+    return absl::Milliseconds(50);
+  }
+  return std::clamp(absl::Milliseconds(milliseconds), absl::Milliseconds(1), absl::Seconds(2));
+}
+
 std::string Elapsed(absl::Duration time) {
   return absl::FormatDuration(absl::Trunc(std::max(time, absl::Milliseconds(1)), absl::Milliseconds(1)));
 }
 
 }  // namespace
 
-absl::Duration RetryBackoff(uint32_t attempt, double jitter) {
-  const absl::Duration full = std::min(absl::Milliseconds(50) * (1 << std::min(attempt - 2, 10u)), absl::Seconds(2));
+absl::Duration RetryBackoff(uint32_t attempt, double jitter, absl::Duration first) {
+  const absl::Duration full = std::min(first * (1 << std::min(attempt - 2, 10u)), absl::Seconds(2));
   return full * (1 - jitter / 2);
 }
 
@@ -87,7 +100,7 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
     attempts = attempts_;
     failing_since_ = std::min(failing_since_, now);
     absl::BitGen random;
-    const absl::Time next = now + RetryBackoff(attempts + 1, absl::Uniform<double>(random, 0, 1));
+    const absl::Time next = now + RetryBackoff(attempts + 1, absl::Uniform<double>(random, 0, 1), FirstBackoff(*ended));
     const bool retry = !cancelled_ && (no_answer || IsPassing(status.error_code())) &&
                        next < std::min(started_ + options_.total_timeout, failing_since_ + options_.retry_timeout);
     if (retry) {

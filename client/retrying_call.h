@@ -29,8 +29,9 @@ struct CallOptions {
   absl::Duration total_timeout;
 };
 
-// The pause before an attempt (from 2): 50 ms, doubling up to 2 s, of which a `jitter` in [0, 1] takes away up to half.
-absl::Duration RetryBackoff(uint32_t attempt, double jitter);
+// The pause before an attempt (from 2): `first`, doubling up to 2 s, of which a `jitter` in [0, 1] takes away up to
+// half.
+absl::Duration RetryBackoff(uint32_t attempt, double jitter, absl::Duration first);
 
 // One unary call, tried again while it fails in passing: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server (told
 // as UNAVAILABLE in the end), or no answer within attempt_timeout. A DEADLINE_EXCEEDED that the server itself sent is

@@ -90,10 +90,10 @@ TEST(RetryingCallTest, CancelEndsTheBackoff) {
 }
 
 TEST(RetryingCallTest, BackoffDoublesToItsLimit) {
-  EXPECT_EQ(RetryBackoff(2, 0), absl::Milliseconds(50));
-  EXPECT_EQ(RetryBackoff(3, 0), absl::Milliseconds(100));
-  EXPECT_EQ(RetryBackoff(3, 1), absl::Milliseconds(50));
-  EXPECT_EQ(RetryBackoff(1000, 0), absl::Seconds(2));
+  EXPECT_EQ(RetryBackoff(2, 0, absl::Milliseconds(50)), absl::Milliseconds(50));
+  EXPECT_EQ(RetryBackoff(3, 0, absl::Milliseconds(50)), absl::Milliseconds(100));
+  EXPECT_EQ(RetryBackoff(3, 1, absl::Milliseconds(50)), absl::Milliseconds(50));
+  EXPECT_EQ(RetryBackoff(1000, 0, absl::Milliseconds(50)), absl::Seconds(2));
 }
 
 }  // namespace

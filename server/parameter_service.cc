@@ -44,6 +44,14 @@ std::vector<GradientView> ViewGradients(const Message& message) {
   return views;
 }
 
+uint64_t PayloadBytes(absl::Span<const GradientView> gradients) {
+  uint64_t bytes = 0;
+  for (const GradientView& gradient : gradients) {
+    for (absl::string_view piece : gradient.payload) bytes += piece.size();
+  }
+  return bytes;
+}
+
 void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_applied(outcome.applied);
   to->set_kept(outcome.kept);
@@ -196,6 +204,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Push(grpc::CallbackServerCont
     const v1::PushHeader& header = message->envelope.header();
     const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), gradients);
     if (!outcome.ok()) return outcome.status();
+    push_bytes_ += PayloadBytes(gradients);
     v1::PushResponse answer;
     Encode(*outcome, answer.mutable_outcome());
     *response = EncodeMessage(answer);
@@ -242,6 +251,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::PushPull(grpc::CallbackServer
     const v1::PushHeader& header = message->envelope.header();
     const absl::StatusOr<PushOutcome> outcome = shard_->Push(header.job(), DecodeHeader(header), gradients);
     if (!outcome.ok()) return outcome.status();
+    push_bytes_ += PayloadBytes(gradients);
     Encode(*outcome, answer.mutable_outcome());
     keys.reserve(gradients.size());
     for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
@@ -279,6 +289,7 @@ void ParameterServiceAdapter::AnswerWithValues(Call* call, const std::string& jo
           absl::StatusOr<grpc::ByteBuffer> answer =
               EncodeValues(*shard_, keys, worker, *codec, budget_, envelope, Response::kValuesFieldNumber);
           status = answer.status();
+          if (answer.ok()) pull_bytes_ += answer->Length();
           if (answer.ok()) response->Swap(&*answer);
         }
         call->End(status);
@@ -316,6 +327,10 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   response->set_uptime_seconds(status.uptime_seconds);
   response->set_version(kVersion);
   response->set_draining(status.draining);
+  *response->mutable_staleness() = status.staleness;
+  *response->mutable_wait_microseconds() = status.wait_microseconds;
+  response->set_push_bytes(push_bytes_);
+  response->set_pull_bytes(pull_bytes_);
   response->set_bytes_in_flight(budget_.used());
   response->set_bytes_in_flight_limit(budget_.limit());
   response->set_refused(budget_.refused());

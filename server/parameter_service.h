@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ class ParameterServiceAdapter : public RawParameterService {
   const uint32_t rank_;
   ParameterShard* const shard_;
   ByteBudget budget_;
+  std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0};
 };
 
 }  // namespace ballast

@@ -272,6 +272,7 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
     switch (applied.verdict) {
       case Verdict::kApplied:
         ++outcome.applied;
+        staleness_.Add(applied.staleness);
         break;
       case Verdict::kKept:
         ++outcome.kept;
@@ -343,13 +344,18 @@ WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerm
   std::vector<Slice*> slices = *std::move(found);
   const bool ready = std::all_of(slices.begin(), slices.end(), [&](Slice* slice) { return slice->MayPull(pull); });
   if (ready) {
+    wait_microseconds_.Add(0);
     done(absl::OkStatus());
     return WaitRoom::kNoTicket;
   }
+  const absl::Time start = clock_->Now();
   // One arrival for each slice, and one for having asked them all.
   const WaitRoom::Ticket ticket = waits_.Enter(
-      slices.size() + 1, clock_->Now() + wait, [this, pull, slices] { return ExplainWait(pull, slices); },
-      std::move(done));
+      slices.size() + 1, start + wait, [this, pull, slices] { return ExplainWait(pull, slices); },
+      [this, start, done = std::move(done)](absl::Status status) {
+        wait_microseconds_.Add(std::max<int64_t>(absl::ToInt64Microseconds(clock_->Now() - start), 0));
+        done(std::move(status));
+      });
   for (Slice* slice : slices) {
     if (slice->MayPullOrRelease(pull, ticket)) waits_.Arrive(ticket);
   }
@@ -416,6 +422,8 @@ ShardStatus ParameterShard::status() const {
   status.dropped = dropped_;
   status.waiting = waits_.size();
   status.max_staleness = max_staleness_;
+  status.staleness = staleness_.ToProto();
+  status.wait_microseconds = wait_microseconds_.ToProto();
   status.uptime_seconds = absl::ToDoubleSeconds(clock_->Now() - started_);
   return status;
 }

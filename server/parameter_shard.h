@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
 #include "common/clock.h"
+#include "common/histogram.h"
 #include "server/push_window.h"
 #include "server/slice.h"
 #include "server/wait_room.h"
@@ -72,6 +73,8 @@ struct ShardStatus {
   uint64_t pushes = 0, pulls = 0, updates = 0, duplicates = 0, dropped = 0, waiting = 0, max_staleness = 0;
   double uptime_seconds = 0;
   bool draining = false;
+  // Of applied slice gradients; of pulls, 0 for those that did not wait.
+  v1::Histogram staleness, wait_microseconds;
 };
 
 // One shard: the slices of one job that live in this process, and the push windows of its workers.
@@ -160,6 +163,7 @@ class ParameterShard {
   absl::flat_hash_map<SliceKey, std::unique_ptr<Slice>> slices_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<PushWindow>> windows_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> pushes_{0}, pulls_{0}, updates_{0}, duplicates_{0}, dropped_{0}, max_staleness_{0};
+  Histogram staleness_, wait_microseconds_;
   // Last: its destruction ends the waits, whose callbacks use the rest.
   WaitRoom waits_;
 };

@@ -26,6 +26,8 @@ ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0; required for the
 ABSL_FLAG(std::string, address_file, "", "File that the address is written to once the server serves.");
 ABSL_FLAG(bool, reflection, false, "Offer gRPC server reflection.");
 ABSL_FLAG(double, memory_limit_gib, 0, "Weights and optimizer state held at most; 0: three quarters of the memory.");
+ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
+          "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
 
 namespace ballast {
 namespace {
@@ -89,6 +91,12 @@ int Serve() {
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.reflection = absl::GetFlag(FLAGS_reflection);
   options.max_state_bytes = MemoryLimit();
+  const uint64_t in_flight = absl::GetFlag(FLAGS_bytes_in_flight_mib);
+  if (in_flight < 8 || in_flight > (1 << 20)) {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat("--bytes_in_flight_mib: got ", in_flight, ", want 8 to 1048576")), 2);
+  }
+  options.max_bytes_in_flight = in_flight << 20;
   options.on_fatal = [&](absl::Status status) { ending.Set(std::move(status)); };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
   if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
@@ -115,9 +123,10 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // A peer that sends broken text must not fill the log.
   google::protobuf::SetLogHandler(nullptr);
-  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
-                                                  {"listen", "advertise", "rank", "servers", "workers", "coordinator",
-                                                   "address_file", "reflection", "memory_limit_gib"});
+  const absl::Status parsed =
+      ballast::ParseFlags(argc, argv, ballast::kUsage,
+                          {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file",
+                           "reflection", "memory_limit_gib", "bytes_in_flight_mib"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }
