@@ -13,8 +13,8 @@
 #include "absl/strings/str_join.h"
 #include "common/codecs/codec.h"
 #include "common/job_length.h"
+#include "common/optimizer_config.h"
 #include "common/policy_config.h"
-#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {
