@@ -19,9 +19,14 @@ struct Bar {
 };
 
 std::string MicrosecondsText(double microseconds) {
-  if (microseconds < 1000) return absl::StrFormat("%.3g µs", microseconds);
-  if (microseconds < 1e6) return absl::StrFormat("%.3g ms", microseconds / 1e3);
-  return absl::StrFormat("%.3g s", microseconds / 1e6);
+  const char* unit = "µs";
+  double amount = microseconds;
+  for (const char* larger : {"ms", "s"}) {
+    if (amount < 1000) break;
+    amount /= 1000;
+    unit = larger;
+  }
+  return absl::StrFormat("%.*f %s", amount < 9.95 && amount != std::floor(amount) ? 1 : 0, amount, unit);
 }
 
 std::vector<Bar> StalenessBars(const std::vector<int64_t>& buckets) {
@@ -66,22 +71,21 @@ std::string Fact(absl::string_view name, const std::string& value) {
   return absl::StrCat("<tr><td>", name, "</td><td>", value, "</td></tr>\n");
 }
 
-std::string Bytes(int64_t bytes, const std::string& codec, double per_step) {
-  return absl::StrCat(BytesText(bytes), " as ", HtmlText(codec), ", ", BytesText(per_step), " a step");
-}
-
 }  // namespace
 
 std::string RenderExchangeCard(const Summary& summary) {
   if (summary.bytes_sent == 0 && summary.staleness.buckets.empty()) return "";
   std::string html =
       "<section class=\"card\">\n<h2>Between workers and servers</h2>\n<div class=\"exchange\">\n<table>\n";
-  absl::StrAppend(&html, Fact("Gradients", Bytes(summary.bytes_sent, summary.codec, summary.bytes_sent_per_step)),
-                  Fact("Weights", Bytes(summary.bytes_received, summary.value_codec, summary.bytes_received_per_step)),
-                  Fact("Time that worker 0 waited", PercentText(summary.wait_share)),
-                  Fact("Staleness", absl::StrCat("mean ", ValueText(summary.mean_staleness), ", largest ",
-                                                 CountText(summary.max_staleness))),
-                  Fact("Gradients dropped, too late", CountText(summary.dropped)), "</table>\n");
+  absl::StrAppend(
+      &html, Fact("Gradients", absl::StrCat(BytesText(summary.bytes_sent), " as ", HtmlText(summary.codec))),
+      Fact("Weights", absl::StrCat(BytesText(summary.bytes_received), " as ", HtmlText(summary.value_codec))),
+      Fact("A step of worker 0", absl::StrCat(BytesText(summary.bytes_sent_per_step), " sent, ",
+                                              BytesText(summary.bytes_received_per_step), " received")),
+      Fact("Time that worker 0 waited", PercentText(summary.wait_share)),
+      Fact("Staleness",
+           absl::StrCat("mean ", ValueText(summary.mean_staleness), ", largest ", CountText(summary.max_staleness))),
+      Fact("Gradients dropped, too late", CountText(summary.dropped)), "</table>\n");
   // Bars that are all 0 say less than the table does.
   if (summary.staleness.max > 0) {
     absl::StrAppend(&html, RenderBars("Staleness", "updates, pull to apply", StalenessBars(summary.staleness.buckets)));

@@ -57,7 +57,7 @@ TEST(ReportPageTest, SaysInWhichModeAndWhatWentOverTheWire) {
   const std::string html = RenderReport(content);
   EXPECT_THAT(html, HasSubstr("<span>bounded, staleness 4, codec int8</span>"));
   EXPECT_THAT(html, HasSubstr("<h2>Between workers and servers</h2>"));
-  EXPECT_THAT(html, HasSubstr("<td>2.0 KiB as int8"));
+  EXPECT_THAT(html, HasSubstr("<td>2.0 KiB as int8</td>"));
 }
 
 TEST(ReportPageTest, HoldsChartsTableAndJobFile) {

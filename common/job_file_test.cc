@@ -105,6 +105,17 @@ TEST(ParseJobTest, LocatesAValueOutOfItsRange) {
               "tiny.textproto:7:36: training.accumulate_batches is 65537, want 1 to 65536, or nothing for 1");
 }
 
+TEST(ParseJobTest, LocatesWhatServersWouldRefuse) {
+  ExpectFault(With("0.5", "-0.5"),
+              "tiny.textproto:8:19: optimizer.sgd.learning_rate: got -0.5, want a finite number above 0");
+  ExpectFault(With("optimizer {", "optimizer { schedule { step { every: 5 factor: 2 } }"),
+              "tiny.textproto:8:40: optimizer.schedule.step.factor: got 2, want a number in (0, 1]");
+  ExpectFault(std::string(kGood) + "policy { local_sgd { local_steps: 0 } }",
+              "tiny.textproto:9:1: policy local_sgd local_steps: got 0, want 1 to 1000000");
+  ExpectFault(std::string(kGood) + "codec { top_k_share: 2 }",
+              "tiny.textproto:9:1: codec: top_k_share: got 2, want above 0 and at most 1");
+}
+
 TEST(ParseJobTest, LocatesWhatIsAroundAFieldThatIsNotSet) {
   ExpectFault(With(" batch_size: 8", ""), "tiny.textproto:7:1: training.batch_size is 0, want 1 to 1048576");
   ExpectFault(With("name: \"tiny\"\n", ""),

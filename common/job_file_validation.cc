@@ -15,7 +15,6 @@
 #include "common/job_length.h"
 #include "common/optimizer_config.h"
 #include "common/policy_config.h"
-#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {

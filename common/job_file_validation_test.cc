@@ -85,6 +85,8 @@ TEST(ValidateJobTest, RefusesABadOptimizer) {
     return google::protobuf::TextFormat::MergeFromString(text, &job) && !ValidateJob(job).ok();
   };
   EXPECT_TRUE(refused("optimizer { sgd { learning_rate: 0 } }"));
+  EXPECT_TRUE(refused("optimizer { weight_decay: -1 }"));
+  EXPECT_TRUE(refused("optimizer { schedule { cosine { final_share: 2 } } }"));
   EXPECT_TRUE(refused("optimizer { adam { learning_rate: 1 beta1: 1 } }"));
   v1::Job job = Good();
   job.clear_optimizer();

@@ -57,5 +57,83 @@ TEST_F(ModesTest, AccumulatedBatchesTrainAsOneLargeBatch) {
   }
 }
 
+// The servers put back what one worker's own steps took away, so its steps are those of plain SGD.
+TEST_F(ModesTest, LocalStepsOfOneWorkerAreStepsOfSgd) {
+  WriteJob();
+  const auto sync = Train({}, "sync");
+  // 157 examples in 20 batches; the last round of an epoch has four.
+  const auto local = Train({"--mode", "local_sgd", "--local_steps", "8"}, "local");
+  EXPECT_EQ(sync["steps"], 60);
+  EXPECT_EQ(local["steps"], 9);
+  EXPECT_EQ(local["mode"], "local_sgd");
+  EXPECT_EQ(local["local_steps"], 8);
+  ExpectNear("sync", "local");
+}
+
+TEST_F(ModesTest, LocalStepsMayBeOfSeveralBatchesEach) {
+  WriteJob({{"batch_size: 8", "batch_size: 8 accumulate_batches: 2"}});
+  const auto sync = Train({}, "sync");
+  const auto local = Train({"--mode", "local_sgd", "--local_steps", "4"}, "local");
+  EXPECT_EQ(sync["steps"], 30);
+  EXPECT_EQ(local["steps"], 9);
+  ExpectNear("sync", "local");
+}
+
+TEST_F(ModesTest, LocalSgdLearnsWithSomeWorkersShortOfData) {
+  WriteJob();
+  const auto summary = Train({"--workers", "3", "--mode", "local_sgd", "--local_steps", "4"});
+  EXPECT_EQ(summary["examples"], 3 * 157);
+  EXPECT_GE(summary["test_accuracy"], 0.9);
+}
+
+// The workers take different numbers of steps. Who is out of data must not hold up those that may not get ahead of it.
+TEST_F(ModesTest, BoundedEndsThoughWorkersRunOutOfData) {
+  WriteJob({{"training {", "training { wait_seconds: 5"}});
+  for (const char* staleness : {"0", "4"}) {
+    const auto summary = Train({"--workers", "4", "--servers", "2", "--mode", "bounded", "--staleness", staleness},
+                               absl::StrCat("run", staleness));
+    EXPECT_EQ(summary["mode"], "bounded");
+    EXPECT_EQ(absl::StrCat(summary["staleness_bound"].get<int>()), staleness);
+    EXPECT_EQ(summary["examples"], 3 * 157);
+    EXPECT_GE(summary["test_accuracy"], 0.9);
+  }
+}
+
+TEST_F(ModesTest, AQuorumTakesEveryWorkerThroughTheSameSteps) {
+  WriteJob();
+  const auto summary = Train({"--workers", "4", "--quorum", "3"});
+  EXPECT_EQ(summary["quorum"], 3);
+  EXPECT_EQ(summary["examples"], 3 * 157);
+  EXPECT_EQ(summary["steps"], 15);
+  EXPECT_GE(summary["test_accuracy"], 0.9);
+}
+
+TEST_F(ModesTest, AJobMayComeThroughEveryCodec) {
+  WriteJob();
+  double fp32 = 0;
+  for (const std::string codec : {"fp32", "fp16", "bf16", "int8", "top_k", "sign"}) {
+    const auto summary = Train({"--workers", "2", "--codec", codec}, codec);
+    EXPECT_EQ(summary["codec"], codec);
+    const double bytes = summary["bytes_sent_per_step"];
+    EXPECT_GT(bytes, 0);
+    if (codec == "fp32") {
+      fp32 = bytes;
+    } else {
+      EXPECT_LT(bytes, fp32) << codec;
+    }
+  }
+}
+
+// Without a total a schedule ends with the job, whoever makes how many of its updates.
+TEST_F(ModesTest, AScheduleComesToItsEndInEveryMode) {
+  WriteJob({{"optimizer {", "optimizer { schedule { polynomial {} }"}});
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--mode", "sync"}, {"--mode", "async"}, {"--mode", "bounded", "--staleness", "2"}}) {
+    const auto summary = Train(flags, flags[1]);
+    // 60 updates, each with a rate by a 60th of 0.2 lower: the last is the lowest above 0.
+    EXPECT_LE(summary["learning_rate"], 0.2 * 2 / 60) << flags[1];
+  }
+}
+
 }  // namespace
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/job_overrides.h"
@@ -15,6 +16,16 @@
 #include "worker/training/shard_totals.h"
 
 namespace ballast {
+namespace {
+
+// 0.0005, where the float nearest to it is 0.0005000000237.
+double AsWritten(float number) {
+  double shortest = number;
+  (void)absl::SimpleAtod(absl::StrCat(number), &shortest);
+  return shortest;
+}
+
+}  // namespace
 
 absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   absl::StatusOr<RunFolder> folder = options.run_dir.empty()
@@ -30,6 +41,10 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
 }
 
 void RunRecorder::Count(const ExchangeStats& stats) {
+  const double steps = total_.steps + stats.steps;
+  if (steps > 0) {
+    total_.mean_staleness = (total_.mean_staleness * total_.steps + stats.mean_staleness * stats.steps) / steps;
+  }
   total_.steps += stats.steps;
   total_.waited += stats.waited;
   total_.bytes_sent += stats.bytes_sent;
@@ -43,7 +58,7 @@ absl::Status RunRecorder::Train(const v1::JobProgress& progress, const ExchangeS
   metrics.examples = progress.examples();
   metrics.seconds = progress.seconds();
   metrics.loss = progress.train_loss();
-  metrics.learning_rate = progress.learning_rate();
+  metrics.learning_rate = AsWritten(progress.learning_rate());
   metrics.samples_per_second = progress.samples_per_second();
   metrics.staleness = stats.mean_staleness;
   metrics.wait_share = progress.wait_share();
@@ -104,8 +119,9 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
     summary.test_loss = progress.last_evaluation().loss();
     if (progress.last_evaluation().has_accuracy()) summary.test_accuracy = progress.last_evaluation().accuracy();
   }
-  summary.learning_rate = progress.learning_rate();
+  summary.learning_rate = AsWritten(progress.learning_rate());
   summary.max_staleness = progress.max_staleness();
+  summary.mean_staleness = total_.mean_staleness;
   if (progress.seconds() > 0) summary.wait_share = absl::ToDoubleSeconds(total_.waited) / progress.seconds();
   if (total_.steps > 0) {
     summary.bytes_sent_per_step = static_cast<double>(total_.bytes_sent) / total_.steps;

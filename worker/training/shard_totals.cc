@@ -38,7 +38,7 @@ void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary)
     summary.bytes_received += shard.pull_bytes();
   }
   summary.staleness = Describe(staleness);
-  summary.mean_staleness = summary.staleness.mean;
+  if (staleness.count() > 0) summary.mean_staleness = summary.staleness.mean;
   summary.wait_microseconds = Describe(waits);
 }
 

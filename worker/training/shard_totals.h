@@ -8,6 +8,7 @@
 namespace ballast {
 
 // Adds what the shards counted, all together, to a run's summary: staleness, waits, dropped gradients, bytes.
+// Worker 0's staleness stays where they counted none.
 void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary);
 
 }  // namespace ballast

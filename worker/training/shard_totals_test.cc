@@ -37,10 +37,10 @@ TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
 }
 
 TEST(AddShardsTest, WithoutShardsTheWorkersFiguresStay) {
-  Summary summary{.max_staleness = 2};
+  Summary summary{.max_staleness = 2, .mean_staleness = 0.5};
   AddShards({}, summary);
   EXPECT_EQ(summary.max_staleness, 2);
-  EXPECT_EQ(summary.mean_staleness, 0);
+  EXPECT_EQ(summary.mean_staleness, 0.5);
 }
 
 }  // namespace
