@@ -21,15 +21,11 @@ uint32_t QuorumOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
 PolicyOracle::PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers)
     : policy_(policy), quorum_(QuorumOf(policy, workers)), workers_(workers) {}
 
-void PolicyOracle::Expect(bool kept, const std::string& promise) {
-  if (!kept && fault_.empty()) fault_ = promise;
-}
-
 void PolicyOracle::Compare(const Seen& after) {
-  Expect(after.version == version_, absl::StrCat("version is ", after.version, ", want ", version_));
-  Expect(after.value == value_,
-         absl::StrCat("weight is ", after.value, ", want ", value_, ": exactly the gradients that were applied"));
-  Expect(after.rate == rate_, absl::StrCat("learning rate was scaled by ", after.rate, ", want ", rate_));
+  Expect(after.version == version_, "version is ", after.version, ", want ", version_);
+  Expect(after.value == value_, "weight is ", after.value, ", want ", value_,
+         ": exactly the gradients that were applied");
+  Expect(after.rate == rate_, "learning rate was scaled by ", after.rate, ", want ", rate_);
 }
 
 void PolicyOracle::Offered(const Push& push, Verdict verdict, const Seen& after) {
@@ -49,15 +45,14 @@ void PolicyOracle::OfferedToSync(const Push& push, Verdict verdict, const Seen& 
   const bool late = push.step < version_ && push.from_version < version_;
   if (verdict == Verdict::kDropped) {
     ++tally_.dropped;
-    Expect(late || in_already, absl::StrCat("dropped worker ", push.worker, "'s gradient, which was in time"));
+    Expect(late || in_already, "dropped worker ", push.worker, "'s gradient, which was in time");
     return;
   }
-  Expect(!late, absl::StrCat("used worker ", push.worker, "'s gradient for step ", push.step, " at ", version_));
-  Expect(!in_already, absl::StrCat("counted worker ", push.worker, " twice in step ", version_));
+  Expect(!late, "used worker ", push.worker, "'s gradient for step ", push.step, " at ", version_);
+  Expect(!in_already, "counted worker ", push.worker, " twice in step ", version_);
   gathered_.push_back(push);
-  Expect((verdict == Verdict::kApplied) == MayClose(),
-         absl::StrCat("step ", version_, " with ", gathered_.size(), " in, quorum ", quorum_, ": ",
-                      verdict == Verdict::kApplied ? "closed too early" : "did not close"));
+  Expect((verdict == Verdict::kApplied) == MayClose(), "step ", version_, " with ", gathered_.size(), " in, quorum ",
+         quorum_, ": ", verdict == Verdict::kApplied ? "closed too early" : "did not close");
   if (after.version > version_) Close();
 }
 
@@ -73,7 +68,7 @@ bool PolicyOracle::MayClose() const {
 }
 
 void PolicyOracle::Close() {
-  Expect(gathered_.size() <= quorum_, absl::StrCat("applied ", gathered_.size(), " gradients, quorum ", quorum_));
+  Expect(gathered_.size() <= quorum_, "applied ", gathered_.size(), " gradients, quorum ", quorum_);
   double sum = 0, examples = 0;
   for (const Push& push : gathered_) {
     sum += static_cast<double>(push.examples) * push.gradient;
@@ -87,7 +82,7 @@ void PolicyOracle::Close() {
 }
 
 void PolicyOracle::OfferedOnArrival(const Push& push, Verdict verdict) {
-  Expect(verdict == Verdict::kApplied, absl::StrCat("did not apply worker ", push.worker, "'s gradient on arrival"));
+  Expect(verdict == Verdict::kApplied, "did not apply worker ", push.worker, "'s gradient on arrival");
   if (policy_.has_bounded()) MoveClock(push);
   if (push.examples == 0) return;
   const Worker& worker = workers_[push.worker];
@@ -131,9 +126,9 @@ void PolicyOracle::Paused(uint32_t worker, const Seen& after) {
   Expect(slowest >= slowest_, "the slowest clock went back");
   slowest_ = slowest;
   if (is_sync()) {
-    Expect((after.version > version_) == MayClose(),
-           absl::StrCat("worker ", worker, "'s pause ", after.version > version_ ? "closed" : "did not close", " step ",
-                        version_, " with ", gathered_.size(), " in"));
+    Expect((after.version > version_) == MayClose(), "worker ", worker, "'s pause ",
+           after.version > version_ ? "closed" : "did not close", " step ", version_, " with ", gathered_.size(),
+           " in");
     if (after.version > version_) {
       ++tally_.closed_by_pause;
       Close();
@@ -162,11 +157,10 @@ std::vector<uint32_t> PolicyOracle::Waited(const PullTerms& pull) const {
 void PolicyOracle::Answered(const PullTerms& pull, const Seen& now) {
   Compare(now);
   if (is_sync()) {
-    Expect(pull.step <= version_, absl::StrCat("answered a pull at step ", pull.step, " from version ", version_));
+    Expect(pull.step <= version_, "answered a pull at step ", pull.step, " from version ", version_);
   }
   const std::vector<uint32_t> waited = Waited(pull);
-  Expect(waited.empty(),
-         absl::StrCat("answered a pull at step ", pull.step, " ahead of worker ", absl::StrJoin(waited, ", ")));
+  Expect(waited.empty(), "answered a pull at step ", pull.step, " ahead of worker ", absl::StrJoin(waited, ", "));
   if (!pull.worker.has_value()) return;
   Worker& puller = workers_[*pull.worker];
   puller.pulled = true;
@@ -175,15 +169,15 @@ void PolicyOracle::Answered(const PullTerms& pull, const Seen& now) {
   // The same without a word of lifts.
   for (const Worker& worker : workers_) {
     Expect(worker.ever_paused || pull.step <= worker.finished + policy_.bounded().staleness(),
-           absl::StrCat("answered a pull at step ", pull.step, " while a worker had finished ", worker.finished));
+           "answered a pull at step ", pull.step, " while a worker had finished ", worker.finished);
   }
 }
 
 void PolicyOracle::Waits(const PullTerms& pull, const std::vector<uint32_t>& missing) {
   const std::vector<uint32_t> want = Waited(pull);
-  Expect(missing == want, absl::StrCat("a pull at step ", pull.step, " names workers ", absl::StrJoin(missing, ", "),
-                                       ", want ", absl::StrJoin(want, ", ")));
-  Expect(!want.empty() || MayWaitForEver(pull), absl::StrCat("a pull at step ", pull.step, " waits for nobody"));
+  Expect(missing == want, "a pull at step ", pull.step, " names workers ", absl::StrJoin(missing, ", "), ", want ",
+         absl::StrJoin(want, ", "));
+  Expect(!want.empty() || MayWaitForEver(pull), "a pull at step ", pull.step, " waits for nobody");
 }
 
 bool PolicyOracle::MayWaitForEver(const PullTerms& pull) const {
@@ -191,7 +185,7 @@ bool PolicyOracle::MayWaitForEver(const PullTerms& pull) const {
 }
 
 void PolicyOracle::Ended() {
-  Expect(gathered_.empty(), absl::StrCat(gathered_.size(), " gradients of step ", version_, " were never applied"));
+  Expect(gathered_.empty(), gathered_.size(), " gradients of step ", version_, " were never applied");
 }
 
 }  // namespace ballast

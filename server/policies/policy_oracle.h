@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
+#include "absl/strings/str_cat.h"
 #include "server/policies/slice_policy.h"
 
 namespace ballast {
@@ -62,7 +62,10 @@ class PolicyOracle {
   };
 
   bool is_sync() const { return quorum_ > 0; }
-  void Expect(bool kept, const std::string& promise);
+  template <typename... Parts>
+  void Expect(bool kept, const Parts&... promise) {
+    if (!kept && fault_.empty()) fault_ = absl::StrCat(promise...);
+  }
   void OfferedToSync(const Push& push, Verdict verdict, const Seen& after);
   void OfferedOnArrival(const Push& push, Verdict verdict);
   bool MayClose() const;

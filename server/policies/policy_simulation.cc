@@ -53,8 +53,8 @@ struct PolicySimulation::Place {
   float rate = 1;
 };
 
-PolicySimulation::PolicySimulation(uint64_t seed)
-    : seed_(seed), random_(seed), optimizer_(std::make_unique<RoundingSgd>()) {
+PolicySimulation::PolicySimulation(uint64_t seed, bool logs)
+    : seed_(seed), logs_(logs), random_(seed), optimizer_(std::make_unique<RoundingSgd>()) {
   constexpr uint64_t kDelays[] = {1, 5, 40, 200};
   longest_delay_ = kDelays[Below(4)];
   workers_.resize(1 + Below(8));
@@ -64,7 +64,7 @@ PolicySimulation::PolicySimulation(uint64_t seed)
   spec.add_shape(1);
   v1::SliceRange range;
   range.set_elements(1);
-  const size_t slices = 1 + Below(3);
+  const size_t slices = 1 + Below(4);
   for (size_t i = 0; i < slices; ++i) {
     places_.push_back(std::make_unique<Place>(spec, range, optimizer_.get(), policy_, workers_.size()));
   }
@@ -75,7 +75,7 @@ PolicySimulation::PolicySimulation(uint64_t seed)
 PolicySimulation::~PolicySimulation() = default;
 
 void PolicySimulation::DrawPolicy() {
-  switch (Below(5)) {
+  switch (Below(6)) {
     case 0:
       policy_.mutable_sync()->set_deterministic(Chance(2));
       break;
@@ -88,7 +88,9 @@ void PolicySimulation::DrawPolicy() {
       if (Chance(2)) policy_.mutable_async()->set_delay_compensation(0.001f);
       break;
     case 3:
-      policy_.mutable_bounded()->set_staleness(Below(5));
+    case 4:
+      // The tighter, the sooner a circle of waits closes.
+      policy_.mutable_bounded()->set_staleness(Chance(2) ? 0 : Below(5));
       policy_.mutable_bounded()->set_scale_by_staleness(Chance(2));
       break;
     default:
@@ -102,7 +104,7 @@ void PolicySimulation::PlanWorker(uint32_t rank) {
   Worker& worker = workers_[rank];
   worker.versions.resize(places_.size(), 0);
   worker.pace = Chance(4) ? 50 + Below(100) : 1 + Below(30);
-  worker.returns_left = Below(3);
+  worker.returns_left = Below(5);
   const uint64_t losses = Chance(3) ? 1 + Below(2) : 0;
   for (uint64_t i = 0; i < losses; ++i) After(Below(kLongestSchedule / 2), [this, rank] { Lose(rank); });
   if (Chance(12)) {
@@ -173,8 +175,6 @@ void PolicySimulation::After(uint64_t ticks, std::function<void()> happen) {
   queue_.push({now_ + ticks, next_order_++, std::move(happen)});
 }
 
-void PolicySimulation::Log(const std::string& line) { absl::StrAppend(&log_, now_, ": ", line, "\n"); }
-
 void PolicySimulation::Fail(const std::string& fault) {
   if (fault_.empty() && !fault.empty()) fault_ = absl::StrCat("at ", now_, ": ", fault);
 }
@@ -182,9 +182,9 @@ void PolicySimulation::Fail(const std::string& fault) {
 void PolicySimulation::Join(uint32_t rank) {
   Worker& worker = workers_[rank];
   worker.up = true;
-  worker.pushes_left = 1 + Below(8);
+  worker.pushes_left = 1 + Below(Chance(2) ? 3 : 12);
   worker.answers_awaited = places_.size();
-  Log(absl::StrCat("worker ", rank, " comes at step ", worker.step));
+  Log("worker ", rank, " comes at step ", worker.step);
   for (size_t place = 0; place < places_.size(); ++place) {
     const uint64_t life = worker.life;
     const PullTerms pull{.step = worker.step, .worker = rank};
@@ -272,7 +272,7 @@ void PolicySimulation::Lose(uint32_t rank) {
   ++tally_.losses;
   ++worker.life;
   worker.up = false;
-  Log(absl::StrCat("worker ", rank, " is lost"));
+  Log("worker ", rank, " is lost");
   const bool returns = Chance(2);
   GiveUp(rank, [this, rank, returns] {
     if (!returns) return;
@@ -311,8 +311,8 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
   const Slice::Applied applied = at.slice.Offer(
       {push.worker, push.step, push.examples, push.from_version, Gradient(absl::MakeConstSpan(&push.gradient, 1))});
   at.rate = optimizer_->rate();
-  Log(absl::StrCat("slice ", place, ": worker ", push.worker, " step ", push.step, " from ", push.from_version, " ",
-                   NameOf(applied.verdict)));
+  Log("slice ", place, ": worker ", push.worker, " step ", push.step, " from ", push.from_version, " ",
+      NameOf(applied.verdict));
   at.oracle.Offered(push, applied.verdict, Look(place));
   Release(place, applied.released);
 }
@@ -320,7 +320,7 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
 void PolicySimulation::Pause(size_t place, uint32_t rank) {
   Place& at = *places_[place];
   const std::vector<WaitRoom::Ticket> released = at.slice.Pause(rank);
-  Log(absl::StrCat("slice ", place, ": worker ", rank, " pauses"));
+  Log("slice ", place, ": worker ", rank, " pauses");
   at.oracle.Paused(rank, Look(place));
   Release(place, released);
 }
@@ -329,8 +329,8 @@ void PolicySimulation::Pull(size_t place, const PullTerms& pull, std::function<v
   const WaitRoom::Ticket ticket = next_ticket_++;
   if (places_[place]->slice.MayPullOrRelease(pull, ticket)) return Answer(place, pull, answer);
   ++tally_.waits;
-  Log(absl::StrCat("slice ", place, ": a pull at step ", pull.step, " waits for ",
-                   absl::StrJoin(places_[place]->slice.Missing(pull), ", ")));
+  Log("slice ", place, ": a pull at step ", pull.step, " waits for ",
+      absl::StrJoin(places_[place]->slice.Missing(pull), ", "));
   waits_[ticket] = {place, pull, std::move(answer)};
   Release(place, {});
 }
@@ -341,7 +341,7 @@ void PolicySimulation::Answer(size_t place, const PullTerms& pull,
   const Slice::Snapshot snapshot = at.slice.Pull(pull.worker);
   at.oracle.Answered(pull, {snapshot.version, snapshot.values.values()[0], at.rate});
   Look(place);
-  Log(absl::StrCat("slice ", place, ": answers step ", pull.step, " with version ", snapshot.version));
+  Log("slice ", place, ": answers step ", pull.step, " with version ", snapshot.version);
   answer(snapshot.version);
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/optimizers/optimizer.h"
 #include "server/policies/policy_oracle.h"
 #include "server/slice.h"
@@ -26,7 +27,8 @@ namespace ballast {
 // are no threads.
 class PolicySimulation {
  public:
-  explicit PolicySimulation(uint64_t seed);
+  // With `logs` it writes down what happens.
+  PolicySimulation(uint64_t seed, bool logs);
   ~PolicySimulation();
 
   // Runs until nothing happens any more. The first broken promise, and when; empty where all were kept.
@@ -38,7 +40,6 @@ class PolicySimulation {
   };
   Tally tally() const;
 
-  // Of all that happened, for whoever reads a failure.
   const std::string& log() const { return log_; }
   std::string description() const;
 
@@ -74,7 +75,10 @@ class PolicySimulation {
   bool Chance(uint64_t one_in) { return Below(one_in) == 0; }
   void After(uint64_t ticks, std::function<void()> happen);
   uint64_t Delay() { return 1 + Below(longest_delay_); }
-  void Log(const std::string& line);
+  template <typename... Parts>
+  void Log(const Parts&... parts) {
+    if (logs_) absl::StrAppend(&log_, now_, ": ", parts..., "\n");
+  }
   void Fail(const std::string& fault);
 
   void DrawPolicy();
@@ -100,6 +104,7 @@ class PolicySimulation {
   PolicyOracle::Seen Look(size_t place);
 
   const uint64_t seed_;
+  const bool logs_;
   std::mt19937_64 random_;
   v1::ConsistencyPolicy policy_;
   uint64_t longest_delay_ = 1;

@@ -9,20 +9,20 @@
 namespace ballast {
 namespace {
 
-constexpr uint64_t kSchedules = 12000;
+constexpr uint64_t kSchedules = 20000;
 constexpr char kSeedVariable[] = "BALLAST_SIMULATION_SEED";
 
 // Each schedule's promises: see PolicyOracle.
 TEST(PolicySimulationTest, EveryPolicyKeepsItsPromisesInEverySchedule) {
   if (const char* seed = std::getenv(kSeedVariable)) {
-    PolicySimulation simulation(std::strtoull(seed, nullptr, 10));
+    PolicySimulation simulation(std::strtoull(seed, nullptr, 10), true);
     const std::string fault = simulation.Run();
     EXPECT_EQ(fault, "") << simulation.description() << "\n" << simulation.log();
     return;
   }
   PolicySimulation::Tally all;
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
-    PolicySimulation simulation(seed);
+    PolicySimulation simulation(seed, false);
     const std::string fault = simulation.Run();
     ASSERT_EQ(fault, "") << simulation.description()
                          << "\nit alone, with all that happens: --test_env=" << kSeedVariable << "=" << seed;
@@ -50,7 +50,7 @@ TEST(PolicySimulationTest, EveryPolicyKeepsItsPromisesInEverySchedule) {
 }
 
 TEST(PolicySimulationTest, ASeedGivesTheSameScheduleAgain) {
-  PolicySimulation first(17), second(17), other(18);
+  PolicySimulation first(17, true), second(17, true), other(18, true);
   first.Run();
   second.Run();
   other.Run();
