@@ -8,16 +8,20 @@
 namespace ballast {
 namespace {
 
-struct ClipLoop {
+// Of what has been clipped by value.
+struct NormLoop {
   GradientFilter::Element element;
+  size_t first;
   absl::Span<const float> gradient;
-  float* clipped;
+  SquareSum* squares;
 
   ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
-    const size_t n = gradient.size();
     const float* g = gradient.data();
-    BALLAST_INDEPENDENT_ITERATIONS
-    for (size_t i = 0; i < n; ++i) clipped[i] = element.Clipped(g[i]);
+    SquareSum sum = *squares;
+    const auto take = [&](size_t i, size_t lane)
+                          ABSL_ATTRIBUTE_ALWAYS_INLINE { sum.Take(lane, element.Clipped(g[i])); };
+    SquareSum::ForEachLane(first, gradient.size(), take);
+    *squares = sum;
   }
 };
 
@@ -32,11 +36,9 @@ GradientFilter::GradientFilter(const v1::Optimizer& config, float weight_decay, 
 GradientFilter::Element GradientFilter::For(float scale, const Gradient& gradient) const {
   Element element{scale, clip_value_, 1, weight_decay_};
   if (clip_norm_ <= 0) return element;
-  SquareSum squares(set_);
-  float clipped[Gradient::kBlockElements];
-  gradient.ForEachBlock([&](size_t, absl::Span<const float> block) {
-    Run(set_, ClipLoop{element, block, clipped});
-    squares.Add(absl::MakeConstSpan(clipped, block.size()));
+  SquareSum squares;
+  gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+    Run(set_, NormLoop{element, first, block, &squares});
   });
   const double norm = squares.Norm();
   if (norm > clip_norm_) element.norm_scale = static_cast<float>(clip_norm_ / norm);

@@ -5,61 +5,58 @@
 #include "server/optimizers/gradient_filter.h"
 #include "server/optimizers/schedule.h"
 #include "server/optimizers/square_sum.h"
+#include "server/value_buffer.h"
 
 namespace ballast {
 namespace {
 
-// What both passes make of one element.
-struct Element {
-  AdamMoments::Element moments;
-  float weight_decay;
-
-  ABSL_ATTRIBUTE_ALWAYS_INLINE float Direction(float w, float m, float v) const {
-    return moments.Direction(m, v) + weight_decay * w;
-  }
-};
-
-// First pass: the moments, and the direction for its norm.
+// First pass: the moments and the direction.
 struct MomentsLoop {
-  Element element;
+  AdamMoments::Element moments;
   GradientFilter::Element filter;
+  float weight_decay;
+  size_t first;
   absl::Span<const float> gradient;
   const float* weights;
   float* m;
   float* v;
   float* direction;
+  SquareSum* weight_squares;
+  SquareSum* direction_squares;
 
   ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
-    const size_t n = gradient.size();
     const float* g = gradient.data();
-    BALLAST_INDEPENDENT_ITERATIONS
-    for (size_t i = 0; i < n; ++i) {
+    SquareSum weight_sum = *weight_squares;
+    SquareSum direction_sum = *direction_squares;
+    const auto take = [&](size_t i, size_t lane) ABSL_ATTRIBUTE_ALWAYS_INLINE {
       const float w = weights[i];
       float new_m = m[i];
       float new_v = v[i];
-      element.moments.Take(filter(g[i], w), new_m, new_v);
+      moments.Take(filter(g[i], w), new_m, new_v);
       m[i] = new_m;
       v[i] = new_v;
-      direction[i] = element.Direction(w, new_m, new_v);
-    }
+      const float d = moments.Direction(new_m, new_v) + weight_decay * w;
+      direction[i] = d;
+      weight_sum.Take(lane, w);
+      direction_sum.Take(lane, d);
+    };
+    SquareSum::ForEachLane(first, gradient.size(), take);
+    *weight_squares = weight_sum;
+    *direction_squares = direction_sum;
   }
 };
 
-// Second pass: the same direction again, and the weights.
+// Second pass: the weights. `direction` and `updated` may be the same.
 struct WeightsLoop {
-  Element element;
   float rate;
   size_t n;
   const float* weights;
+  const float* direction;
   float* updated;
-  const float* m;
-  const float* v;
 
   ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
     BALLAST_INDEPENDENT_ITERATIONS
-    for (size_t i = 0; i < n; ++i) {
-      updated[i] = weights[i] - rate * element.Direction(weights[i], m[i], v[i]);
-    }
+    for (size_t i = 0; i < n; ++i) updated[i] = weights[i] - rate * direction[i];
   }
 };
 
@@ -79,30 +76,35 @@ class Lamb : public Optimizer {
   float LearningRate(uint64_t update) const override { return schedule_.LearningRate(update - 1); }
 
   void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
-    const Element element{moments_.For(step.update, 1), weight_decay_};
-    const float ratio = TakeMoments(element, filter_.For(step.gradient_scale, gradient), gradient, state);
+    float* const direction = state.updated != state.weights ? state.updated : Scratch(gradient.size());
+    const float ratio = TakeMoments(step, gradient, state, direction);
     // Backwards: what the first pass touched last is still in the cache.
     constexpr size_t kBlock = Gradient::kBlockElements;
     for (size_t end = gradient.size(); end > 0;) {
       const size_t n = (end - 1) % kBlock + 1;
       end -= n;
-      Run(set_, WeightsLoop{element, step.learning_rate * ratio, n, state.weights + end, state.updated + end,
-                            state.slots[0] + end, state.slots[1] + end});
+      Run(set_, WeightsLoop{step.learning_rate * ratio, n, state.weights + end, direction + end, state.updated + end});
     }
   }
 
  private:
-  // Returns |w| / |d|.
-  float TakeMoments(const Element& element, const GradientFilter::Element& filter, const Gradient& gradient,
-                    const OptimizerState& state) const {
-    SquareSum weights(set_);
-    SquareSum directions(set_);
-    float direction[Gradient::kBlockElements];
+  // Of as many elements at least; this thread's until it asks again.
+  static float* Scratch(size_t elements) {
+    thread_local ValueBuffer scratch;
+    if (scratch.size() < elements) scratch = ValueBuffer(elements);
+    return scratch.mutable_values().data();
+  }
+
+  // Writes the direction and returns |w| / |d|.
+  float TakeMoments(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state,
+                    float* direction) const {
+    const AdamMoments::Element moments = moments_.For(step.update, 1);
+    const GradientFilter::Element filter = filter_.For(step.gradient_scale, gradient);
+    SquareSum weights;
+    SquareSum directions;
     gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-      const float* w = state.weights + first;
-      Run(set_, MomentsLoop{element, filter, block, w, state.slots[0] + first, state.slots[1] + first, direction});
-      weights.Add(absl::MakeConstSpan(w, block.size()));
-      directions.Add(absl::MakeConstSpan(direction, block.size()));
+      Run(set_, MomentsLoop{moments, filter, weight_decay_, first, block, state.weights + first, state.slots[0] + first,
+                            state.slots[1] + first, direction + first, &weights, &directions});
     });
     const double weight_norm = weights.Norm();
     const double direction_norm = directions.Norm();

@@ -4,38 +4,53 @@
 #include <cmath>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
+// Adds a block whose first number is element `first`.
+struct AddLoop {
+  size_t first;
+  absl::Span<const float> values;
+  SquareSum* sum;
+
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
+    const auto take = [&](size_t i, size_t lane) ABSL_ATTRIBUTE_ALWAYS_INLINE { sum->Take(lane, values[i]); };
+    SquareSum::ForEachLane(first, values.size(), take);
+  }
+};
+
+double NormOf(const std::vector<float>& values, InstructionSet set, size_t block) {
+  SquareSum sum;
+  for (size_t first = 0; first < values.size(); first += block) {
+    Run(set, AddLoop{first, absl::MakeConstSpan(values).subspan(first, block), &sum});
+  }
+  return sum.Norm();
+}
+
 TEST(SquareSumTest, IsTheEuclideanNorm) {
-  SquareSum sum(InstructionSet::kPortable);
-  EXPECT_EQ(sum.Norm(), 0);
-  sum.Add(std::vector<float>{3, 0, -4});
-  EXPECT_EQ(sum.Norm(), 5);
-  sum.Add(std::vector<float>(36, 2));
-  EXPECT_EQ(sum.Norm(), 13);
+  EXPECT_EQ(SquareSum().Norm(), 0);
+  EXPECT_EQ(NormOf({3, 0, -4}, InstructionSet::kPortable, 3), 5);
+  std::vector<float> values(39, 2);
+  values[0] = 3;
+  values[20] = 0;
+  values[38] = -4;
+  EXPECT_EQ(NormOf(values, InstructionSet::kPortable, 39), 13);
 }
 
 TEST(SquareSumTest, DoesNotOverflow) {
-  SquareSum sum(InstructionSet::kPortable);
-  sum.Add(std::vector<float>(4, 3e38f));
-  EXPECT_NEAR(sum.Norm(), 6e38, 1e32);
+  EXPECT_NEAR(NormOf({3e38f, 3e38f, 3e38f, 3e38f}, InstructionSet::kPortable, 4), 6e38, 1e32);
 }
 
 TEST(SquareSumTest, HasTheSameBitsForAnyCutAndInstructionSet) {
   std::vector<float> values(1000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(i + 1.0f);
-  SquareSum want(InstructionSet::kPortable);
-  want.Add(values);
+  const double want = NormOf(values, InstructionSet::kPortable, 1000);
   for (InstructionSet set : AvailableInstructionSets()) {
-    for (size_t size : {1u, 7u, 16u, 100u, 333u, 1000u}) {
-      SquareSum sum(set);
-      for (size_t first = 0; first < values.size(); first += size) {
-        sum.Add(absl::MakeConstSpan(values).subspan(first, size));
-      }
-      EXPECT_EQ(sum.Norm(), want.Norm()) << size << " elements a block, set " << static_cast<int>(set);
+    for (size_t block : {1u, 7u, 16u, 100u, 333u, 1000u}) {
+      EXPECT_EQ(NormOf(values, set, block), want) << block << " numbers a block, set " << static_cast<int>(set);
     }
   }
 }
