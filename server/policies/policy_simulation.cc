@@ -25,13 +25,14 @@ const char* NameOf(Verdict verdict) {
 class PolicySimulation::RoundingSgd : public Optimizer {
  public:
   int slots() const override { return 0; }
-  bool wants_whole_slice() const override { return false; }
   float LearningRate(uint64_t) const override { return 1; }
-  void Apply(const OptimizerStep& step, const OptimizerBlock& block) const override {
+  void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
     rate_ = step.learning_rate;
-    for (size_t i = 0; i < block.gradient.size(); ++i) {
-      block.updated[i] = block.weights[i] - std::round(step.gradient_scale * block.gradient[i]);
-    }
+    gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+      for (size_t i = 0; i < block.size(); ++i) {
+        state.updated[first + i] = state.weights[first + i] - std::round(step.gradient_scale * block[i]);
+      }
+    });
   }
   float rate() const { return rate_; }
   void set_rate(float rate) { rate_ = rate; }
