@@ -38,7 +38,7 @@ template <typename Loop>
 // ABSL_ATTRIBUTE_ALWAYS_INLINE, and it should hold its data by value: what lies behind a reference might change with
 // every element that is written, as far as a compiler knows.
 template <typename Loop>
-void Run(InstructionSet set, Loop loop) {
+void RunLoop(InstructionSet set, Loop loop) {
 #if defined(__x86_64__)
   if (set == InstructionSet::kAvx512) return RunWithAvx512(loop);
   if (set == InstructionSet::kAvx2) return RunWithAvx2(loop);

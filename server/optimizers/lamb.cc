@@ -83,7 +83,8 @@ class Lamb : public Optimizer {
     for (size_t end = gradient.size(); end > 0;) {
       const size_t n = (end - 1) % kBlock + 1;
       end -= n;
-      Run(set_, WeightsLoop{step.learning_rate * ratio, n, state.weights + end, direction + end, state.updated + end});
+      RunLoop(set_,
+              WeightsLoop{step.learning_rate * ratio, n, state.weights + end, direction + end, state.updated + end});
     }
   }
 
@@ -103,8 +104,9 @@ class Lamb : public Optimizer {
     SquareSum weights;
     SquareSum directions;
     gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-      Run(set_, MomentsLoop{moments, filter, weight_decay_, first, block, state.weights + first, state.slots[0] + first,
-                            state.slots[1] + first, direction + first, &weights, &directions});
+      RunLoop(set_,
+              MomentsLoop{moments, filter, weight_decay_, first, block, state.weights + first, state.slots[0] + first,
+                          state.slots[1] + first, direction + first, &weights, &directions});
     });
     const double weight_norm = weights.Norm();
     const double direction_norm = directions.Norm();
