@@ -28,8 +28,7 @@ template <typename Loop>
 }
 
 template <typename Loop>
-[[gnu::noinline, gnu::target("avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")]] void RunWithAvx512(
-    Loop loop) {
+[[gnu::noinline, gnu::target("avx512f,avx512vl,avx512dq,avx512bw")]] void RunWithAvx512(Loop loop) {
   loop();
 }
 #endif
