@@ -81,8 +81,8 @@ class Model {
 
   void ReadAndWrite(InstructionSet set, float zero) {
     for (Slice& slice : slices_) {
-      Run(set, LimitLoop{slice.gradient.size(), zero, static_cast<int>(slice.slots.size()), slice.gradient.data(),
-                         slice.Weights(), slice.Slot(0), slice.Slot(1)});
+      RunLoop(set, LimitLoop{slice.gradient.size(), zero, static_cast<int>(slice.slots.size()), slice.gradient.data(),
+                             slice.Weights(), slice.Slot(0), slice.Slot(1)});
     }
   }
 

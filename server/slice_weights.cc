@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/slice_weights.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "server/initializer.h"
@@ -8,7 +9,11 @@
 namespace ballast {
 
 SliceWeights::SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer)
-    : optimizer_(optimizer), values_(range.elements()), slots_(range.elements() * optimizer->slots(), 0.0f) {
+    : optimizer_(optimizer), values_(range.elements()) {
+  for (int slot = 0; slot < optimizer->slots(); ++slot) {
+    ValueBuffer& buffer = slots_.emplace_back(range.elements());
+    std::fill_n(buffer.mutable_values().data(), buffer.size(), 0.0f);
+  }
   Initialize(spec, range.offset(), values_.mutable_values());
 }
 
@@ -19,7 +24,7 @@ void SliceWeights::Apply(const Gradient& gradient, const Terms& terms) {
   // Pulls may still be sending the old values.
   ValueBuffer updated = values_.unique() ? values_ : ValueBuffer(values_.size());
   OptimizerState state{values_.values().data(), updated.mutable_values().data(), {}};
-  for (int slot = 0; slot < optimizer_->slots(); ++slot) state.slots[slot] = slots_.data() + slot * values_.size();
+  for (int slot = 0; slot < optimizer_->slots(); ++slot) state.slots[slot] = slots_[slot].mutable_values().data();
   optimizer_->Apply(step, gradient, state);
   values_ = std::move(updated);
 }

@@ -44,8 +44,8 @@ class SliceWeights {
  private:
   const Optimizer* const optimizer_;
   ValueBuffer values_;
-  // Slot by slot.
-  std::vector<float> slots_;
+  // One for each of the optimizer's slots. Nobody shares them; they are as well aligned as the values.
+  std::vector<ValueBuffer> slots_;
   // Clock of the slice: applied_ and the skipped ones.
   uint64_t version_ = 0;
   uint64_t applied_ = 0;

@@ -37,7 +37,7 @@ class ElementwiseOptimizer : public Optimizer {
       loop.updated = state.updated + first;
       if constexpr (Rule::kSlots > 0) loop.slot0 = state.slots[0] + first;
       if constexpr (Rule::kSlots > 1) loop.slot1 = state.slots[1] + first;
-      Run(set_, loop);
+      RunLoop(set_, loop);
     });
   }
 

@@ -38,7 +38,7 @@ GradientFilter::Element GradientFilter::For(float scale, const Gradient& gradien
   if (clip_norm_ <= 0) return element;
   SquareSum squares;
   gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-    Run(set_, NormLoop{element, first, block, &squares});
+    RunLoop(set_, NormLoop{element, first, block, &squares});
   });
   const double norm = squares.Norm();
   if (norm > clip_norm_) element.norm_scale = static_cast<float>(clip_norm_ / norm);

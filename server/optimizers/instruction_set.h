@@ -28,8 +28,7 @@ template <typename Loop>
 }
 
 template <typename Loop>
-[[gnu::noinline, gnu::target("avx512f,avx512vl,avx512dq,avx512bw,prefer-vector-width=512")]] void RunWithAvx512(
-    Loop loop) {
+[[gnu::noinline, gnu::target("avx512f,avx512vl,avx512dq,avx512bw")]] void RunWithAvx512(Loop loop) {
   loop();
 }
 #endif
@@ -38,7 +37,7 @@ template <typename Loop>
 // ABSL_ATTRIBUTE_ALWAYS_INLINE, and it should hold its data by value: what lies behind a reference might change with
 // every element that is written, as far as a compiler knows.
 template <typename Loop>
-void Run(InstructionSet set, Loop loop) {
+void RunLoop(InstructionSet set, Loop loop) {
 #if defined(__x86_64__)
   if (set == InstructionSet::kAvx512) return RunWithAvx512(loop);
   if (set == InstructionSet::kAvx2) return RunWithAvx2(loop);

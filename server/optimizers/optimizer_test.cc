@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/codecs/codec.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -60,18 +61,17 @@ struct Trained {
 // Pieces of memory that lie apart and end anywhere, even within an element.
 class Pieces {
  public:
-  Pieces(const Floats& values, size_t piece_bytes) {
+  Pieces(const Floats& values, size_t piece_bytes) : elements_(values.size()) {
     const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     for (size_t at = 0; at < bytes.size(); at += piece_bytes) memory_.emplace_back(bytes.substr(at, piece_bytes));
   }
   Gradient gradient() const {
     const std::vector<absl::string_view> pieces(memory_.begin(), memory_.end());
-    size_t bytes = 0;
-    for (absl::string_view piece : pieces) bytes += piece.size();
-    return *Gradient::Open(**FindCodec(v1::ENCODING_FP32), pieces, bytes / sizeof(float));
+    return *Gradient::Open(**FindCodec(v1::ENCODING_FP32), pieces, elements_);
   }
 
  private:
+  const size_t elements_;
   std::vector<std::string> memory_;
 };
 

@@ -14,7 +14,8 @@ class Schedule {
   // `config` is valid. `rate` is the optimizer's own learning rate.
   Schedule(const v1::Schedule& config, double rate) : config_(config), rate_(rate) {}
 
-  // Of update t, from 0. Takes well under a microsecond.
+  // Of update t, from 0. Takes well under a microsecond. A rate of the polynomial, cosine or one-cycle schedule is as
+  // good as the C library's cos and pow, whose last bits may differ between machines.
   double LearningRate(uint64_t t) const;
 
  private:

@@ -25,7 +25,7 @@ struct AddLoop {
 double NormOf(const std::vector<float>& values, InstructionSet set, size_t block) {
   SquareSum sum;
   for (size_t first = 0; first < values.size(); first += block) {
-    Run(set, AddLoop{first, absl::MakeConstSpan(values).subspan(first, block), &sum});
+    RunLoop(set, AddLoop{first, absl::MakeConstSpan(values).subspan(first, block), &sum});
   }
   return sum.Norm();
 }
