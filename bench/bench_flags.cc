@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/bench_flags.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "cli/command.h"
 
 namespace ballast {
 namespace {
@@ -69,6 +73,22 @@ absl::StatusOr<std::vector<int>> GetCounts(const Arguments& arguments, absl::str
   return counts;
 }
 
+absl::StatusOr<std::vector<std::string>> GetNames(const Arguments& arguments, absl::string_view flag,
+                                                  const std::vector<std::string>& all) {
+  if (!arguments.Has(flag)) return all;
+  const std::vector<std::string> asked = absl::StrSplit(arguments.Get(flag, ""), ',');
+  for (const std::string& name : asked) {
+    if (std::find(all.begin(), all.end(), name) != all.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("flag --%s: got \"%s\", want of %s", flag, name, absl::StrJoin(all, ",")));
+  }
+  std::vector<std::string> chosen;
+  for (const std::string& name : all) {
+    if (std::find(asked.begin(), asked.end(), name) != asked.end()) chosen.push_back(name);
+  }
+  return chosen;
+}
+
 std::string FormatSize(uint64_t bytes) {
   for (const Unit& unit : kUnits) {
     if (bytes >= unit.bytes && bytes % unit.bytes == 0) return absl::StrCat(bytes / unit.bytes, " ", unit.name);
@@ -79,6 +99,13 @@ std::string FormatSize(uint64_t bytes) {
 absl::Status CheckNoWords(const Arguments& arguments) {
   if (arguments.positional().empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("unexpected word \"", arguments.positional()[0], "\""));
+}
+
+int Conclude(const absl::StatusOr<BenchReport>& report, bool json, std::ostream& out, std::ostream& err) {
+  if (!report.ok()) return Fail(err, report.status(), kExitFailure);
+  report->PrintConclusion(out);
+  if (json) out << report->ToJson() << std::endl;
+  return kExitSuccess;
 }
 
 }  // namespace ballast

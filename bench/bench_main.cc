@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/scaling_benchmark.h"
+#include "bench/straggler_benchmark.h"
 #include "bench/stub_peer.h"
 #include "bench/tcp_stream.h"
 #include "bench/transfer_benchmark.h"
@@ -19,6 +21,8 @@ namespace {
 
 constexpr Command kBenchmarks[] = {
     {"transfer", "Push and pull, beside a bare TCP stream and a plain gRPC stub.", TransferCommand},
+    {"scaling", "More workers, in each consistency mode.", ScalingCommand},
+    {"straggler", "One slow worker, in each consistency mode.", StragglerCommand},
 };
 
 // Processes that a benchmark starts from this same program: `--tcp-sink --address_file FILE`.

@@ -83,7 +83,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
 }
 
 // The ratios that the sizes allow: the worst of those that a promise covers.
-void Conclude(const std::vector<Row>& rows, BenchReport& report) {
+void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   const auto worst = [&](absl::string_view operation, uint64_t least, uint64_t most, double Row::*figure) {
     double found = std::numeric_limits<double>::infinity();
@@ -131,7 +131,7 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
     rows.push_back(AddRow(all, bytes, kPull, kStubPull, report.rows, out));
     rows.push_back(AddRow(all, bytes, kPushPull, kStubPushPull, report.rows, out));
   }
-  Conclude(rows, report);
+  AddRatios(rows, report);
   return report;
 }
 
@@ -151,10 +151,7 @@ int TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::
     if (!status.ok()) return Fail(err, status, kExitBadInput);
   }
   const absl::StatusOr<BenchReport> report = RunTransferBenchmark({*sizes, *servers, *workers, *seconds}, out);
-  if (!report.ok()) return Fail(err, report.status(), kExitFailure);
-  report->PrintConclusion(out);
-  if (arguments->Has("json")) out << report->ToJson() << std::endl;
-  return kExitSuccess;
+  return Conclude(report, arguments->Has("json"), out, err);
 }
 
 }  // namespace ballast
