@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/scaling_benchmark.h"
+#include "bench/step_benchmark.h"
 #include "bench/straggler_benchmark.h"
 #include "bench/stub_peer.h"
 #include "bench/tcp_stream.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr Command kBenchmarks[] = {
     {"transfer", "Push and pull, beside a bare TCP stream and a plain gRPC stub.", TransferCommand},
+    {"step", "Real training, beside PyTorch's.", StepCommand},
     {"scaling", "More workers, in each consistency mode.", ScalingCommand},
     {"straggler", "One slow worker, in each consistency mode.", StragglerCommand},
 };

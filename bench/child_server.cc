@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/child_server.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -24,17 +22,7 @@ namespace ballast {
 namespace {
 
 constexpr absl::Duration kStart = absl::Seconds(15);
-constexpr int kPollMilliseconds = 10;
-
-// Appends what the process has said; false once it says no more.
-bool Hear(const Process& process, std::string& said) {
-  pollfd waiting = {process.output(), POLLIN, 0};
-  if (poll(&waiting, 1, kPollMilliseconds) != 1) return true;
-  char buffer[4096];
-  const ssize_t got = read(process.output(), buffer, sizeof(buffer));
-  if (got > 0) said.append(buffer, got);
-  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
-}
+constexpr absl::Duration kPoll = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -59,27 +47,25 @@ absl::StatusOr<ChildServer> ChildServer::Start(std::vector<std::string> argv, co
   const std::string file = absl::StrCat(folder.path(), "/address");
   std::filesystem::remove(file);
   argv.insert(argv.end(), {"--address_file", file});
-  absl::StatusOr<Process> process = Process::Start(argv);
-  if (!process.ok()) return process.status();
-  std::string said;
+  absl::StatusOr<ChildProgram> program = ChildProgram::Start(argv);
+  if (!program.ok()) return program.status();
   const absl::Time deadline = absl::Now() + kStart;
   bool talks = true;
   while (talks && absl::Now() < deadline) {
-    talks = Hear(*process, said);
+    talks = program->Hear(kPoll);
     // It is renamed into place, so it is whole as soon as it is there.
     std::string address;
     if (std::getline(std::ifstream(file), address) && !address.empty()) {
-      return ChildServer(*std::move(process), address);
+      return ChildServer(*std::move(program), address);
     }
   }
-  const std::string text(absl::StripAsciiWhitespace(said));
-  return absl::DeadlineExceededError(absl::StrCat(argv[0], talks ? " did not serve within 15 s" : " ended at once",
-                                                  text.empty() ? "" : ", it said: ", text));
+  return absl::DeadlineExceededError(
+      absl::StrCat(argv[0], talks ? " did not serve within 15 s" : " ended at once", program->LastWords()));
 }
 
 double ChildServer::CpuSeconds() const {
   std::ostringstream text;
-  text << std::ifstream(absl::StrCat("/proc/", process_.pid(), "/stat")).rdbuf();
+  text << std::ifstream(absl::StrCat("/proc/", program_.pid(), "/stat")).rdbuf();
   // The second field, the name, is in parentheses and may hold anything; utime and stime are the 14th and 15th.
   const std::string all = text.str();
   const std::vector<std::string> fields = absl::StrSplit(all.substr(all.rfind(')') + 1), ' ', absl::SkipEmpty());

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "cli/process.h"
+#include "bench/child_program.h"
 
 namespace ballast {
 
@@ -40,9 +40,9 @@ class ChildServer {
   double CpuSeconds() const;
 
  private:
-  ChildServer(Process process, std::string address) : process_(std::move(process)), address_(std::move(address)) {}
+  ChildServer(ChildProgram program, std::string address) : program_(std::move(program)), address_(std::move(address)) {}
 
-  Process process_;
+  ChildProgram program_;
   std::string address_;
 };
 
