@@ -21,13 +21,14 @@ namespace {
 constexpr char kUsage[] =
     "usage: ballast bench step [flags]\n\n"
     "Trains MLPs on Fashion-MNIST with a server and two workers of one thread each, batches of 64, SGD: `small` is\n"
-    "784-512-256-10, `large` 784-4096-4096-10. Samples per second are both workers' together, from the run's own "
-    "metrics\n"
-    "without its start. With --peer torch the same model, data, batch and optimizer in PyTorch, in turn with ours:\n"
-    "  torch ddp   DistributedDataParallel on Gloo\n"
-    "  torch rpc   a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's own tutorial: gradients "
-    "go\n"
-    "              in and the new model comes back in one call\n"
+    "784-512-256-10, `large` 784-4096-4096-10. Samples per second are of both workers, from the run's own metrics "
+    "without\n"
+    "its start. With --peer torch the same model, data, batch and optimizer in PyTorch, in turn with ours:\n"
+    "  torch ddp      DistributedDataParallel on Gloo\n"
+    "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: a "
+    "gradient\n"
+    "                 goes in and the new model comes back in one call; over TCP, as between machines\n"
+    "  torch rpc      the same in the way TensorPipe chooses within a machine: shared memory, no network\n"
     "All run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing its kernels for this CPU.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
@@ -76,7 +77,7 @@ std::vector<Entry> Enter(const Options& options) {
     }
   }
   if (!options.torch) return all;
-  for (const std::string method : {"ddp", "rpc"}) {
+  for (const std::string method : {"ddp", "rpc-tcp", "rpc"}) {
     all.push_back({absl::StrCat("torch ", method),
                    "",
                    [=](const StepTask& task) { return TrainWithTorch(task, method); },
@@ -122,6 +123,7 @@ absl::Status RunRounds(const Options& options, const StepTask& task, std::vector
 void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& report, std::ostream& out) {
   const double ddp = RateOf(all, "torch ddp", "");
   const double rpc = RateOf(all, "torch rpc", "");
+  const double rpc_tcp = RateOf(all, "torch rpc-tcp", "");
   const auto times = [](double rate, double peer) { return peer > 0 ? absl::StrFormat("%.2f", rate / peer) : "-"; };
   for (const Entry& one : all) {
     const double rate = Median(one.rates);
@@ -133,10 +135,11 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
                            {"samples_per_second_rounds", one.rates},
                            {"wait_share", wait < 0 ? Json() : Json(wait)},
                            {"to_ddp", ddp > 0 ? Json(rate / ddp) : Json()},
+                           {"to_rpc_tcp", rpc_tcp > 0 ? Json(rate / rpc_tcp) : Json()},
                            {"to_rpc", rpc > 0 ? Json(rate / rpc) : Json()}});
-    out << absl::StrFormat("%-6s %-14s %-5s %11.0f %11s %11s %11s\n", task.model, one.name,
+    out << absl::StrFormat("%-6s %-14s %-5s %11.0f %11s %11s %13s %11s\n", task.model, one.name,
                            one.codec.empty() ? "fp32" : one.codec, rate, wait < 0 ? "-" : absl::StrFormat("%.3f", wait),
-                           times(rate, ddp), times(rate, rpc))
+                           times(rate, ddp), times(rate, rpc_tcp), times(rate, rpc))
         << std::flush;
   }
   const double sync = RateOf(all, "ballast sync", "fp32");
@@ -147,7 +150,8 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
                              absl::StrCat(what, ", ", task.model, " model")});
   };
   add("sync_to_ddp", sync, ddp, 1.5, "sync step, to PyTorch DDP on Gloo");
-  add("sync_to_rpc", sync, rpc, 3, "sync step, to the PyTorch RPC parameter server");
+  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
+  add("sync_to_rpc", sync, rpc, 3, "sync step, to PyTorch's RPC parameter server (shared memory)");
   if (task.model == "large") add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step with bf16, to PyTorch DDP on Gloo");
 }
 
@@ -161,8 +165,8 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
                      {"blas", ProbeBlas()}};
   const std::string data = ProbeDataset();
   if (data.empty()) return absl::NotFoundError("Fashion-MNIST is not there; install the package dataset-fashion-mnist");
-  out << absl::StrFormat("%-6s %-14s %-5s %11s %11s %11s %11s\n", "model", "who", "codec", "samples/s", "wait share",
-                         "times ddp", "times rpc");
+  out << absl::StrFormat("%-6s %-14s %-5s %11s %11s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
+                         "wait share", "times ddp", "times rpc-tcp", "times rpc");
   for (const std::string& model : options.models) {
     const StepTask task = {model, data, options.seconds};
     std::vector<Entry> all = Enter(options);

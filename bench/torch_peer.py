@@ -6,7 +6,9 @@ Methods:
   ddp  DistributedDataParallel on Gloo.
   rpc  A parameter server over torch.distributed.rpc (TensorPipe), as in PyTorch's tutorial "Implementing Batch RPC
        Processing Using Asynchronous Executions": a process holds the model; trainers hand in their gradients with
-       rpc_sync; when all are in it applies their mean and answers each with the new model.
+       rpc_sync; when all are in it applies their mean and answers each with the new model. On one machine TensorPipe
+       moves tensors through shared memory.
+  rpc-tcp  The same over TCP, as between machines.
 
 The data is held as fp32 in memory, normalised before the clock starts, and batches are picked by index: no DataLoader.
 Each process computes with one thread. The last line of the output is one JSON object.
@@ -46,7 +48,7 @@ CHUNKS = 5
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--method", choices=["ddp", "rpc"], required=True)
+    parser.add_argument("--method", choices=["ddp", "rpc", "rpc-tcp"], required=True)
     parser.add_argument("--model", choices=sorted(MODELS), required=True)
     parser.add_argument("--images", required=True, help="IDX file, gzip")
     parser.add_argument("--labels", required=True, help="IDX file, gzip")
@@ -173,14 +175,19 @@ def update_and_fetch(server, gradients):
     return future
 
 
+def rpc_options(args, store):
+    ways = {"_transports": ["uv"], "_channels": ["basic"]} if args.method == "rpc-tcp" else {}
+    return rpc.TensorPipeRpcBackendOptions(init_method="file://" + store, rpc_timeout=120, **ways)
+
+
 def serve_rpc(args, store):
-    options = rpc.TensorPipeRpcBackendOptions(init_method="file://" + store, rpc_timeout=120)
+    options = rpc_options(args, store)
     rpc.init_rpc("ps", rank=0, world_size=args.workers + 1, rpc_backend_options=options)
     rpc.shutdown()
 
 
 def train_rpc(rank, args, data, store, result):
-    options = rpc.TensorPipeRpcBackendOptions(init_method="file://" + store, rpc_timeout=120)
+    options = rpc_options(args, store)
     rpc.init_rpc(f"trainer{rank}", rank=rank + 1, world_size=args.workers + 1, rpc_backend_options=options)
     # Every trainer uses the first one's server and number of steps, which it learns from the parameter server.
     server = rpc.rpc_sync("ps", shared_server, args=(args.model, args.workers))
@@ -237,7 +244,7 @@ def main():
     receiver, sender = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
         roles = [("trainer", rank) for rank in range(args.workers)]
-        if args.method == "rpc":
+        if args.method != "ddp":
             roles.insert(0, ("ps", 0))
         processes = [context.Process(target=child, args=(role, rank, args, data, folder + "/store", sender))
                      for role, rank in roles]
