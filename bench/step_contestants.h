@@ -30,9 +30,8 @@ struct StepResult {
 // The figure comes from the run's own metrics.jsonl, its first part left out.
 absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const std::string& mode, const std::string& codec);
 
-// Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server,
-// through shared memory) or "rpc-tcp" (the same through TCP). NOT_FOUND
-// where there is no PyTorch.
+// Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
+// memory) or "rpc-tcp" (the same through TCP). NOT_FOUND where there is no PyTorch.
 absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::string& method);
 
 }  // namespace ballast
