@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "bench/apply_command.h"
 #include "bench/scaling_benchmark.h"
 #include "bench/step_benchmark.h"
 #include "bench/straggler_benchmark.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr Command kBenchmarks[] = {
     {"transfer", "Push and pull, beside a bare TCP stream and a plain gRPC stub.", TransferCommand},
+    {"apply", "The optimizers, beside a loop over the same memory.", ApplyCommand},
     {"step", "Real training, beside PyTorch's.", StepCommand},
     {"scaling", "More workers, in each consistency mode.", ScalingCommand},
     {"straggler", "One slow worker, in each consistency mode.", StragglerCommand},
