@@ -17,11 +17,9 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench apply [flags]\n\n"
-    "Applies each optimizer to a model in memory with one thread. GB/s are of memory traffic: each array that an "
-    "update\n"
-    "reads, and each that it writes, counts once. The limit is a loop that reads and writes the same arrays and "
-    "computes\n"
-    "nothing, in turn with it.\n\n";
+    "Applies each optimizer to a model in memory with one thread. GB/s are of memory traffic: each array that an\n"
+    "update reads, and each that it writes, counts once. The limit is a loop that reads and writes the same\n"
+    "arrays and computes nothing, in turn with it.\n\n";
 
 constexpr double kWanted = 0.8;
 constexpr int kMiElements = 1 << 20;

@@ -32,7 +32,8 @@ CASES = [
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
      ["async_kept", "bounded_kept", "quorum_kept"], ["mode", "kept", "max_staleness", "mean_staleness"]),
     (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch"],
-     ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small"], ["model", "who", "codec", "samples_per_second"]),
+     ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small"],
+     ["model", "who", "codec", "samples_per_second"]),
 ]
 
 # Words, what the last line says.
@@ -43,11 +44,12 @@ REFUSED = [
     (["transfer", "--sizes", "3"],
      'error: flag --sizes: got "3", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: 4KiB,1MiB'),
     (["transfer", "--sizes", "18446744073709551615GiB"],
-     'error: flag --sizes: got "18446744073709551615GiB", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: '
-     "4KiB,1MiB"),
+     'error: flag --sizes: got "18446744073709551615GiB", want sizes of 4 bytes to 1GiB, multiples of 4, between '
+     "commas: 4KiB,1MiB"),
     (["transfer", "--seconds", "nan"], 'error: flag --seconds: got "nan", want a number from 0.01 to 600'),
     (["transfer", "now"], 'error: unexpected word "now"'),
-    (["scaling", "--workers", "1,0"], 'error: flag --workers: got "0", want numbers from 1 to 64 between commas: 1,2,4'),
+    (["scaling", "--workers", "1,0"],
+     'error: flag --workers: got "0", want numbers from 1 to 64 between commas: 1,2,4'),
     (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want of sync,async,bounded,quorum,local_sgd'),
     (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
 ]

@@ -12,16 +12,18 @@
 namespace ballast {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kRounds = 7;
 // Of a counted round's time.
 constexpr double kWarmUpShare = 0.5;
+
+double RateOf(const Round& round) { return static_cast<double>(round.bytes) / 1e9 / round.seconds; }
 
 }  // namespace
 
 double Contestant::GbPerSecond() const {
   // The middle round stands for all: one that was disturbed does not count.
   std::vector<double> rates;
-  for (const Round& round : rounds) rates.push_back(static_cast<double>(round.bytes) / 1e9 / round.seconds);
+  for (const Round& round : rounds) rates.push_back(RateOf(round));
   return Median(rates);
 }
 
@@ -35,6 +37,14 @@ double Contestant::LatencySeconds(double share) const {
   std::vector<double> all;
   for (const Round& round : rounds) all.insert(all.end(), round.latencies.begin(), round.latencies.end());
   return Percentile(std::move(all), share);
+}
+
+double RatioOfRates(const Contestant& ours, const Contestant& peer) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(ours.rounds.size(), peer.rounds.size()); ++i) {
+    ratios.push_back(RateOf(ours.rounds[i]) / RateOf(peer.rounds[i]));
+  }
+  return Median(ratios);
 }
 
 absl::StatusOr<Round> Repeat(absl::Duration duration, uint64_t bytes, const std::function<absl::Status()>& operation) {

@@ -42,6 +42,10 @@ struct Contestant {
   double LatencySeconds(double share) const;
 };
 
+// GB/s of one over those of the other: the middle one of the rounds' ratios, since what slows the machine for a while
+// slows both in that round.
+double RatioOfRates(const Contestant& ours, const Contestant& peer);
+
 // One operation after the other until `duration` is over, at least one.
 absl::StatusOr<Round> Repeat(absl::Duration duration, uint64_t bytes, const std::function<absl::Status()>& operation);
 

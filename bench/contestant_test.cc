@@ -25,9 +25,9 @@ TEST(ContestantTest, TakesTurnsAfterARoundThatDoesNotCount) {
   std::string order;
   std::vector<Contestant> all = {Named("a", {{1, 1, {}}}, &order), Named("b", {{1, 1, {}}}, &order)};
   ASSERT_TRUE(RunInTurn(absl::MakeSpan(all), 0.1).ok());
-  EXPECT_EQ(order, "abababababab");
-  EXPECT_EQ(all[0].rounds.size(), 5);
-  EXPECT_EQ(all[1].rounds.size(), 5);
+  EXPECT_EQ(order, "abababababababab");
+  EXPECT_EQ(all[0].rounds.size(), 7);
+  EXPECT_EQ(all[1].rounds.size(), 7);
 }
 
 TEST(ContestantTest, IsJudgedByItsMiddleRoundAndAllLatencies) {
@@ -39,12 +39,22 @@ TEST(ContestantTest, IsJudgedByItsMiddleRoundAndAllLatencies) {
                                         {1, 2'000'000'000, {1}},
                                         {2, 6'000'000'000, {2}},
                                         {1, 4'000'000'000, {5}},
+                                        {2, 1'000'000'000, {6}},
+                                        {1, 50'000'000'000, {0}},
                                         {1, 100'000'000'000, {4}}},
                                        &order)};
   ASSERT_TRUE(RunInTurn(absl::MakeSpan(all), 0.1).ok());
   EXPECT_DOUBLE_EQ(all[0].GbPerSecond(), 3);
   EXPECT_EQ(all[0].LatencySeconds(0.5), 3);
-  EXPECT_EQ(all[0].LatencySeconds(0.99), 5);
+  EXPECT_EQ(all[0].LatencySeconds(0.99), 6);
+}
+
+TEST(ContestantTest, IsHeldAgainstAPeerRoundByRound) {
+  Contestant ours, peer;
+  // Both are slowed in the third round.
+  ours.rounds = {{1, 8, {}}, {1, 9, {}}, {1, 1, {}}};
+  peer.rounds = {{1, 4, {}}, {1, 3, {}}, {1, 1, {}}};
+  EXPECT_DOUBLE_EQ(RatioOfRates(ours, peer), 2);
 }
 
 TEST(ContestantTest, IsNamedWhereItFails) {

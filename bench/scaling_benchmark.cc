@@ -17,10 +17,10 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench scaling [flags]\n\n"
-    "Runs 1, 2, 4 and 8 workers against one server in each mode. A step's computing is a timed wait, the exchange (a\n"
-    "push-pull of 64 Ki elements) is real. Efficiency is the steps per second of N workers over N times those of one "
-    "in\n"
-    "the same mode. With a quorum (of N - 1) each step's last gradient is not used: `unused` is the share of such.\n\n";
+    "Runs 1, 2, 4 and 8 workers against one server in each mode. A step's computing is a timed wait, the exchange\n"
+    "(a push-pull of 64 Ki elements) is real. Efficiency is the steps per second of N workers over N times those\n"
+    "of one in the same mode. With a quorum (of N - 1) each step's last gradient is not used: `unused` is the\n"
+    "share of such.\n\n";
 
 constexpr double kWanted = 0.9;
 constexpr int kStaleness = 4;

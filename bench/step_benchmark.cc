@@ -20,14 +20,13 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench step [flags]\n\n"
-    "Trains MLPs on Fashion-MNIST with a server and two workers of one thread each, batches of 64, SGD: `small` is\n"
-    "784-512-256-10, `large` 784-4096-4096-10. Samples per second are of both workers, from the run's own metrics "
-    "without\n"
-    "its start. With --peer torch the same model, data, batch and optimizer in PyTorch, in turn with ours:\n"
+    "Trains MLPs on Fashion-MNIST with a server and two workers of one thread each, batches of 64, SGD: `small`\n"
+    "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second are of both workers, from the run's own\n"
+    "metrics without its start. With --peer torch the same model, data, batch and optimizer in PyTorch, in turn\n"
+    "with ours:\n"
     "  torch ddp      DistributedDataParallel on Gloo\n"
-    "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: a "
-    "gradient\n"
-    "                 goes in and the new model comes back in one call; over TCP, as between machines\n"
+    "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial:\n"
+    "                 a gradient goes in and the new model comes back, in one call; over TCP, as between machines\n"
     "  torch rpc      the same in the way TensorPipe chooses within a machine: shared memory, no network\n"
     "All run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing its kernels for this CPU.\n\n";
 

@@ -17,15 +17,13 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench straggler [flags]\n\n"
-    "Runs four workers, of which the last takes five times as long for a step, in each mode; and beside them the "
-    "three\n"
-    "fast ones alone in the same mode. `kept` is the three's steps per second with the slow one, over those without "
-    "it.\n"
-    "A step's computing is a timed wait, the exchange (a push-pull of 64 Ki elements) is real.\n\n"
-    "A bound cannot let the fast run ahead for ever: they lead by 4 steps more in every 5, and after about 5/4 of the\n"
-    "bound they go at the slow one's pace, a fifth. So bounded is measured twice: `bounded` with a bound that the run\n"
-    "does not reach, which is the cost of the bookkeeping and what a worker that is slow for a while costs; and\n"
-    "`bounded, at its bound` with --staleness, once that is reached, which is what a worker that stays slow costs.\n\n";
+    "Runs four workers, of which the last takes five times as long for a step, in each mode; and beside them the\n"
+    "three fast ones alone in the same mode. `kept` is the three's steps per second with the slow one, over those\n"
+    "without it. A step's computing is a timed wait, the exchange (a push-pull of 64 Ki elements) is real.\n\n"
+    "A bound cannot let the fast run ahead for ever: they gain four steps in every five, and after about 5/4 of\n"
+    "the bound they go at the slow one's pace, a fifth of theirs. So bounded is measured twice: with a bound that\n"
+    "the run does not reach, which is what a worker costs until then, or one that is slow for a while; and at a\n"
+    "bound (--staleness) that is reached, which is what a worker costs that stays slow.\n\n";
 
 constexpr int kWorkers = 4;
 constexpr double kSlowdown = 5;

@@ -16,14 +16,13 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench transfer [flags]\n\n"
-    "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), one "
-    "operation\n"
-    "in flight for each worker. GB/s counts payload, of a push-pull both ways; CPU seconds are the client's and the\n"
-    "servers' together. In turn with them, in the same run:\n"
-    "  bare TCP stream   one connection over the loopback, blocks of 1 MiB, two processes, nothing done with the "
-    "bytes\n"
-    "  plain stub        the generated stub and messages, a message for each whole tensor, a server that only copies\n"
-    "  empty call        a Pull of no slices from our server by a generated stub, one at a time\n\n";
+    "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), one\n"
+    "operation in flight for each worker. GB/s counts payload, of a push-pull both ways; CPU seconds are the\n"
+    "client's and the servers' together. In turn with them, in the same run:\n"
+    "  bare TCP stream  one connection over the loopback, blocks of 1 MiB, two processes, nothing done with the bytes\n"
+    "  plain stub       the generated stub and messages, one message a tensor, a server that only copies\n"
+    "  empty call       a Pull of no slices from our server by a generated stub, one at a time\n"
+    "Each figure is the middle one of the rounds, each ratio the middle one of the rounds' ratios.\n\n";
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
 
@@ -57,7 +56,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
   const Contestant& tcp = Find(all, kTcpStream);
   const Contestant& stub = Find(all, stub_name);
   const Contestant& empty = Find(all, kEmptyCall);
-  const Row row = {bytes, name, ours.GbPerSecond() / tcp.GbPerSecond(), ours.GbPerSecond() / stub.GbPerSecond(),
+  const Row row = {bytes, name, RatioOfRates(ours, tcp), RatioOfRates(ours, stub),
                    ours.LatencySeconds(0.5) / empty.LatencySeconds(0.5)};
   rows.push_back({{"bytes", bytes},
                   {"operation", name},
