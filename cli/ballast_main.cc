@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/arguments.h"
+#include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/doctor_command.h"
 #include "cli/launch_command.h"
@@ -21,6 +22,7 @@ constexpr Command kCommands[] = {
     {"launch", "Train a job on this machine.", LaunchCommand},
     {"status", "Ask a running server how it is.", StatusCommand},
     {"doctor", "Say what this machine has, and what it lacks.", DoctorCommand},
+    {"bench", "Measure this machine and Ballast on it.", BenchCommand},
     {"plot", "Write the report of a run folder again.", PlotCommand},
 };
 

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ballast_bench`: what `ballast bench` runs, a word for each benchmark.
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/apply_command.h"
+#include "bench/scaling_benchmark.h"
+#include "bench/step_benchmark.h"
+#include "bench/straggler_benchmark.h"
+#include "bench/stub_peer.h"
+#include "bench/tcp_stream.h"
+#include "bench/transfer_benchmark.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+#include "common/this_process.h"
+
+namespace ballast {
+namespace {
+
+constexpr Command kBenchmarks[] = {
+    {"transfer", "Push and pull, beside a bare TCP stream and a plain gRPC stub.", TransferCommand},
+    {"apply", "The optimizers, beside a loop over the same memory.", ApplyCommand},
+    {"step", "Real training, beside PyTorch's.", StepCommand},
+    {"scaling", "More workers, in each consistency mode.", ScalingCommand},
+    {"straggler", "One slow worker, in each consistency mode.", StragglerCommand},
+};
+
+// Processes that a benchmark starts from this same program: `--tcp-sink --address_file FILE`.
+struct Role {
+  const char* flag;
+  absl::Status (*serve)(const std::string& address_file);
+};
+constexpr Role kRoles[] = {{"--tcp-sink", ServeTcpSink}, {"--stub-server", ServeStub}};
+
+void PrintHelp(std::ostream& out) {
+  out << "usage: ballast bench BENCHMARK [flags]\n\n"
+         "Measures Ballast on this machine; each figure stands beside its limit or its peer, from the same run.\n\n";
+  for (const Command& benchmark : kBenchmarks) {
+    out << absl::StrFormat("  %-10s %s\n", benchmark.name, benchmark.summary);
+  }
+  out << "\nEach takes --json, which ends the output with one JSON object, and --help.\n";
+}
+
+int Main(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    PrintHelp(words.empty() ? std::cerr : std::cout);
+    if (!words.empty()) return kExitSuccess;
+    return Fail(std::cerr, absl::InvalidArgumentError("no benchmark given"), kExitBadInput);
+  }
+  for (const Role& role : kRoles) {
+    if (words[0] != role.flag || words.size() != 3) continue;
+    return Fail(std::cerr, role.serve(words[2]), kExitFailure);
+  }
+  KeepFreedMemory();
+  std::vector<std::string> names;
+  for (const Command& benchmark : kBenchmarks) {
+    if (words[0] == benchmark.name) {
+      return benchmark.run(absl::MakeConstSpan(words).subspan(1), std::cout, std::cerr);
+    }
+    names.push_back(benchmark.name);
+  }
+  const std::string suggestion = SuggestNearest(words[0], names);
+  return Fail(std::cerr,
+              absl::InvalidArgumentError(absl::StrCat("unknown benchmark \"", words[0], "\"",
+                                                      suggestion.empty() ? "; see ballast bench --help" : suggestion)),
+              kExitBadInput);
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int argc, char** argv) {
+  // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  return ballast::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

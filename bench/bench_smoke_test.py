@@ -1,0 +1,112 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every benchmark runs, in small, and ends with a JSON object that holds what was promised. No figure is judged.
+
+Usage: bench_smoke_test.py BALLAST BALLAST_BENCH SERVER WORKER
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+COMMON = ["benchmark", "version", "machine", "settings", "rows", "ratios", "wanted", "notes"]
+MODES = ["sync", "async", "bounded", "quorum", "local_sgd"]
+OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lamb", "ftrl"]
+
+# Words, the ratios that must be there, the keys of each row.
+CASES = [
+    (["transfer", "--sizes", "4KiB,1MiB,16MiB", "--seconds", "0.02"],
+     ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
+      "push_to_stub_16mib", "pull_to_stub_16mib", "push_pull_p50_to_empty_call_4kib"],
+     ["bytes", "operation", "gb_per_second", "p50_microseconds", "p99_microseconds", "cpu_seconds_per_gb",
+      "tcp_gb_per_second", "stub_gb_per_second"]),
+    (["transfer", "--sizes", "4096", "--seconds", "0.02", "--servers", "2", "--workers", "2"],
+     ["push_pull_p50_to_empty_call_4kib"], ["gb_per_second"]),
+    (["apply", "--mi-elements", "1", "--seconds", "0.02"],
+     [name + "_of_limit" for name in OPTIMIZERS] + ["least_of_limit"],
+     ["optimizer", "gb_per_second", "limit_gb_per_second"]),
+    (["scaling", "--workers", "1,2", "--compute-ms", "2", "--seconds", "0.3"],
+     [mode + "_efficiency_2_workers" for mode in MODES], ["mode", "workers", "steps_per_second", "efficiency"]),
+    (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
+     ["async_kept", "bounded_kept", "quorum_kept"], ["mode", "kept", "max_staleness", "mean_staleness"]),
+    (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch"],
+     ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small"],
+     ["model", "who", "codec", "samples_per_second"]),
+]
+
+# Words, what the last line says.
+REFUSED = [
+    ([], "error: no benchmark given"),
+    (["transfre"], 'error: unknown benchmark "transfre"; did you mean "transfer"?'),
+    (["transfer", "--sizse", "4KiB"], 'error: unknown flag --sizse; did you mean "--sizes"?'),
+    (["transfer", "--sizes", "3"],
+     'error: flag --sizes: got "3", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: 4KiB,1MiB'),
+    (["transfer", "--sizes", "18446744073709551615GiB"],
+     'error: flag --sizes: got "18446744073709551615GiB", want sizes of 4 bytes to 1GiB, multiples of 4, between '
+     "commas: 4KiB,1MiB"),
+    (["transfer", "--seconds", "nan"], 'error: flag --seconds: got "nan", want a number from 0.01 to 600'),
+    (["transfer", "now"], 'error: unexpected word "now"'),
+    (["scaling", "--workers", "1,0"],
+     'error: flag --workers: got "0", want numbers from 1 to 64 between commas: 1,2,4'),
+    (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want of sync,async,bounded,quorum,local_sgd'),
+    (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
+]
+
+failures = 0
+
+
+def expect(holds, what):
+    global failures
+    if not holds:
+        failures += 1
+        print("FAILED:", what, file=sys.stderr)
+
+
+def run(words, env):
+    return subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200)
+
+
+def check_case(ballast, env, words, ratios, keys):
+    done = run([ballast, "bench", *words, "--json"], env)
+    expect(done.returncode == 0, f"{words}: status {done.returncode}: {done.stderr}")
+    if done.returncode != 0:
+        return
+    found = json.loads(done.stdout.splitlines()[-1])
+    expect(list(found) == COMMON, f"{words}: keys {list(found)}")
+    expect(found["benchmark"] == words[0], f"{words}: benchmark {found['benchmark']}")
+    expect(found["machine"]["cores"] >= 1 and found["machine"]["cpu"] and found["machine"]["kernel"],
+           f"{words}: machine {found['machine']}")
+    expect(found["rows"] != [], f"{words}: no rows")
+    for row in found["rows"]:
+        expect(all(key in row for key in keys), f"{words}: row {row}")
+    if any("was skipped" in note for note in found["notes"]):
+        print("skipped:", found["notes"])
+        return
+    expect(sorted(found["ratios"]) == sorted(ratios), f"{words}: ratios {sorted(found['ratios'])}")
+    for name, value in found["ratios"].items():
+        expect(isinstance(value, (int, float)) and math.isfinite(value) and value > 0, f"{words}: {name} is {value}")
+        expect("reached" in found["wanted"].get(name, {}), f"{words}: nothing wanted of {name}")
+
+
+def main():
+    ballast, bench, server, worker = (os.path.abspath(path) for path in sys.argv[1:5])
+    env = dict(os.environ, BALLAST_BENCH_BINARY=bench, BALLAST_SERVER_BINARY=server, BALLAST_WORKER_BINARY=worker)
+    for words, said in REFUSED:
+        done = run([ballast, "bench", *words], env)
+        expect(done.returncode == 2, f"{words}: status {done.returncode}")
+        expect(done.stderr.splitlines()[-1:] == [said], f"{words}: said {done.stderr}")
+    for name in ["transfer", "apply", "step", "scaling", "straggler"]:
+        done = run([ballast, "bench", name, "--help"], env)
+        expect(done.returncode == 0 and f"usage: ballast bench {name}" in done.stdout, f"{name} --help: {done.stdout}")
+    missing = run([ballast, "bench", "transfer"], dict(env, BALLAST_SERVER_BINARY="/nonexistent/ballast_server"))
+    expect(missing.returncode == 1 and "ballast_server is no program" in missing.stderr, f"no server: {missing.stderr}")
+    for words, ratios, keys in CASES:
+        check_case(ballast, env, words, ratios, keys)
+    print("failures:", failures)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

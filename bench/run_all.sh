@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs every benchmark on this machine and leaves what docs/benchmarks.md is made of in a folder.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+Usage: bench/run_all.sh [FOLDER]
+
+Builds the programs and runs each benchmark as docs/benchmarks.md says, one after the other; takes about 20 minutes.
+FOLDER (bench-results) gets machine.txt, NAME.txt (tables and what was said) and NAME.json (the object) of each.
+Nothing else should compute meanwhile. Afterwards bench/fill_docs.py FOLDER docs/benchmarks.md puts them in their place.
+USAGE
+}
+
+case "${1:-}" in
+  --help | -h) usage; exit 0 ;;
+  -*) usage >&2; echo "error: unknown flag $1" >&2; exit 2 ;;
+esac
+folder=${1:-bench-results}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bazel build //cli:ballast //bench:ballast_bench //server:ballast_server //worker:ballast_worker
+bazel shutdown
+# It keeps OpenBLAS, ours and PyTorch's alike, from choosing its kernels for this CPU.
+unset OPENBLAS_CORETYPE
+
+{
+  date --utc +"%Y-%m-%d %H:%M UTC"
+  git describe --always --dirty
+  bazel-bin/cli/ballast --version
+  uname -srm
+  lscpu | grep -E '^(Model name|CPU\(s\)|Thread|L1d|L2|L3|Hypervisor)'
+  free -h | head -2
+  uptime
+  /usr/bin/python3 -c 'import torch; print("PyTorch", torch.__version__)' || true
+} >"$folder/machine.txt"
+cat "$folder/machine.txt"
+
+# Prints the name that a benchmark's files get, then its words.
+benchmarks() {
+  cat <<'LIST'
+transfer transfer
+apply apply
+step step --peer torch
+scaling scaling
+straggler straggler
+LIST
+}
+
+while read -r -a words; do
+  name=${words[0]}
+  echo "== ballast bench ${words[*]:1} --json"
+  bazel-bin/cli/ballast bench "${words[@]:1}" --json </dev/null 2>&1 | tee "$folder/$name.all"
+  grep '^{' "$folder/$name.all" | tail -1 >"$folder/$name.json"
+  grep -v '^{' "$folder/$name.all" >"$folder/$name.txt"
+  rm "$folder/$name.all"
+done < <(benchmarks)
+echo "results: $folder"

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/scaling_benchmark.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/bench_flags.h"
+#include "bench/bench_report.h"
+#include "bench/simulation.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast bench scaling [flags]\n\n"
+    "Runs 1, 2, 4 and 8 workers against one server in each mode. A step's computing is a timed wait, the exchange\n"
+    "(a push-pull of 64 Ki elements) is real. Efficiency is the steps per second of N workers over N times those\n"
+    "of one in the same mode. With a quorum (of N - 1) each step's last gradient is not used: `unused` is the\n"
+    "share of such.\n\n";
+
+constexpr double kWanted = 0.9;
+constexpr int kStaleness = 4;
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"workers", "LIST", "Numbers of workers, the first is what the others are held against (1,2,4,8)."},
+      {"modes", "LIST", "sync,async,bounded,quorum,local_sgd."},
+      {"compute-ms", "MS", "A step's computing, 1 to 10000 (50)."},
+      {"seconds", "S", "Of each figure, 0.1 to 600 (4)."},
+      {"json", "", "End with one JSON object on a line of its own."},
+  };
+  return *flags;
+}
+
+struct Options {
+  std::vector<int> counts;
+  std::vector<std::string> modes;
+  double compute_ms = 0;
+  double seconds = 0;
+};
+
+absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
+  BenchReport report;
+  report.benchmark = "scaling";
+  report.settings = {{"compute_ms", options.compute_ms}, {"seconds", options.seconds}};
+  const absl::Duration compute = absl::Milliseconds(options.compute_ms);
+  out << absl::StrFormat("%-10s %7s %9s %12s %10s %14s %7s\n", "mode", "workers", "steps/s", "N x the first",
+                         "efficiency", "exchange share", "unused");
+  for (size_t index = 0; index < ModeNames().size(); ++index) {
+    const std::string name = ModeNames()[index];
+    if (std::find(options.modes.begin(), options.modes.end(), name) == options.modes.end()) continue;
+    double first = 0;
+    for (int count : options.counts) {
+      const SimulatedMode mode = AllModes(count, kStaleness)[index];
+      const auto workers = Simulate(mode, std::vector<absl::Duration>(count, compute), options.seconds);
+      if (!workers.ok()) return workers.status();
+      const double rate = TotalRate(*workers);
+      if (first == 0) first = rate / count;
+      double exchange = 0, pushes = 0, dropped = 0;
+      for (const SimulatedWorker& worker : *workers) {
+        exchange += worker.exchange_share / count;
+        pushes += static_cast<double>(worker.pushes);
+        dropped += static_cast<double>(worker.dropped);
+      }
+      const double limit = first * count;
+      const double unused = pushes > 0 ? dropped / pushes : 0;
+      report.rows.push_back({{"mode", name},
+                             {"workers", count},
+                             {"steps_per_second", rate},
+                             {"limit_steps_per_second", limit},
+                             {"efficiency", rate / limit},
+                             {"exchange_share", exchange},
+                             {"unused_share", unused}});
+      out << absl::StrFormat("%-10s %7d %9.1f %13.1f %10.3f %14.4f %7.3f\n", name, count, rate, limit, rate / limit,
+                             exchange, unused)
+          << std::flush;
+      if (count != options.counts.back() || options.counts.size() == 1) continue;
+      report.ratios.push_back({absl::StrCat(name, "_efficiency_", count, "_workers"), rate / limit, kWanted, false,
+                               absl::StrFormat("%s, %d workers, of %d times one worker's pace", name, count, count)});
+    }
+  }
+  return report;
+}
+
+}  // namespace
+
+int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  const absl::Status words = CheckNoWords(*arguments);
+  const auto counts = GetCounts(*arguments, "workers", "1,2,4,8", 64);
+  const auto modes = GetNames(*arguments, "modes", ModeNames());
+  const auto compute = GetNumber(*arguments, "compute-ms", 50, 1, 10000);
+  const auto seconds = GetNumber(*arguments, "seconds", 4, 0.1, 600);
+  for (const absl::Status& status : {words, counts.status(), modes.status(), compute.status(), seconds.status()}) {
+    if (!status.ok()) return Fail(err, status, kExitBadInput);
+  }
+  const absl::StatusOr<BenchReport> report = Run({*counts, *modes, *compute, *seconds}, out);
+  return Conclude(report, arguments->Has("json"), out, err);
+}
+
+}  // namespace ballast

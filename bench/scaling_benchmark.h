@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "absl/types/span.h"
+
+namespace ballast {
+
+// `ballast bench scaling`: how much of N times one worker's pace N workers keep, in each mode.
+int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+
+}  // namespace ballast

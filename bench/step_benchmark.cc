@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/step_benchmark.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/bench_flags.h"
+#include "bench/bench_report.h"
+#include "bench/step_contestants.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+#include "cli/machine_facts.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast bench step [flags]\n\n"
+    "Trains MLPs on Fashion-MNIST with a server and two workers of one thread each, batches of 64, SGD: `small`\n"
+    "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second are of both workers, from the run's own\n"
+    "metrics without its start. With --peer torch the same model, data, batch and optimizer in PyTorch, in turn\n"
+    "with ours:\n"
+    "  torch ddp      DistributedDataParallel on Gloo\n"
+    "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial:\n"
+    "                 a gradient goes in and the new model comes back, in one call; over TCP, as between machines\n"
+    "  torch rpc      the same in the way TensorPipe chooses within a machine: shared memory, no network\n"
+    "All run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing its kernels for this CPU.\n\n";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"peer", "torch", "Run PyTorch in turn with Ballast."},
+      {"model", "small|large|both", "Which models (both)."},
+      {"codec", "LIST", "Of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
+      {"modes", "LIST", "sync,async."},
+      {"rounds", "N", "Times that each is run; the median counts; 1 to 100 (3)."},
+      {"seconds", "S", "Measured of each run, 0.1 to 600 (8)."},
+      {"json", "", "End with one JSON object on a line of its own."},
+  };
+  return *flags;
+}
+
+struct Options {
+  bool torch = false;
+  std::vector<std::string> models;
+  std::vector<std::string> codecs;
+  std::vector<std::string> modes;
+  int rounds = 0;
+  double seconds = 0;
+};
+
+// Ours or a peer.
+struct Entry {
+  // "ballast sync", "torch ddp".
+  std::string name;
+  // Empty for a peer.
+  std::string codec;
+  std::function<absl::StatusOr<StepResult>(const StepTask&)> run;
+
+  std::vector<double> rates;
+  std::vector<double> wait_shares;
+};
+
+std::vector<Entry> Enter(const Options& options) {
+  std::vector<Entry> all;
+  for (const std::string& codec : options.codecs) {
+    for (const std::string& mode : options.modes) {
+      all.push_back({absl::StrCat("ballast ", mode),
+                     codec,
+                     [=](const StepTask& task) { return TrainWithBallast(task, mode, codec); },
+                     {},
+                     {}});
+    }
+  }
+  if (!options.torch) return all;
+  for (const std::string method : {"ddp", "rpc-tcp", "rpc"}) {
+    all.push_back({absl::StrCat("torch ", method),
+                   "",
+                   [=](const StepTask& task) { return TrainWithTorch(task, method); },
+                   {},
+                   {}});
+  }
+  return all;
+}
+
+double RateOf(const std::vector<Entry>& all, absl::string_view name, absl::string_view codec) {
+  for (const Entry& one : all) {
+    if (one.name == name && one.codec == codec) return Median(one.rates);
+  }
+  return 0;
+}
+
+absl::Status RunRounds(const Options& options, const StepTask& task, std::vector<Entry>& all, BenchReport& report,
+                       std::ostream& err) {
+  for (int round = 0; round < options.rounds; ++round) {
+    for (auto one = all.begin(); one != all.end();) {
+      err << absl::StrFormat("%s model, round %d of %d: %s %s\n", task.model, round + 1, options.rounds, one->name,
+                             one->codec)
+          << std::flush;
+      const absl::StatusOr<StepResult> result = one->run(task);
+      if (absl::IsNotFound(result.status()) && one->codec.empty()) {
+        report.notes.push_back(absl::StrCat(one->name, " was skipped: ", result.status().message()));
+        err << "note: " << report.notes.back() << std::endl;
+        one = all.erase(one);
+        continue;
+      }
+      if (!result.ok()) {
+        return absl::Status(result.status().code(), absl::StrCat(one->name, " ", one->codec, ", ", task.model,
+                                                                 " model: ", result.status().message()));
+      }
+      one->rates.push_back(result->samples_per_second);
+      one->wait_shares.push_back(result->wait_share);
+      ++one;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& report, std::ostream& out) {
+  const double ddp = RateOf(all, "torch ddp", "");
+  const double rpc = RateOf(all, "torch rpc", "");
+  const double rpc_tcp = RateOf(all, "torch rpc-tcp", "");
+  const auto times = [](double rate, double peer) { return peer > 0 ? absl::StrFormat("%.2f", rate / peer) : "-"; };
+  for (const Entry& one : all) {
+    const double rate = Median(one.rates);
+    const double wait = Median(one.wait_shares);
+    report.rows.push_back({{"model", task.model},
+                           {"who", one.name},
+                           {"codec", one.codec.empty() ? Json() : Json(one.codec)},
+                           {"samples_per_second", rate},
+                           {"samples_per_second_rounds", one.rates},
+                           {"wait_share", wait < 0 ? Json() : Json(wait)},
+                           {"to_ddp", ddp > 0 ? Json(rate / ddp) : Json()},
+                           {"to_rpc_tcp", rpc_tcp > 0 ? Json(rate / rpc_tcp) : Json()},
+                           {"to_rpc", rpc > 0 ? Json(rate / rpc) : Json()}});
+    out << absl::StrFormat("%-6s %-14s %-5s %11.0f %11s %11s %13s %11s\n", task.model, one.name,
+                           one.codec.empty() ? "fp32" : one.codec, rate, wait < 0 ? "-" : absl::StrFormat("%.3f", wait),
+                           times(rate, ddp), times(rate, rpc_tcp), times(rate, rpc))
+        << std::flush;
+  }
+  const double sync = RateOf(all, "ballast sync", "fp32");
+  const double bf16 = RateOf(all, "ballast sync", "bf16");
+  const auto add = [&](const char* name, double ours, double peer, double wanted, const char* what) {
+    if (ours == 0 || peer == 0) return;
+    report.ratios.push_back({absl::StrCat(name, "_", task.model), ours / peer, wanted, false,
+                             absl::StrCat(what, ", ", task.model, " model")});
+  };
+  add("sync_to_ddp", sync, ddp, 1.5, "sync step, to PyTorch DDP on Gloo");
+  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
+  add("sync_to_rpc", sync, rpc, 3, "sync step, to PyTorch's RPC parameter server (shared memory)");
+  if (task.model == "large") add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step with bf16, to PyTorch DDP on Gloo");
+}
+
+absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::ostream& err) {
+  unsetenv("OPENBLAS_CORETYPE");
+  BenchReport report;
+  report.benchmark = "step";
+  report.settings = {{"workers", kStepWorkers},  {"threads", 1},
+                     {"batch", kStepBatch},      {"optimizer", "sgd"},
+                     {"rounds", options.rounds}, {"seconds", options.seconds},
+                     {"blas", ProbeBlas()}};
+  const std::string data = ProbeDataset();
+  if (data.empty()) return absl::NotFoundError("Fashion-MNIST is not there; install the package dataset-fashion-mnist");
+  out << absl::StrFormat("%-6s %-14s %-5s %11s %11s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
+                         "wait share", "times ddp", "times rpc-tcp", "times rpc");
+  for (const std::string& model : options.models) {
+    const StepTask task = {model, data, options.seconds};
+    std::vector<Entry> all = Enter(options);
+    if (absl::Status status = RunRounds(options, task, all, report, err); !status.ok()) return status;
+    AddRows(task, all, report, out);
+  }
+  return report;
+}
+
+}  // namespace
+
+int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  const absl::Status words = CheckNoWords(*arguments);
+  const auto peer = arguments->GetChoice("peer", "", {"torch"});
+  const auto model = arguments->GetChoice("model", "both", {"small", "large", "both"});
+  const auto codecs = arguments->Has("codec") ? GetNames(*arguments, "codec", {"fp32", "fp16", "bf16", "int8"})
+                                              : absl::StatusOr<std::vector<std::string>>({"fp32", "bf16"});
+  const auto modes = GetNames(*arguments, "modes", {"sync", "async"});
+  const auto rounds = arguments->GetInt("rounds", 3, 1, 100);
+  const auto seconds = GetNumber(*arguments, "seconds", 8, 0.1, 600);
+  for (const absl::Status& status :
+       {words, peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status()}) {
+    if (!status.ok()) return Fail(err, status, kExitBadInput);
+  }
+  const std::vector<std::string> models =
+      *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
+  const absl::StatusOr<BenchReport> report =
+      Run({*peer == "torch", models, *codecs, *modes, *rounds, *seconds}, out, err);
+  return Conclude(report, arguments->Has("json"), out, err);
+}
+
+}  // namespace ballast

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/straggler_benchmark.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/bench_flags.h"
+#include "bench/bench_report.h"
+#include "bench/simulation.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast bench straggler [flags]\n\n"
+    "Runs four workers, of which the last takes five times as long for a step, in each mode; and beside them the\n"
+    "three fast ones alone in the same mode. `kept` is the three's steps per second with the slow one, over those\n"
+    "without it. A step's computing is a timed wait, the exchange (a push-pull of 64 Ki elements) is real.\n\n"
+    "A bound cannot let the fast run ahead for ever: they gain four steps in every five, and after about 5/4 of\n"
+    "the bound they go at the slow one's pace, a fifth of theirs. So bounded is measured twice: with a bound that\n"
+    "the run does not reach, which is what a worker costs until then, or one that is slow for a while; and at a\n"
+    "bound (--staleness) that is reached, which is what a worker costs that stays slow.\n\n";
+
+constexpr int kWorkers = 4;
+constexpr double kSlowdown = 5;
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"modes", "LIST", "sync,async,bounded,quorum,local_sgd."},
+      {"staleness", "N", "The bound that is reached, 1 to 100 (4)."},
+      {"compute-ms", "MS", "A step's computing of the fast workers, 1 to 10000 (50)."},
+      {"seconds", "S", "Of each figure, 0.1 to 600 (6)."},
+      {"json", "", "End with one JSON object on a line of its own."},
+  };
+  return *flags;
+}
+
+struct Options {
+  std::vector<std::string> modes;
+  int staleness = 0;
+  double compute_ms = 0;
+  double seconds = 0;
+};
+
+// A line of the table.
+struct Case {
+  std::string label;
+  // As JSON names it.
+  std::string name;
+  size_t mode;
+  // For bounded.
+  int staleness;
+  // 0: nothing is promised.
+  double wanted;
+};
+
+std::vector<Case> Cases(const Options& options) {
+  // No worker can make more steps.
+  const int unreached = static_cast<int>(options.seconds * 1000 / options.compute_ms) + 1;
+  const std::vector<Case> all = {
+      {"sync", "sync", 0, 0, 0},
+      {"async", "async", 1, 0, 0.95},
+      {absl::StrCat("bounded(", unreached, ")"), "bounded", 2, unreached, 0.95},
+      {absl::StrCat("bounded(", options.staleness, "), at it"), "bounded_at_its_bound", 2, options.staleness, 0},
+      {"quorum 3 of 4", "quorum", 3, 0, 0.9},
+      {"local_sgd", "local_sgd", 4, 0, 0},
+  };
+  std::vector<Case> chosen;
+  for (const Case& one : all) {
+    const std::string mode = ModeNames()[one.mode];
+    if (std::find(options.modes.begin(), options.modes.end(), mode) != options.modes.end()) chosen.push_back(one);
+  }
+  return chosen;
+}
+
+absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
+  BenchReport report;
+  report.benchmark = "straggler";
+  report.settings = {
+      {"workers", kWorkers}, {"slowdown", kSlowdown}, {"compute_ms", options.compute_ms}, {"seconds", options.seconds}};
+  const absl::Duration compute = absl::Milliseconds(options.compute_ms);
+  std::vector<absl::Duration> all(kWorkers, compute);
+  all.back() = compute * kSlowdown;
+  out << absl::StrFormat("%-17s %13s %13s %6s %12s %14s %15s %7s\n", "mode", "fast, steps/s", "3 fast alone", "kept",
+                         "slow, steps/s", "staleness mean", "staleness most", "unused");
+  for (const Case& one : Cases(options)) {
+    // The same mode for both, so the quorum of three is all of the three.
+    const SimulatedMode mode = AllModes(kWorkers, one.staleness)[one.mode];
+    const auto alone = Simulate(mode, std::vector<absl::Duration>(kWorkers - 1, compute), options.seconds);
+    if (!alone.ok()) return alone.status();
+    const auto together = Simulate(mode, all, options.seconds);
+    if (!together.ok()) return together.status();
+    double mean = 0, pushes = 0, dropped = 0;
+    uint64_t most = 0;
+    for (const SimulatedWorker& worker : *together) {
+      mean += worker.mean_staleness * static_cast<double>(worker.pushes - worker.dropped);
+      pushes += static_cast<double>(worker.pushes);
+      dropped += static_cast<double>(worker.dropped);
+      most = std::max(most, worker.max_staleness);
+    }
+    if (pushes > dropped) mean /= pushes - dropped;
+    const double slow = together->back().steps_per_second;
+    const double fast = TotalRate(*together) - slow;
+    const double limit = TotalRate(*alone);
+    const double kept = fast / limit;
+    report.rows.push_back({{"mode", one.name},
+                           {"bound", one.mode == 2 ? Json(one.staleness) : Json()},
+                           {"fast_steps_per_second", fast},
+                           {"limit_steps_per_second", limit},
+                           {"kept", kept},
+                           {"slow_steps_per_second", slow},
+                           {"mean_staleness", mean},
+                           {"max_staleness", most},
+                           {"unused_share", pushes > 0 ? dropped / pushes : 0}});
+    out << absl::StrFormat("%-17s %13.1f %13.1f %6.3f %12.2f %14.2f %15d %7.3f\n", one.label, fast, limit, kept, slow,
+                           mean, most, pushes > 0 ? dropped / pushes : 0)
+        << std::flush;
+    if (one.wanted == 0) continue;
+    report.ratios.push_back({absl::StrCat(one.name, "_kept"), kept, one.wanted, false,
+                             absl::StrCat(one.label, ", of the three fast workers' rate alone")});
+  }
+  report.notes.push_back("a bound that is reached leaves everyone at the slowest worker's pace; see --help");
+  return report;
+}
+
+}  // namespace
+
+int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  const absl::Status words = CheckNoWords(*arguments);
+  const auto modes = GetNames(*arguments, "modes", ModeNames());
+  const auto staleness = arguments->GetInt("staleness", 4, 1, 100);
+  const auto compute = GetNumber(*arguments, "compute-ms", 50, 1, 10000);
+  const auto seconds = GetNumber(*arguments, "seconds", 6, 0.1, 600);
+  for (const absl::Status& status : {words, modes.status(), staleness.status(), compute.status(), seconds.status()}) {
+    if (!status.ok()) return Fail(err, status, kExitBadInput);
+  }
+  const absl::StatusOr<BenchReport> report = Run({*modes, *staleness, *compute, *seconds}, out);
+  return Conclude(report, arguments->Has("json"), out, err);
+}
+
+}  // namespace ballast

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include "absl/types/span.h"
+
+namespace ballast {
+
+// `ballast bench straggler`: what one slow worker costs the others, in each mode.
+int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+
+}  // namespace ballast

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace ballast {
+
+// The limit that transfers are held against: a bare TCP stream over the loopback, one connection, 1 MiB blocks, sender
+// and receiver in two processes, nothing done with the bytes.
+
+// The receiver's process: says where it listens in `address_file`, then reads one connection after the other to its
+// end. Returns only on an error.
+absl::Status ServeTcpSink(const std::string& address_file);
+
+struct TcpRound {
+  double seconds = 0;
+  uint64_t bytes = 0;
+};
+
+// Sends `bytes` again and again for so long, then waits until the receiver has read all of it.
+absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
+
+}  // namespace ballast

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/transfer_benchmark.h"
+
+#include <algorithm>
+#include <iostream>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "bench/bench_flags.h"
+#include "bench/transfer_ring.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast bench transfer [flags]\n\n"
+    "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), one\n"
+    "operation in flight for each worker. GB/s counts payload, of a push-pull both ways; CPU seconds are the\n"
+    "client's and the servers' together. In turn with them, in the same run:\n"
+    "  bare TCP stream  one connection over the loopback, blocks of 1 MiB, two processes, nothing done with the bytes\n"
+    "  plain stub       the generated stub and messages, one message a tensor, a server that only copies\n"
+    "  empty call       a Pull of no slices from our server by a generated stub, one at a time\n"
+    "Each figure is the middle one of the rounds, each ratio the middle one of the rounds' ratios.\n\n";
+
+constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"sizes", "LIST", "Of tensors: 4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB."},
+      {"servers", "N", "Servers, 1 to 16 (1)."},
+      {"workers", "N", "Workers, a thread and a client each, 1 to 16 (1)."},
+      {"seconds", "S", "Spent on each figure, 0.01 to 600 (1.5)."},
+      {"json", "", "End with one JSON object on a line of its own."},
+  };
+  return *flags;
+}
+
+const Contestant& Find(const std::vector<Contestant>& all, absl::string_view name) {
+  return *std::find_if(all.begin(), all.end(), [&](const Contestant& one) { return one.name == name; });
+}
+
+// Of one operation at one size, beside its limits.
+struct Row {
+  uint64_t bytes = 0;
+  std::string operation;
+  double to_tcp = 0;
+  double to_stub = 0;
+  double p50_to_empty = 0;
+};
+
+Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name, const char* stub_name, Json& rows,
+           std::ostream& out) {
+  const Contestant& ours = Find(all, name);
+  const Contestant& tcp = Find(all, kTcpStream);
+  const Contestant& stub = Find(all, stub_name);
+  const Contestant& empty = Find(all, kEmptyCall);
+  const Row row = {bytes, name, RatioOfRates(ours, tcp), RatioOfRates(ours, stub),
+                   ours.LatencySeconds(0.5) / empty.LatencySeconds(0.5)};
+  rows.push_back({{"bytes", bytes},
+                  {"operation", name},
+                  {"gb_per_second", ours.GbPerSecond()},
+                  {"p50_microseconds", ours.LatencySeconds(0.5) * 1e6},
+                  {"p99_microseconds", ours.LatencySeconds(0.99) * 1e6},
+                  {"cpu_seconds_per_gb", ours.CpuSecondsPerGb()},
+                  {"tcp_gb_per_second", tcp.GbPerSecond()},
+                  {"tcp_cpu_seconds_per_gb", tcp.CpuSecondsPerGb()},
+                  {"to_tcp", row.to_tcp},
+                  {"stub_gb_per_second", stub.GbPerSecond()},
+                  {"stub_p50_microseconds", stub.LatencySeconds(0.5) * 1e6},
+                  {"stub_cpu_seconds_per_gb", stub.CpuSecondsPerGb()},
+                  {"to_stub", row.to_stub},
+                  {"empty_call_p50_microseconds", empty.LatencySeconds(0.5) * 1e6},
+                  {"p50_to_empty_call", row.p50_to_empty}});
+  out << absl::StrFormat("%-9s %-9s %7.3f %11.1f %11.1f %8.2f | %7.3f %6.2f | %7.3f %6.2f | %9.1f %6.2f\n",
+                         FormatSize(bytes), name, ours.GbPerSecond(), ours.LatencySeconds(0.5) * 1e6,
+                         ours.LatencySeconds(0.99) * 1e6, ours.CpuSecondsPerGb(), tcp.GbPerSecond(), row.to_tcp,
+                         stub.GbPerSecond(), row.to_stub, empty.LatencySeconds(0.5) * 1e6, row.p50_to_empty)
+      << std::flush;
+  return row;
+}
+
+// The ratios that the sizes allow: the worst of those that a promise covers.
+void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const auto worst = [&](absl::string_view operation, uint64_t least, uint64_t most, double Row::*figure) {
+    double found = std::numeric_limits<double>::infinity();
+    for (const Row& row : rows) {
+      if (row.operation == operation && row.bytes >= least && row.bytes <= most) found = std::min(found, row.*figure);
+    }
+    return found;
+  };
+  const auto add = [&](std::string name, double value, double wanted, bool at_most, std::string what) {
+    if (value < std::numeric_limits<double>::infinity()) {
+      report.ratios.push_back({std::move(name), value, wanted, at_most, std::move(what)});
+    }
+  };
+  for (const std::string operation : {kPush, kPull}) {
+    add(operation + "_to_tcp_16mib_up", worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 0.65, false,
+        operation + " at 16 MiB and above, of a bare TCP stream (0.75 hoped for)");
+    add(operation + "_to_tcp_1_to_4mib", worst(operation, kMiB, 4 * kMiB, &Row::to_tcp), 0.45, false,
+        operation + " at 1 to 4 MiB, of a bare TCP stream");
+    add(operation + "_to_stub_16mib", worst(operation, 16 * kMiB, 16 * kMiB, &Row::to_stub), 2, false,
+        operation + " at 16 MiB, to the plain stub");
+    add(operation + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
+        operation + " at 64 MiB, to the plain stub");
+  }
+  add("push_pull_p50_to_empty_call_4kib", worst(kPushPull, 4096, 4096, &Row::p50_to_empty), 1.2, true,
+      "4 KiB push-pull, p50, to an empty call");
+}
+
+}  // namespace
+
+absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options, std::ostream& out) {
+  absl::StatusOr<std::unique_ptr<TransferRing>> ring =
+      TransferRing::Open(options.sizes, options.servers, options.workers);
+  if (!ring.ok()) return ring.status();
+  BenchReport report;
+  report.benchmark = "transfer";
+  report.settings = {{"servers", options.servers}, {"workers", options.workers}, {"seconds", options.seconds}};
+  out << absl::StrFormat("%-9s %-9s %7s %11s %11s %8s | %7s %6s | %7s %6s | %9s %6s\n", "size", "operation", "GB/s",
+                         "p50 us", "p99 us", "CPU s/GB", "TCP", "of it", "stub", "times", "empty us", "times");
+  std::vector<Row> rows;
+  for (size_t index = 0; index < options.sizes.size(); ++index) {
+    std::vector<Contestant> all = (*ring)->Contestants(index);
+    if (absl::Status status = RunInTurn(absl::MakeSpan(all), options.seconds); !status.ok()) return status;
+    const uint64_t bytes = options.sizes[index];
+    rows.push_back(AddRow(all, bytes, kPush, kStubPush, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kPull, kStubPull, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kPushPull, kStubPushPull, report.rows, out));
+  }
+  AddRatios(rows, report);
+  return report;
+}
+
+int TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  const absl::Status words = CheckNoWords(*arguments);
+  const auto sizes = GetSizes(*arguments, "sizes", kSizes);
+  const auto servers = arguments->GetInt("servers", 1, 1, 16);
+  const auto workers = arguments->GetInt("workers", 1, 1, 16);
+  const auto seconds = GetNumber(*arguments, "seconds", 1.5, 0.01, 600);
+  for (const absl::Status& status : {words, sizes.status(), servers.status(), workers.status(), seconds.status()}) {
+    if (!status.ok()) return Fail(err, status, kExitBadInput);
+  }
+  const absl::StatusOr<BenchReport> report = RunTransferBenchmark({*sizes, *servers, *workers, *seconds}, out);
+  return Conclude(report, arguments->Has("json"), out, err);
+}
+
+}  // namespace ballast

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/transfer_ring.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "bench/tcp_stream.h"
+#include "cli/binary_finder.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kJob[] = "bench";
+
+absl::string_view AsBytes(const std::vector<float>& values, uint64_t bytes) {
+  return absl::string_view(reinterpret_cast<const char*>(values.data()), bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TransferRing>> TransferRing::Open(const std::vector<uint64_t>& sizes, int servers,
+                                                                 int workers) {
+  absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
+  if (!folder.ok()) return folder.status();
+  std::unique_ptr<TransferRing> ring(new TransferRing(sizes, *std::move(folder)));
+  // All processes before the first thread.
+  if (absl::Status status = ring->StartProcesses(servers, workers); !status.ok()) return status;
+  if (absl::Status status = ring->Connect(workers); !status.ok()) return status;
+  return ring;
+}
+
+absl::Status TransferRing::StartProcesses(int servers, int workers) {
+  absl::StatusOr<std::vector<ChildServer>> started = StartServers(servers, workers, folder_);
+  if (!started.ok()) return started.status();
+  servers_ = *std::move(started);
+  for (auto [word, child] : {std::pair("--tcp-sink", &tcp_sink_), std::pair("--stub-server", &stub_server_)}) {
+    absl::StatusOr<ChildServer> peer = ChildServer::Start({OwnPath(), word}, folder_);
+    if (!peer.ok()) return peer.status();
+    child->push_back(*std::move(peer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TransferRing::Connect(int workers) {
+  std::vector<v1::TensorSpec> specs;
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    v1::TensorSpec& spec = specs.emplace_back();
+    spec.set_id(i + 1);
+    spec.set_name(absl::StrCat("tensor", i + 1));
+    spec.add_shape(static_cast<int64_t>(sizes_[i] / sizeof(float)));
+    spec.mutable_initializer()->mutable_zeros();
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e-6f);
+  }
+  const uint64_t most = *std::max_element(sizes_.begin(), sizes_.end()) / sizeof(float);
+  workers_.resize(workers);
+  for (int rank = 0; rank < workers; ++rank) {
+    ClientOptions options;
+    options.coordinator = servers_[0].address();
+    options.job = kJob;
+    options.policy.mutable_async();
+    options.workers = workers;
+    options.worker = rank;
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
+    if (!client.ok()) return client.status();
+    if (absl::Status status = (*client)->Declare(specs); !status.ok()) return status;
+    Worker& worker = workers_[rank];
+    worker.client = *std::move(client);
+    worker.stub = std::make_unique<StubClient>(stub_server_[0].address());
+    worker.values.resize(most);
+    worker.gradient.resize(most);
+    for (size_t i = 0; i < most; ++i) worker.gradient[i] = static_cast<float>(i % 1000) / 1000 - 0.5f;
+  }
+  empty_ = std::make_unique<StubClient>(servers_[0].address());
+  return absl::OkStatus();
+}
+
+std::vector<Contestant> TransferRing::Contestants(size_t index) {
+  const uint64_t bytes = sizes_[index];
+  const uint64_t floats = bytes / sizeof(float);
+  const uint32_t id = index + 1;
+  const int workers = static_cast<int>(workers_.size());
+  std::vector<Contestant> all;
+  // An operation of every worker at once, one in flight for each.
+  const auto add = [&](const char* name, uint64_t moved, absl::Span<const ChildServer> servers,
+                       std::function<absl::Status(Worker&)> operation) {
+    auto run = [this, workers, moved, operation = std::move(operation)](absl::Duration duration) {
+      return RepeatOnThreads(workers, duration, moved, [&](int rank) { return operation(workers_[rank]); });
+    };
+    all.push_back({name, std::move(run), servers});
+  };
+  add(kPush, bytes, servers_, [=](Worker& worker) {
+    const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+    return worker.client->Push(worker.step++, 1, {gradient}).Get().status();
+  });
+  add(kPull, bytes, servers_, [=](Worker& worker) {
+    const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
+    return worker.client->Pull(0, {values}).Get().status();
+  });
+  add(kPushPull, 2 * bytes, servers_, [=](Worker& worker) {
+    const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+    const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
+    return worker.client->PushPull(worker.step++, 1, {gradient}, {values}).Get().status();
+  });
+  auto stream = [this, bytes](absl::Duration duration) -> absl::StatusOr<Round> {
+    absl::StatusOr<TcpRound> round =
+        SendTcpStream(tcp_sink_[0].address(), AsBytes(workers_[0].gradient, bytes), duration);
+    if (!round.ok()) return round.status();
+    return Round{round->seconds, round->bytes, {}};
+  };
+  all.push_back({kTcpStream, std::move(stream), tcp_sink_});
+  add(kStubPush, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Push(worker.gradient, floats); });
+  add(kStubPull, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Pull(worker.values, floats); });
+  add(kStubPushPull, 2 * bytes, stub_server_,
+      [=](Worker& worker) { return worker.stub->PushPull(worker.values, floats); });
+  // Alone, whatever the number of workers.
+  auto call = [this](absl::Duration duration) { return Repeat(duration, 0, [this] { return empty_->Empty(kJob); }); };
+  all.push_back({kEmptyCall, std::move(call), servers_});
+  return all;
+}
+
+}  // namespace ballast

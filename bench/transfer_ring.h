@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "bench/child_server.h"
+#include "bench/contestant.h"
+#include "bench/stub_peer.h"
+#include "client/client.h"
+
+namespace ballast {
+
+// Those that a transfer of one size compares, by name.
+inline constexpr char kPush[] = "push";
+inline constexpr char kPull[] = "pull";
+inline constexpr char kPushPull[] = "push-pull";
+inline constexpr char kTcpStream[] = "bare TCP stream";
+inline constexpr char kStubPush[] = "plain stub push";
+inline constexpr char kStubPull[] = "plain stub pull";
+inline constexpr char kStubPushPull[] = "plain stub push-pull";
+inline constexpr char kEmptyCall[] = "empty call";
+
+// The processes and connections that transfers are measured with: our servers with a tensor of each size under async
+// SGD, a client for each worker, and the peers.
+// Thread safety: confined to the main thread.
+class TransferRing {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransferRing>> Open(const std::vector<uint64_t>& sizes, int servers,
+                                                            int workers);
+  TransferRing(const TransferRing&) = delete;
+
+  // For the tensor of sizes[index]. They use the ring's memory: one set at a time.
+  std::vector<Contestant> Contestants(size_t index);
+
+ private:
+  // Of one worker.
+  struct Worker {
+    std::unique_ptr<Client> client;
+    std::unique_ptr<StubClient> stub;
+    std::vector<float> gradient;
+    std::vector<float> values;
+    uint64_t step = 0;
+  };
+
+  TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder)
+      : sizes_(std::move(sizes)), folder_(std::move(folder)) {}
+  absl::Status StartProcesses(int servers, int workers);
+  absl::Status Connect(int workers);
+
+  const std::vector<uint64_t> sizes_;
+  const ScratchFolder folder_;
+  std::vector<ChildServer> servers_;
+  std::vector<ChildServer> tcp_sink_;
+  std::vector<ChildServer> stub_server_;
+  std::vector<Worker> workers_;
+  std::unique_ptr<StubClient> empty_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_command.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "cli/binary_finder.h"
+#include "cli/command.h"
+
+namespace ballast {
+
+int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<std::string> program = FindBinary("bench", OwnPath());
+  if (!program.ok()) return Fail(err, program.status(), kExitFailure);
+  std::vector<std::string> words = {*program};
+  words.insert(words.end(), args.begin(), args.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  out.flush();
+  err.flush();
+  execv(program->c_str(), argv.data());
+  return Fail(err, absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", *program)), kExitFailure);
+}
+
+}  // namespace ballast
