@@ -80,12 +80,12 @@ std::string RenderExchangeCard(const Summary& summary) {
   absl::StrAppend(
       &html, Fact("Gradients", absl::StrCat(BytesText(summary.bytes_sent), " as ", HtmlText(summary.codec))),
       Fact("Weights", absl::StrCat(BytesText(summary.bytes_received), " as ", HtmlText(summary.value_codec))),
-      Fact("A step of worker 0", absl::StrCat(BytesText(summary.bytes_sent_per_step), " sent, ",
-                                              BytesText(summary.bytes_received_per_step), " received")),
-      Fact("Time that worker 0 waited", PercentText(summary.wait_share)),
+      Fact("Worker 0 sent", absl::StrCat(BytesText(summary.bytes_sent_per_step), " a step")),
+      Fact("Worker 0 received", absl::StrCat(BytesText(summary.bytes_received_per_step), " a step")),
+      Fact("Worker 0 waited", PercentText(summary.wait_share)),
       Fact("Staleness",
            absl::StrCat("mean ", ValueText(summary.mean_staleness), ", largest ", CountText(summary.max_staleness))),
-      Fact("Gradients dropped, too late", CountText(summary.dropped)), "</table>\n");
+      Fact("Late gradients dropped", CountText(summary.dropped)), "</table>\n");
   // Bars that are all 0 say less than the table does.
   if (summary.staleness.max > 0) {
     absl::StrAppend(&html, RenderBars("Staleness", "updates, pull to apply", StalenessBars(summary.staleness.buckets)));

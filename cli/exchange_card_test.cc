@@ -29,10 +29,10 @@ TEST(ExchangeCardTest, TellsBytesWaitsAndStaleness) {
   const std::string html = RenderExchangeCard(Example());
   EXPECT_THAT(html, HasSubstr("<td>Gradients</td><td>3.0 MiB as int8</td>"));
   EXPECT_THAT(html, HasSubstr("<td>Weights</td><td>12.0 MiB as fp32</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>A step of worker 0</td><td>1.5 KiB sent, 6.0 KiB received</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Time that worker 0 waited</td><td>12.50%</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Worker 0 received</td><td>6.0 KiB a step</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Worker 0 waited</td><td>12.50%</td>"));
   EXPECT_THAT(html, HasSubstr("<td>Staleness</td><td>mean 1.5, largest 5</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Gradients dropped, too late</td><td>7</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Late gradients dropped</td><td>7</td>"));
 }
 
 TEST(ExchangeCardTest, ABarsLengthIsItsShareOfTheLongest) {
