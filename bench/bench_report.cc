@@ -33,7 +33,7 @@ void BenchReport::PrintConclusion(std::ostream& out) const {
   out << absl::StrFormat("machine: %s, %d cores, %s, load average %.2f; ballast %s\n", cpu.model, cpu.cores, Kernel(),
                          LoadAverage(), kVersion);
   for (const Ratio& ratio : ratios) {
-    out << absl::StrFormat("ratio: %-68s %7.3f, want %s %g%s\n", ratio.what, ratio.value,
+    out << absl::StrFormat("ratio: %-76s %7.3f, want %s %g%s\n", ratio.what, ratio.value,
                            ratio.at_most ? "at most" : "at least", ratio.wanted, ratio.reached() ? "" : "  (missed)");
   }
   for (const std::string& note : notes) out << "note: " << note << "\n";

@@ -23,7 +23,8 @@ def main():
         block = f"```text\n{said}\n```\n"
         objects = folder / f"{name}.json"
         if objects.exists():
-            block += f"\n<details><summary>JSON</summary>\n\n```json\n{objects.read_text().strip()}\n```\n\n</details>\n"
+            json = objects.read_text().strip()
+            block += f"\n<details><summary>JSON</summary>\n\n```json\n{json}\n```\n\n</details>\n"
         marks = re.compile(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         text, found = marks.subn(lambda match: match.group(1) + block + match.group(2), text)
         if found != 1:

@@ -62,6 +62,9 @@ struct Entry {
 
   std::vector<double> rates;
   std::vector<double> wait_shares;
+  // Of the last round: they do not vary.
+  double bytes_sent = 0;
+  double bytes_received = 0;
 };
 
 std::vector<Entry> Enter(const Options& options) {
@@ -86,11 +89,22 @@ std::vector<Entry> Enter(const Options& options) {
   return all;
 }
 
-double RateOf(const std::vector<Entry>& all, absl::string_view name, absl::string_view codec) {
+// Null where it took no part.
+const Entry* Find(const std::vector<Entry>& all, absl::string_view name, absl::string_view codec) {
   for (const Entry& one : all) {
-    if (one.name == name && one.codec == codec) return Median(one.rates);
+    if (one.name == name && one.codec == codec) return &one;
   }
-  return 0;
+  return nullptr;
+}
+
+// The middle one of the rounds' ratios; 0 where one of them took no part.
+double RatioOf(const Entry* ours, const Entry* peer) {
+  if (ours == nullptr || peer == nullptr) return 0;
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(ours->rates.size(), peer->rates.size()); ++i) {
+    ratios.push_back(ours->rates[i] / peer->rates[i]);
+  }
+  return Median(ratios);
 }
 
 absl::Status RunRounds(const Options& options, const StepTask& task, std::vector<Entry>& all, BenchReport& report,
@@ -113,6 +127,8 @@ absl::Status RunRounds(const Options& options, const StepTask& task, std::vector
       }
       one->rates.push_back(result->samples_per_second);
       one->wait_shares.push_back(result->wait_share);
+      one->bytes_sent = result->bytes_sent;
+      one->bytes_received = result->bytes_received;
       ++one;
     }
   }
@@ -120,10 +136,11 @@ absl::Status RunRounds(const Options& options, const StepTask& task, std::vector
 }
 
 void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& report, std::ostream& out) {
-  const double ddp = RateOf(all, "torch ddp", "");
-  const double rpc = RateOf(all, "torch rpc", "");
-  const double rpc_tcp = RateOf(all, "torch rpc-tcp", "");
-  const auto times = [](double rate, double peer) { return peer > 0 ? absl::StrFormat("%.2f", rate / peer) : "-"; };
+  const Entry* ddp = Find(all, "torch ddp", "");
+  const Entry* rpc = Find(all, "torch rpc", "");
+  const Entry* rpc_tcp = Find(all, "torch rpc-tcp", "");
+  const auto number = [](double ratio) { return ratio > 0 ? Json(ratio) : Json(); };
+  const auto times = [](double ratio) { return ratio > 0 ? absl::StrFormat("%.2f", ratio) : "-"; };
   for (const Entry& one : all) {
     const double rate = Median(one.rates);
     const double wait = Median(one.wait_shares);
@@ -133,20 +150,25 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
                            {"samples_per_second", rate},
                            {"samples_per_second_rounds", one.rates},
                            {"wait_share", wait < 0 ? Json() : Json(wait)},
-                           {"to_ddp", ddp > 0 ? Json(rate / ddp) : Json()},
-                           {"to_rpc_tcp", rpc_tcp > 0 ? Json(rate / rpc_tcp) : Json()},
-                           {"to_rpc", rpc > 0 ? Json(rate / rpc) : Json()}});
-    out << absl::StrFormat("%-6s %-14s %-5s %11.0f %11s %11s %13s %11s\n", task.model, one.name,
-                           one.codec.empty() ? "fp32" : one.codec, rate, wait < 0 ? "-" : absl::StrFormat("%.3f", wait),
-                           times(rate, ddp), times(rate, rpc_tcp), times(rate, rpc))
+                           {"bytes_sent_per_step", one.codec.empty() ? Json() : Json(one.bytes_sent)},
+                           {"bytes_received_per_step", one.codec.empty() ? Json() : Json(one.bytes_received)},
+                           {"to_ddp", number(RatioOf(&one, ddp))},
+                           {"to_rpc_tcp", number(RatioOf(&one, rpc_tcp))},
+                           {"to_rpc", number(RatioOf(&one, rpc))}});
+    out << absl::StrFormat(
+               "%-6s %-14s %-5s %11.0f %11s %12s %11s %13s %11s\n", task.model, one.name,
+               one.codec.empty() ? "fp32" : one.codec, rate, wait < 0 ? "-" : absl::StrFormat("%.3f", wait),
+               one.codec.empty() ? "-" : absl::StrFormat("%.2f", (one.bytes_sent + one.bytes_received) / 1e6),
+               times(RatioOf(&one, ddp)), times(RatioOf(&one, rpc_tcp)), times(RatioOf(&one, rpc)))
         << std::flush;
   }
-  const double sync = RateOf(all, "ballast sync", "fp32");
-  const double bf16 = RateOf(all, "ballast sync", "bf16");
-  const auto add = [&](const char* name, double ours, double peer, double wanted, const char* what) {
-    if (ours == 0 || peer == 0) return;
-    report.ratios.push_back({absl::StrCat(name, "_", task.model), ours / peer, wanted, false,
-                             absl::StrCat(what, ", ", task.model, " model")});
+  const Entry* sync = Find(all, "ballast sync", "fp32");
+  const Entry* bf16 = Find(all, "ballast sync", "bf16");
+  const auto add = [&](const char* name, const Entry* ours, const Entry* peer, double wanted, const char* what) {
+    const double ratio = RatioOf(ours, peer);
+    if (ratio == 0) return;
+    report.ratios.push_back(
+        {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
   add("sync_to_ddp", sync, ddp, 1.5, "sync step, to PyTorch DDP on Gloo");
   add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
@@ -164,8 +186,8 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
                      {"blas", ProbeBlas()}};
   const std::string data = ProbeDataset();
   if (data.empty()) return absl::NotFoundError("Fashion-MNIST is not there; install the package dataset-fashion-mnist");
-  out << absl::StrFormat("%-6s %-14s %-5s %11s %11s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
-                         "wait share", "times ddp", "times rpc-tcp", "times rpc");
+  out << absl::StrFormat("%-6s %-14s %-5s %11s %11s %12s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
+                         "wait share", "MB per step", "times ddp", "times rpc-tcp", "times rpc");
   for (const std::string& model : options.models) {
     const StepTask task = {model, data, options.seconds};
     std::vector<Entry> all = Enter(options);

@@ -72,8 +72,12 @@ std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double
   result.samples_per_second =
       static_cast<double>(lines.back().examples - first->examples) / (lines.back().seconds - first->seconds);
   result.wait_share = 0;
-  for (auto line = first + 1; line != lines.end(); ++line) result.wait_share += line->wait_share;
-  result.wait_share /= static_cast<double>(lines.end() - first - 1);
+  const double count = static_cast<double>(lines.end() - first - 1);
+  for (auto line = first + 1; line != lines.end(); ++line) {
+    result.wait_share += line->wait_share / count;
+    result.bytes_sent += line->bytes_sent / count;
+    result.bytes_received += line->bytes_received / count;
+  }
   return result;
 }
 
@@ -136,7 +140,7 @@ absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::strin
   if (!end->ok()) return absl::InternalError(absl::StrCat("torch_peer.py ", end->ToString(), peer->LastWords()));
   for (absl::string_view line : absl::StrSplit(peer->said(), '\n')) {
     const auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
-    if (json.is_object() && json.contains("samples_per_second")) return StepResult{json["samples_per_second"], -1};
+    if (json.is_object() && json.contains("samples_per_second")) return StepResult{json["samples_per_second"]};
   }
   return absl::InternalError(absl::StrCat("torch_peer.py gave no figure", peer->LastWords()));
 }

@@ -24,6 +24,9 @@ struct StepResult {
   double samples_per_second = 0;
   // Part of the workers' time spent waiting for weights, 0 to 1; negative where it is not known.
   double wait_share = -1;
+  // Of messages that a worker sends and receives in a step; 0 where it is not known.
+  double bytes_sent = 0;
+  double bytes_received = 0;
 };
 
 // Trains with a real server and real workers; `mode` is "sync" or "async", `codec` "fp32", "fp16", "bf16" or "int8".
