@@ -39,7 +39,8 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
 Server::Server(Options options)
     : options_(std::move(options)),
       shard_({options_.rank, options_.max_state_bytes}, Clock::Real()),
-      parameter_service_(options_.rank, &shard_, options_.max_bytes_in_flight) {
+      data_plane_(options_.rank, &shard_, options_.max_bytes_in_flight),
+      parameter_service_(options_.rank, &shard_, &data_plane_) {
   if (options_.rank > 0) return;
   coordinator_ = std::make_unique<Coordinator>(
       Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
@@ -66,6 +67,7 @@ absl::Status Server::Listen() {
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   builder.RegisterService(&parameter_service_);
+  builder.RegisterCallbackGenericService(&data_plane_);
   if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr || port == 0) {

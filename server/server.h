@@ -65,6 +65,7 @@ class Server {
   const Options options_;
   std::string address_;
   ParameterShard shard_;
+  DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
   // In rank 0.
   std::unique_ptr<Coordinator> coordinator_;

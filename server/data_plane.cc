@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/data_plane.h"
+
+#include <bit>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/codecs/codec.h"
+#include "common/codecs/codec_seed.h"
+#include "common/grpc_status.h"
+#include "common/wire/payload_message.h"
+#include "server/call.h"
+
+namespace ballast {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
+
+// Of the slices in one message, as fp32.
+constexpr uint64_t kMaxPayload = 4 << 20;
+
+// When a caller that was refused shall try again.
+constexpr char kRetryDelayKey[] = "retry-delay-ms";
+constexpr char kRetryDelay[] = "20";
+
+PushTicket DecodeHeader(const v1::PushHeader& header) {
+  return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
+}
+
+template <typename Message>
+std::vector<GradientView> ViewGradients(const Message& message) {
+  std::vector<GradientView> views;
+  views.reserve(message.items.size());
+  for (const auto& [gradient, payload] : message.items) {
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), gradient.encoding(), payload});
+  }
+  return views;
+}
+
+uint64_t PayloadBytes(absl::Span<const GradientView> gradients) {
+  uint64_t bytes = 0;
+  for (const GradientView& gradient : gradients) {
+    for (absl::string_view piece : gradient.payload) bytes += piece.size();
+  }
+  return bytes;
+}
+
+void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
+  to->set_applied(outcome.applied);
+  to->set_kept(outcome.kept);
+  to->set_dropped(outcome.dropped);
+  to->set_max_staleness(outcome.max_staleness);
+  to->set_learning_rate(outcome.learning_rate);
+  to->set_duplicate(outcome.duplicate);
+}
+
+// How a pull wants its values.
+absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
+  absl::StatusOr<const Codec*> codec = FindCodec(encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : encoding);
+  if (!codec.ok() || (*codec)->carries_values()) return codec;
+  return absl::InvalidArgumentError(
+      absl::StrCat("encoding of values: got ", (*codec)->name(), ", which is for gradients only"));
+}
+
+// What keeps a value's memory, and its part of the budget, while gRPC sends it.
+struct ValueInFlight {
+  ValueBuffer values;
+  // Shared by the values of one answer.
+  std::shared_ptr<ByteBudget::Reservation> reservation;
+};
+
+grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservation> reservation) {
+  const absl::Span<const float> elements = values.values();
+  const size_t bytes = elements.size() * sizeof(float);
+  if (bytes <= PayloadMessageWriter::kCopiedBytes) return grpc::Slice(elements.data(), bytes);
+  // gRPC only reads it.
+  return grpc::Slice(
+      const_cast<float*>(elements.data()), bytes, [](void* held) { delete static_cast<ValueInFlight*>(held); },
+      new ValueInFlight{std::move(values), std::move(reservation)});
+}
+
+// The values in another encoding. What is rounded at random depends on slice and version alone: all who pull them get
+// the same bytes.
+grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const Slice::Snapshot& snapshot,
+                        std::shared_ptr<ByteBudget::Reservation> reservation) {
+  struct Encoded {
+    std::unique_ptr<char[]> bytes;
+    std::shared_ptr<ByteBudget::Reservation> reservation;
+  };
+  const absl::Span<const float> elements = snapshot.values.values();
+  auto encoded = std::make_unique<Encoded>();
+  encoded->bytes = std::make_unique_for_overwrite<char[]>(codec.EncodedBytes(elements.size()));
+  encoded->reservation = std::move(reservation);
+  char* data = encoded->bytes.get();
+  const size_t size = codec.Encode(elements, CodecSeed({key.tensor_id, key.slice_index, snapshot.version}), data);
+  return grpc::Slice(
+      data, size, [](void* held) { delete static_cast<Encoded*>(held); }, encoded.release());
+}
+
+// Answers with the slices' values as they are now, behind what `envelope` says.
+absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
+                                              std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
+                                              const google::protobuf::MessageLite& envelope, int field) {
+  std::vector<Slice::Snapshot> snapshots;
+  snapshots.reserve(keys.size());
+  uint64_t bytes = 0;
+  for (SliceKey key : keys) {
+    absl::StatusOr<Slice::Snapshot> snapshot = shard.Pull(key, worker);
+    if (!snapshot.ok()) return snapshot.status();
+    bytes += snapshot->values.size() * sizeof(float);
+    if (bytes > kMaxPayload) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the slices asked for have more than ", kMaxPayload, " bytes; ask for fewer in one message"));
+    }
+    snapshots.push_back(*std::move(snapshot));
+  }
+  absl::StatusOr<ByteBudget::Reservation> reserved = budget.Reserve(bytes);
+  if (!reserved.ok()) return reserved.status();
+  auto reservation = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
+  PayloadMessageWriter writer(envelope);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    v1::SliceValue value;
+    value.set_tensor_id(keys[i].tensor_id);
+    value.set_slice_index(keys[i].slice_index);
+    value.set_version(snapshots[i].version);
+    value.set_encoding(codec.encoding());
+    writer.Add(field, value,
+               codec.encoding() == v1::ENCODING_FP32 ? SliceOver(std::move(snapshots[i].values), reservation)
+                                                     : EncodeValue(codec, keys[i], snapshots[i], reservation));
+  }
+  return writer.Finish();
+}
+
+}  // namespace
+
+// One call. The client sends one message and gets one.
+class DataPlane::Call : public grpc::ServerGenericBidiReactor {
+ public:
+  enum class Kind { kPush, kPull, kPushPull };
+
+  Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
+      : kind_(kind), plane_(plane), context_(context) {
+    absl::StatusOr<ByteBudget::Reservation> reserved = plane_->budget_.Reserve(kMaxMessageBytes);
+    if (!reserved.ok()) {
+      End(reserved.status());
+      return;
+    }
+    reserved_ = *std::move(reserved);
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::InvalidArgumentError("got no message"));
+    switch (kind_) {
+      case Kind::kPush:
+        return Push();
+      case Kind::kPull:
+        return Pull();
+      case Kind::kPushPull:
+        return PushPull();
+    }
+  }
+
+  void OnCancel() override {
+    WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+    {
+      absl::MutexLock lock(&mutex_);
+      cancelled_ = true;
+      ticket = ticket_;
+    }
+    if (ticket != WaitRoom::kNoTicket) plane_->shard_->CancelPull(ticket);
+  }
+  // gRPC calls it when no other method runs.
+  void OnDone() override { delete this; }
+
+ private:
+  // How a pull is to be answered.
+  struct AnswerTerms {
+    uint32_t wait_ms = 0;
+    v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
+  };
+  // A push that was taken.
+  template <typename Envelope>
+  struct Taken {
+    Envelope envelope;
+    std::vector<SliceKey> keys;
+    PushOutcome outcome;
+  };
+
+  void Push();
+  void Pull();
+  void PushPull();
+
+  // Decodes the request, has it checked by `check` and hands it to the shard.
+  template <typename Envelope, typename Check>
+  absl::StatusOr<Taken<Envelope>> TakePush(Check check);
+
+  // Waits as `pull` says, then ends the call with the slices' values behind `envelope`.
+  template <typename Response>
+  void AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
+                        const AnswerTerms& terms, const Response& envelope);
+
+  // What was received is of no use any more.
+  void DropRequest() {
+    request_.Clear();
+    reserved_.Release();
+  }
+
+  void EndWith(grpc::ByteBuffer response) {
+    response_.Swap(&response);
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void End(const absl::Status& status) {
+    DropRequest();
+    if (absl::IsResourceExhausted(status)) context_->AddTrailingMetadata(kRetryDelayKey, kRetryDelay);
+    Finish(ToGrpcStatus(status));
+  }
+  absl::Status OnShard(const absl::Status& status) const {
+    return absl::Status(status.code(), absl::StrCat("shard ", plane_->rank_, ": ", status.message()));
+  }
+
+  const Kind kind_;
+  DataPlane* const plane_;
+  grpc::GenericCallbackServerContext* const context_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+  ByteBudget::Reservation reserved_;
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
+};
+
+template <typename Envelope, typename Check>
+absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check check) {
+  const ReceivedBytes bytes = BytesOf(request_);
+  auto message = DecodePayloadMessage<Envelope, v1::SliceGradient>(bytes.pieces, Envelope::kGradientsFieldNumber,
+                                                                   kMaxSlicesPerMessage);
+  if (!message.ok()) return OnShard(message.status());
+  if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
+  const std::vector<GradientView> gradients = ViewGradients(*message);
+  const v1::PushHeader& header = message->envelope.header();
+  const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
+  if (!outcome.ok()) return outcome.status();
+  plane_->push_bytes_ += PayloadBytes(gradients);
+  Taken<Envelope> taken;
+  taken.outcome = *outcome;
+  taken.keys.reserve(gradients.size());
+  for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
+  taken.envelope = std::move(message->envelope);
+  return taken;
+}
+
+void DataPlane::Call::Push() {
+  const auto taken = TakePush<v1::PushRequest>([](const v1::PushRequest&) { return absl::OkStatus(); });
+  if (!taken.ok()) return End(taken.status());
+  DropRequest();
+  v1::PushResponse answer;
+  Encode(taken->outcome, answer.mutable_outcome());
+  EndWith(EncodeMessage(answer));
+}
+
+void DataPlane::Call::Pull() {
+  const auto message = DecodeMessage<v1::PullRequest>(request_);
+  DropRequest();
+  if (!message.ok()) return End(OnShard(message.status()));
+  PullTerms pull{message->step(), std::nullopt};
+  if (message->has_worker()) pull.worker = message->worker();
+  std::vector<SliceKey> keys;
+  keys.reserve(message->slices_size());
+  for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
+  AnswerWithValues(message->job(), pull, std::move(keys), {message->wait_ms(), message->encoding()},
+                   v1::PullResponse());
+}
+
+void DataPlane::Call::PushPull() {
+  auto taken = TakePush<v1::PushPullRequest>([](const v1::PushPullRequest& envelope) {
+    absl::Status status = DecodeWait(envelope.wait_ms()).status();
+    status.Update(ValueCodec(envelope.encoding()).status());
+    return status;
+  });
+  if (!taken.ok()) return End(taken.status());
+  // What waits for other workers holds no memory.
+  DropRequest();
+  v1::PushPullResponse answer;
+  Encode(taken->outcome, answer.mutable_outcome());
+  const v1::PushPullRequest& envelope = taken->envelope;
+  const v1::PushHeader& header = envelope.header();
+  AnswerWithValues(header.job(), {header.step() + 1, header.worker()}, std::move(taken->keys),
+                   {envelope.wait_ms(), envelope.encoding()}, answer);
+}
+
+template <typename Response>
+void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
+                                       const AnswerTerms& terms, const Response& envelope) {
+  const absl::StatusOr<absl::Duration> wait = DecodeWait(terms.wait_ms);
+  if (!wait.ok()) return End(wait.status());
+  const absl::StatusOr<const Codec*> codec = ValueCodec(terms.encoding);
+  if (!codec.ok()) return End(OnShard(codec.status()));
+  if (keys.size() > kMaxSlicesPerMessage) {
+    return End(OnShard(absl::InvalidArgumentError(
+        absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
+  }
+  const auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
+    if (!status.ok()) return End(status);
+    absl::StatusOr<grpc::ByteBuffer> values =
+        EncodeValues(*plane_->shard_, keys, worker, *codec, plane_->budget_, envelope, Response::kValuesFieldNumber);
+    if (!values.ok()) return End(values.status());
+    plane_->pull_bytes_ += values->Length();
+    EndWith(*std::move(values));
+  };
+  const WaitRoom::Ticket ticket = plane_->shard_->AwaitPull(job, pull, keys, *wait, answer);
+  if (ticket == WaitRoom::kNoTicket) return;
+  bool cancelled = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    ticket_ = ticket;
+    cancelled = cancelled_;
+  }
+  if (cancelled) plane_->shard_->CancelPull(ticket);
+}
+
+grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  const std::string& method = context->method();
+  if (method == "/ballast.v1.ParameterService/Push") return new Call(Call::Kind::kPush, this, context);
+  if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
+  if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
+  return CallbackGenericService::CreateReactor(context);
+}
+
+DataPlane::Traffic DataPlane::traffic() const {
+  return {budget_.used(), budget_.limit(), budget_.refused(), push_bytes_, pull_bytes_};
+}
+
+}  // namespace ballast

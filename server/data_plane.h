@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "server/byte_budget.h"
+#include "server/parameter_shard.h"
+
+namespace ballast {
+
+// The calls that carry payloads: Push, Pull and PushPull of ballast.v1.ParameterService, as raw bytes. Gradients are
+// used where they were received, values are sent from where the shard holds them. A message is read only when the
+// budget of bytes in flight has room for the largest one, else the call is refused unread. Thread safety: all methods
+// may be called from any thread.
+class DataPlane : public grpc::CallbackGenericService {
+ public:
+  struct Traffic {
+    uint64_t bytes_in_flight = 0, bytes_in_flight_limit = 0;
+    // Calls refused for the budget.
+    uint64_t refused = 0;
+    // Of the payloads of pushes, and of the answers to pulls.
+    uint64_t push_bytes = 0, pull_bytes = 0;
+  };
+
+  // `shard` must outlive the server that this is registered with.
+  DataPlane(uint32_t rank, ParameterShard* shard, uint64_t max_bytes_in_flight)
+      : rank_(rank), shard_(shard), budget_(max_bytes_in_flight) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+
+  Traffic traffic() const;
+
+ private:
+  class Call;
+
+  const uint32_t rank_;
+  ParameterShard* const shard_;
+  ByteBudget budget_;
+  std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0};
+};
+
+}  // namespace ballast
