@@ -6,25 +6,38 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
+#include "server/optimizers/instruction_set.h"
 
 namespace ballast {
 namespace {
 
 bool IsAligned(const char* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
 
-// NaN or infinity times zero is NaN, and NaN is not zero; one pass, no branches, sums apart so that they vectorise.
-bool BlockIsFinite(absl::Span<const float> block) {
-  constexpr size_t kLanes = 32;
-  float sums[kLanes] = {};
-  const size_t whole = block.size() / kLanes * kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += block[i + lane] * 0.0f;
+// The largest magnitude, as bits: those of infinity and NaN are the largest of all. Elements need not be aligned.
+struct LargestLoop {
+  const char* elements;
+  size_t count;
+  int32_t* largest;
+
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
+    int32_t most = 0;
+    for (size_t i = 0; i < count; ++i) {
+      int32_t bits;
+      std::memcpy(&bits, elements + i * sizeof(bits), sizeof(bits));
+      most = std::max(most, bits & 0x7fffffff);
+    }
+    *largest = most;
   }
-  float sum = 0;
-  for (size_t i = whole; i < block.size(); ++i) sum += block[i] * 0.0f;
-  for (float lane : sums) sum += lane;
-  return sum == 0.0f;
+};
+
+bool AreFinite(const char* elements, size_t count) {
+  static const InstructionSet set = AvailableInstructionSets().back();
+  constexpr int32_t kInfinity = 0x7f800000;
+  int32_t largest = 0;
+  RunLoop(set, LargestLoop{elements, count, &largest});
+  return largest < kInfinity;
 }
 
 }  // namespace
@@ -95,7 +108,28 @@ void Gradient::ForEachPlainBlock(absl::FunctionRef<void(size_t, absl::Span<const
 
 bool Gradient::AllFinite() const {
   bool finite = true;
-  ForEachBlock([&](size_t, absl::Span<const float> block) { finite = finite && BlockIsFinite(block); });
+  if (codec_ != nullptr) {
+    ForEachBlock([&](size_t, absl::Span<const float> block) {
+      finite = finite && AreFinite(reinterpret_cast<const char*>(block.data()), block.size());
+    });
+    return finite;
+  }
+  // As ForEachPlainBlock, but for the elements that were cut nothing has to be copied.
+  char cut[sizeof(float)];
+  size_t cut_bytes = 0;
+  for (absl::string_view piece : pieces_) {
+    if (cut_bytes > 0) {
+      const size_t take = std::min(piece.size(), sizeof(cut) - cut_bytes);
+      std::memcpy(cut + cut_bytes, piece.data(), take);
+      cut_bytes += take;
+      piece.remove_prefix(take);
+      if (cut_bytes < sizeof(cut)) continue;
+      finite = finite && AreFinite(cut, 1);
+    }
+    finite = finite && AreFinite(piece.data(), piece.size() / sizeof(cut));
+    cut_bytes = piece.size() % sizeof(cut);
+    std::memcpy(cut, piece.data() + piece.size() - cut_bytes, cut_bytes);
+  }
   return finite;
 }
 

@@ -96,6 +96,15 @@ TEST(GradientTest, FindsTheOneElementThatIsNotFinite) {
       EXPECT_TRUE(Gradient(values).AllFinite());
       values[at] = bad;
       EXPECT_FALSE(Gradient(values).AllFinite()) << bad << " at " << at;
+      // Cut within an element, and again.
+      const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      for (size_t cut : {1u, 2u, 126u, 127u, 16385u, 20003u}) {
+        const std::vector<absl::string_view> pieces = {bytes.substr(0, cut), bytes.substr(cut, 1),
+                                                       bytes.substr(cut + 1)};
+        const Gradient gradient = *Gradient::Open(**FindCodec(v1::ENCODING_FP32), pieces, values.size());
+        EXPECT_FALSE(gradient.AllFinite()) << bad << " at " << at << ", cut at " << cut;
+        EXPECT_EQ(Gather(gradient).size(), values.size());
+      }
     }
   }
 }
