@@ -19,11 +19,11 @@ OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adam
 CASES = [
     (["transfer", "--sizes", "4KiB,1MiB,16MiB", "--seconds", "0.02"],
      ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
-      "push_to_stub_16mib", "pull_to_stub_16mib", "push_pull_p50_to_empty_call_4kib"],
+      "push_to_stub_16mib", "pull_to_stub_16mib", "push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"],
      ["bytes", "operation", "gb_per_second", "p50_microseconds", "p99_microseconds", "cpu_seconds_per_gb",
       "tcp_gb_per_second", "stub_gb_per_second"]),
     (["transfer", "--sizes", "4096", "--seconds", "0.02", "--servers", "2", "--workers", "2"],
-     ["push_pull_p50_to_empty_call_4kib"], ["gb_per_second"]),
+     ["push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"], ["gb_per_second"]),
     (["apply", "--mi-elements", "1", "--seconds", "0.02"],
      [name + "_of_limit" for name in OPTIMIZERS] + ["least_of_limit"],
      ["optimizer", "gb_per_second", "limit_gb_per_second"]),

@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "cli/binary_finder.h"
 
@@ -72,6 +73,19 @@ double ChildServer::CpuSeconds() const {
   double user = 0, system = 0;
   if (fields.size() < 13 || !absl::SimpleAtod(fields[11], &user) || !absl::SimpleAtod(fields[12], &system)) return 0;
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+uint64_t ChildServer::PeakMemoryBytes() const {
+  std::ifstream file(absl::StrCat("/proc/", program_.pid(), "/status"));
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view text = line;
+    uint64_t kibibytes = 0;
+    if (absl::ConsumePrefix(&text, "VmHWM:") && absl::ConsumeSuffix(&text, " kB") &&
+        absl::SimpleAtoi(text, &kibibytes)) {
+      return kibibytes * 1024;
+    }
+  }
+  return 0;
 }
 
 absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder) {

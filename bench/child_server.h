@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class ChildServer {
   const std::string& address() const { return address_; }
   // That all its threads have used so far, in user and system mode; to 10 ms.
   double CpuSeconds() const;
+  // The most memory that it ever had resident.
+  uint64_t PeakMemoryBytes() const;
 
  private:
   ChildServer(ChildProgram program, std::string address) : program_(std::move(program)), address_(std::move(address)) {}

@@ -8,7 +8,7 @@ usage() {
 Usage: bench/run_all.sh [FOLDER]
 
 Builds the programs and runs each benchmark as docs/benchmarks.md says, one after the other; takes about 20 minutes.
-FOLDER (bench-results) gets machine.txt, NAME.txt (tables and what was said) and NAME.json (the object) of each.
+FOLDER (bench-results) gets machine.txt, NAME.txt (its tables) and NAME.json (the object) of each.
 Nothing else should compute meanwhile. Afterwards bench/fill_docs.py FOLDER docs/benchmarks.md puts them in their place.
 USAGE
 }
@@ -53,7 +53,7 @@ LIST
 while read -r -a words; do
   name=${words[0]}
   echo "== ballast bench ${words[*]:1} --json"
-  bazel-bin/cli/ballast bench "${words[@]:1}" --json </dev/null 2>&1 | tee "$folder/$name.all"
+  bazel-bin/cli/ballast bench "${words[@]:1}" --json </dev/null | tee "$folder/$name.all"
   grep '^{' "$folder/$name.all" | tail -1 >"$folder/$name.json"
   grep -v '^{' "$folder/$name.all" >"$folder/$name.txt"
   rm "$folder/$name.all"

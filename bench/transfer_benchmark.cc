@@ -131,6 +131,13 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
     rows.push_back(AddRow(all, bytes, kPushPull, kStubPushPull, report.rows, out));
   }
   AddRatios(rows, report);
+  const absl::StatusOr<TransferRing::Memory> memory = (*ring)->ServerMemory();
+  if (!memory.ok()) return memory.status();
+  report.settings["server_peak_memory_bytes"] = memory->peak;
+  report.settings["server_allowed_memory_bytes"] = memory->allowed;
+  report.ratios.push_back({"server_memory_of_allowed",
+                           static_cast<double>(memory->peak) / static_cast<double>(memory->allowed), 1, true,
+                           "the servers' peak memory, of state + bytes in flight + 64 MiB"});
   return report;
 }
 

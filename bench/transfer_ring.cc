@@ -12,6 +12,7 @@ namespace ballast {
 namespace {
 
 constexpr char kJob[] = "bench";
+constexpr uint64_t kMemoryBesides = uint64_t{64} << 20;
 
 absl::string_view AsBytes(const std::vector<float>& values, uint64_t bytes) {
   return absl::string_view(reinterpret_cast<const char*>(values.data()), bytes);
@@ -73,6 +74,17 @@ absl::Status TransferRing::Connect(int workers) {
   }
   empty_ = std::make_unique<StubClient>(servers_[0].address());
   return absl::OkStatus();
+}
+
+absl::StatusOr<TransferRing::Memory> TransferRing::ServerMemory() {
+  const absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = workers_[0].client->GetStatus();
+  if (!shards.ok()) return shards.status();
+  Memory memory;
+  for (const v1::GetStatusResponse& shard : *shards) {
+    memory.allowed += shard.state_bytes() + shard.bytes_in_flight_limit() + kMemoryBesides;
+  }
+  for (const ChildServer& server : servers_) memory.peak += server.PeakMemoryBytes();
+  return memory;
 }
 
 std::vector<Contestant> TransferRing::Contestants(size_t index) {

@@ -37,6 +37,14 @@ class TransferRing {
   // For the tensor of sizes[index]. They use the ring's memory: one set at a time.
   std::vector<Contestant> Contestants(size_t index);
 
+  // Of all our servers together: the most that was resident, and what was promised: state, budget of bytes in flight
+  // and 64 MiB each.
+  struct Memory {
+    uint64_t peak = 0;
+    uint64_t allowed = 0;
+  };
+  absl::StatusOr<Memory> ServerMemory();
+
  private:
   // Of one worker.
   struct Worker {
