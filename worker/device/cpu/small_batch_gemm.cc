@@ -6,6 +6,10 @@
 #include <cstring>
 #include <thread>
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 namespace ballast {
 namespace {
 
@@ -22,16 +26,45 @@ float* Reserve(std::vector<float>& memory, int64_t n) {
   return reinterpret_cast<float*>((address + kLineBytes - 1) / kLineBytes * kLineBytes);
 }
 
-// to[p * to_row + i] = from[i * from_row + p] for i < rows and p < columns, in squares whose lines fit the first-level
-// cache.
+// to[p * to_row + i] = from[i * from_row + p] for i < rows and p < columns.
+void TransposeScalar(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
+  for (int64_t p = 0; p < columns; ++p) {
+    for (int64_t i = 0; i < rows; ++i) to[p * to_row + i] = from[i * from_row + p];
+  }
+}
+
+// The same for 4 by 4.
+void TransposeFour(const float* from, int64_t from_row, float* to, int64_t to_row) {
+#if defined(__SSE__)
+  __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_row);
+  __m128 c = _mm_loadu_ps(from + 2 * from_row), d = _mm_loadu_ps(from + 3 * from_row);
+  _MM_TRANSPOSE4_PS(a, b, c, d);
+  _mm_storeu_ps(to, a);
+  _mm_storeu_ps(to + to_row, b);
+  _mm_storeu_ps(to + 2 * to_row, c);
+  _mm_storeu_ps(to + 3 * to_row, d);
+#else
+  TransposeScalar(from, from_row, 4, 4, to, to_row);
+#endif
+}
+
+// The same in squares of 8 rows: a cache that holds 8 lines a power of two apart keeps those of either side.
 void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
-  constexpr int64_t kSquare = 16;
+  constexpr int64_t kSquare = 8;
   for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
-    const int64_t i1 = std::min(i0 + kSquare, rows);
     for (int64_t p0 = 0; p0 < columns; p0 += kSquare) {
-      const int64_t p1 = std::min(p0 + kSquare, columns);
-      for (int64_t p = p0; p < p1; ++p) {
-        for (int64_t i = i0; i < i1; ++i) to[p * to_row + i] = from[i * from_row + p];
+      const int64_t i1 = std::min(i0 + kSquare, rows), p1 = std::min(p0 + kSquare, columns);
+      for (int64_t p = p0; p < p1; p += 4) {
+        for (int64_t i = i0; i < i1; i += 4) {
+          const float* const source = from + i * from_row + p;
+          float* const target = to + p * to_row + i;
+          if (i + 4 <= i1 && p + 4 <= p1) {
+            TransposeFour(source, from_row, target, to_row);
+          } else {
+            TransposeScalar(source, from_row, std::min<int64_t>(4, i1 - i), std::min<int64_t>(4, p1 - p), target,
+                            to_row);
+          }
+        }
       }
     }
   }
@@ -52,9 +85,9 @@ void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t colu
 }  // namespace
 
 bool SmallBatchGemm::Suits(const Product& q) const {
-  // Smaller ones stay in the caches, where a library is as fast.
-  constexpr int64_t kLeastWeights = int64_t{1} << 20;
-  constexpr int64_t kLeastSide = 256;
+  // With fewer weights, or a narrow layer, a call's packing weighs too much.
+  constexpr int64_t kLeastWeights = int64_t{1} << 16;
+  constexpr int64_t kLeastSide = 128;
   constexpr int64_t kLeastBatch = 8;
   if (q.a_transposed && q.b_transposed) return false;
   const int64_t batch = q.a_transposed ? q.depth : q.rows;
@@ -140,10 +173,10 @@ void SmallBatchGemm::InputGradient(const Product& q) {
 // With a interleaved. The weights b [depth, columns] are the right side, taken in blocks of kDepth rows and kColumns.
 // Rows of a large matrix are often a power of two apart, so that a panel's would push each other out of the cache; the
 // first tiles that read a panel pack it for those that follow, and all tiles together fetch the next block. Packed
-// block (512 KiB) and sums (2 KiB a row of c) stay in the second-level cache.
+// block (256 KiB) and sums (4 KiB a row of c) stay in the second-level cache.
 void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
-  constexpr int64_t kDepth = 256;
-  constexpr int64_t kColumns = 512;
+  constexpr int64_t kDepth = 64;
+  constexpr int64_t kColumns = 1024;
   const int64_t width = kernel_.width();
   float* const block = Reserve(memory, kColumns * (kDepth + q.rows));
   // In panels [rows, width].
