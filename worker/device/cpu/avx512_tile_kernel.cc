@@ -34,7 +34,7 @@ __attribute__((target("avx512f"))) void Multiply(const Tile& tile) {
   for (int64_t done = 0; done < tile.depth; done += kLine) {
     if (fetch != nullptr) {
 #pragma GCC unroll 8
-      for (int i = 0; i < kTileRows; ++i) _mm_prefetch(fetch + i * tile.fetch_row, _MM_HINT_T1);
+      for (int i = 0; i < TileKernel::kRows; ++i) _mm_prefetch(fetch + i * tile.fetch_row, _MM_HINT_T1);
       fetch += kLine;
     }
     const int64_t end = std::min(done + kLine, tile.depth);

@@ -115,10 +115,10 @@ void SmallBatchGemm::InputGradient(const Product& q) {
 // With a interleaved. The weights b [depth, columns] are the right side, taken in blocks of kDepth rows and kColumns.
 // Rows of a large matrix are often a power of two apart, so that a panel's would push each other out of the cache; the
 // first tiles that read a panel pack it for those that follow, and all tiles together fetch the next block. Packed
-// block (256 KiB) and sums (4 KiB a row of c) stay in the second-level cache.
+// block (128 KiB) and sums (2 KiB a row of c) stay in the second-level cache.
 void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
   constexpr int64_t kDepth = 64;
-  constexpr int64_t kColumns = 1024;
+  constexpr int64_t kColumns = 512;
   const int64_t width = kernel_.width();
   float* const block = Reserve(memory, kColumns * (kDepth + q.rows));
   // In panels [rows, width].
@@ -129,10 +129,13 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
     for (int64_t p = 0; p < q.depth; p += kDepth) {
       tile.depth = std::min(kDepth, q.depth - p);
       tile.accumulate = p > 0;
-      // The next block, in pieces of kRows rows and kDepth columns: what a tile fetches.
-      const float* const next = q.b + (p + kDepth) * q.columns + j0;
-      const int64_t next_rows = std::min(kDepth, q.depth - p - kDepth);
-      int64_t next_row = 0, next_column = 0;
+      // The block that follows, in pieces of kRows rows and kDepth columns: what a tile fetches.
+      const bool last = p + kDepth >= q.depth;
+      const int64_t next_p = last ? 0 : p + kDepth;
+      const int64_t next_j = last ? j0 + kColumns : j0;
+      const int64_t next_columns = std::min(kColumns, range.end - next_j);
+      const float* const next = q.b + next_p * q.columns + next_j;
+      int64_t row = 0, column = 0;
       for (int64_t j = 0; j < columns; j += width) {
         const int64_t n = std::min(width, columns - j);
         const float* const weights = q.b + p * q.columns + j0 + j;
@@ -146,9 +149,10 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
           tile.right_step = packs ? q.columns : width;
           tile.copy = packs ? panel : nullptr;
           tile.c = sums + j * q.rows + i * width;
-          tile.fetch = next_row + kRows <= next_rows ? next + next_row * q.columns + next_column : nullptr;
-          next_column += kDepth;
-          if (next_column >= columns) next_column = 0, next_row += kRows;
+          const bool fetches = column < next_columns && next_p + row + kRows <= q.depth;
+          tile.fetch = fetches ? next + row * q.columns + column : nullptr;
+          column += kDepth;
+          if (column >= next_columns) column = 0, row += kRows;
           Run(tile, std::min(kRows, q.rows - i), n);
         }
       }

@@ -30,7 +30,7 @@ struct Form {
 constexpr Form kForms[] = {
     {"forward", false, true}, {"input gradient", false, false}, {"weight gradient", true, false}};
 
-// Around one, a tile and a panel; then past the blocks of depth (64, 1024) and of columns (512, 1024).
+// Around one, a tile and a panel; then past the blocks of depth (64, 1024) and of columns (512).
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
   for (const int64_t rows : {1, 7, 63, 64, 65}) {

@@ -27,7 +27,7 @@ struct Tile {
   // Null, or where the rows of right go as they are read, one vector after the other, width() apart: a packed copy for
   // the tiles that follow.
   float* copy = nullptr;
-  // Null, or what later tiles read: `depth` numbers of each of the tile's rows, fetch_row apart, are brought into the
+  // Null, or what later tiles read: `depth` numbers of each of kRows rows, fetch_row apart, are brought into the
   // second-level cache bit by bit while this tile is computed.
   const float* fetch = nullptr;
   int64_t fetch_row = 0;
