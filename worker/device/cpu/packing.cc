@@ -67,4 +67,13 @@ void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t colu
   }
 }
 
+void UnpackPanels(const float* from, int64_t depth, int64_t columns, int64_t width, float* to, int64_t to_row) {
+  for (int64_t p = 0; p < depth; ++p, to += to_row) {
+    const float* row = from + p * width;
+    for (int64_t j = 0; j < columns; j += width, row += depth * width) {
+      std::memcpy(to + j, row, std::min(width, columns - j) * sizeof(float));
+    }
+  }
+}
+
 }  // namespace ballast

@@ -11,5 +11,7 @@ void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t column
 
 // Copies a matrix [depth, columns] into panels [depth, width] one after the other, the last one filled up with zeros.
 void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t columns, int64_t width, float* to);
+// Copies such panels back to a matrix [depth, columns].
+void UnpackPanels(const float* from, int64_t depth, int64_t columns, int64_t width, float* to, int64_t to_row);
 
 }  // namespace ballast

@@ -134,7 +134,6 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
       const int64_t next_p = last ? 0 : p + kDepth;
       const int64_t next_j = last ? j0 + kColumns : j0;
       const int64_t next_columns = std::min(kColumns, range.end - next_j);
-      const float* const next = q.b + next_p * q.columns + next_j;
       int64_t row = 0, column = 0;
       for (int64_t j = 0; j < columns; j += width) {
         const int64_t n = std::min(width, columns - j);
@@ -150,19 +149,14 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
           tile.copy = packs ? panel : nullptr;
           tile.c = sums + j * q.rows + i * width;
           const bool fetches = column < next_columns && next_p + row + kRows <= q.depth;
-          tile.fetch = fetches ? next + row * q.columns + column : nullptr;
+          tile.fetch = fetches ? q.b + (next_p + row) * q.columns + next_j + column : nullptr;
           column += kDepth;
           if (column >= next_columns) column = 0, row += kRows;
           Run(tile, std::min(kRows, q.rows - i), n);
         }
       }
     }
-    for (int64_t i = 0; i < q.rows; ++i) {
-      for (int64_t j = 0; j < columns; j += width) {
-        std::memcpy(q.c + i * q.columns + j0 + j, sums + j * q.rows + i * width,
-                    std::min(width, columns - j) * sizeof(float));
-      }
-    }
+    UnpackPanels(sums, q.rows, columns, width, q.c + j0, q.columns);
   }
 }
 
