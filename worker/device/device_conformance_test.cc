@@ -125,6 +125,29 @@ void DeviceConformanceTest::ExpectNear(const std::vector<float>& got, const std:
   ExpectNear(got, want, scale);
 }
 
+void DeviceConformanceTest::ExpectProduct(const ProductShape& shape, bool ta, bool tb, float alpha, float beta) {
+  const auto [m, n, k] = shape;
+  SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " " << ta << tb);
+  const std::vector<float> a = Random(m * k, 1), b = Random(k * n, 2), c = Random(m * n, 3);
+  std::vector<double> want(m * n), scale(m * n);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0, magnitude = 0;
+      for (int64_t l = 0; l < k; ++l) {
+        const double term = double{a[ta ? l * m + i : i * k + l]} * b[tb ? j * k + l : l * n + j];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      want[i * n + j] = alpha * sum + double{beta} * c[i * n + j];
+      scale[i * n + j] = std::abs(alpha) * magnitude + std::abs(double{beta} * c[i * n + j]);
+    }
+  }
+  const Matrix result = Put(m, n, c);
+  device().Multiply({ta ? Put(k, m, a) : Put(m, k, a), ta}, {tb ? Put(n, k, b) : Put(k, n, b), tb}, alpha, beta,
+                    result);
+  ExpectNear(Get(result), want, scale);
+}
+
 TEST_P(DeviceConformanceTest, NewMemoryIsZero) { EXPECT_THAT(Get(Zeros(3, 333)), Each(0.0f)); }
 
 TEST_P(DeviceConformanceTest, UploadAndDownloadReachTheElementsAtTheirOffset) {
@@ -157,35 +180,27 @@ TEST_P(DeviceConformanceTest, HostVisibleMemoryIsTheDevicesOwn) {
 }
 
 TEST_P(DeviceConformanceTest, MultiplyAgreesWithTheSumsOfProducts) {
-  struct Case {
-    int64_t m, n, k;
-  };
-  for (const auto [m, n, k] :
-       {Case{1, 1, 1}, Case{3, 5, 7}, Case{1, 33, 17}, Case{31, 1, 64}, Case{64, 10, 257}, Case{65, 129, 300}}) {
+  for (const ProductShape& shape :
+       {ProductShape{1, 1, 1}, {3, 5, 7}, {1, 33, 17}, {31, 1, 64}, {64, 10, 257}, {65, 129, 300}}) {
     for (const bool ta : {false, true}) {
-      for (const bool tb : {false, true}) {
-        const std::vector<float> a = Random(m * k, 1), b = Random(k * n, 2), c = Random(m * n, 3);
-        std::vector<double> want(m * n), scale(m * n);
-        for (int64_t i = 0; i < m; ++i) {
-          for (int64_t j = 0; j < n; ++j) {
-            double sum = 0, magnitude = 0;
-            for (int64_t l = 0; l < k; ++l) {
-              const double term = double{a[ta ? l * m + i : i * k + l]} * b[tb ? j * k + l : l * n + j];
-              sum += term;
-              magnitude += std::abs(term);
-            }
-            want[i * n + j] = 0.5 * sum - 2.0 * c[i * n + j];
-            scale[i * n + j] = 0.5 * magnitude + 2.0 * std::abs(c[i * n + j]);
-          }
-        }
-        const Matrix result = Put(m, n, c);
-        device().Multiply({ta ? Put(k, m, a) : Put(m, k, a), ta}, {tb ? Put(n, k, b) : Put(k, n, b), tb}, 0.5f, -2.0f,
-                          result);
-        SCOPED_TRACE(testing::Message() << m << "x" << n << "x" << k << " " << ta << tb);
-        ExpectNear(Get(result), want, scale);
-      }
+      for (const bool tb : {false, true}) ExpectProduct(shape, ta, tb, 0.5f, -2.0f);
     }
   }
+}
+
+// The forward product, the input's gradient and the weights' gradient of a large layer at a small batch, for which
+// devices have other code.
+TEST_P(DeviceConformanceTest, MultiplyOfLargeWeightsAtASmallBatchAgreesWithTheSumsOfProducts) {
+  for (const int64_t batch : {1, 7, 8, 63, 64, 65}) {
+    ExpectProduct({batch, 1031, 1025}, false, true, 1.0f, 0.0f);
+    ExpectProduct({batch, 1025, 1031}, false, false, 1.0f, 0.0f);
+    ExpectProduct({1031, 1025, batch}, true, false, 1.0f, 0.0f);
+  }
+  ExpectProduct({64, 1024, 1024}, false, true, 1.0f, 0.0f);
+  ExpectProduct({64, 1024, 1024}, false, false, 1.0f, 0.0f);
+  ExpectProduct({1024, 1024, 64}, true, false, 1.0f, 0.0f);
+  ExpectProduct({1024, 1024, 8}, true, true, 1.0f, 0.0f);
+  ExpectProduct({8, 1024, 1024}, false, false, 0.5f, -2.0f);
 }
 
 TEST_P(DeviceConformanceTest, MultiplyWithBetaZeroDoesNotReadTheResult) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,11 @@ struct DeviceUnderTest {
   double tolerance = 1e-5;
 };
 
+// A product's result is rows x columns, sums of `depth` terms.
+struct ProductShape {
+  int64_t rows, columns, depth;
+};
+
 // Holds a device to float64 references of each operation's formula. A device's test says
 // INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(...)).
 class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
@@ -36,6 +42,9 @@ class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, const std::vector<double>& scale);
   // The same with the scale max(1, |want|).
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want);
+
+  // Multiplies random matrices, the factors stored transposed or not, and compares.
+  void ExpectProduct(const ProductShape& shape, bool a_transposed, bool b_transposed, float alpha, float beta);
 
   Device& device() { return *device_; }
 

@@ -2,6 +2,7 @@
 #include "worker/device/cpu/cpu_device.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,12 +11,14 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "worker/device/cpu/elementwise.h"
 #include "worker/device/cpu/loss.h"
+#include "worker/device/cpu/small_batch_gemm.h"
 
 namespace ballast {
 namespace {
@@ -51,6 +54,22 @@ class CpuBuffer : public Buffer {
   const int64_t size_;
 };
 
+// Pages of 2 MiB where the system gives them when asked: a product that walks down a large matrix's columns misses the
+// TLB at each row otherwise. No harm where it does not.
+void AskForHugePages(void* memory, size_t bytes) {
+  constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + bytes) / kHugePage * kHugePage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
+std::optional<SmallBatchGemm> MakeSmallBatchGemm(int threads) {
+  const TileKernel* kernel = Avx512TileKernel();
+  if (kernel == nullptr) kernel = Avx2TileKernel();
+  if (kernel == nullptr) return std::nullopt;
+  return std::make_optional<SmallBatchGemm>(*kernel, threads);
+}
+
 float* Data(const Buffer& buffer) { return static_cast<const CpuBuffer&>(buffer).data(); }
 
 absl::Span<float> Elements(const Matrix& m) {
@@ -68,22 +87,28 @@ absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads) { openblas_set_num_threads(threads); }
+  explicit CpuDevice(int threads) : threads_(threads), small_batch_(MakeSmallBatchGemm(threads)) {
+    openblas_set_num_threads(threads);
+  }
 
   std::string Describe() const override {
-    return absl::StrCat("cpu (OpenBLAS, ", openblas_get_corename(), ", ", threads_,
+    const std::string own =
+        small_batch_.has_value() ? absl::StrCat(", small batches by ", small_batch_->kernel().name) : "";
+    return absl::StrCat("cpu (OpenBLAS, ", openblas_get_corename(), own, ", ", threads_,
                         threads_ == 1 ? " thread)" : " threads)");
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
     // Asked first, for Linux grants memory that is not there and kills the process that touches it.
-    void* const memory = elements <= machine_floats_ ? std::calloc(elements * sizeof(float) + kAlignment, 1) : nullptr;
+    const size_t bytes = elements <= machine_floats_ ? elements * sizeof(float) + kAlignment : 0;
+    void* const memory = bytes > 0 ? std::calloc(bytes, 1) : nullptr;
     if (memory == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("cpu device: no memory for ", elements,
                                                        " floats more; this machine has room for ", machine_floats_,
                                                        " in all"));
     }
+    AskForHugePages(memory, bytes);
     return std::make_unique<CpuBuffer>(memory, elements);
   }
 
@@ -116,9 +141,21 @@ class CpuDevice : public Device {
       for (float& value : result) value = beta == 0.0f ? 0.0f : beta * value;
       return;
     }
+    const Product product{Elements(a.matrix).data(),
+                          a.transposed,
+                          Elements(b.matrix).data(),
+                          b.transposed,
+                          result.data(),
+                          c.rows,
+                          c.columns,
+                          k};
+    if (alpha == 1.0f && beta == 0.0f && small_batch_.has_value() && small_batch_->Suits(product)) {
+      small_batch_->Multiply(product);
+      return;
+    }
     cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, b.transposed ? CblasTrans : CblasNoTrans,
-                c.rows, c.columns, k, alpha, Elements(a.matrix).data(), a.matrix.columns, Elements(b.matrix).data(),
-                b.matrix.columns, beta, result.data(), c.columns);
+                c.rows, c.columns, k, alpha, product.a, a.matrix.columns, product.b, b.matrix.columns, beta, product.c,
+                c.columns);
   }
 
   void AddBias(const Buffer& bias, Matrix x) override {
@@ -181,6 +218,8 @@ class CpuDevice : public Device {
 
  private:
   const int threads_;
+  // Where the processor has a kernel for it.
+  std::optional<SmallBatchGemm> small_batch_;
   const int64_t machine_floats_ = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / sizeof(float);
 };
 

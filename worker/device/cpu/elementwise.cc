@@ -39,7 +39,11 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
   const size_t n = x.size();
   switch (f) {
     case Activation::kRelu:
-      for (size_t i = 0; i < n; ++i) dx[i] = x[i] > 0.0f ? dy[i] : 0.0f;
+      // dy is read either way, for the compiler makes a branch of reading it or not.
+      for (size_t i = 0; i < n; ++i) {
+        const float gradient = dy[i];
+        dx[i] = x[i] > 0.0f ? gradient : 0.0f;
+      }
       return;
     case Activation::kGelu:
       for (size_t i = 0; i < n; ++i) {
@@ -75,7 +79,8 @@ void Dropout(float rate, const DropoutKey& key, absl::Span<const float> x, absl:
         Philox({static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32), step_low, step_high}, philox_key);
     const size_t end = std::min(begin + 4, x.size());
     for (size_t i = begin; i < end; ++i) {
-      y[i] = words[i - begin] >= threshold ? x[i] * scale : 0.0f;
+      const float kept = x[i] * scale;
+      y[i] = words[i - begin] >= threshold ? kept : 0.0f;
     }
   }
 }
