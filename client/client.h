@@ -55,10 +55,10 @@ struct ClientOptions {
   // How gradients and values travel.
   v1::Codec codec;
 
-  // Connections to a shard, and messages on their way to it at once. Two and four are what loopback is filled with; see
+  // Connections to a shard, and messages on their way to it at once. Two and eight fill a loopback; see
   // docs/benchmarks.md.
   uint32_t channels_per_shard = 2;
-  uint32_t messages_in_flight = 4;
+  uint32_t messages_in_flight = 8;
 };
 
 struct PushResult {

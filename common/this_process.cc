@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 
 namespace ballast {
 
@@ -14,6 +15,8 @@ void KeepFreedMemory() {
   // Each arena keeps what was freed in it: with one for each thread that would be many times what is in use.
   mallopt(M_ARENA_MAX, 2);
 }
+
+void SkipLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 std::string DescribeThisProcess() {
   char host[256] = "unknown host";

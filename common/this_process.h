@@ -9,6 +9,9 @@ namespace ballast {
 // would else be mapped and zeroed anew, which costs more than filling it. Call it first in main.
 void KeepFreedMemory();
 
+// Turns off the checks of the order of locks that Abseil makes in Debian's build: gRPC locks often, and each lock pays.
+void SkipLockOrderChecks();
+
 // "host, process 4711", for the messages of others.
 std::string DescribeThisProcess();
 
