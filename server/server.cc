@@ -63,7 +63,7 @@ absl::Status Server::Listen() {
   grpc::ResourceQuota quota("ballast_server");
   quota.Resize(options_.max_bytes_in_flight);
   builder.SetResourceQuota(quota);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 128);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   builder.RegisterService(&parameter_service_);
