@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec_seed.h"
+#include "common/codecs/payload_reader.h"
 
 namespace ballast {
 namespace {
@@ -18,15 +19,12 @@ absl::StatusOr<const Codec*> CheckValue(const ItemWithPayload<v1::SliceValue>& g
                                             got.item.slice_index(), ", want tensor ", want.tensor_id, " slice ",
                                             want.slice_index));
   }
-  const v1::Encoding encoding = got.item.encoding();
-  const absl::StatusOr<const Codec*> codec =
-      FindCodec(encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : encoding);
+  const absl::StatusOr<const Codec*> codec = FindCodec(got.item.encoding());
   if (!codec.ok()) {
     return absl::InternalError(
         absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, ": ", codec.status().message()));
   }
-  size_t bytes = 0;
-  for (absl::string_view piece : got.payload) bytes += piece.size();
+  const size_t bytes = PayloadBytes(got.payload);
   const size_t want_bytes = (*codec)->EncodedBytes(want.elements);
   if (!(*codec)->carries_values() || bytes != want_bytes || want.values.size() != want.elements) {
     return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, " has ",

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/codec_seed.h"
+#include "common/codecs/payload_reader.h"
 #include "common/grpc_status.h"
 #include "common/wire/payload_message.h"
 #include "server/call.h"
@@ -21,9 +22,6 @@ namespace ballast {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
-
-// Of the slices in one message, as fp32.
-constexpr uint64_t kMaxPayload = 4 << 20;
 
 // When a caller that was refused shall try again.
 constexpr char kRetryDelayKey[] = "retry-delay-ms";
@@ -43,14 +41,6 @@ std::vector<GradientView> ViewGradients(const Message& message) {
   return views;
 }
 
-uint64_t PayloadBytes(absl::Span<const GradientView> gradients) {
-  uint64_t bytes = 0;
-  for (const GradientView& gradient : gradients) {
-    for (absl::string_view piece : gradient.payload) bytes += piece.size();
-  }
-  return bytes;
-}
-
 void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_applied(outcome.applied);
   to->set_kept(outcome.kept);
@@ -62,7 +52,7 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
 
 // How a pull wants its values.
 absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
-  absl::StatusOr<const Codec*> codec = FindCodec(encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : encoding);
+  absl::StatusOr<const Codec*> codec = FindCodec(encoding);
   if (!codec.ok() || (*codec)->carries_values()) return codec;
   return absl::InvalidArgumentError(
       absl::StrCat("encoding of values: got ", (*codec)->name(), ", which is for gradients only"));
@@ -114,9 +104,9 @@ absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<
     absl::StatusOr<Slice::Snapshot> snapshot = shard.Pull(key, worker);
     if (!snapshot.ok()) return snapshot.status();
     bytes += snapshot->values.size() * sizeof(float);
-    if (bytes > kMaxPayload) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the slices asked for have more than ", kMaxPayload, " bytes; ask for fewer in one message"));
+    if (bytes > kMaxMessageBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the slices asked for have more than ", kMaxMessageBytes,
+                                                     " bytes; ask for fewer in one message"));
     }
     snapshots.push_back(*std::move(snapshot));
   }
@@ -247,11 +237,13 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   const v1::PushHeader& header = message->envelope.header();
   const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
   if (!outcome.ok()) return outcome.status();
-  plane_->push_bytes_ += PayloadBytes(gradients);
   Taken<Envelope> taken;
   taken.outcome = *outcome;
   taken.keys.reserve(gradients.size());
-  for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
+  for (const GradientView& gradient : gradients) {
+    plane_->push_bytes_ += PayloadBytes(gradient.payload);
+    taken.keys.push_back(gradient.key);
+  }
   taken.envelope = std::move(message->envelope);
   return taken;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
+#include "common/codecs/payload_reader.h"
 #include "server/optimizers/instruction_set.h"
 
 namespace ballast {
@@ -57,8 +58,7 @@ absl::StatusOr<Gradient> Gradient::Open(const Codec& codec, absl::Span<const abs
     if (absl::Status status = codec.OpenPayload(gradient.pieces_, elements).status(); !status.ok()) return status;
     return gradient;
   }
-  size_t bytes = 0;
-  for (absl::string_view piece : payload) bytes += piece.size();
+  const size_t bytes = PayloadBytes(payload);
   if (bytes == elements * sizeof(float)) return gradient;
   if (bytes % sizeof(float) != 0) {
     return absl::InvalidArgumentError(absl::StrCat("has ", bytes, " bytes, want a multiple of 4"));
@@ -74,36 +74,18 @@ void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const floa
 
 void Gradient::ForEachPlainBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
   alignas(64) float staged[kBlockElements];
-  constexpr size_t kBlockBytes = sizeof(staged);
-  size_t first = 0, staged_bytes = 0;
-  const auto flush = [&] {
-    if (staged_bytes == 0) return;
-    visit(first, absl::MakeConstSpan(staged, staged_bytes / sizeof(float)));
-    first += staged_bytes / sizeof(float);
-    staged_bytes = 0;
-  };
-  for (absl::string_view piece : pieces_) {
-    while (!piece.empty()) {
-      const size_t whole = std::min(piece.size() / sizeof(float), kBlockElements);
-      if (staged_bytes == 0 && whole > 0 && IsAligned(piece.data())) {
-        visit(first, absl::MakeConstSpan(reinterpret_cast<const float*>(piece.data()), whole));
-        first += whole;
-        piece.remove_prefix(whole * sizeof(float));
-        continue;
-      }
-      // Where elements can be handed out in place again, only the one that was cut is staged.
-      size_t take = std::min(piece.size(), kBlockBytes - staged_bytes);
-      const size_t cut = (sizeof(float) - staged_bytes % sizeof(float)) % sizeof(float);
-      if (cut > 0 && cut < take && IsAligned(piece.data() + cut)) take = cut;
-      std::memcpy(reinterpret_cast<char*>(staged) + staged_bytes, piece.data(), take);
-      staged_bytes += take;
-      piece.remove_prefix(take);
-      const bool in_place_next =
-          staged_bytes % sizeof(float) == 0 && piece.size() >= sizeof(float) && IsAligned(piece.data());
-      if (staged_bytes == kBlockBytes || in_place_next) flush();
+  PayloadReader reader(pieces_, 0);
+  for (size_t first = 0; first < elements_;) {
+    const absl::string_view run = reader.Next(sizeof(float), std::min(elements_ - first, kBlockElements));
+    const size_t count = run.size() / sizeof(float);
+    const float* block = reinterpret_cast<const float*>(run.data());
+    if (!IsAligned(run.data())) {
+      std::memcpy(staged, run.data(), run.size());
+      block = staged;
     }
+    visit(first, absl::MakeConstSpan(block, count));
+    first += count;
   }
-  flush();
 }
 
 bool Gradient::AllFinite() const {
@@ -114,21 +96,12 @@ bool Gradient::AllFinite() const {
     });
     return finite;
   }
-  // As ForEachPlainBlock, but for the elements that were cut nothing has to be copied.
-  char cut[sizeof(float)];
-  size_t cut_bytes = 0;
-  for (absl::string_view piece : pieces_) {
-    if (cut_bytes > 0) {
-      const size_t take = std::min(piece.size(), sizeof(cut) - cut_bytes);
-      std::memcpy(cut + cut_bytes, piece.data(), take);
-      cut_bytes += take;
-      piece.remove_prefix(take);
-      if (cut_bytes < sizeof(cut)) continue;
-      finite = finite && AreFinite(cut, 1);
-    }
-    finite = finite && AreFinite(piece.data(), piece.size() / sizeof(cut));
-    cut_bytes = piece.size() % sizeof(cut);
-    std::memcpy(cut, piece.data() + piece.size() - cut_bytes, cut_bytes);
+  // As ForEachPlainBlock, but nothing has to be copied.
+  PayloadReader reader(pieces_, 0);
+  for (size_t left = elements_; left > 0 && finite;) {
+    const absl::string_view run = reader.Next(sizeof(float), left);
+    finite = AreFinite(run.data(), run.size() / sizeof(float));
+    left -= run.size() / sizeof(float);
   }
   return finite;
 }

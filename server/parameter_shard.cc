@@ -214,13 +214,12 @@ absl::StatusOr<Gradient> ParameterShard::CheckGradient(const PushTicket& push, c
                                                        const Slice& slice) const {
   const bool nothing = view.payload.empty() && push.examples == 0;
   if (nothing) return Gradient();
-  absl::StatusOr<const Codec*> codec =
-      FindCodec(view.encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : view.encoding);
+  const absl::StatusOr<const Codec*> codec = FindCodec(view.encoding);
   absl::StatusOr<Gradient> gradient =
       codec.ok() ? Gradient::Open(**codec, view.payload, slice.range().elements()) : codec.status();
   if (gradient.ok()) return gradient;
-  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice), " ",
-                                                 codec.ok() ? "" : ": ", gradient.status().message()));
+  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
+                                                 codec.ok() ? " " : ": ", gradient.status().message()));
 }
 
 absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::CheckPush(
