@@ -154,6 +154,8 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"bytes_in_flight", shard.bytes_in_flight()},
           {"bytes_in_flight_limit", shard.bytes_in_flight_limit()},
           {"refused", shard.refused()},
+          {"shared_areas", shard.shared_areas()},
+          {"shared_calls", shard.shared_calls()},
           {"push_bytes", shard.push_bytes()},
           {"pull_bytes", shard.pull_bytes()}};
 }

@@ -165,6 +165,7 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.incarnation = options_.incarnation;
     channel.connections = options_.channels_per_shard;
     channel.messages_in_flight = options_.messages_in_flight;
+    channel.shared_memory = options_.shared_memory;
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;
     channel.wait_timeout = options_.wait_timeout;

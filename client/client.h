@@ -59,6 +59,8 @@ struct ClientOptions {
   // docs/benchmarks.md.
   uint32_t channels_per_shard = 2;
   uint32_t messages_in_flight = 8;
+  // Large messages to a shard of the same machine go through memory shared with it, where it has room for that.
+  bool shared_memory = true;
 };
 
 struct PushResult {

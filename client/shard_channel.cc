@@ -8,12 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "client/slice_message.h"
 #include "common/codecs/codec_seed.h"
+#include "common/shared_memory/shared_message.h"
 
 namespace ballast {
 namespace {
 
 // How many sequence numbers a shard remembers of each worker.
 constexpr uint64_t kSequenceWindow = 1024;
+
+// What is smaller both ways is sent sooner than it is copied.
+constexpr uint64_t kLeastSharedBytes = uint64_t{16} << 10;
 
 const char* OperationName(ShardMessage::Kind kind) {
   switch (kind) {
@@ -58,12 +62,25 @@ struct ShardChannel::Exchange {
   std::vector<GradientPayload> payloads;
   grpc::ByteBuffer request;
   grpc::ByteBuffer response;
+  // Where the first attempt's request lies and its answer will, if not in those.
+  std::optional<BlockLoan> loan;
+  uint32_t attempts = 0;
   uint64_t bytes_sent = 0;
 
   bool pushes() const { return message.kind != ShardMessage::Kind::kPull; }
+  // Of the larger of request and answer, about.
+  uint64_t Bytes() const;
   grpc::ByteBuffer Encode(const ShardChannelOptions& options, uint32_t wait_ms) const;
+  absl::StatusOr<ReceivedBytes> Answer() const;
   absl::StatusOr<ShardReply> Decode() const;
 };
+
+uint64_t ShardChannel::Exchange::Bytes() const {
+  uint64_t request_bytes = 0, answer_bytes = 0;
+  for (const GradientPayload& payload : payloads) request_bytes += payload.bytes.size();
+  for (const SliceTransfer& slice : message.slices) answer_bytes += slice.values.size() * sizeof(float);
+  return std::max(request_bytes, answer_bytes);
+}
 
 grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& options, uint32_t wait_ms) const {
   if (!pushes()) {
@@ -95,11 +112,22 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
   return EncodeGradients(push_pull, message.slices, payloads);
 }
 
+absl::StatusOr<ReceivedBytes> ShardChannel::Exchange::Answer() const {
+  const std::optional<v1::SharedBlock> reference = FindReference(response);
+  if (!reference.has_value()) return BytesOf(response);
+  if (!loan.has_value()) return absl::InternalError("the answer lies in shared memory, the request did not");
+  const absl::StatusOr<absl::string_view> answer = loan->Answer(*reference);
+  if (!answer.ok()) return absl::InternalError(answer.status().message());
+  return ReceivedBytes{{}, {*answer}};
+}
+
 absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
+  const absl::StatusOr<ReceivedBytes> bytes = Answer();
+  if (!bytes.ok()) return bytes.status();
   ShardReply reply;
-  reply.bytes_received = response.Length();
+  for (absl::string_view piece : bytes->pieces) reply.bytes_received += piece.size();
   if (message.kind == ShardMessage::Kind::kPush) {
-    absl::StatusOr<v1::PushResponse> answer = DecodeMessage<v1::PushResponse>(response);
+    absl::StatusOr<v1::PushResponse> answer = DecodeMessage<v1::PushResponse>(*bytes);
     if (!answer.ok()) return absl::InternalError(answer.status().message());
     reply.outcome = answer->outcome();
     return reply;
@@ -107,8 +135,7 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
   // The two answers differ in the outcome and in the number of the field that holds the values.
   const int field = message.kind == ShardMessage::Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
                                                               : int{v1::PushPullResponse::kValuesFieldNumber};
-  const ReceivedBytes bytes = BytesOf(response);
-  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes.pieces, field, kMaxSlicesPerMessage);
+  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes->pieces, field, kMaxSlicesPerMessage);
   if (!answer.ok()) return absl::InternalError(answer.status().message());
   reply.outcome = answer->envelope.outcome();
   absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message.slices);
@@ -124,6 +151,7 @@ ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptio
     connections_.push_back(
         std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
+  if (options_.shared_memory) lender_ = std::make_unique<BlockLender>(connections_[0]->stub.get(), options_.job);
 }
 
 ShardChannel::~ShardChannel() {
@@ -206,8 +234,14 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
   grpc::ByteBuffer request = exchange->Encode(options_, wait_ms);
+  exchange->bytes_sent += request.Length();
+  // What failed once takes the ordinary way.
+  exchange->loan.reset();
+  if (++exchange->attempts == 1 && lender_ != nullptr && exchange->Bytes() >= kLeastSharedBytes) {
+    exchange->loan = lender_->Lend(request);
+  }
+  if (exchange->loan.has_value()) request = EncodeReference(exchange->loan->reference());
   exchange->request.Swap(&request);
-  exchange->bytes_sent += exchange->request.Length();
   exchange->response.Clear();
   exchange->connection->raw.UnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(), &exchange->request,
                                       &exchange->response, std::move(end));
@@ -224,6 +258,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
                                                                   ": ", decoded.status().message()));
     }
   }
+  exchange->loan.reset();
   // The server has all of what it answered to; of what failed, gRPC may still have something to send.
   const bool sent = status.ok();
   reply.status = std::move(status);
@@ -284,6 +319,7 @@ void ShardChannel::Shutdown(const std::string& reason) {
       lane->queue.clear();
     }
   }
+  if (lender_ != nullptr) lender_->Shutdown();
   calls_.Shutdown(reason);
   Refuse(std::move(dropped), name_, reason);
 }

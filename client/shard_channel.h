@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "client/block_lender.h"
 #include "client/call_group.h"
 #include "client/error_feedback.h"
 #include "client/future.h"
@@ -29,6 +30,7 @@ struct ShardChannelOptions {
   uint32_t connections = 1;
   // Of pushes, and again of messages that may wait on the server: these never keep those from being sent.
   uint32_t messages_in_flight = 4;
+  bool shared_memory = true;
   // As ClientOptions has them.
   absl::Duration rpc_timeout;
   absl::Duration retry_timeout;
@@ -116,6 +118,8 @@ class ShardChannel {
   const std::string name_;
   const ShardChannelOptions options_;
   std::vector<std::unique_ptr<Connection>> connections_;
+  // Null where messages shall not take that way.
+  std::unique_ptr<BlockLender> lender_;
 
   absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;

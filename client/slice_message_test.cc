@@ -70,7 +70,7 @@ TEST_F(SliceMessageTest, EncodesGradientBytesAndVersion) {
   const std::vector<SliceTransfer> slices = {{2, 3, 1, 9, gradient, {}}};
   MemoryHold hold;
   const grpc::ByteBuffer buffer = EncodeGradients(v1::PushRequest(), slices, LendGradients(slices, hold));
-  const auto request = DecodeMessage<v1::PushRequest>(buffer);
+  const auto request = DecodeMessage<v1::PushRequest>(BytesOf(buffer));
   ASSERT_TRUE(request.ok()) << request.status();
   ASSERT_EQ(request->gradients_size(), 1);
   EXPECT_EQ(request->gradients(0).tensor_id(), 2u);

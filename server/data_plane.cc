@@ -15,6 +15,7 @@
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
 #include "common/grpc_status.h"
+#include "common/shared_memory/shared_message.h"
 #include "common/wire/payload_message.h"
 #include "server/call.h"
 
@@ -26,6 +27,9 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 // When a caller that was refused shall try again.
 constexpr char kRetryDelayKey[] = "retry-delay-ms";
 constexpr char kRetryDelay[] = "20";
+
+// A smaller answer is sent, though the request came in shared memory.
+constexpr size_t kLeastSharedBytes = 1024;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
   return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
@@ -147,6 +151,9 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("got no message"));
+    if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
+      if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
+    }
     switch (kind_) {
       case Kind::kPush:
         return Push();
@@ -196,6 +203,23 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   void AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
                         const AnswerTerms& terms, const Response& envelope);
 
+  // The request lies in shared memory; that is counted elsewhere.
+  absl::Status Borrow(const v1::SharedBlock& reference) {
+    absl::StatusOr<BorrowedBlock> block = plane_->areas_.Borrow(reference.area(), reference.block());
+    if (!block.ok()) return block.status();
+    block_ = *std::move(block);
+    const absl::StatusOr<absl::string_view> message = MessageAt(reference, block_->memory());
+    if (!message.ok()) return message.status();
+    shared_request_ = *message;
+    ++plane_->shared_calls_;
+    DropRequest();
+    return absl::OkStatus();
+  }
+  ReceivedBytes Request() const {
+    if (block_.has_value()) return {{}, {shared_request_}};
+    return BytesOf(request_);
+  }
+
   // What was received is of no use any more.
   void DropRequest() {
     request_.Clear();
@@ -203,11 +227,24 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   void EndWith(grpc::ByteBuffer response) {
+    if (block_.has_value() && response.Length() >= kLeastSharedBytes) {
+      const std::optional<MessageSpot> spot = CopyMessage(response, block_->memory());
+      if (spot.has_value()) {
+        v1::SharedBlock reference;
+        reference.set_area(block_->area());
+        reference.set_block(block_->block());
+        reference.set_offset(spot->offset);
+        reference.set_bytes(spot->bytes);
+        response = EncodeReference(reference);
+      }
+    }
+    block_.reset();
     response_.Swap(&response);
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
   }
   void End(const absl::Status& status) {
     DropRequest();
+    block_.reset();
     if (absl::IsResourceExhausted(status)) context_->AddTrailingMetadata(kRetryDelayKey, kRetryDelay);
     Finish(ToGrpcStatus(status));
   }
@@ -221,6 +258,9 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   ByteBudget::Reservation reserved_;
+  // Where request and answer lie in shared memory, instead.
+  std::optional<BorrowedBlock> block_;
+  absl::string_view shared_request_;
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
@@ -228,7 +268,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
 template <typename Envelope, typename Check>
 absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check check) {
-  const ReceivedBytes bytes = BytesOf(request_);
+  const ReceivedBytes bytes = Request();
   auto message = DecodePayloadMessage<Envelope, v1::SliceGradient>(bytes.pieces, Envelope::kGradientsFieldNumber,
                                                                    kMaxSlicesPerMessage);
   if (!message.ok()) return OnShard(message.status());
@@ -258,7 +298,7 @@ void DataPlane::Call::Push() {
 }
 
 void DataPlane::Call::Pull() {
-  const auto message = DecodeMessage<v1::PullRequest>(request_);
+  const auto message = DecodeMessage<v1::PullRequest>(Request());
   DropRequest();
   if (!message.ok()) return End(OnShard(message.status()));
   PullTerms pull{message->step(), std::nullopt};
@@ -326,7 +366,7 @@ grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackSe
 }
 
 DataPlane::Traffic DataPlane::traffic() const {
-  return {budget_.used(), budget_.limit(), budget_.refused(), push_bytes_, pull_bytes_};
+  return {budget_.used(), budget_.limit(), budget_.refused(), push_bytes_, pull_bytes_, areas_.size(), shared_calls_};
 }
 
 }  // namespace ballast

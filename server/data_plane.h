@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "server/area_registry.h"
 #include "server/byte_budget.h"
 #include "server/parameter_shard.h"
 
@@ -23,6 +24,8 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t refused = 0;
     // Of the payloads of pushes, and of the answers to pulls.
     uint64_t push_bytes = 0, pull_bytes = 0;
+    // Clients with which memory is shared, and calls whose message lay there.
+    uint64_t shared_areas = 0, shared_calls = 0;
   };
 
   // `shard` must outlive the server that this is registered with.
@@ -30,6 +33,9 @@ class DataPlane : public grpc::CallbackGenericService {
       : rank_(rank), shard_(shard), budget_(max_bytes_in_flight) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
+
+  // Where messages may lie, instead of in the calls.
+  AreaRegistry& areas() { return areas_; }
 
   Traffic traffic() const;
 
@@ -39,7 +45,8 @@ class DataPlane : public grpc::CallbackGenericService {
   const uint32_t rank_;
   ParameterShard* const shard_;
   ByteBudget budget_;
-  std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0};
+  AreaRegistry areas_{&budget_};
+  std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};
 };
 
 }  // namespace ballast

@@ -9,6 +9,7 @@
 #include "common/policy_config.h"
 #include "common/version.h"
 #include "server/call.h"
+#include "server/share_memory_call.h"
 
 namespace ballast {
 
@@ -40,6 +41,11 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerCon
   return Answer(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
 }
 
+grpc::ServerWriteReactor<v1::SharedArea>* ParameterServiceAdapter::ShareMemory(grpc::CallbackServerContext*,
+                                                                               const v1::ShareMemoryRequest* request) {
+  return ballast::ShareMemory(*request, *shard_, rank_, data_plane_->areas());
+}
+
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,
                                                              const v1::GetStatusRequest*,
                                                              v1::GetStatusResponse* response) {
@@ -69,6 +75,8 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   response->set_bytes_in_flight(traffic.bytes_in_flight);
   response->set_bytes_in_flight_limit(traffic.bytes_in_flight_limit);
   response->set_refused(traffic.refused);
+  response->set_shared_areas(traffic.shared_areas);
+  response->set_shared_calls(traffic.shared_calls);
   return Answer(context, absl::OkStatus());
 }
 

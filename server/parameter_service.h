@@ -8,17 +8,18 @@
 namespace ballast {
 
 // The generated service, the calls that carry payloads left to the data plane.
-using ControlledParameterService = v1::ParameterService::WithCallbackMethod_DeclareTensors<
-    v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
-        v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithCallbackMethod_Pause<
-            v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>;
+using ControlledParameterService =
+    v1::ParameterService::WithCallbackMethod_DeclareTensors<v1::ParameterService::WithGenericMethod_Push<
+        v1::ParameterService::WithGenericMethod_Pull<v1::ParameterService::WithGenericMethod_PushPull<
+            v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ShareMemory<
+                v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, encodes its answers. Holds
 // nothing itself. Thread safety: all methods may be called from any thread.
 class ParameterServiceAdapter : public ControlledParameterService {
  public:
   // Both must outlive the server that this is registered with.
-  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, const DataPlane* data_plane)
+  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane)
       : rank_(rank), shard_(shard), data_plane_(data_plane) {}
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
@@ -26,13 +27,15 @@ class ParameterServiceAdapter : public ControlledParameterService {
                                            v1::DeclareTensorsResponse* response) override;
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
                                   v1::PauseResponse* response) override;
+  grpc::ServerWriteReactor<v1::SharedArea>* ShareMemory(grpc::CallbackServerContext* context,
+                                                        const v1::ShareMemoryRequest* request) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 
  private:
   const uint32_t rank_;
   ParameterShard* const shard_;
-  const DataPlane* const data_plane_;
+  DataPlane* const data_plane_;
 };
 
 }  // namespace ballast

@@ -172,6 +172,11 @@ absl::Status ParameterShard::closed() const {
   return closed_;
 }
 
+absl::Status ParameterShard::CheckJob(absl::string_view job) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return CheckJobLocked(job);
+}
+
 absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
   if (job_.name.empty()) return absl::FailedPreconditionError("no tensor has been declared on this shard");
   if (job == job_.name) return absl::OkStatus();

@@ -94,6 +94,9 @@ class ParameterShard {
   // nothing is created then. A tensor without slices is owned whole.
   absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobTerms& job, std::vector<OwnedTensor> tensors);
 
+  // FAILED_PRECONDITION where this is not the job that the shard holds.
+  absl::Status CheckJob(absl::string_view job) const;
+
   // Hands in gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe.
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
                                    absl::Span<const GradientView> gradients);

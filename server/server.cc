@@ -109,7 +109,10 @@ void Server::Drain(absl::Duration grace) {
   if (grpc_ == nullptr) return;
   if (auto* health = grpc_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
   member_.reset();
-  shard_.Close(absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down")));
+  const absl::Status reason =
+      absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down"));
+  shard_.Close(reason);
+  data_plane_.areas().Close(reason);
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   grpc_->Wait();
   grpc_.reset();

@@ -65,6 +65,8 @@ class TopKDecoder : public PayloadDecoder {
     std::fill(out.begin(), out.end(), 0.0f);
     const uint64_t end = position_ + out.size();
     while (next_index_ < end) {
+      // Indices in shared memory may change after they were checked.
+      if (next_index_ < position_) break;
       out[next_index_ - position_] = values_.NextAs<float>();
       ReadIndex();
     }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/wire/limits.h"
 #include "common/wire/piece_reader.h"
@@ -88,11 +89,6 @@ absl::StatusOr<PayloadMessage<Envelope, Item>> DecodePayloadMessage(absl::Span<c
   return absl::InvalidArgumentError(absl::StrCat("got bytes that are no ", message.envelope.GetTypeName()));
 }
 
-// Messages without payloads.
-grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
-template <typename Message>
-absl::StatusOr<Message> DecodeMessage(const grpc::ByteBuffer& buffer);
-
 // The pieces of memory in which a received message lies; `slices` keeps them.
 struct ReceivedBytes {
   std::vector<grpc::Slice> slices;
@@ -100,11 +96,14 @@ struct ReceivedBytes {
 };
 ReceivedBytes BytesOf(const grpc::ByteBuffer& buffer);
 
+// Messages without payloads.
+grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
+
 template <typename Message>
-absl::StatusOr<Message> DecodeMessage(const grpc::ByteBuffer& buffer) {
+absl::StatusOr<Message> DecodeMessage(const ReceivedBytes& bytes) {
   Message message;
-  grpc::Slice bytes;
-  if (buffer.DumpToSingleSlice(&bytes).ok() && message.ParseFromArray(bytes.begin(), bytes.size())) return message;
+  const std::string text = absl::StrJoin(bytes.pieces, "");
+  if (message.ParseFromString(text)) return message;
   return absl::InvalidArgumentError(absl::StrCat("got bytes that are no ", message.GetTypeName()));
 }
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace ballast {
+
+// Messages of the data plane that lie in shared memory: what is sent in their stead is field 16 of the same message
+// type, alone.
+
+// Where a message lies in its block.
+struct MessageSpot {
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+};
+
+// Copies an encoded message into a block, so that its first large payload is aligned to 64 bytes. Nothing where the
+// block is too small.
+std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> block);
+
+// The part of a block that a reference means. INVALID_ARGUMENT where it is not in the block.
+absl::StatusOr<absl::string_view> MessageAt(const v1::SharedBlock& reference, absl::Span<char> block);
+
+grpc::ByteBuffer EncodeReference(const v1::SharedBlock& reference);
+// Nothing where the message is one with fields of its own.
+std::optional<v1::SharedBlock> FindReference(const grpc::ByteBuffer& message);
+
+}  // namespace ballast

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/share_memory_call.h"
+
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/grpc_status.h"
+
+namespace ballast {
+namespace {
+
+class Call : public grpc::ServerWriteReactor<v1::SharedArea> {
+ public:
+  Call(const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank, AreaRegistry& registry)
+      : registry_(registry), ending_(std::make_shared<Ending>(this)) {
+    absl::Status status = shard.CheckJob(request.job());
+    if (status.ok() && request.machine() != MachineId()) {
+      status = absl::FailedPreconditionError("the client runs elsewhere, or as another user");
+    }
+    if (status.ok()) {
+      absl::StatusOr<std::shared_ptr<SharedArea>> area =
+          registry_.Add([ending = ending_](const absl::Status& reason) { ending->End(reason); });
+      status = area.status();
+      if (area.ok()) area_ = *std::move(area);
+    }
+    if (!status.ok()) {
+      ending_->End(absl::Status(status.code(), absl::StrCat("shard ", rank, ": ", status.message())));
+      return;
+    }
+    description_ = area_->Describe();
+    StartWrite(&description_);
+  }
+
+  void OnCancel() override { ending_->End(absl::CancelledError("the client is gone")); }
+  void OnDone() override {
+    if (area_ != nullptr) registry_.Release(area_->id());
+    delete this;
+  }
+
+ private:
+  // Of the call, once, by whoever comes first. Outlives it.
+  class Ending {
+   public:
+    explicit Ending(Call* call) : call_(call) {}
+
+    void End(const absl::Status& status) {
+      Call* call = nullptr;
+      {
+        absl::MutexLock lock(&mutex_);
+        std::swap(call, call_);
+      }
+      if (call != nullptr) call->Finish(ToGrpcStatus(status));
+    }
+
+   private:
+    absl::Mutex mutex_;
+    // Null once it has ended; until then it is not deleted.
+    Call* call_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  AreaRegistry& registry_;
+  const std::shared_ptr<Ending> ending_;
+  std::shared_ptr<SharedArea> area_;
+  v1::SharedArea description_;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::SharedArea>* ShareMemory(const v1::ShareMemoryRequest& request,
+                                                      const ParameterShard& shard, uint32_t rank,
+                                                      AreaRegistry& registry) {
+  return new Call(request, shard, rank, registry);
+}
+
+}  // namespace ballast

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages through memory that a client and a server of one machine share: the same as through a connection.
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "client/client.h"
+#include "common/shared_memory/shared_area.h"
+#include "common/shared_memory/shared_message.h"
+#include "common/wire/payload_message.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "tests/testing/cluster.h"
+
+namespace ballast {
+namespace {
+
+constexpr size_t kElements = (3 << 20) + 5;
+
+std::unique_ptr<Server> StartServer(const std::string& listen, uint64_t max_bytes_in_flight) {
+  Server::Options options;
+  options.listen = listen;
+  options.workers = 2;
+  options.max_bytes_in_flight = max_bytes_in_flight;
+  auto server = Server::Start(std::move(options));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
+
+ClientOptions OptionsFor(const Server& server, uint32_t worker) {
+  ClientOptions options;
+  options.shards = {server.address()};
+  options.job = "shared";
+  options.policy.mutable_async();
+  options.workers = 2;
+  options.worker = worker;
+  return options;
+}
+
+std::unique_ptr<Client> JoinAs(const ClientOptions& options) {
+  auto client = Join(options, {Spec(1, "w", kElements)});
+  EXPECT_TRUE(client.ok()) << client.status();
+  return client.ok() ? *std::move(client) : nullptr;
+}
+
+v1::GetStatusResponse StatusOf(Client& client) {
+  const auto status = client.GetStatus();
+  EXPECT_TRUE(status.ok()) << status.status();
+  return status.ok() ? (*status)[0] : v1::GetStatusResponse();
+}
+
+// Pulls until messages of the client go through shared memory.
+void AwaitSharing(Client& client) {
+  std::vector<float> values(kElements);
+  const uint64_t before = StatusOf(client).shared_calls();
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  while (StatusOf(client).shared_calls() == before && absl::Now() < give_up) {
+    const auto pulled = client.Pull(0, {{1, absl::MakeSpan(values)}}).Get();
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+  }
+  ASSERT_GT(StatusOf(client).shared_calls(), before);
+}
+
+std::vector<float> Gradient() {
+  std::vector<float> gradient(kElements);
+  for (size_t i = 0; i < kElements; ++i) gradient[i] = static_cast<float>(i % 1001) / 500 - 1;
+  return gradient;
+}
+
+// What a few push-pulls make of the weights.
+std::vector<float> Train(bool shared, v1::Encoding gradients, v1::Encoding values_encoding) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  ClientOptions options = OptionsFor(*server, 0);
+  options.shared_memory = shared;
+  options.codec.set_gradients(gradients);
+  options.codec.set_values(values_encoding);
+  const std::unique_ptr<Client> client = JoinAs(options);
+  if (shared) AwaitSharing(*client);
+  const uint64_t calls = StatusOf(*client).shared_calls();
+  const std::vector<float> gradient = Gradient();
+  std::vector<float> values(kElements);
+  for (int step = 0; step < 3; ++step) {
+    const auto pushed = client->PushPull(step, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}).Get();
+    EXPECT_TRUE(pushed.ok()) << pushed.status();
+  }
+  EXPECT_EQ(StatusOf(*client).shared_calls() > calls, shared);
+  EXPECT_EQ(StatusOf(*client).duplicates(), 0u);
+  return values;
+}
+
+TEST(SharedMemoryTest, TrainsToTheSameBitsInEveryEncoding) {
+  for (const auto& [gradients, values] :
+       {std::pair(v1::ENCODING_FP32, v1::ENCODING_FP32), std::pair(v1::ENCODING_BF16, v1::ENCODING_FP16),
+        std::pair(v1::ENCODING_INT8, v1::ENCODING_INT8), std::pair(v1::ENCODING_TOP_K, v1::ENCODING_FP32),
+        std::pair(v1::ENCODING_SIGN, v1::ENCODING_BF16)}) {
+    EXPECT_TRUE(Train(true, gradients, values) == Train(false, gradients, values)) << v1::Encoding_Name(gradients);
+  }
+}
+
+TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Client> watcher = JoinAs(OptionsFor(*server, 0));
+  {
+    const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 1));
+    AwaitSharing(*client);
+    EXPECT_EQ(StatusOf(*watcher).shared_areas(), 1u);
+  }
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  while (StatusOf(*watcher).shared_areas() > 0 && absl::Now() < give_up) {
+  }
+  EXPECT_EQ(StatusOf(*watcher).shared_areas(), 0u);
+  EXPECT_EQ(StatusOf(*watcher).bytes_in_flight(), 0u);
+}
+
+TEST(SharedMemoryTest, IsNotGivenWhereTheBudgetIsTooSmallAndTheJobGoesOn) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{64} << 20);
+  const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
+  std::vector<float> values(kElements);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(client->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
+  }
+  EXPECT_EQ(values[kElements - 1], 100);
+  EXPECT_EQ(StatusOf(*client).shared_calls(), 0u);
+}
+
+TEST(SharedMemoryTest, IsHadAgainAfterTheServerWasRestarted) {
+  std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::string address = server->address();
+  const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
+  AwaitSharing(*client);
+  server.reset();
+  server = StartServer(address, uint64_t{256} << 20);
+  ASSERT_NE(server, nullptr);
+  const std::unique_ptr<Client> other = JoinAs(OptionsFor(*server, 1));
+  AwaitSharing(*client);
+  const std::vector<float> gradient = Gradient();
+  std::vector<float> values(kElements);
+  const auto pushed = client->PushPull(0, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}).Get();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(values[1000], 99);
+}
+
+TEST(SharedMemoryTest, DoesNotKeepAServerThatDrains) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
+  AwaitSharing(*client);
+  const absl::Time start = absl::Now();
+  server->Drain(absl::Minutes(5));
+  EXPECT_LT(absl::Now() - start, absl::Minutes(4));
+}
+
+// The first worker waits for the second, in shared memory, and gives up.
+TEST(SharedMemoryTest, ACallThatIsGivenUpHarmsNoOther) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  ClientOptions options = OptionsFor(*server, 0);
+  options.policy.mutable_sync();
+  options.wait_timeout = absl::Milliseconds(50);
+  const std::unique_ptr<Client> client = JoinAs(options);
+  AwaitSharing(*client);
+  options.worker = 1;
+  const std::unique_ptr<Client> other = JoinAs(options);
+  AwaitSharing(*other);
+  const std::vector<float> gradient(kElements, 1);
+  std::vector<float> values(kElements);
+  const auto waited = client->PushPull(0, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}).Get();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(waited.status())) << waited.status();
+  const auto pushed = other->PushPull(0, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}).Get();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(values[kElements - 1], 99);
+  ASSERT_TRUE(client->Pull(1, {{1, absl::MakeSpan(values)}}).Get().ok());
+  EXPECT_EQ(values[0], 99);
+}
+
+TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
+  const auto stub =
+      v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
+  const auto ask = [&](const std::string& job, const std::string& machine) {
+    v1::ShareMemoryRequest request;
+    request.set_job(job);
+    request.set_machine(machine);
+    grpc::ClientContext context;
+    const auto stream = stub->ShareMemory(&context, request);
+    v1::SharedArea area;
+    EXPECT_FALSE(stream->Read(&area));
+    return stream->Finish();
+  };
+  const grpc::Status elsewhere = ask("shared", "another machine");
+  EXPECT_EQ(elsewhere.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(elsewhere.error_message(), "shard 0: the client runs elsewhere, or as another user");
+  EXPECT_EQ(ask("other", MachineId()).error_message(), "shard 0: this shard holds job \"shared\", got \"other\"");
+  EXPECT_EQ(StatusOf(*client).shared_areas(), 0u);
+}
+
+// A client that lends what is no message, means what is not lent, and goes on writing while the server reads.
+TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
+  const auto stub =
+      v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
+  v1::ShareMemoryRequest request;
+  request.set_job("shared");
+  request.set_machine(MachineId());
+  grpc::ClientContext context;
+  const auto stream = stub->ShareMemory(&context, request);
+  v1::SharedArea description;
+  ASSERT_TRUE(stream->Read(&description));
+  const std::shared_ptr<SharedArea> area = *SharedArea::Open(description);
+
+  v1::PushPullRequest push;
+  push.mutable_header()->set_job("shared");
+  push.mutable_header()->set_worker(1);
+  push.mutable_header()->set_incarnation(1);
+  push.set_wait_ms(1);
+  v1::SliceGradient* gradient = push.add_gradients();
+  gradient->set_tensor_id(1);
+  gradient->set_encoding(v1::ENCODING_TOP_K);
+  for (uint32_t i = 0; i < 2000; ++i) gradient->mutable_payload()->append(reinterpret_cast<const char*>(&i), 4);
+  gradient->mutable_payload()->append(8000, 0);
+
+  std::mt19937 random(7);
+  std::atomic<bool> done{false};
+  std::thread scribbler([&] {
+    std::mt19937 own(8);
+    while (!done) area->Block(0)[own() % 16384] = static_cast<char>(own());
+  });
+  int answered = 0, refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    push.mutable_header()->set_sequence(i + 1);
+    const std::string text = push.SerializeAsString();
+    const uint32_t block = random() % 2;
+    std::memcpy(area->Block(block).data(), text.data(), text.size());
+    if (random() % 4 == 0) area->Block(block)[random() % text.size()] = static_cast<char>(random());
+    if (random() % 8 != 0) area->Lend(block);
+    v1::SharedBlock reference;
+    reference.set_area(random() % 16 == 0 ? random() : area->id());
+    reference.set_block(random() % 16 == 0 ? random() : block);
+    reference.set_offset(random() % 16 == 0 ? random() : 0);
+    reference.set_bytes(random() % 16 == 0 ? random() : text.size());
+    v1::PushPullRequest shared;
+    *shared.mutable_in_shared_memory() = reference;
+    grpc::ClientContext call;
+    call.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+    v1::PushPullResponse response;
+    const grpc::Status status = stub->PushPull(&call, shared, &response);
+    EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
+    ++(status.ok() ? answered : refused);
+    area->TakeBack(block);
+  }
+  done = true;
+  scribbler.join();
+  EXPECT_GT(answered, 100);
+  EXPECT_GT(refused, 100);
+  std::vector<float> values(kElements);
+  EXPECT_TRUE(honest->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
+  context.TryCancel();
+}
+
+}  // namespace
+}  // namespace ballast
