@@ -19,7 +19,8 @@ OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adam
 CASES = [
     (["transfer", "--sizes", "4KiB,1MiB,16MiB", "--seconds", "0.02"],
      ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
-      "push_to_stub_16mib", "pull_to_stub_16mib", "push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"],
+      "push_shm_to_tcp_16mib_up", "pull_shm_to_tcp_16mib_up", "push_to_stub_16mib", "pull_to_stub_16mib",
+      "push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"],
      ["bytes", "operation", "gb_per_second", "p50_microseconds", "p99_microseconds", "cpu_seconds_per_gb",
       "tcp_gb_per_second", "stub_gb_per_second"]),
     (["transfer", "--sizes", "4096", "--seconds", "0.02", "--servers", "2", "--workers", "2"],
@@ -32,7 +33,8 @@ CASES = [
     (["straggler", "--compute-ms", "5", "--seconds", "0.6"],
      ["async_kept", "bounded_kept", "quorum_kept"], ["mode", "kept", "max_staleness", "mean_staleness"]),
     (["step", "--model", "small", "--modes", "sync", "--rounds", "1", "--seconds", "0.3", "--peer", "torch"],
-     ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small"],
+     ["sync_to_ddp_small", "sync_to_rpc_tcp_small", "sync_to_rpc_small", "sync_tcp_to_ddp_small",
+      "sync_tcp_to_rpc_tcp_small"],
      ["model", "who", "codec", "samples_per_second"]),
 ]
 

@@ -22,7 +22,10 @@ constexpr char kUsage[] =
     "usage: ballast bench step [flags]\n\n"
     "Trains MLPs on Fashion-MNIST with a server and two workers of one thread each, batches of 64, SGD: `small`\n"
     "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second are of both workers, from the run's own\n"
-    "metrics without its start. With --peer torch the same model, data, batch and optimizer in PyTorch, in turn\n"
+    "metrics without its start. On one machine gradients and weights go through memory that its processes share;\n"
+    "the lines in -tcp, of sync, are without that, over loopback TCP. With --peer torch the same model, data, batch "
+    "and "
+    "optimizer in PyTorch, in turn\n"
     "with ours:\n"
     "  torch ddp      DistributedDataParallel on Gloo\n"
     "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial:\n"
@@ -71,11 +74,15 @@ std::vector<Entry> Enter(const Options& options) {
   std::vector<Entry> all;
   for (const std::string& codec : options.codecs) {
     for (const std::string& mode : options.modes) {
-      all.push_back({absl::StrCat("ballast ", mode),
-                     codec,
-                     [=](const StepTask& task) { return TrainWithBallast(task, mode, codec); },
-                     {},
-                     {}});
+      for (const bool shared_memory : {true, false}) {
+        if (mode != "sync" && !shared_memory) continue;
+        const BallastSetting setting = {mode, codec, shared_memory};
+        all.push_back({absl::StrCat("ballast ", mode, shared_memory ? "" : "-tcp"),
+                       codec,
+                       [=](const StepTask& task) { return TrainWithBallast(task, setting); },
+                       {},
+                       {}});
+      }
     }
   }
   if (!options.torch) return all;
@@ -163,6 +170,7 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
         << std::flush;
   }
   const Entry* sync = Find(all, "ballast sync", "fp32");
+  const Entry* tcp = Find(all, "ballast sync-tcp", "fp32");
   const Entry* bf16 = Find(all, "ballast sync", "bf16");
   const auto add = [&](const char* name, const Entry* ours, const Entry* peer, double wanted, const char* what) {
     const double ratio = RatioOf(ours, peer);
@@ -171,8 +179,10 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
   add("sync_to_ddp", sync, ddp, 1.5, "sync step, to PyTorch DDP on Gloo");
-  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
   add("sync_to_rpc", sync, rpc, 3, "sync step, to PyTorch's RPC parameter server (shared memory)");
+  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
+  add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, to PyTorch DDP on Gloo");
+  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, to PyTorch's RPC parameter server (TCP)");
   if (task.model == "large") add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step with bf16, to PyTorch DDP on Gloo");
 }
 

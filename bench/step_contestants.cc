@@ -53,11 +53,12 @@ policy { $5 {} }
 $6
 )";
 
-std::string JobText(const StepTask& task, const std::string& mode, const std::string& codec) {
+std::string JobText(const StepTask& task, const BallastSetting& setting) {
+  const std::string& codec = setting.codec;
   const bool large = task.model == "large";
   const std::string encoding = absl::StrCat("ENCODING_", absl::AsciiStrToUpper(codec));
   return absl::Substitute(
-      kJob, task.data_folder, large ? 4096 : 512, large ? 4096 : 256, kStepBatch, large ? 2 : 20, mode,
+      kJob, task.data_folder, large ? 4096 : 512, large ? 4096 : 256, kStepBatch, large ? 2 : 20, setting.mode,
       codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
 }
 
@@ -99,11 +100,11 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
 
 }  // namespace
 
-absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const std::string& mode, const std::string& codec) {
+absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {
   const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
   if (!folder.ok()) return folder.status();
   const std::string job = absl::StrCat(folder->path(), "/job.textproto");
-  if (absl::Status status = WriteFileAtomically(job, {JobText(task, mode, codec)}); !status.ok()) return status;
+  if (absl::Status status = WriteFileAtomically(job, {JobText(task, setting)}); !status.ok()) return status;
   const absl::StatusOr<std::string> binary = FindBinary("worker", OwnPath());
   if (!binary.ok()) return binary.status();
   const absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, kStepWorkers, *folder);
@@ -113,6 +114,7 @@ absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const std::str
   for (int rank = 0; rank < kStepWorkers; ++rank) {
     std::vector<std::string> argv = {*binary, "--job",     job, "--coordinator", (*servers)[0].address(), "--device",
                                      "cpu",   "--threads", "1", "--rank",        absl::StrCat(rank)};
+    if (!setting.shared_memory) argv.push_back("--noshared_memory");
     if (rank == 0) argv.insert(argv.end(), {"--run_dir", run});
     absl::StatusOr<ChildProgram> worker = ChildProgram::Start(argv);
     if (!worker.ok()) return worker.status();

@@ -29,9 +29,19 @@ struct StepResult {
   double bytes_received = 0;
 };
 
-// Trains with a real server and real workers; `mode` is "sync" or "async", `codec` "fp32", "fp16", "bf16" or "int8".
-// The figure comes from the run's own metrics.jsonl, its first part left out.
-absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const std::string& mode, const std::string& codec);
+// How our own processes train.
+struct BallastSetting {
+  // "sync" or "async".
+  std::string mode;
+  // "fp32", "fp16", "bf16" or "int8".
+  std::string codec;
+  // As workers on one machine exchange messages, else through TCP as between machines.
+  bool shared_memory = true;
+};
+
+// Trains with a real server and real workers. The figure comes from the run's own metrics.jsonl, its first part left
+// out.
+absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting);
 
 // Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
 // memory) or "rpc-tcp" (the same through TCP). NOT_FOUND where there is no PyTorch.

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "bench/bench_flags.h"
 #include "bench/transfer_ring.h"
 #include "cli/arguments.h"
@@ -18,7 +19,8 @@ constexpr char kUsage[] =
     "usage: ballast bench transfer [flags]\n\n"
     "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), one\n"
     "operation in flight for each worker. GB/s counts payload, of a push-pull both ways; CPU seconds are the\n"
-    "client's and the servers' together. In turn with them, in the same run:\n"
+    "client's and the servers' together. The lines in \"shm\" go through memory that client and servers share, as\n"
+    "within a machine; the others over TCP. In turn with them, in the same run:\n"
     "  bare TCP stream  one connection over the loopback, blocks of 1 MiB, two processes, nothing done with the bytes\n"
     "  plain stub       the generated stub and messages, one message a tensor, a server that only copies\n"
     "  empty call       a Pull of no slices from our server by a generated stub, one at a time\n"
@@ -73,7 +75,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
                   {"to_stub", row.to_stub},
                   {"empty_call_p50_microseconds", empty.LatencySeconds(0.5) * 1e6},
                   {"p50_to_empty_call", row.p50_to_empty}});
-  out << absl::StrFormat("%-9s %-9s %7.3f %11.1f %11.1f %8.2f | %7.3f %6.2f | %7.3f %6.2f | %9.1f %6.2f\n",
+  out << absl::StrFormat("%-9s %-13s %7.3f %11.1f %11.1f %8.2f | %7.3f %6.2f | %7.3f %6.2f | %9.1f %6.2f\n",
                          FormatSize(bytes), name, ours.GbPerSecond(), ours.LatencySeconds(0.5) * 1e6,
                          ours.LatencySeconds(0.99) * 1e6, ours.CpuSecondsPerGb(), tcp.GbPerSecond(), row.to_tcp,
                          stub.GbPerSecond(), row.to_stub, empty.LatencySeconds(0.5) * 1e6, row.p50_to_empty)
@@ -106,6 +108,11 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
     add(operation + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
         operation + " at 64 MiB, to the plain stub");
   }
+  for (const std::string operation : {kSharedPush, kSharedPull}) {
+    add(absl::StrReplaceAll(operation, {{" ", "_"}}) + "_to_tcp_16mib_up",
+        worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 1, false,
+        operation + " at 16 MiB and above, of a bare TCP stream");
+  }
   add("push_pull_p50_to_empty_call_4kib", worst(kPushPull, 4096, 4096, &Row::p50_to_empty), 1.2, true,
       "4 KiB push-pull, p50, to an empty call");
 }
@@ -119,7 +126,7 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
   BenchReport report;
   report.benchmark = "transfer";
   report.settings = {{"servers", options.servers}, {"workers", options.workers}, {"seconds", options.seconds}};
-  out << absl::StrFormat("%-9s %-9s %7s %11s %11s %8s | %7s %6s | %7s %6s | %9s %6s\n", "size", "operation", "GB/s",
+  out << absl::StrFormat("%-9s %-13s %7s %11s %11s %8s | %7s %6s | %7s %6s | %9s %6s\n", "size", "operation", "GB/s",
                          "p50 us", "p99 us", "CPU s/GB", "TCP", "of it", "stub", "times", "empty us", "times");
   std::vector<Row> rows;
   for (size_t index = 0; index < options.sizes.size(); ++index) {
@@ -129,6 +136,9 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
     rows.push_back(AddRow(all, bytes, kPush, kStubPush, report.rows, out));
     rows.push_back(AddRow(all, bytes, kPull, kStubPull, report.rows, out));
     rows.push_back(AddRow(all, bytes, kPushPull, kStubPushPull, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kSharedPush, kStubPush, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kSharedPull, kStubPull, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kSharedPushPull, kStubPushPull, report.rows, out));
   }
   AddRatios(rows, report);
   const absl::StatusOr<TransferRing::Memory> memory = (*ring)->ServerMemory();

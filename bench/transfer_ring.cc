@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<TransferRing>> TransferRing::Open(const std::vect
 }
 
 absl::Status TransferRing::StartProcesses(int servers, int workers) {
-  absl::StatusOr<std::vector<ChildServer>> started = StartServers(servers, workers, folder_);
+  absl::StatusOr<std::vector<ChildServer>> started = StartServers(servers, 2 * workers, folder_);
   if (!started.ok()) return started.status();
   servers_ = *std::move(started);
   for (auto [word, child] : {std::pair("--tcp-sink", &tcp_sink_), std::pair("--stub-server", &stub_server_)}) {
@@ -56,17 +56,12 @@ absl::Status TransferRing::Connect(int workers) {
   const uint64_t most = *std::max_element(sizes_.begin(), sizes_.end()) / sizeof(float);
   workers_.resize(workers);
   for (int rank = 0; rank < workers; ++rank) {
-    ClientOptions options;
-    options.coordinator = servers_[0].address();
-    options.job = kJob;
-    options.policy.mutable_async();
-    options.workers = workers;
-    options.worker = rank;
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
-    if (!client.ok()) return client.status();
-    if (absl::Status status = (*client)->Declare(specs); !status.ok()) return status;
     Worker& worker = workers_[rank];
-    worker.client = *std::move(client);
+    for (const bool shared_memory : {false, true}) {
+      absl::StatusOr<std::unique_ptr<Client>> client = Join(specs, 2 * rank + shared_memory, shared_memory);
+      if (!client.ok()) return client.status();
+      (shared_memory ? worker.shared : worker.client) = *std::move(client);
+    }
     worker.stub = std::make_unique<StubClient>(stub_server_[0].address());
     worker.values.resize(most);
     worker.gradient.resize(most);
@@ -74,6 +69,21 @@ absl::Status TransferRing::Connect(int workers) {
   }
   empty_ = std::make_unique<StubClient>(servers_[0].address());
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Client>> TransferRing::Join(const std::vector<v1::TensorSpec>& specs, uint32_t worker,
+                                                           bool shared_memory) const {
+  ClientOptions options;
+  options.coordinator = servers_[0].address();
+  options.job = kJob;
+  options.policy.mutable_async();
+  options.workers = 2 * workers_.size();
+  options.worker = worker;
+  options.shared_memory = shared_memory;
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
+  if (!client.ok()) return client.status();
+  if (absl::Status status = (*client)->Declare(specs); !status.ok()) return status;
+  return client;
 }
 
 absl::StatusOr<TransferRing::Memory> TransferRing::ServerMemory() {
@@ -101,19 +111,25 @@ std::vector<Contestant> TransferRing::Contestants(size_t index) {
     };
     all.push_back({name, std::move(run), servers});
   };
-  add(kPush, bytes, servers_, [=](Worker& worker) {
-    const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
-    return worker.client->Push(worker.step++, 1, {gradient}).Get().status();
-  });
-  add(kPull, bytes, servers_, [=](Worker& worker) {
-    const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
-    return worker.client->Pull(0, {values}).Get().status();
-  });
-  add(kPushPull, 2 * bytes, servers_, [=](Worker& worker) {
-    const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
-    const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
-    return worker.client->PushPull(worker.step++, 1, {gradient}, {values}).Get().status();
-  });
+  // Through one of a worker's clients.
+  const auto add_client = [&](absl::Span<const char* const> names, std::unique_ptr<Client> Worker::*client,
+                              uint64_t Worker::*step) {
+    add(names[0], bytes, servers_, [=](Worker& worker) {
+      const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+      return (worker.*client)->Push((worker.*step)++, 1, {gradient}).Get().status();
+    });
+    add(names[1], bytes, servers_, [=](Worker& worker) {
+      const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
+      return (worker.*client)->Pull(0, {values}).Get().status();
+    });
+    add(names[2], 2 * bytes, servers_, [=](Worker& worker) {
+      const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+      const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
+      return (worker.*client)->PushPull((worker.*step)++, 1, {gradient}, {values}).Get().status();
+    });
+  };
+  add_client({kPush, kPull, kPushPull}, &Worker::client, &Worker::step);
+  add_client({kSharedPush, kSharedPull, kSharedPushPull}, &Worker::shared, &Worker::shared_step);
   auto stream = [this, bytes](absl::Duration duration) -> absl::StatusOr<Round> {
     absl::StatusOr<TcpRound> round =
         SendTcpStream(tcp_sink_[0].address(), AsBytes(workers_[0].gradient, bytes), duration);

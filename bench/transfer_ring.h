@@ -19,6 +19,9 @@ namespace ballast {
 inline constexpr char kPush[] = "push";
 inline constexpr char kPull[] = "pull";
 inline constexpr char kPushPull[] = "push-pull";
+inline constexpr char kSharedPush[] = "push shm";
+inline constexpr char kSharedPull[] = "pull shm";
+inline constexpr char kSharedPushPull[] = "push-pull shm";
 inline constexpr char kTcpStream[] = "bare TCP stream";
 inline constexpr char kStubPush[] = "plain stub push";
 inline constexpr char kStubPull[] = "plain stub pull";
@@ -48,17 +51,22 @@ class TransferRing {
  private:
   // Of one worker.
   struct Worker {
+    // Over TCP, and through shared memory: a worker of the job each.
     std::unique_ptr<Client> client;
+    std::unique_ptr<Client> shared;
     std::unique_ptr<StubClient> stub;
     std::vector<float> gradient;
     std::vector<float> values;
     uint64_t step = 0;
+    uint64_t shared_step = 0;
   };
 
   TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder)
       : sizes_(std::move(sizes)), folder_(std::move(folder)) {}
   absl::Status StartProcesses(int servers, int workers);
   absl::Status Connect(int workers);
+  absl::StatusOr<std::unique_ptr<Client>> Join(const std::vector<v1::TensorSpec>& specs, uint32_t worker,
+                                               bool shared_memory) const;
 
   const std::vector<uint64_t> sizes_;
   const ScratchFolder folder_;

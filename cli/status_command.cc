@@ -93,6 +93,9 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
                          BytesText(shard.push_bytes()), BytesText(shard.pull_bytes()),
                          BytesText(shard.bytes_in_flight()), BytesText(shard.bytes_in_flight_limit()),
                          FormatCount(shard.refused()));
+  if (shard.shared_calls() == 0) return;
+  out << absl::StrFormat("  shared    memory with %d clients of this machine, %s calls through it\n",
+                         shard.shared_areas(), FormatCount(shard.shared_calls()));
 }
 
 void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {

@@ -16,7 +16,7 @@ constexpr absl::Duration kAskAgain = absl::Seconds(1);
 
 }  // namespace
 
-class BlockLender::Stream : public grpc::ClientReadReactor<v1::SharedArea> {
+class BlockLender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryResponse> {
  public:
   explicit Stream(BlockLender* lender) : lender_(*lender) {
     request_.set_job(lender->job_);
@@ -25,16 +25,16 @@ class BlockLender::Stream : public grpc::ClientReadReactor<v1::SharedArea> {
 
   void Start() {
     lender_.stub_.async()->ShareMemory(&context_, &request_, this);
-    StartRead(&area_);
+    StartRead(&response_);
     StartCall();
   }
   void Cancel() { context_.TryCancel(); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    lender_.OnArea(area_);
+    lender_.OnArea(response_.area());
     // Ends when the call does.
-    StartRead(&area_);
+    StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) override { lender_.OnEnd(status); }
 
@@ -42,7 +42,7 @@ class BlockLender::Stream : public grpc::ClientReadReactor<v1::SharedArea> {
   BlockLender& lender_;
   grpc::ClientContext context_;
   v1::ShareMemoryRequest request_;
-  v1::SharedArea area_;
+  v1::ShareMemoryResponse response_;
 };
 
 BlockLender::BlockLender(v1::ParameterService::Stub* stub, std::string job) : stub_(*stub), job_(std::move(job)) {}

@@ -9,10 +9,11 @@ absl::StatusOr<std::shared_ptr<SharedArea>> AreaRegistry::Add(std::function<void
   const uint64_t bytes = SharedArea::BytesOf(kBlocks);
   absl::MutexLock lock(&mutex_);
   if (!closed_.ok()) return closed_;
-  if ((areas_.size() + 1) * bytes > budget_.limit() / 2) {
+  const uint64_t most = budget_.limit() / 4 * 3;
+  if ((areas_.size() + 1) * bytes > most) {
     return absl::ResourceExhaustedError(absl::StrCat("shared memory: ", areas_.size(), " clients have ",
-                                                     areas_.size() * bytes, " bytes, want at most ",
-                                                     budget_.limit() / 2, ", half of the bytes in flight"));
+                                                     areas_.size() * bytes, " bytes, want at most ", most,
+                                                     ", three quarters of the bytes in flight"));
   }
   absl::StatusOr<ByteBudget::Reservation> reservation = budget_.Reserve(bytes);
   if (!reservation.ok()) return reservation.status();

@@ -43,7 +43,7 @@ class BorrowedBlock {
 };
 
 // The memory that a server shares with clients of its machine. Invariant: it is counted in the budget of bytes in
-// flight, and is at most half of it. Thread safety: all methods may be called from any thread.
+// flight, and takes at most three quarters of it. Thread safety: all methods may be called from any thread.
 class AreaRegistry {
  public:
   // Messages that a client may have on their way in shared memory.

@@ -23,8 +23,8 @@ TEST(AreaRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
   EXPECT_EQ(registry.size(), 0u);
 }
 
-TEST(AreaRegistryTest, SharesNoMoreThanHalfOfTheBudget) {
-  ByteBudget budget(4 * kAreaBytes);
+TEST(AreaRegistryTest, SharesNoMoreThanThreeQuartersOfTheBudget) {
+  ByteBudget budget(3 * kAreaBytes);
   AreaRegistry registry(&budget);
   const auto first = registry.Add([](const absl::Status&) {});
   const auto second = registry.Add([](const absl::Status&) {});

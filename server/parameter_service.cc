@@ -41,8 +41,8 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerCon
   return Answer(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
 }
 
-grpc::ServerWriteReactor<v1::SharedArea>* ParameterServiceAdapter::ShareMemory(grpc::CallbackServerContext*,
-                                                                               const v1::ShareMemoryRequest* request) {
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
+    grpc::CallbackServerContext*, const v1::ShareMemoryRequest* request) {
   return ballast::ShareMemory(*request, *shard_, rank_, data_plane_->areas());
 }
 

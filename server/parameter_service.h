@@ -27,8 +27,8 @@ class ParameterServiceAdapter : public ControlledParameterService {
                                            v1::DeclareTensorsResponse* response) override;
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
                                   v1::PauseResponse* response) override;
-  grpc::ServerWriteReactor<v1::SharedArea>* ShareMemory(grpc::CallbackServerContext* context,
-                                                        const v1::ShareMemoryRequest* request) override;
+  grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(grpc::CallbackServerContext* context,
+                                                                 const v1::ShareMemoryRequest* request) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override;
 

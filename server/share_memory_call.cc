@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-class Call : public grpc::ServerWriteReactor<v1::SharedArea> {
+class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
  public:
   Call(const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank, AreaRegistry& registry)
       : registry_(registry), ending_(std::make_shared<Ending>(this)) {
@@ -29,8 +29,8 @@ class Call : public grpc::ServerWriteReactor<v1::SharedArea> {
       ending_->End(absl::Status(status.code(), absl::StrCat("shard ", rank, ": ", status.message())));
       return;
     }
-    description_ = area_->Describe();
-    StartWrite(&description_);
+    *response_.mutable_area() = area_->Describe();
+    StartWrite(&response_);
   }
 
   void OnCancel() override { ending_->End(absl::CancelledError("the client is gone")); }
@@ -63,14 +63,14 @@ class Call : public grpc::ServerWriteReactor<v1::SharedArea> {
   AreaRegistry& registry_;
   const std::shared_ptr<Ending> ending_;
   std::shared_ptr<SharedArea> area_;
-  v1::SharedArea description_;
+  v1::ShareMemoryResponse response_;
 };
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::SharedArea>* ShareMemory(const v1::ShareMemoryRequest& request,
-                                                      const ParameterShard& shard, uint32_t rank,
-                                                      AreaRegistry& registry) {
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const v1::ShareMemoryRequest& request,
+                                                               const ParameterShard& shard, uint32_t rank,
+                                                               AreaRegistry& registry) {
   return new Call(request, shard, rank, registry);
 }
 

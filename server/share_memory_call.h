@@ -12,8 +12,8 @@ namespace ballast {
 
 // Answers ParameterService.ShareMemory: gives the client an area that it has until the call ends. Both outlive the
 // call.
-grpc::ServerWriteReactor<v1::SharedArea>* ShareMemory(const v1::ShareMemoryRequest& request,
-                                                      const ParameterShard& shard, uint32_t rank,
-                                                      AreaRegistry& registry);
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const v1::ShareMemoryRequest& request,
+                                                               const ParameterShard& shard, uint32_t rank,
+                                                               AreaRegistry& registry);
 
 }  // namespace ballast

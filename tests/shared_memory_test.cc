@@ -117,7 +117,7 @@ TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {
 }
 
 TEST(SharedMemoryTest, IsNotGivenWhereTheBudgetIsTooSmallAndTheJobGoesOn) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{64} << 20);
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{32} << 20);
   const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
   std::vector<float> values(kElements);
   for (int i = 0; i < 3; ++i) {
@@ -186,7 +186,7 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
     request.set_machine(machine);
     grpc::ClientContext context;
     const auto stream = stub->ShareMemory(&context, request);
-    v1::SharedArea area;
+    v1::ShareMemoryResponse area;
     EXPECT_FALSE(stream->Read(&area));
     return stream->Finish();
   };
@@ -208,9 +208,9 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   request.set_machine(MachineId());
   grpc::ClientContext context;
   const auto stream = stub->ShareMemory(&context, request);
-  v1::SharedArea description;
-  ASSERT_TRUE(stream->Read(&description));
-  const std::shared_ptr<SharedArea> area = *SharedArea::Open(description);
+  v1::ShareMemoryResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  const std::shared_ptr<SharedArea> area = *SharedArea::Open(response.area());
 
   v1::PushPullRequest push;
   push.mutable_header()->set_job("shared");
@@ -246,8 +246,8 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
     *shared.mutable_in_shared_memory() = reference;
     grpc::ClientContext call;
     call.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
-    v1::PushPullResponse response;
-    const grpc::Status status = stub->PushPull(&call, shared, &response);
+    v1::PushPullResponse answer;
+    const grpc::Status status = stub->PushPull(&call, shared, &answer);
     EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
     ++(status.ok() ? answered : refused);
     area->TakeBack(block);

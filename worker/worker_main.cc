@@ -36,6 +36,7 @@ ABSL_FLAG(std::string, local_steps, "",
 ABSL_FLAG(std::string, codec, "",
           "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too.");
 ABSL_FLAG(std::string, value_codec, "", "How values travel: fp32, fp16, bf16 or int8.");
+ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers of this machine through shared memory.");
 ABSL_FLAG(int, connect_timeout, 60, "Seconds to wait for the coordinator to answer.");
 
 namespace ballast {
@@ -100,6 +101,7 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   const int threads = absl::GetFlag(FLAGS_threads);
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
+  options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
   options.connect_timeout = absl::Seconds(absl::GetFlag(FLAGS_connect_timeout));
   return options;
 }
@@ -129,7 +131,7 @@ int main(int argc, char** argv) {
   const absl::Status parsed =
       ballast::ParseFlags(argc, argv, ballast::kUsage,
                           {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "staleness", "quorum",
-                           "local_steps", "codec", "value_codec", "connect_timeout"});
+                           "local_steps", "codec", "value_codec", "shared_memory", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -39,6 +39,8 @@ class Trainer {
     int threads = 1;
     // Where rank 0 writes; empty: runs/<job>-<time>.
     std::string run_dir;
+    // With servers of this machine.
+    bool shared_memory = true;
     absl::Duration connect_timeout = absl::Seconds(60);
   };
 
