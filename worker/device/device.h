@@ -3,66 +3,28 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/device/device_types.h"
+#include "worker/device/image_operations.h"
+#include "worker/device/normalization_operations.h"
+#include "worker/device/vector_operations.h"
 
 namespace ballast {
 
-// Owns a device's memory for size() floats. Outlived by the device that allocated it.
-class Buffer {
- public:
-  virtual ~Buffer() = default;
-
-  virtual int64_t size() const = 0;
-  // The memory itself where the host can address it, else empty.
-  virtual absl::Span<float> host() = 0;
-};
-
-// The first rows * columns elements of a buffer as a row-major matrix. Does not own them.
-struct Matrix {
-  Buffer* buffer = nullptr;
-  int64_t rows = 0;
-  int64_t columns = 0;
-
-  int64_t elements() const { return rows * columns; }
-};
-
-// A matrix as a factor of a product.
-struct Factor {
-  Matrix matrix;
-  bool transposed = false;
-};
-
-enum class Activation { kRelu, kGelu, kTanh };
-
-enum class LossFunction { kSoftmaxCrossEntropy, kMeanSquaredError };
-
-// Which elements a dropout keeps is a function of these and of the element's index alone.
-struct DropoutKey {
-  uint64_t seed = 0;
-  uint64_t step = 0;
-  // The layer's position in the model.
-  uint32_t layer = 0;
-};
-
-// Where a loss writes: elements 0 and 1 of a buffer.
-inline constexpr int64_t kLossSum = 0;
-inline constexpr int64_t kCorrect = 1;
-inline constexpr int64_t kLossTotals = 2;
-
-// Does the arithmetic of layers on matrices of floats in its own memory. It knows no layer and no
-// model.
+// Does the arithmetic of layers on matrices of floats in its own memory. It knows no layer and no model.
 //
-// Operations from Multiply on are issued in order and may still run when the call returns. Their
-// matrices come from this device, fit their buffers and each other (a caller's bug aborts), may
-// have no rows, and overlap only where an operation says so. A device that fails while it computes
-// keeps the first error and returns it from every later Download and Synchronize. Thread safety:
-// one thread issues operations; beside it others may Upload and Download buffers that no operation
-// issued meanwhile touches.
-class Device {
+// Operations, which are those from Multiply on and all inherited ones, are issued in order and may still run when the
+// call returns. Their matrices and buffers come from this device, fit their buffers and each other (a caller's bug
+// aborts), may have no rows, and overlap only where an operation says so. The same operations on the same values give
+// the same bits. A device that fails while it computes keeps the first error and returns it from every later Download
+// and Synchronize. Thread safety: one thread issues operations; beside it others may Upload and Download buffers that
+// no operation issued meanwhile touches.
+class Device : public ImageOperations, public NormalizationOperations, public VectorOperations {
  public:
   virtual ~Device() = default;
 
@@ -82,13 +44,16 @@ class Device {
 
   // c = alpha * a b + beta * c; c is not read where beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;
+  // c = f(a b + bias), bias[j] on column j; without f where it is not set. One pass over c where the device can.
+  virtual void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
+                                    Matrix c) = 0;
   // Adds bias[j] to column j of x.
   virtual void AddBias(const Buffer& bias, Matrix x) = 0;
   // sums[j] = sum over the rows of x[i][j]: a bias's gradient.
   virtual void SumRows(Matrix x, Buffer& sums) = 0;
-  // y = f(x).
+  // y = f(x). y may be x.
   virtual void Activate(Activation f, Matrix x, Matrix y) = 0;
-  // dx = dy * f'(x). dx may be dy.
+  // dx = dy * f'(x). dx may be dy. For kRelu, x may be what Activate gave.
   virtual void ActivateBackward(Activation f, Matrix x, Matrix dy, Matrix dx) = 0;
   // y[i] = x[i] / (1 - rate) with probability 1 - rate, else 0; rate in [0, 1). Forward of x, and
   // with the same key backward of dy. y may be x.

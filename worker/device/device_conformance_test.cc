@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <random>
 
 #include "absl/status/status.h"
@@ -215,6 +216,17 @@ TEST_P(DeviceConformanceTest, MultiplyOverNoTermsIsZero) {
   none.rows = 0;
   device().Multiply({none, true}, {none}, 1.0f, 0.0f, c);
   EXPECT_THAT(Get(c), Each(0.0f));
+}
+
+TEST_P(DeviceConformanceTest, MultiplyBiasActivateIsTheThreeInOne) {
+  const Matrix a = Put(3, 2, {1, 2, -3, 4, 5, -6}), b = Put(2, 2, {1, 0, 2, -1}), bias = Put(1, 2, {-20, 1});
+  const Matrix c = Put(3, 2, {NAN, NAN, NAN, NAN, NAN, NAN});
+  device().MultiplyBiasActivate({a}, {b, true}, *bias.buffer, std::nullopt, c);
+  EXPECT_THAT(Get(c), ElementsAre(-19, 1, -23, -9, -15, 17));
+  device().MultiplyBiasActivate({a}, {b, true}, *bias.buffer, Activation::kRelu, c);
+  EXPECT_THAT(Get(c), ElementsAre(0, 1, 0, 0, 0, 17));
+  device().MultiplyBiasActivate({a}, {b}, *Put(1, 2, {-5, 1}).buffer, Activation::kTanh, c);
+  EXPECT_NEAR(Get(c)[1], -0.76159416, GetParam().tolerance);
 }
 
 TEST_P(DeviceConformanceTest, AddBiasAddsItToEachRow) {

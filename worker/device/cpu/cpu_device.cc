@@ -16,43 +16,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "worker/device/cpu/convolution.h"
+#include "worker/device/cpu/cpu_buffer.h"
 #include "worker/device/cpu/elementwise.h"
+#include "worker/device/cpu/im2col_convolution.h"
 #include "worker/device/cpu/loss.h"
+#include "worker/device/cpu/normalization.h"
+#include "worker/device/cpu/pooling.h"
 #include "worker/device/cpu/small_batch_gemm.h"
 
 namespace ballast {
 namespace {
-
-// Two AVX-512 loads; the same alignment everywhere keeps the arithmetic the same.
-constexpr size_t kAlignment = 128;
-
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "cpu device: %s\n", what);
-  std::abort();
-}
-
-class CpuBuffer : public Buffer {
- public:
-  CpuBuffer(void* memory, int64_t size) : memory_(memory), size_(size) {}
-  ~CpuBuffer() override { std::free(memory_); }
-  CpuBuffer(const CpuBuffer&) = delete;
-  CpuBuffer& operator=(const CpuBuffer&) = delete;
-
-  int64_t size() const override { return size_; }
-  absl::Span<float> host() override { return {data(), static_cast<size_t>(size_)}; }
-
-  float* data() const {
-    const uintptr_t address = reinterpret_cast<uintptr_t>(memory_);
-    return reinterpret_cast<float*>((address + kAlignment - 1) / kAlignment * kAlignment);
-  }
-
- private:
-  // From calloc, which takes large pieces from the system as zeros that cost nothing until they are
-  // touched.
-  void* const memory_;
-  const int64_t size_;
-};
 
 // Pages of 2 MiB where the system gives them when asked: a product that walks down a large matrix's columns misses the
 // TLB at each row otherwise. No harm where it does not.
@@ -70,11 +44,39 @@ std::optional<SmallBatchGemm> MakeSmallBatchGemm(int threads) {
   return std::make_optional<SmallBatchGemm>(*kernel, threads);
 }
 
-float* Data(const Buffer& buffer) { return static_cast<const CpuBuffer&>(buffer).data(); }
+// The images that go into a window's operation and those that come out.
+template <typename Shape>
+void CheckImages(const Shape& shape, const Matrix& in, const Matrix& out) {
+  Require(Fits(shape.window, shape.input), "window that does not fit the image");
+  Require(in.rows == out.rows && in.columns == shape.input.elements() && out.columns == shape.output().elements(),
+          "images of another size");
+}
 
-absl::Span<float> Elements(const Matrix& m) {
-  Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix outside its buffer");
-  return {Data(*m.buffer), static_cast<size_t>(m.elements())};
+float* Filters(const ConvShape& shape, const Buffer& filters) {
+  return Data(filters, shape.filters * shape.filter_elements());
+}
+
+void CheckSame(const Matrix& a, const Matrix& b) {
+  Require(a.rows == b.rows && a.columns == b.columns, "matrices of different sizes");
+}
+
+void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values) {
+  Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns, "rows of another size");
+  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row outside the table");
+}
+
+Rows RowsOf(const Matrix& x) { return {Elements(x).data(), x.rows, x.columns}; }
+
+ScaleAndOffset ValuesOf(const Affine& affine, int64_t columns) {
+  return {Data(affine.scale, columns), Data(affine.offset, columns)};
+}
+
+ScaleAndOffsetGradient ValuesOf(const AffineGradient& gradient, int64_t columns) {
+  return {Data(gradient.scale, columns), Data(gradient.offset, columns)};
+}
+
+Statistics ValuesOf(const ColumnStatistics& statistics, int64_t columns) {
+  return {Data(statistics.mean, columns), Data(statistics.variance, columns)};
 }
 
 absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
@@ -87,7 +89,8 @@ absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads), small_batch_(MakeSmallBatchGemm(threads)) {
+  explicit CpuDevice(int threads)
+      : threads_(threads), small_batch_(MakeSmallBatchGemm(threads)), convolution_(MakeIm2colConvolution()) {
     openblas_set_num_threads(threads);
   }
 
@@ -101,7 +104,7 @@ class CpuDevice : public Device {
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
     // Asked first, for Linux grants memory that is not there and kills the process that touches it.
-    const size_t bytes = elements <= machine_floats_ ? elements * sizeof(float) + kAlignment : 0;
+    const size_t bytes = elements <= machine_floats_ ? elements * sizeof(float) + kCpuAlignment : 0;
     void* const memory = bytes > 0 ? std::calloc(bytes, 1) : nullptr;
     if (memory == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("cpu device: no memory for ", elements,
@@ -158,6 +161,13 @@ class CpuDevice : public Device {
                 c.columns);
   }
 
+  void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
+                            Matrix c) override {
+    Multiply(a, b, 1.0f, 0.0f, c);
+    AddBias(bias, c);
+    if (f.has_value()) Activate(*f, c, c);
+  }
+
   void AddBias(const Buffer& bias, Matrix x) override {
     Require(bias.size() >= x.columns, "bias too short");
     const float* const b = Data(bias);
@@ -193,6 +203,123 @@ class CpuDevice : public Device {
     ballast::Dropout(rate, key, Elements(x), Elements(y));
   }
 
+  void Convolve(const ConvShape& shape, Matrix x, const Buffer& filters, const Buffer* bias, Matrix y) override {
+    CheckImages(shape, x, y);
+    convolution_->Forward(shape, x.rows, Elements(x).data(), Filters(shape, filters),
+                          bias == nullptr ? nullptr : Data(*bias, shape.filters), Elements(y).data());
+  }
+
+  void ConvolveBackwardData(const ConvShape& shape, Matrix dy, const Buffer& filters, Matrix dx) override {
+    CheckImages(shape, dx, dy);
+    convolution_->BackwardData(shape, dx.rows, Elements(dy).data(), Filters(shape, filters), Elements(dx).data());
+  }
+
+  void ConvolveBackwardFilters(const ConvShape& shape, Matrix x, Matrix dy, Buffer& dfilters, Buffer* dbias) override {
+    CheckImages(shape, x, dy);
+    convolution_->BackwardFilters(shape, x.rows, Elements(x).data(), Elements(dy).data(), Filters(shape, dfilters),
+                                  dbias == nullptr ? nullptr : Data(*dbias, shape.filters));
+  }
+
+  void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override {
+    CheckImages(shape, x, y);
+    ballast::MaxPool(shape, x.rows, Elements(x).data(), Elements(y).data());
+  }
+
+  void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) override {
+    CheckImages(shape, x, dy);
+    CheckImages(shape, dx, dy);
+    ballast::MaxPoolBackward(shape, x.rows, Elements(x).data(), Elements(dy).data(), Elements(dx).data());
+  }
+
+  void AveragePool(const PoolShape& shape, Matrix x, Matrix y) override {
+    CheckImages(shape, x, y);
+    ballast::AveragePool(shape, x.rows, Elements(x).data(), Elements(y).data());
+  }
+
+  void AveragePoolBackward(const PoolShape& shape, Matrix dy, Matrix dx) override {
+    CheckImages(shape, dx, dy);
+    ballast::AveragePoolBackward(shape, dx.rows, Elements(dy).data(), Elements(dx).data());
+  }
+
+  void BatchNorm(const BatchNormRates& rates, Matrix x, const Affine& affine, const SavedStatistics& saved,
+                 const ColumnStatistics& running, Matrix y) override {
+    CheckSame(x, y);
+    ballast::BatchNorm(rates.epsilon, RowsOf(x), ValuesOf(affine, x.columns),
+                       {Data(saved.mean, x.columns), Data(saved.inverse_stddev, x.columns)},
+                       {ValuesOf(running, x.columns), rates.momentum}, Elements(y).data());
+  }
+
+  void BatchNormInference(float epsilon, Matrix x, const Affine& affine, const ColumnStatistics& running,
+                          Matrix y) override {
+    CheckSame(x, y);
+    ballast::BatchNormInference(epsilon, RowsOf(x), ValuesOf(affine, x.columns), ValuesOf(running, x.columns),
+                                Elements(y).data());
+  }
+
+  void BatchNormBackward(Matrix x, Matrix dy, const Affine& affine, const SavedStatistics& saved,
+                         const AffineGradient& gradient, const Matrix* dx) override {
+    CheckSame(x, dy);
+    if (dx != nullptr) CheckSame(x, *dx);
+    ballast::BatchNormBackward(RowsOf(x), Elements(dy).data(), ValuesOf(affine, x.columns),
+                               {Data(saved.mean, x.columns), Data(saved.inverse_stddev, x.columns)},
+                               ValuesOf(gradient, x.columns), dx == nullptr ? nullptr : Elements(*dx).data());
+  }
+
+  void LayerNorm(float epsilon, Matrix x, const Affine& affine, Matrix y) override {
+    CheckSame(x, y);
+    ballast::LayerNorm(epsilon, RowsOf(x), ValuesOf(affine, x.columns), Elements(y).data());
+  }
+
+  void LayerNormBackward(float epsilon, Matrix x, Matrix dy, const Affine& affine, const AffineGradient& gradient,
+                         const Matrix* dx) override {
+    CheckSame(x, dy);
+    if (dx != nullptr) CheckSame(x, *dx);
+    ballast::LayerNormBackward(epsilon, RowsOf(x), Elements(dy).data(), ValuesOf(affine, x.columns),
+                               ValuesOf(gradient, x.columns), dx == nullptr ? nullptr : Elements(*dx).data());
+  }
+
+  void Fill(float value, Matrix y) override {
+    const absl::Span<float> to = Elements(y);
+    std::fill(to.begin(), to.end(), value);
+  }
+
+  void Copy(Matrix x, Matrix y) override {
+    Require(x.elements() == y.elements(), "copy of another size");
+    const absl::Span<const float> from = Elements(x);
+    std::copy(from.begin(), from.end(), Elements(y).begin());
+  }
+
+  void Scale(float alpha, Matrix x) override {
+    for (float& value : Elements(x)) value *= alpha;
+  }
+
+  void Axpy(float alpha, Matrix x, Matrix y) override {
+    Require(x.elements() == y.elements(), "axpy of another size");
+    ballast::Axpy(alpha, Elements(x), Elements(y));
+  }
+
+  void Add(Matrix a, Matrix b, Matrix y) override {
+    Require(a.elements() == y.elements() && b.elements() == y.elements(), "sum of another size");
+    ballast::Add(Elements(a), Elements(b), Elements(y));
+  }
+
+  void GatherRows(Matrix table, absl::Span<const int64_t> rows, Matrix y) override {
+    CheckRows(table, rows, y);
+    const float* const from = Elements(table).data();
+    float* to = Elements(y).data();
+    for (const int64_t row : rows) to = std::copy_n(from + row * table.columns, table.columns, to);
+  }
+
+  void ScatterAddRows(Matrix dy, absl::Span<const int64_t> rows, Matrix table) override {
+    CheckRows(table, rows, dy);
+    const absl::Span<const float> from = Elements(dy);
+    const absl::Span<float> to = Elements(table);
+    const size_t width = table.columns;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      ballast::Axpy(1.0f, from.subspan(i * width, width), to.subspan(rows[i] * width, width));
+    }
+  }
+
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
     Require(labels.size() >= outputs.rows, "fewer labels than outputs");
     Require(totals.size() >= kLossTotals, "no room for the totals");
@@ -220,6 +347,7 @@ class CpuDevice : public Device {
   const int threads_;
   // Where the processor has a kernel for it.
   std::optional<SmallBatchGemm> small_batch_;
+  const std::unique_ptr<Convolution> convolution_;
   const int64_t machine_floats_ = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / sizeof(float);
 };
 

@@ -61,6 +61,14 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
   }
 }
 
+void Axpy(float alpha, absl::Span<const float> x, absl::Span<float> y) {
+  for (size_t i = 0; i < x.size(); ++i) y[i] += alpha * x[i];
+}
+
+void Add(absl::Span<const float> a, absl::Span<const float> b, absl::Span<float> y) {
+  for (size_t i = 0; i < y.size(); ++i) y[i] = a[i] + b[i];
+}
+
 void Dropout(float rate, const DropoutKey& key, absl::Span<const float> x, absl::Span<float> y) {
   if (rate == 0.0f) {
     if (y.data() != x.data()) std::copy(x.begin(), x.end(), y.begin());

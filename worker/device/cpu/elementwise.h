@@ -12,6 +12,10 @@ namespace ballast {
 void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y);
 // dx = dy * f'(x).
 void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy, absl::Span<float> dx);
+// y = y + alpha * x.
+void Axpy(float alpha, absl::Span<const float> x, absl::Span<float> y);
+// y = a + b.
+void Add(absl::Span<const float> a, absl::Span<const float> b, absl::Span<float> y);
 // As Device::Dropout.
 void Dropout(float rate, const DropoutKey& key, absl::Span<const float> x, absl::Span<float> y);
 

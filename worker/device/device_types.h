@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+// The values that a device's operations take.
+namespace ballast {
+
+// Owns a device's memory for size() floats. Outlived by the device that allocated it.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+
+  virtual int64_t size() const = 0;
+  // The memory itself where the host can address it, else empty.
+  virtual absl::Span<float> host() = 0;
+};
+
+// The first rows * columns elements of a buffer as a row-major matrix. Does not own them.
+struct Matrix {
+  Buffer* buffer = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  int64_t elements() const { return rows * columns; }
+};
+
+// A matrix as a factor of a product.
+struct Factor {
+  Matrix matrix;
+  bool transposed = false;
+};
+
+enum class Activation { kRelu, kGelu, kTanh };
+
+enum class LossFunction { kSoftmaxCrossEntropy, kMeanSquaredError };
+
+// Which elements a dropout keeps is a function of these and of the element's index alone.
+struct DropoutKey {
+  uint64_t seed = 0;
+  uint64_t step = 0;
+  // The layer's position in the model.
+  uint32_t layer = 0;
+};
+
+// Where a loss writes: elements 0 and 1 of a buffer.
+inline constexpr int64_t kLossSum = 0;
+inline constexpr int64_t kCorrect = 1;
+inline constexpr int64_t kLossTotals = 2;
+
+}  // namespace ballast

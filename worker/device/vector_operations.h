@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "worker/device/device_types.h"
+
+namespace ballast {
+
+// A device's operations on elements and on rows, whatever they mean. Matrices of one call have the same number of
+// elements unless said otherwise. Contract as device.h's.
+class VectorOperations {
+ public:
+  virtual ~VectorOperations() = default;
+
+  // y[i] = value.
+  virtual void Fill(float value, Matrix y) = 0;
+  // y = x.
+  virtual void Copy(Matrix x, Matrix y) = 0;
+  // x = alpha * x.
+  virtual void Scale(float alpha, Matrix x) = 0;
+  // y = y + alpha * x.
+  virtual void Axpy(float alpha, Matrix x, Matrix y) = 0;
+  // y = a + b. y may be a, b or both.
+  virtual void Add(Matrix a, Matrix b, Matrix y) = 0;
+
+  // Row i of y = row rows[i] of the table; y has rows.size() rows of the table's width. `rows` may be reused on
+  // return; each is 0 to table.rows - 1, and may come more than once.
+  virtual void GatherRows(Matrix table, absl::Span<const int64_t> rows, Matrix y) = 0;
+  // Adds row i of dy to row rows[i] of the table; what goes to one row is added in the order of `rows`.
+  virtual void ScatterAddRows(Matrix dy, absl::Span<const int64_t> rows, Matrix table) = 0;
+};
+
+}  // namespace ballast
