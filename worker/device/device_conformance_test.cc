@@ -25,14 +25,6 @@ struct Shape {
 // Single, odd, aligned and large ones.
 constexpr Shape kShapes[] = {{1, 1}, {1, 10}, {7, 1}, {3, 5}, {17, 31}, {64, 256}, {129, 1001}};
 
-std::vector<float> Random(int64_t n, uint32_t seed, float spread = 2.0f) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<float> uniform(-spread, spread);
-  std::vector<float> values(n);
-  for (float& value : values) value = uniform(generator);
-  return values;
-}
-
 double Reference(Activation f, double x) {
   switch (f) {
     case Activation::kRelu:
@@ -89,6 +81,14 @@ void DeviceConformanceTest::SetUp() {
   absl::StatusOr<std::unique_ptr<Device>> device = GetParam().open();
   if (!device.ok()) GTEST_SKIP() << device.status();
   device_ = std::move(*device);
+}
+
+std::vector<float> DeviceConformanceTest::Random(int64_t n, uint32_t seed, float spread) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-spread, spread);
+  std::vector<float> values(n);
+  for (float& value : values) value = uniform(generator);
+  return values;
 }
 
 Matrix DeviceConformanceTest::Put(int64_t rows, int64_t columns, const std::vector<float>& values) {
@@ -303,6 +303,19 @@ TEST_P(DeviceConformanceTest, ActivationGradientsAgreeWithTheirFormulasAlsoInPla
       ExpectNear(Get(in_place), want);
     }
   }
+}
+
+// What a layer that keeps only its output relies on.
+TEST_P(DeviceConformanceTest, ReluInPlaceAndItsGradientByWhatItGaveAreTheSame) {
+  const std::vector<float> x = Random(17 * 31, 1), dy = Random(17 * 31, 2);
+  const Matrix input = Put(17, 31, x), in_place = Put(17, 31, x), gradient = Put(17, 31, dy);
+  const Matrix y = Zeros(17, 31), want = Zeros(17, 31), got = Zeros(17, 31);
+  device().Activate(Activation::kRelu, input, y);
+  device().Activate(Activation::kRelu, in_place, in_place);
+  EXPECT_EQ(Get(in_place), Get(y));
+  device().ActivateBackward(Activation::kRelu, input, gradient, want);
+  device().ActivateBackward(Activation::kRelu, in_place, gradient, got);
+  EXPECT_EQ(Get(got), Get(want));
 }
 
 TEST_P(DeviceConformanceTest, DropoutScalesWhatItKeepsAndZeroesTheRest) {

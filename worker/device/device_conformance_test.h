@@ -34,6 +34,9 @@ class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override;
 
+  // Uniform in +-spread, the same for the same seed.
+  static std::vector<float> Random(int64_t n, uint32_t seed, float spread = 2.0f);
+
   // A matrix on the device of the given values, or of zeros.
   Matrix Put(int64_t rows, int64_t columns, const std::vector<float>& values);
   Matrix Zeros(int64_t rows, int64_t columns);

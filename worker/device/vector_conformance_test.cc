@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills, copies, sums and rows of every device.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "worker/device/device_conformance_test.h"
+
+namespace ballast {
+
+using ::testing::ElementsAre;
+
+TEST_P(DeviceConformanceTest, FillSetsTheMatrixAndNothingBehindIt) {
+  const Matrix y = Put(1, 5, {1, 2, 3, 4, 5});
+  device().Fill(7.5f, {y.buffer, 2, 2});
+  EXPECT_THAT(Get(y), ElementsAre(7.5f, 7.5f, 7.5f, 7.5f, 5));
+}
+
+TEST_P(DeviceConformanceTest, CopyKeepsTheBits) {
+  for (const int64_t n : {0, 1, 7, 1001, 100003}) {
+    std::vector<float> x = Random(n, 1);
+    if (n > 1) x[1] = -0.0f;
+    const Matrix y = Zeros(1, n);
+    device().Copy(Put(1, n, x), y);
+    EXPECT_EQ(Get(y), x);
+  }
+}
+
+TEST_P(DeviceConformanceTest, ScaleAxpyAndAddAgreeWithTheirFormulas) {
+  for (const int64_t n : {0, 1, 7, 1001, 100003}) {
+    const std::vector<float> a = Random(n, 1), b = Random(n, 2);
+    std::vector<double> scaled, axpy, sum, twice;
+    for (int64_t i = 0; i < n; ++i) {
+      scaled.push_back(-0.5 * a[i]);
+      axpy.push_back(b[i] - 0.5 * a[i]);
+      sum.push_back(double{a[i]} + b[i]);
+      twice.push_back(2.0 * b[i]);
+    }
+    const Matrix first = Put(1, n, a), second = Put(1, n, b), y = Put(1, n, a);
+    device().Scale(-0.5f, y);
+    ExpectNear(Get(y), scaled);
+    device().Copy(second, y);
+    device().Axpy(-0.5f, first, y);
+    ExpectNear(Get(y), axpy);
+    device().Add(first, second, y);
+    ExpectNear(Get(y), sum);
+    device().Add(first, second, first);
+    ExpectNear(Get(first), sum);
+    device().Add(second, second, second);
+    ExpectNear(Get(second), twice);
+  }
+}
+
+TEST_P(DeviceConformanceTest, GatherRowsCopiesRowsByIndex) {
+  const Matrix table = Put(3, 2, {1, 2, 3, 4, 5, 6}), y = Zeros(4, 2);
+  device().GatherRows(table, {2, 0, 2, 1}, y);
+  EXPECT_THAT(Get(y), ElementsAre(5, 6, 1, 2, 5, 6, 3, 4));
+}
+
+TEST_P(DeviceConformanceTest, ScatterAddRowsAddsToRowsByIndex) {
+  const Matrix table = Put(3, 2, {1, 2, 3, 4, 5, 6});
+  device().ScatterAddRows(Put(4, 2, {10, 20, 30, 40, 50, 60, 70, 80}), {2, 0, 2, 2}, table);
+  EXPECT_THAT(Get(table), ElementsAre(31, 42, 3, 4, 135, 166));
+}
+
+TEST_P(DeviceConformanceTest, GatherAndScatterOfManyRowsAgreeWithTheirDefinition) {
+  constexpr int64_t kTable = 97, kRows = 5003, kWidth = 33;
+  const std::vector<float> values = Random(kTable * kWidth, 1), dy = Random(kRows * kWidth, 2);
+  std::vector<int64_t> rows;
+  std::vector<float> gathered;
+  std::vector<double> added(values.begin(), values.end()), scale(values.size());
+  for (size_t i = 0; i < values.size(); ++i) scale[i] = std::abs(values[i]);
+  for (int64_t i = 0; i < kRows; ++i) {
+    rows.push_back(i * i % kTable);
+    for (int64_t j = 0; j < kWidth; ++j) {
+      const int64_t at = rows[i] * kWidth + j;
+      gathered.push_back(values[at]);
+      added[at] += dy[i * kWidth + j];
+      scale[at] += std::abs(dy[i * kWidth + j]);
+    }
+  }
+  const Matrix table = Put(kTable, kWidth, values), y = Zeros(kRows, kWidth);
+  device().GatherRows(table, rows, y);
+  EXPECT_EQ(Get(y), gathered);
+  device().ScatterAddRows(Put(kRows, kWidth, dy), rows, table);
+  ExpectNear(Get(table), added, scale);
+}
+
+// In the order of the rows, 1e8 + 1 - 1e8 + 1 is 1 in floats; in another it is 0 or 2.
+TEST_P(DeviceConformanceTest, ScatterAddRowsAddsInTheOrderOfTheRows) {
+  const Matrix table = Zeros(2, 1);
+  device().ScatterAddRows(Put(4, 1, {1e8f, 1, -1e8f, 1}), {1, 1, 1, 1}, table);
+  EXPECT_THAT(Get(table), ElementsAre(0, 1));
+}
+
+TEST_P(DeviceConformanceTest, NoRowsAreGatheredAndScattered) {
+  const Matrix table = Put(1, 2, {1, 2});
+  device().GatherRows(table, {}, Zeros(0, 2));
+  device().ScatterAddRows(Zeros(0, 2), {}, table);
+  EXPECT_THAT(Get(table), ElementsAre(1, 2));
+}
+
+}  // namespace ballast
