@@ -13,13 +13,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "worker/device/cpu/convolution.h"
 #include "worker/device/cpu/cpu_buffer.h"
+#include "worker/device/cpu/default_convolution.h"
 #include "worker/device/cpu/elementwise.h"
-#include "worker/device/cpu/im2col_convolution.h"
 #include "worker/device/cpu/loss.h"
 #include "worker/device/cpu/normalization.h"
 #include "worker/device/cpu/pooling.h"
@@ -89,16 +90,16 @@ absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(int threads)
-      : threads_(threads), small_batch_(MakeSmallBatchGemm(threads)), convolution_(MakeIm2colConvolution()) {
+  CpuDevice(int threads, std::unique_ptr<Convolution> convolution)
+      : threads_(threads), small_batch_(MakeSmallBatchGemm(threads)), convolution_(std::move(convolution)) {
     openblas_set_num_threads(threads);
   }
 
   std::string Describe() const override {
     const std::string own =
         small_batch_.has_value() ? absl::StrCat(", small batches by ", small_batch_->kernel().name) : "";
-    return absl::StrCat("cpu (OpenBLAS, ", openblas_get_corename(), own, ", ", threads_,
-                        threads_ == 1 ? " thread)" : " threads)");
+    return absl::StrCat("cpu (OpenBLAS, ", openblas_get_corename(), own, ", convolutions by ", convolution_->name(),
+                        ", ", threads_, threads_ == 1 ? " thread)" : " threads)");
   }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
@@ -353,6 +354,12 @@ class CpuDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> CreateCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> CreateCpuDevice(int threads) {
+  return CreateCpuDevice(threads, MakeDefaultConvolution(threads));
+}
+
+std::unique_ptr<Device> CreateCpuDevice(int threads, std::unique_ptr<Convolution> convolution) {
+  return std::make_unique<CpuDevice>(threads, std::move(convolution));
+}
 
 }  // namespace ballast

@@ -3,13 +3,17 @@
 
 #include <memory>
 
+#include "worker/device/cpu/convolution.h"
 #include "worker/device/device.h"
 
 namespace ballast {
 
-// The reference device, on OpenBLAS and plain loops. Each operation is done when its call returns;
-// its results are a function of its arguments and the number of threads alone. The number of
-// threads, at least 1, is the process's.
+// The reference device, on OpenBLAS, oneDNN where the build has it, and plain loops. Each operation is done when its
+// call returns; its results are a function of its arguments and the number of threads alone. The number of threads, at
+// least 1, is the process's.
 std::unique_ptr<Device> CreateCpuDevice(int threads);
+
+// The same with convolutions of the caller's choice.
+std::unique_ptr<Device> CreateCpuDevice(int threads, std::unique_ptr<Convolution> convolution);
 
 }  // namespace ballast

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "worker/device/cpu/im2col_convolution.h"
 #include "worker/device/device_conformance_test.h"
 
 namespace ballast {
@@ -14,7 +15,12 @@ DeviceUnderTest Cpu(int threads) {
   return {absl::StrCat("threads", threads), [threads] { return CreateCpuDevice(threads); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(Cpu(1), Cpu(2)),
+// What a static binary computes with.
+DeviceUnderTest Im2col() {
+  return {"im2col", [] { return CreateCpuDevice(2, MakeIm2colConvolution()); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(Cpu(1), Cpu(2), Im2col()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(CpuDeviceTest, DescribesItsLibraryAndThreads) {
