@@ -45,8 +45,11 @@ void FillUniform(uint64_t stream, uint64_t offset, double low, double high, absl
 
 void Initialize(const v1::TensorSpec& spec, uint64_t offset, absl::Span<float> out) {
   const uint64_t stream = StreamOf(spec);
-  const double fan_in = spec.shape_size() > 1 ? spec.shape(1) : spec.shape(0);
-  const double fan_out = spec.shape(0);
+  // Of filters, each weight is used with all of the window's pixels.
+  double between = 1;
+  for (int i = 1; i + 1 < spec.shape_size(); ++i) between *= spec.shape(i);
+  const double fan_in = between * spec.shape(spec.shape_size() - 1);
+  const double fan_out = between * spec.shape(0);
   const v1::Initializer& initializer = spec.initializer();
   switch (initializer.kind_case()) {
     case v1::Initializer::kConstant:

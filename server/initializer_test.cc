@@ -41,6 +41,22 @@ TEST(InitializerTest, HeNormalHasVarianceTwoOverFanIn) {
   EXPECT_NEAR(squares / 40000, 2.0 / 400, 0.0002);
 }
 
+// A weight of a filter is used at each pixel of its window: [filters, height, width, channels].
+TEST(InitializerTest, FansOfFiltersCountTheWindow) {
+  v1::TensorSpec spec = Spec(100, 5);
+  spec.add_shape(4);
+  spec.add_shape(20);
+  spec.mutable_initializer()->mutable_he_normal();
+  double squares = 0;
+  for (float v : Values(spec, 0, 40000)) squares += v * v;
+  EXPECT_NEAR(squares / 40000, 2.0 / 400, 0.0002);
+  spec.mutable_initializer()->mutable_glorot_uniform();
+  float most = 0;
+  for (float v : Values(spec, 0, 40000)) most = std::max(most, std::abs(v));
+  EXPECT_LE(most, std::sqrt(6.0 / 2400));
+  EXPECT_GT(most, 0.9 * std::sqrt(6.0 / 2400));
+}
+
 TEST(InitializerTest, GlorotUniformStaysWithinItsLimit) {
   v1::TensorSpec spec = Spec(20, 40);
   spec.mutable_initializer()->mutable_glorot_uniform();

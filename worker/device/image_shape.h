@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
 
 // Images lie channels last: a batch of them is a matrix [examples, height * width * channels], and the same memory is
 // the matrix [examples * height * width, channels] of its pixels.
@@ -17,6 +20,11 @@ struct ImageShape {
 
   friend bool operator==(const ImageShape&, const ImageShape&) = default;
 };
+
+// For people: "28x28x1".
+inline std::string ToString(const ImageShape& shape) {
+  return absl::StrCat(shape.height, "x", shape.width, "x", shape.channels);
+}
 
 // What slides over an image: `height` x `width` pixels at a time. The padding is on both sides of the image.
 struct Window {

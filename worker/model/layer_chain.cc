@@ -13,8 +13,11 @@
 namespace ballast {
 namespace {
 
+using Layers = google::protobuf::RepeatedPtrField<v1::Layer>;
+
 // What a tensor may have in all; products with a batch size stay far from overflow.
 constexpr int64_t kMaxFeatures = int64_t{1} << 40;
+constexpr int kMaxDepth = 8;
 
 // 1234567 as 1,234,567.
 std::string WithCommas(int64_t number) {
@@ -25,58 +28,164 @@ std::string WithCommas(int64_t number) {
 
 int64_t CountParameters(const LayerChain& chain) {
   int64_t count = 0;
-  for (const std::unique_ptr<Layer>& layer : chain.layers) {
-    for (const Parameter& parameter : layer->Parameters()) count += parameter.elements;
+  for (const ChainNode& node : chain.nodes) {
+    if (node.layer == nullptr) continue;
+    for (const Parameter& parameter : node.layer->Parameters()) count += parameter.elements;
   }
   return count;
 }
 
-}  // namespace
+absl::Status LayerError(absl::string_view name, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("layer \"", name, "\": ", what));
+}
 
-absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features) {
+// Of flat values, their number.
+std::string ShapeText(const ImageShape& shape) {
+  return shape.pixels() == 1 ? absl::StrCat(shape.channels) : ToString(shape);
+}
+
+absl::StatusOr<ImageShape> InputShape(const v1::Model& model, int64_t features) {
   if (features < 1 || features > kMaxFeatures) {
     return absl::InvalidArgumentError(absl::StrCat("model: got ", features, " features, want 1 to ", kMaxFeatures));
   }
+  if (!model.has_input()) return ImageShape{1, 1, features};
+  const ImageShape image{model.input().height(), model.input().width(),
+                         model.input().channels() == 0 ? 1 : model.input().channels()};
+  // Divided, for the product may be more than an int64 holds.
+  const bool positive = image.height >= 1 && image.width >= 1 && image.channels >= 1;
+  if (!positive || image.height > features / image.width || image.pixels() > features / image.channels ||
+      image.elements() != features) {
+    return absl::InvalidArgumentError(absl::StrCat("model.input: got ", ToString(image),
+                                                   ", want height x width x channels to make the data's ", features,
+                                                   " features"));
+  }
+  return image;
+}
+
+// The stride by which a convolution of kernel 1 makes `to` of `from` pixels; 0 where none does.
+int64_t ProjectionStride(int64_t from, int64_t to) {
+  if (to < 1 || to > from) return 0;
+  const int64_t stride = (from + to - 1) / to;
+  return (from - 1) / stride + 1 == to ? stride : 0;
+}
+
+class ChainBuilder {
+ public:
+  // A value of the chain, and the layer that gave it.
+  struct Value {
+    size_t index = 0;
+    ImageShape shape;
+    std::string layer;
+  };
+
+  // Appends the layers one after the other and describes them; the last one's value.
+  absl::StatusOr<Value> Append(const Layers& layers, Value from, int depth, std::string& text) {
+    for (const v1::Layer& config : layers) {
+      absl::StrAppend(&text, text.empty() ? "" : " -> ");
+      absl::StatusOr<Value> to = AppendLayer(config, from, depth, text);
+      if (!to.ok()) return to.status();
+      from = *std::move(to);
+    }
+    return from;
+  }
+
+  std::vector<ChainNode> TakeNodes() { return std::move(nodes_); }
+
+ private:
+  absl::StatusOr<Value> AppendLayer(const v1::Layer& config, const Value& from, int depth, std::string& text) {
+    std::string kind = LayerKindName(config);
+    if (kind.empty()) kind = "layer";
+    const int position = ++layers_of_kind_[kind];
+    const std::string name = config.name().empty() ? absl::StrCat(kind, position) : config.name();
+    if (!names_.insert(name).second) {
+      return LayerError(name, "an earlier layer has that name, want another");
+    }
+    if (config.has_residual()) return AppendResidual(config.residual(), name, from, depth, text);
+    return AppendNode({config, name, from.shape}, from, text);
+  }
+
+  absl::StatusOr<Value> AppendNode(const LayerSite& site, const Value& from, std::string& text) {
+    absl::StatusOr<std::unique_ptr<Layer>> layer = MakeLayer(site);
+    if (!layer.ok()) return layer.status();
+    absl::StrAppend(&text, (*layer)->Describe());
+    const ImageShape shape = (*layer)->output();
+    nodes_.push_back({*std::move(layer), from.index, 0, shape.elements()});
+    return Value{nodes_.size(), shape, site.name};
+  }
+
+  absl::StatusOr<Value> AppendResidual(const v1::Residual& config, const std::string& name, const Value& from,
+                                       int depth, std::string& text) {
+    if (depth == kMaxDepth) return LayerError(name, absl::StrCat("is more than ", kMaxDepth, " residuals deep"));
+    if (config.layers().empty()) return LayerError(name, "got no layers, want at least 1");
+    std::string inside;
+    const absl::StatusOr<Value> end = Append(config.layers(), from, depth + 1, inside);
+    if (!end.ok()) return end.status();
+    absl::StrAppend(&text, "residual (", inside, ")");
+    const absl::StatusOr<Value> shortcut = AppendShortcut(config, name, from, *end, depth, text);
+    if (!shortcut.ok()) return shortcut.status();
+    nodes_.push_back({nullptr, end->index, shortcut->index, end->shape.elements()});
+    return Value{nodes_.size(), end->shape, name};
+  }
+
+  absl::StatusOr<Value> AppendShortcut(const v1::Residual& config, const std::string& name, const Value& from,
+                                       const Value& end, int depth, std::string& text) {
+    if (!config.shortcut().empty()) {
+      std::string inside;
+      const absl::StatusOr<Value> made = Append(config.shortcut(), from, depth + 1, inside);
+      if (!made.ok()) return made.status();
+      absl::StrAppend(&text, " + (", inside, ")");
+      if (made->shape == end.shape) return made;
+      return LayerError(name, absl::StrCat("its layers give ", ShapeText(end.shape), ", its shortcut ",
+                                           ShapeText(made->shape), ", want the same"));
+    }
+    if (end.shape == from.shape) return from;
+    v1::Layer projection;
+    projection.mutable_conv2d()->set_filters(end.shape.channels);
+    projection.mutable_conv2d()->set_no_bias(true);
+    projection.mutable_conv2d()->add_kernel(1);
+    projection.mutable_conv2d()->add_stride(ProjectionStride(from.shape.height, end.shape.height));
+    projection.mutable_conv2d()->add_stride(ProjectionStride(from.shape.width, end.shape.width));
+    if (projection.conv2d().stride(0) == 0 || projection.conv2d().stride(1) == 0) {
+      return LayerError(name, absl::StrCat("its layers give ", ToString(end.shape), " from ", ToString(from.shape),
+                                           ", which no stride of a convolution of kernel 1 gives; want a shortcut"));
+    }
+    absl::StrAppend(&text, " + ");
+    return AppendNode({projection, name + "/projection", from.shape}, from, text);
+  }
+
+  std::vector<ChainNode> nodes_;
+  std::map<std::string, int> layers_of_kind_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features) {
+  const absl::StatusOr<ImageShape> input = InputShape(model, features);
+  if (!input.ok()) return input.status();
   if (model.layers().empty()) {
     return absl::InvalidArgumentError("model: got no layers, want at least 1");
   }
+  ChainBuilder builder;
   LayerChain chain;
   chain.features = features;
-  std::map<std::string, int> layers_of_kind;
-  std::set<std::string> names;
-  LossSite end{"", features};
-  for (const v1::Layer& config : model.layers()) {
-    std::string kind = LayerKindName(config);
-    if (kind.empty()) kind = "layer";
-    const int position = ++layers_of_kind[kind];
-    LayerSite site{config, config.name().empty() ? absl::StrCat(kind, position) : config.name(), end.outputs};
-    if (!names.insert(site.name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name,
-                                                     "\": an earlier layer has that name, want "
-                                                     "another"));
-    }
-    absl::StatusOr<std::unique_ptr<Layer>> layer = MakeLayer(site);
-    if (!layer.ok()) return layer.status();
-    end = {site.name, (*layer)->outputs()};
-    chain.layers.push_back(*std::move(layer));
-  }
-  absl::StatusOr<std::unique_ptr<Loss>> loss = MakeLoss(model.loss(), end);
+  chain.layers = ShapeText(*input);
+  const absl::StatusOr<ChainBuilder::Value> end = builder.Append(model.layers(), {0, *input, ""}, 0, chain.layers);
+  if (!end.ok()) return end.status();
+  absl::StatusOr<std::unique_ptr<Loss>> loss = MakeLoss(model.loss(), {end->layer, end->shape.elements()});
   if (!loss.ok()) return loss.status();
   chain.loss = *std::move(loss);
+  chain.nodes = builder.TakeNodes();
   if (CountParameters(chain) == 0) {
     return absl::InvalidArgumentError(
-        "model: no layer has parameters, so there is nothing to train; want at least one dense");
+        "model: no layer has parameters, so there is nothing to train; want at least one dense or conv2d");
   }
   return chain;
 }
 
 std::string Describe(const LayerChain& chain) {
-  std::string text = absl::StrCat(chain.features);
-  for (const std::unique_ptr<Layer>& layer : chain.layers) {
-    absl::StrAppend(&text, " -> ", layer->Describe());
-  }
-  absl::StrAppend(&text, " -> ", chain.loss->Describe(), ", ", WithCommas(CountParameters(chain)), " parameters");
-  return text;
+  return absl::StrCat(chain.layers, " -> ", chain.loss->Describe(), ", ", WithCommas(CountParameters(chain)),
+                      " parameters");
 }
 
 }  // namespace ballast

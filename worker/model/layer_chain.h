@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,12 +14,25 @@
 
 namespace ballast {
 
-// The layers of a model in order, each fitting the one before it, and the loss that ends them. Knows no device.
+// One computation of a model. Values are counted: 0 is the features, i + 1 is what node i gives.
+struct ChainNode {
+  // Null for the sum that ends a residual: the values `input` + `shortcut`.
+  std::unique_ptr<Layer> layer;
+  // The value that it is computed from, which an earlier node gives.
+  size_t input = 0;
+  size_t shortcut = 0;
+  int64_t outputs = 0;
+};
+
+// The layers of a model in an order in which they can be computed, each fitting what it is computed from, and the loss
+// of the last value. Residuals are taken apart. Knows no device.
 struct LayerChain {
   int64_t features = 0;
   // At least one of them has parameters.
-  std::vector<std::unique_ptr<Layer>> layers;
+  std::vector<ChainNode> nodes;
   std::unique_ptr<Loss> loss;
+  // "28x28x1 -> conv2d 32 3x3 -> relu".
+  std::string layers;
 };
 
 // INVALID_ARGUMENT names the layer, what it got and what it wants.

@@ -80,7 +80,8 @@ TEST(LayerChainTest, InputsThatFitAreTaken) {
 
 TEST(LayerChainTest, LayerWithoutAKindIsRefused) {
   EXPECT_EQ(Refusal("layers { name: \"odd\" }"),
-            "layer \"odd\": its kind is not set, want one of dense, dropout, gelu, relu, tanh");
+            "layer \"odd\": its kind is not set, want one of average_pool, batch_norm, conv2d, dense, dropout, gelu, "
+            "layer_norm, max_pool, relu, residual, tanh");
   EXPECT_THAT(Refusal("layers {}"), HasSubstr("layer \"layer1\": its kind is not set"));
 }
 
@@ -127,7 +128,7 @@ TEST(LayerChainTest, SoftmaxCrossEntropyWantsAtLeastTwoClasses) {
 TEST(LayerChainTest, ModelThatCannotLearnIsRefused) {
   EXPECT_EQ(Refusal("layers { relu {} } loss { softmax_cross_entropy {} }"),
             "model: no layer has parameters, so there is nothing to train; want at least one "
-            "dense");
+            "dense or conv2d");
 }
 
 }  // namespace

@@ -35,18 +35,52 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, in
 }
 
 Model::Model(LayerChain chain, uint64_t seed, int64_t max_batch, Device* device)
-    : chain_(std::move(chain)), seed_(seed), max_batch_(max_batch), device_(*device) {
-  for (const std::unique_ptr<Layer>& layer : chain_.layers) {
+    : chain_(std::move(chain)),
+      gradient_plan_(PlanGradients(chain_)),
+      seed_(seed),
+      max_batch_(max_batch),
+      device_(*device) {
+  for (const ChainNode& node : chain_.nodes) {
     Stage stage;
-    stage.layer = layer.get();
     stage.parameters.first = parameters_.size();
-    for (Parameter& parameter : layer->Parameters()) parameters_.push_back(std::move(parameter));
+    if (node.layer != nullptr) {
+      for (Parameter& parameter : node.layer->Parameters()) parameters_.push_back(std::move(parameter));
+    }
     stage.parameters.count = parameters_.size() - stage.parameters.first;
     if (stage.parameters.count > 0) {
       stage.group = groups_.size();
       groups_.push_back(stage.parameters);
     }
     stages_.push_back(std::move(stage));
+  }
+  PlanValues();
+}
+
+void Model::PlanValues() {
+  std::vector<int> uses(chain_.nodes.size() + 1);
+  for (const ChainNode& node : chain_.nodes) {
+    ++uses[node.input];
+    if (node.layer == nullptr) ++uses[node.shortcut];
+  }
+  size_t places = 1;
+  place_ = {0};
+  for (size_t i = 0; i < chain_.nodes.size(); ++i) {
+    const ChainNode& node = chain_.nodes[i];
+    const LayerTraits traits = node.layer == nullptr ? LayerTraits{.in_place = true} : node.layer->traits();
+    // The features are the caller's values for as long as the batch lasts.
+    bool in_place = traits.in_place && uses[node.input] == 1 && node.input > 0;
+    if (in_place) {
+      const ChainNode& before = chain_.nodes[node.input - 1];
+      // A layer that wrote over its input needs what it wrote for backward, and no sum in its place. Those that may
+      // follow keep its signs, which is all that a ReLU asks, and a dropout asks nothing.
+      in_place = node.layer != nullptr || before.layer == nullptr || !before.layer->traits().in_place;
+      if (in_place && traits.activation.has_value() && before.layer != nullptr &&
+          before.layer->traits().fuses_activation) {
+        stages_[node.input - 1].activation = traits.activation;
+        stages_[i].done_by_the_one_before = true;
+      }
+    }
+    place_.push_back(in_place ? place_[node.input] : places++);
   }
 }
 
@@ -59,10 +93,15 @@ absl::Status Model::AllocateMemory() {
     status = buffer.status();
     return nullptr;
   };
-  int64_t widest = 0;
-  for (Stage& stage : stages_) {
-    stage.output = allocate(max_batch_ * stage.layer->outputs());
-    widest = std::max(widest, stage.layer->outputs());
+  for (size_t value = 0; value < place_.size(); ++value) {
+    if (place_[value] == values_.size()) values_.push_back(allocate(max_batch_ * ElementsOf(value)));
+  }
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    if (chain_.nodes[i].layer == nullptr) continue;
+    for (const LayerMemory& memory : chain_.nodes[i].layer->Memory()) {
+      stages_[i].memory.push_back(allocate(memory.elements));
+      if (status.ok()) device_.Fill(memory.initial, {stages_[i].memory.back().get(), 1, memory.elements});
+    }
   }
   for (const Parameter& parameter : parameters_) {
     ParameterMemory memory;
@@ -70,10 +109,9 @@ absl::Status Model::AllocateMemory() {
     memory.gradient = allocate(parameter.elements);
     memory_.push_back(std::move(memory));
   }
-  features_ = allocate(max_batch_ * chain_.features);
   labels_ = allocate(max_batch_);
   totals_ = allocate(kLossTotals);
-  for (std::unique_ptr<Buffer>& gradient : gradients_) gradient = allocate(max_batch_ * widest);
+  for (const int64_t elements : gradient_plan_.buffers) gradients_.push_back(allocate(max_batch_ * elements));
   return status;
 }
 
@@ -92,11 +130,11 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
 }
 
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
-  const Matrix gradient{gradients_[0].get(), batch.examples, stages_.back().layer->outputs()};
+  const Matrix gradient = GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples);
   absl::StatusOr<BatchResult> result = RunForward(batch, &hooks, &gradient);
   if (!result.ok()) return result.status();
   if (absl::Status status = hooks.AfterForward(*result); !status.ok()) return status;
-  if (absl::Status status = RunBackward(batch, hooks, gradient); !status.ok()) return status;
+  if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
   return result;
 }
 
@@ -127,31 +165,33 @@ Pass Model::PassOf(size_t stage, const BatchView& batch, bool training) const {
   const ParameterGroup& own = stages_[stage].parameters;
   // An odd factor keeps different seeds different.
   const uint64_t seed = seed_ ^ (batch.seed * 0x9E3779B97F4A7C15u);
-  return {device_, absl::MakeConstSpan(memory_).subspan(own.first, own.count), training,
-          DropoutKey{seed, batch.step, static_cast<uint32_t>(stage)}};
+  return {device_,  absl::MakeConstSpan(memory_).subspan(own.first, own.count), stages_[stage].memory,
+          training, DropoutKey{seed, batch.step, static_cast<uint32_t>(stage)}, stages_[stage].activation};
 }
 
-Matrix Model::InputOf(size_t stage, int64_t examples) const {
-  if (stage == 0) return {features_.get(), examples, chain_.features};
-  const Stage& before = stages_[stage - 1];
-  return {before.output.get(), examples, before.layer->outputs()};
+int64_t Model::ElementsOf(size_t value) const { return value == 0 ? chain_.features : chain_.nodes[value - 1].outputs; }
+
+Matrix Model::ValueOf(size_t value, int64_t examples) const {
+  return {values_[place_[value]].get(), examples, ElementsOf(value)};
+}
+
+Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
+  return {gradients_[buffer].get(), examples, ElementsOf(value)};
 }
 
 absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
-  if (absl::Status status = device_.Upload(batch.features, *features_, 0); !status.ok()) {
+  if (absl::Status status = device_.Upload(batch.features, *values_[0], 0); !status.ok()) {
     return status;
   }
   if (absl::Status status = device_.Upload(batch.labels, *labels_, 0); !status.ok()) return status;
   for (size_t i = 0; i < stages_.size(); ++i) {
-    const Stage& stage = stages_[i];
-    if (hooks != nullptr && stage.parameters.count > 0) {
-      if (absl::Status status = hooks->BeforeForward(stage.group); !status.ok()) return status;
+    if (hooks != nullptr && stages_[i].parameters.count > 0) {
+      if (absl::Status status = hooks->BeforeForward(stages_[i].group); !status.ok()) return status;
     }
-    stage.layer->Forward(PassOf(i, batch, hooks != nullptr), InputOf(i, batch.examples),
-                         InputOf(i + 1, batch.examples));
+    RunForward(i, batch, hooks != nullptr);
   }
-  device_.Loss(chain_.loss->function(), InputOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+  device_.Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
   float totals[kLossTotals];
   if (absl::Status status = device_.Download(*totals_, 0, absl::MakeSpan(totals)); !status.ok()) {
     return status;
@@ -159,22 +199,41 @@ absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks*
   return BatchResult{totals[kLossSum], batch.examples, static_cast<int64_t>(totals[kCorrect])};
 }
 
-absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks, Matrix dy) {
-  // Below the first layer with parameters there is nothing to compute a gradient for.
-  size_t first = 0;
-  while (stages_[first].parameters.count == 0) ++first;
-  for (size_t i = stages_.size(); i-- > first;) {
-    const Stage& stage = stages_[i];
-    const Matrix x = InputOf(i, batch.examples);
-    Buffer* const other = gradients_[dy.buffer == gradients_[0].get() ? 1 : 0].get();
-    const Matrix dx{other, x.rows, x.columns};
-    stage.layer->Backward(PassOf(i, batch, true), x, dy, i == first ? nullptr : &dx);
-    if (stage.parameters.count > 0) {
-      if (absl::Status status = hooks.GradientReady(stage.group); !status.ok()) return status;
+void Model::RunForward(size_t stage, const BatchView& batch, bool training) {
+  if (stages_[stage].done_by_the_one_before) return;
+  const ChainNode& node = chain_.nodes[stage];
+  const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
+  if (node.layer == nullptr) {
+    device_.Add(x, ValueOf(node.shortcut, batch.examples), y);
+  } else {
+    node.layer->Forward(PassOf(stage, batch, training), x, y);
+  }
+}
+
+absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
+  for (size_t i = stages_.size(); i-- > 0;) {
+    RunBackward(i, batch);
+    if (stages_[i].parameters.count > 0) {
+      if (absl::Status status = hooks.GradientReady(stages_[i].group); !status.ok()) return status;
     }
-    dy = dx;
   }
   return absl::OkStatus();
+}
+
+void Model::RunBackward(size_t stage, const BatchView& batch) {
+  const ChainNode& node = chain_.nodes[stage];
+  const GradientPlan::Step& step = gradient_plan_.steps[stage];
+  if (!step.dy.has_value()) return;
+  const Matrix dy = GradientOf(stage + 1, *step.dy, batch.examples);
+  Matrix dx;
+  if (step.dx.has_value()) dx = GradientOf(node.input, *step.dx, batch.examples);
+  if (node.layer != nullptr) {
+    node.layer->Backward(PassOf(stage, batch, true), ValueOf(node.input, batch.examples), dy,
+                         step.dx.has_value() ? &dx : nullptr);
+  }
+  if (!step.other.has_value()) return;
+  const Matrix other = GradientOf(node.input, *step.other, batch.examples);
+  device_.Add(node.layer == nullptr ? dy : dx, other, dx);
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
 #include "worker/device/device.h"
+#include "worker/model/gradient_plan.h"
 #include "worker/model/layer_chain.h"
 #include "worker/model/parameter.h"
 
@@ -57,8 +59,8 @@ class StepHooks {
   virtual absl::Status GradientReady(size_t group) = 0;
 };
 
-// A chain of layers with the device memory that it needs for a batch: weights, gradients, activations. It knows nothing
-// of servers, optimizers or files.
+// A chain of layers with the device memory that it needs for a batch: weights, gradients, activations, and what layers
+// keep. It knows nothing of servers, optimizers or files.
 // Thread safety: one call of Train or Evaluate at a time. Beside it other threads may set a group's parameters from its
 // GradientReady until its next BeforeForward returns, and read its gradients from GradientReady until the next Train.
 class Model {
@@ -92,27 +94,37 @@ class Model {
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch);
 
  private:
-  // What the model holds beside a layer.
+  // What the model holds beside a node of the chain.
   struct Stage {
-    const Layer* layer = nullptr;
     ParameterGroup parameters;
     // Index of `parameters` in groups_, where there are any.
     size_t group = 0;
-    std::unique_ptr<Buffer> output;
+    // The layer's Memory().
+    std::vector<std::unique_ptr<Buffer>> memory;
+    // The next layer's function, which this one computes with its own; that one has nothing left to do forward.
+    std::optional<Activation> activation;
+    bool done_by_the_one_before = false;
   };
 
   Model(LayerChain chain, uint64_t seed, int64_t max_batch, Device* device);
 
   absl::Status AllocateMemory();
   absl::Status CheckBatch(const BatchView& batch) const;
+  // Which values share memory, and which activations are computed by the layer before.
+  void PlanValues();
   Pass PassOf(size_t stage, const BatchView& batch, bool training) const;
-  // The input of a stage, or past the last, the model's output.
-  Matrix InputOf(size_t stage, int64_t examples) const;
+  // Of a value of the chain.
+  int64_t ElementsOf(size_t value) const;
+  Matrix ValueOf(size_t value, int64_t examples) const;
+  Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
+  void RunForward(size_t stage, const BatchView& batch, bool training);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
   absl::StatusOr<BatchResult> RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
-  absl::Status RunBackward(const BatchView& batch, StepHooks& hooks, Matrix dy);
+  absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
+  void RunBackward(size_t stage, const BatchView& batch);
 
   const LayerChain chain_;
+  const GradientPlan gradient_plan_;
   const uint64_t seed_;
   const int64_t max_batch_;
   Device& device_;
@@ -120,11 +132,13 @@ class Model {
   std::vector<Parameter> parameters_;
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterMemory> memory_;
-  std::unique_ptr<Buffer> features_;
+  // Of each value of the chain: its index in values_, where layers that can write over their input share one.
+  std::vector<size_t> place_;
+  std::vector<std::unique_ptr<Buffer>> values_;
   std::unique_ptr<Buffer> labels_;
   std::unique_ptr<Buffer> totals_;
-  // A layer's output gradient and its input gradient, which take turns.
-  std::unique_ptr<Buffer> gradients_[2];
+  // As gradient_plan_ uses them.
+  std::vector<std::unique_ptr<Buffer>> gradients_;
 };
 
 }  // namespace ballast

@@ -1,87 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the model's loss and gradients to central differences of a float64 network that is written here from the
-// formulas in job.proto.
+// Holds the model's loss and gradients to central differences of a float64 network.
 #include <cmath>
 #include <vector>
 
 #include "worker/model/model_fixture.h"
+#include "worker/model/reference_network.h"
 
 namespace ballast {
 namespace {
 
 constexpr int64_t kExamples = 5;
-constexpr int64_t kFeatures = 7;
 
-using Values = std::vector<double>;
+using Values = ReferenceNetwork::Values;
 
 struct Example {
   std::string name;
   std::string model;
+  int64_t features = 7;
 };
 
 class ModelGradientTest : public ModelFixture, public ::testing::WithParamInterface<Example> {
  protected:
-  // The mean loss of the batch under the given weights; `masks` is what each dropout multiplies by.
   double MeanLoss(const v1::Model& config, const std::vector<Values>& weights) const {
-    Values x(features_.begin(), features_.end());
-    size_t weight = 0;
-    for (int i = 0; i < config.layers_size(); ++i) {
-      const v1::Layer& layer = config.layers(i);
-      if (layer.has_dense()) {
-        const Values& w = weights[weight++];
-        x = Dense(x, w, layer.dense().units());
-        if (!layer.dense().no_bias()) {
-          const Values& b = weights[weight++];
-          for (size_t j = 0; j < x.size(); ++j) x[j] += b[j % b.size()];
-        }
-      }
-      for (size_t j = 0; j < x.size(); ++j) {
-        if (layer.has_relu()) x[j] = std::max(x[j], 0.0);
-        if (layer.has_tanh()) x[j] = std::tanh(x[j]);
-        if (layer.has_gelu()) x[j] *= 0.5 * (1 + std::erf(x[j] / std::sqrt(2.0)));
-        if (layer.has_dropout()) x[j] *= mask_[j];
-      }
-    }
-    return config.loss().has_mean_squared_error() ? SquaredError(x) : CrossEntropy(x);
+    return ReferenceNetwork(config, kExamples, weights, mask_).MeanLoss(features_, labels_);
   }
 
-  std::vector<float> features_ = Random(kExamples * kFeatures, 1.0f);
+  std::vector<float> features_ = Random(kExamples * GetParam().features, 1.0f);
   std::vector<float> labels_;
   // What a dropout multiplies its input by; the models here have one at most.
   Values mask_;
-
- private:
-  static Values Dense(const Values& x, const Values& w, int64_t units) {
-    const size_t inputs = w.size() / units;
-    Values y(kExamples * units);
-    for (size_t i = 0; i < y.size(); ++i) {
-      for (size_t j = 0; j < inputs; ++j) {
-        y[i] += x[i / units * inputs + j] * w[i % units * inputs + j];
-      }
-    }
-    return y;
-  }
-
-  double SquaredError(const Values& x) const {
-    double sum = 0;
-    for (size_t i = 0; i < x.size(); ++i) sum += (x[i] - labels_[i]) * (x[i] - labels_[i]);
-    return sum / kExamples;
-  }
-
-  double CrossEntropy(const Values& x) const {
-    const size_t classes = x.size() / kExamples;
-    double sum = 0;
-    for (int64_t i = 0; i < kExamples; ++i) {
-      double total = 0;
-      for (size_t j = 0; j < classes; ++j) total += std::exp(x[i * classes + j]);
-      sum += std::log(total) - x[i * classes + static_cast<size_t>(labels_[i])];
-    }
-    return sum / kExamples;
-  }
 };
 
 TEST_P(ModelGradientTest, AgreesWithDifferencesInDoublePrecision) {
-  const std::unique_ptr<Model> model = CreateRandom(GetParam().model, kFeatures, 1.0f);
+  const std::unique_ptr<Model> model = CreateRandom(GetParam().model, GetParam().features, 1.0f);
   ASSERT_NE(model, nullptr);
   v1::Model config;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(GetParam().model, &config));
@@ -128,6 +79,14 @@ TEST_P(ModelGradientTest, AgreesWithDifferencesInDoublePrecision) {
   }
 }
 
+// Images of 6 x 5 pixels and 2 channels to 3 classes.
+Example Images(const std::string& name, const std::string& layers) {
+  return {name,
+          "input { height: 6 width: 5 channels: 2 } " + layers +
+              " layers { dense { units: 3 } } loss { softmax_cross_entropy {} }",
+          60};
+}
+
 std::string Around(const std::string& layer) {
   return "layers { dense { units: 6 } } " + layer + " layers { dense { units: 3 } } loss { softmax_cross_entropy {} }";
 }
@@ -148,6 +107,50 @@ INSTANTIATE_TEST_SUITE_P(
                       Example{"mean_squared_error",
                               "layers { dense { units: 6 } } layers { gelu {} } layers { "
                               "dense { units: 1 } } loss { mean_squared_error {} }"}),
+    [](const auto& info) { return info.param.name; });
+
+constexpr char kConv[] = "layers { conv2d { filters: 3 kernel: 3 padding: 1 } } ";
+
+INSTANTIATE_TEST_SUITE_P(
+    ImageLayers, ModelGradientTest,
+    ::testing::Values(
+        Images("conv2d", kConv),
+        Images("conv2d_rectangular",
+               "layers { conv2d { filters: 4 kernel: [3, 2] stride: [2, 1] padding: [0, 1] no_bias: true } }"),
+        Images("conv2d_twice", std::string(kConv) + "layers { relu {} } " + kConv + "layers { tanh {} }"),
+        Images("max_pool", std::string(kConv) + "layers { max_pool { kernel: 2 } }"),
+        Images("max_pool_overlapping", std::string(kConv) + "layers { max_pool { kernel: 3 stride: 2 padding: 1 } }"),
+        Images("max_pool_of_the_image", std::string(kConv) + "layers { max_pool {} }"),
+        Images("average_pool",
+               std::string(kConv) + "layers { average_pool { kernel: [3, 2] stride: [2, 1] padding: [1, 1] } }"),
+        Images("average_pool_of_the_image", std::string(kConv) + "layers { average_pool {} }"),
+        // Without a bias before it, whose gradient would be 0.
+        Images("batch_norm",
+               "layers { conv2d { filters: 3 kernel: 3 no_bias: true } } layers { batch_norm { epsilon: 0.01 } } "
+               "layers { relu {} }"),
+        Images("batch_norm_first", "layers { batch_norm {} } " + std::string(kConv)),
+        Example{"batch_norm_of_flat_values",
+                "layers { dense { units: 6 no_bias: true } } layers { batch_norm { epsilon: 0.1 } } "
+                "layers { dense { units: 3 } } loss { softmax_cross_entropy {} }"},
+        Images("layer_norm", std::string(kConv) + "layers { layer_norm { epsilon: 0.01 } } layers { gelu {} }"),
+        Example{"layer_norm_of_flat_values", Around("layers { layer_norm {} }")},
+        Images("residual", std::string(kConv) + "layers { residual { " + kConv + "layers { tanh {} } } }"),
+        Images("residual_of_the_features",
+               "layers { residual { layers { conv2d { filters: 2 kernel: 1 } } layers { tanh {} } } }"),
+        Images("residual_between_relus", std::string(kConv) + "layers { relu {} } layers { residual { " +
+                                             "layers { relu {} } " + kConv +
+                                             "layers { relu {} } } } layers { relu {} }"),
+        Images("residual_with_a_projection",
+               std::string(kConv) +
+                   "layers { residual { layers { conv2d { filters: 4 kernel: 3 stride: 2 padding: 1 } } } }"),
+        Images("residual_with_a_shortcut", std::string(kConv) +
+                                               "layers { residual { layers { conv2d { filters: 2 kernel: [6, 5] } } " +
+                                               "shortcut { average_pool {} } shortcut { dense { units: 2 } } } }"),
+        Images("residual_in_a_residual", std::string(kConv) + "layers { residual { layers { residual { " + kConv +
+                                             "} } " + kConv + "layers { residual { layers { residual { " + kConv +
+                                             "} } } } } }"),
+        Example{"residual_of_flat_values",
+                Around("layers { residual { layers { gelu {} } layers { dense { units: 6 } } } }")}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -12,12 +12,15 @@ namespace ballast {
 // A layer that applies one function to each element.
 class ActivationLayer : public Layer {
  public:
-  ActivationLayer(Activation function, std::string description, int64_t width)
-      : function_(function), description_(std::move(description)), width_(width) {}
+  ActivationLayer(Activation function, std::string description, const ImageShape& shape)
+      : function_(function), description_(std::move(description)), shape_(shape) {}
 
   std::string Describe() const override { return description_; }
-  int64_t outputs() const override { return width_; }
+  ImageShape output() const override { return shape_; }
+  // Only ReLU's derivative is a function of its output as it is of its input.
+  LayerTraits traits() const override { return {.in_place = function_ == Activation::kRelu, .activation = function_}; }
   std::vector<Parameter> Parameters() const override { return {}; }
+  std::vector<LayerMemory> Memory() const override { return {}; }
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override { pass.device.Activate(function_, x, y); }
 
@@ -28,7 +31,7 @@ class ActivationLayer : public Layer {
  private:
   const Activation function_;
   const std::string description_;
-  const int64_t width_;
+  const ImageShape shape_;
 };
 
 }  // namespace ballast

@@ -14,29 +14,38 @@ constexpr int64_t kMaxWeights = int64_t{1} << 40;
 // y = x W^T + b. W is [units, inputs].
 class Dense : public Layer {
  public:
-  explicit Dense(const LayerSite& site) : config_(site.config.dense()), name_(site.name), inputs_(site.inputs) {}
+  explicit Dense(const LayerSite& site)
+      : config_(site.config.dense()), name_(site.name), inputs_(site.input.elements()) {}
 
   std::string Describe() const override { return absl::StrCat("dense ", config_.units()); }
 
-  int64_t outputs() const override { return config_.units(); }
+  ImageShape output() const override { return {1, 1, config_.units()}; }
+
+  LayerTraits traits() const override { return {.fuses_activation = !config_.no_bias()}; }
 
   std::vector<Parameter> Parameters() const override {
-    Parameter weight{name_ + "/weight", {outputs(), inputs_}, config_.initializer(), outputs() * inputs_};
+    Parameter weight{name_ + "/weight", {units(), inputs_}, config_.initializer(), units() * inputs_};
     if (weight.initializer.kind_case() == v1::Initializer::KIND_NOT_SET) {
       weight.initializer.mutable_he_normal();
     }
     std::vector<Parameter> parameters = {std::move(weight)};
     if (!config_.no_bias()) {
-      Parameter bias{name_ + "/bias", {outputs()}, {}, outputs()};
+      Parameter bias{name_ + "/bias", {units()}, {}, units()};
       bias.initializer.mutable_zeros();
       parameters.push_back(std::move(bias));
     }
     return parameters;
   }
 
+  std::vector<LayerMemory> Memory() const override { return {}; }
+
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {
-    pass.device.Multiply({x}, {Weight(pass.parameters[0].value), true}, 1.0f, 0.0f, y);
-    if (!config_.no_bias()) pass.device.AddBias(*pass.parameters[1].value, y);
+    const Factor weight{Weight(pass.parameters[0].value), true};
+    if (config_.no_bias()) {
+      pass.device.Multiply({x}, weight, 1.0f, 0.0f, y);
+    } else {
+      pass.device.MultiplyBiasActivate({x}, weight, *pass.parameters[1].value, pass.activation, y);
+    }
   }
 
   void Backward(const Pass& pass, Matrix x, Matrix dy, const Matrix* dx) const override {
@@ -48,7 +57,8 @@ class Dense : public Layer {
   }
 
  private:
-  Matrix Weight(const std::unique_ptr<Buffer>& buffer) const { return {buffer.get(), outputs(), inputs_}; }
+  Matrix Weight(const std::unique_ptr<Buffer>& buffer) const { return {buffer.get(), units(), inputs_}; }
+  int64_t units() const { return config_.units(); }
 
   const v1::Dense config_;
   const std::string name_;
@@ -59,18 +69,18 @@ class Dense : public Layer {
 
 absl::StatusOr<std::unique_ptr<Layer>> MakeDense(const LayerSite& site) {
   const v1::Dense& config = site.config.dense();
+  const int64_t inputs = site.input.elements();
   if (config.units() < 1 || config.units() > kMaxUnits) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer \"", site.name, "\": units is ", config.units(), ", want 1 to ", kMaxUnits));
   }
-  if (config.inputs() != 0 && config.inputs() != site.inputs) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": gets ", site.inputs, " inputs, want ",
+  if (config.inputs() != 0 && config.inputs() != inputs) {
+    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": gets ", inputs, " inputs, want ",
                                                    config.inputs(), " (its field `inputs`)"));
   }
-  if (site.inputs > kMaxWeights / config.units()) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", config.units(), " units of ",
-                                                   site.inputs, " inputs each, want at most ", kMaxWeights,
-                                                   " weights"));
+  if (inputs > kMaxWeights / config.units()) {
+    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", config.units(), " units of ", inputs,
+                                                   " inputs each, want at most ", kMaxWeights, " weights"));
   }
   return std::make_unique<Dense>(site);
 }

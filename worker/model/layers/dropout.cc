@@ -9,11 +9,13 @@ namespace {
 // In training zeroes elements at random and scales the rest, so that the expectation stays; else the identity.
 class Dropout : public Layer {
  public:
-  Dropout(float rate, int64_t width) : rate_(rate), width_(width) {}
+  Dropout(float rate, const ImageShape& shape) : rate_(rate), shape_(shape) {}
 
   std::string Describe() const override { return absl::StrCat("dropout ", rate_); }
-  int64_t outputs() const override { return width_; }
+  ImageShape output() const override { return shape_; }
+  LayerTraits traits() const override { return {.in_place = true}; }
   std::vector<Parameter> Parameters() const override { return {}; }
+  std::vector<LayerMemory> Memory() const override { return {}; }
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {
     pass.device.Dropout(pass.training ? rate_ : 0.0f, pass.dropout, x, y);
@@ -26,7 +28,7 @@ class Dropout : public Layer {
 
  private:
   const float rate_;
-  const int64_t width_;
+  const ImageShape shape_;
 };
 
 }  // namespace
@@ -38,7 +40,7 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeDropout(const LayerSite& site) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer \"", site.name, "\": rate is ", rate, ", want 0 up to but not 1"));
   }
-  return std::make_unique<Dropout>(rate, site.inputs);
+  return std::make_unique<Dropout>(rate, site.input);
 }
 
 }  // namespace ballast

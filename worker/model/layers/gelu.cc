@@ -5,7 +5,7 @@
 namespace ballast {
 
 absl::StatusOr<std::unique_ptr<Layer>> MakeGelu(const LayerSite& site) {
-  return std::make_unique<ActivationLayer>(Activation::kGelu, "gelu", site.inputs);
+  return std::make_unique<ActivationLayer>(Activation::kGelu, "gelu", site.input);
 }
 
 }  // namespace ballast

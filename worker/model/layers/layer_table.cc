@@ -14,8 +14,17 @@ struct LayerKind {
 };
 
 constexpr LayerKind kLayerKinds[] = {
-    {v1::Layer::kDense, "dense", MakeDense}, {v1::Layer::kDropout, "dropout", MakeDropout},
-    {v1::Layer::kGelu, "gelu", MakeGelu},    {v1::Layer::kRelu, "relu", MakeRelu},
+    {v1::Layer::kAveragePool, "average_pool", MakeAveragePool},
+    {v1::Layer::kBatchNorm, "batch_norm", MakeBatchNorm},
+    {v1::Layer::kConv2D, "conv2d", MakeConv2d},
+    {v1::Layer::kDense, "dense", MakeDense},
+    {v1::Layer::kDropout, "dropout", MakeDropout},
+    {v1::Layer::kGelu, "gelu", MakeGelu},
+    {v1::Layer::kLayerNorm, "layer_norm", MakeLayerNorm},
+    {v1::Layer::kMaxPool, "max_pool", MakeMaxPool},
+    {v1::Layer::kRelu, "relu", MakeRelu},
+    // The chain's.
+    {v1::Layer::kResidual, "residual", nullptr},
     {v1::Layer::kTanh, "tanh", MakeTanh},
 };
 
@@ -35,7 +44,7 @@ std::string LayerKindName(const v1::Layer& config) {
 
 absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSite& site) {
   const LayerKind* const kind = Find(site.config);
-  if (kind != nullptr) return kind->make(site);
+  if (kind != nullptr && kind->make != nullptr) return kind->make(site);
   std::string known;
   for (const LayerKind& each : kLayerKinds) {
     absl::StrAppend(&known, known.empty() ? "" : ", ", each.name);

@@ -5,7 +5,7 @@
 namespace ballast {
 
 absl::StatusOr<std::unique_ptr<Layer>> MakeRelu(const LayerSite& site) {
-  return std::make_unique<ActivationLayer>(Activation::kRelu, "relu", site.inputs);
+  return std::make_unique<ActivationLayer>(Activation::kRelu, "relu", site.input);
 }
 
 }  // namespace ballast

@@ -5,7 +5,7 @@
 namespace ballast {
 
 absl::StatusOr<std::unique_ptr<Layer>> MakeTanh(const LayerSite& site) {
-  return std::make_unique<ActivationLayer>(Activation::kTanh, "tanh", site.inputs);
+  return std::make_unique<ActivationLayer>(Activation::kTanh, "tanh", site.input);
 }
 
 }  // namespace ballast

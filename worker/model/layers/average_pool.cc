@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_table.h"
+#include "worker/model/layers/window_fields.h"
+
+namespace ballast {
+namespace {
+
+// The mean of what a window sees, as v1.Pool says.
+class AveragePool : public Layer {
+ public:
+  explicit AveragePool(const PoolShape& shape) : shape_(shape) {}
+
+  std::string Describe() const override { return absl::StrCat("average_pool ", KernelText(shape_.window)); }
+  ImageShape output() const override { return shape_.output(); }
+  LayerTraits traits() const override { return {}; }
+  std::vector<Parameter> Parameters() const override { return {}; }
+  std::vector<LayerMemory> Memory() const override { return {}; }
+
+  void Forward(const Pass& pass, Matrix x, Matrix y) const override { pass.device.AveragePool(shape_, x, y); }
+
+  void Backward(const Pass& pass, Matrix, Matrix dy, const Matrix* dx) const override {
+    if (dx != nullptr) pass.device.AveragePoolBackward(shape_, dy, *dx);
+  }
+
+ private:
+  const PoolShape shape_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeAveragePool(const LayerSite& site) {
+  const v1::Pool& config = site.config.average_pool();
+  const absl::StatusOr<Window> window = ReadWindow(site, {config.kernel(), config.stride(), config.padding()},
+                                                   {site.input.height, site.input.width, 0, 0});
+  if (!window.ok()) return window.status();
+  return std::make_unique<AveragePool>(PoolShape{site.input, *window});
+}
+
+}  // namespace ballast
