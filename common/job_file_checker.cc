@@ -37,6 +37,9 @@ std::string Suggest(absl::string_view got, const std::vector<std::string>& valid
   return absl::StrCat("; there are \"", absl::StrJoin(valid, "\", \""), "\"");
 }
 
+// A job's fields around a residual are 3 deep, each residual 2.
+constexpr int kMaxDepth = 32;
+
 class Walker {
  public:
   Walker(absl::string_view text, absl::string_view root)
@@ -49,9 +52,13 @@ class Walker {
   }
 
   // Walks fields up to a closing bracket or the end; `path` is empty for the outermost message.
-  // False: the syntax is bad from here on. Recursion is as deep as the type's, which knows no
-  // cycle.
+  // False: the syntax is bad from here on, or messages lie deeper in each other than any that is valid: only residuals
+  // can, and only in residuals.
   bool Fields(const Descriptor& type, const std::string& path) {
+    if (++depth_ > kMaxDepth) {
+      Add(absl::StrCat(path.substr(0, 80), "... is ", depth_, " messages deep, want at most ", kMaxDepth));
+      return false;
+    }
     while (!At("}") && !At(">") && !AtEnd()) {
       if (tokens_.current().type != Tokenizer::TYPE_IDENTIFIER) return false;
       const std::string name = tokens_.current().text;
@@ -66,6 +73,7 @@ class Walker {
       }
       if (At(",") || At(";")) tokens_.Next();
     }
+    --depth_;
     return true;
   }
 
@@ -231,6 +239,8 @@ class Walker {
   Tokenizer tokens_;
   const std::string root_;
   std::vector<TextError> errors_;
+  // Messages around where it stands.
+  int depth_ = 0;
 };
 
 }  // namespace

@@ -53,6 +53,13 @@ TEST(CheckMessageTextTest, ListsTheFieldsWhereNoneIsNear) {
                           "\"local_sgd\", \"accept_non_finite\""));
 }
 
+TEST(CheckMessageTextTest, StopsWhereMessagesLieTooDeep) {
+  std::string text = "model { ";
+  for (int i = 0; i < 100000; ++i) text += "layers { residual { ";
+  EXPECT_THAT(Check(text), ElementsAre("1:318: model.layers.residual.layers.residual.layers.residual.layers.residual"
+                                       ".layers.res... is 33 messages deep, want at most 32"));
+}
+
 TEST(CheckMessageTextTest, SaysThatAMessageHasNoFields) {
   EXPECT_THAT(Check("model { layers { relu { slope: 0.1 } } }"),
               ElementsAre("1:25: model.layers.relu has no field \"slope\"; it has none"));

@@ -124,7 +124,8 @@ TEST(ValidateJobTest, RefusesABadModel) {
   ExpectFault("model { layers { dropout { rate: nan } } }",
               "model.layers[3].dropout.rate is nan, want at least 0 and below 1");
   ExpectFault("model { layers { name: \"x\" } }",
-              "model.layers[3] is not set, want dense, relu, gelu, tanh or dropout");
+              "model.layers[3] is not set, want dense, conv2d, max_pool, average_pool, batch_norm, layer_norm, "
+              "residual, relu, gelu, tanh or dropout");
   ExpectFault("model { layers { name: \"first\" relu {} } }",
               "model.layers[3].name is \"first\", want a name that no layer before it has");
   ExpectFault("model { layers { name: \"a b\" relu {} } }",
@@ -134,6 +135,63 @@ TEST(ValidateJobTest, RefusesABadModel) {
   EXPECT_EQ(ValidateJob(job).message(),
             "model.layers is not set, want at least 1 layer\n"
             "model.loss is not set, want softmax_cross_entropy or mean_squared_error");
+}
+
+TEST(ValidateJobTest, AcceptsConvolutionModelsAtTheirLimits) {
+  EXPECT_EQ(ValidateWith(R"(model {
+    input { height: 1 width: 1099511627776 }
+    layers { conv2d { filters: 1048576 kernel: [1, 65536] stride: 65536 padding: 0 } }
+    layers { average_pool {} }
+    layers { max_pool { kernel: 2 stride: [1, 1] padding: 1 } }
+    layers { batch_norm { epsilon: 1 momentum: 1 } }
+    layers { residual { layers { layer_norm { epsilon: 1e-30 } } shortcut { relu {} } } }
+  })"),
+            absl::OkStatus());
+}
+
+TEST(ValidateJobTest, RefusesABadConvolutionModel) {
+  const auto layer = [](const std::string& text) { return "model { layers { " + text + " } }"; };
+  const std::string field = "model.layers[3].";
+  ExpectFault("model { input { height: 28 width: -1 } }", "model.input.width is -1, want 1 to 1099511627776");
+  ExpectFault("model { input { width: 2 channels: -2 } }",
+              "model.input.height is 0, want 1 to 1099511627776\n"
+              "model.input.channels is -2, want 1 to 1099511627776, or nothing for 1");
+  ExpectFault(layer("conv2d { kernel: 3 }"), field + "conv2d.filters is 0, want 1 to 1048576");
+  ExpectFault(layer("conv2d { filters: 1048577 kernel: 3 }"), field + "conv2d.filters is 1048577, want 1 to 1048576");
+  ExpectFault(layer("conv2d { filters: 1 }"), field + "conv2d.kernel is not set, want the window's size");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 0 }"), field + "conv2d.kernel is 0, want 1 to 65536");
+  ExpectFault(layer("conv2d { filters: 1 kernel: [1, 2, 3] }"),
+              field + "conv2d.kernel is 3 numbers, want 1, or 2: [vertical, horizontal]");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 3 stride: 0 }"), field + "conv2d.stride is 0, want 1 to 65536");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 3 padding: -1 }"), field + "conv2d.padding is -1, want 0 to 65536");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 3 initializer { constant { value: nan } } }"),
+              field + "conv2d.initializer.constant.value is nan, want a finite number");
+  ExpectFault(layer("max_pool { kernel: 65537 }"), field + "max_pool.kernel is 65537, want 1 to 65536");
+  ExpectFault(layer("average_pool { stride: [2, 0] }"), field + "average_pool.stride is 0, want 1 to 65536");
+  ExpectFault(layer("batch_norm { epsilon: -1 }"),
+              field + "batch_norm.epsilon is -1, want above 0 and at most 1, or nothing");
+  ExpectFault(layer("batch_norm { momentum: 1.5 }"),
+              field + "batch_norm.momentum is 1.5, want above 0 and at most 1, or nothing");
+  ExpectFault(layer("layer_norm { epsilon: nan }"),
+              field + "layer_norm.epsilon is nan, want above 0 and at most 1, or nothing");
+}
+
+TEST(ValidateJobTest, RefusesABadResidual) {
+  const auto layer = [](const std::string& text) { return "model { layers { " + text + " } }"; };
+  ExpectFault(layer("residual {}"), "model.layers[3].residual.layers is not set, want at least 1 layer");
+  ExpectFault(layer("residual { layers { relu {} } layers { dense {} } }"),
+              "model.layers[3].residual.layers[1].dense.units is 0, want 1 to 1048576");
+  ExpectFault(layer("residual { layers { relu {} } shortcut { dropout { rate: 1 } } }"),
+              "model.layers[3].residual.shortcut[0].dropout.rate is 1, want at least 0 and below 1");
+  ExpectFault(layer("residual { layers { name: \"first\" relu {} } }"),
+              "model.layers[3].residual.layers[0].name is \"first\", want a name that no layer before it has");
+  ExpectFault(
+      layer("name: \"" + std::string(239, 'r') + "\" residual { layers { relu {} } }"),
+      "model.layers[3].name is \"" + std::string(80, 'r') + "\", want at most 238 printable characters, no spaces");
+  std::string deep = "relu {}", field = "model.layers[3]";
+  for (int i = 0; i < 9; ++i) deep = "residual { layers { " + deep + " } }";
+  for (int i = 0; i < 8; ++i) field += ".residual.layers[0]";
+  ExpectFault(layer(deep), field + ".residual is inside of 8 others, want at most 8 deep");
 }
 
 TEST(ValidateJobTest, RefusesABadInitializer) {

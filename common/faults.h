@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+namespace ballast {
+
+// Gathers what is wrong with a job. Conditions are to be written so that NaN fails them. Thread safety: none.
+class Faults {
+ public:
+  template <typename T>
+  void Check(bool good, absl::string_view field, const T& got, absl::string_view want) {
+    if (!good) messages_.push_back(absl::StrCat(field, " is ", got, ", want ", want));
+  }
+
+  void CheckRequired(bool present, absl::string_view field, absl::string_view want) {
+    if (!present) messages_.push_back(absl::StrCat(field, " is not set, want ", want));
+  }
+
+  void CheckText(bool good, absl::string_view field, absl::string_view got, absl::string_view want) {
+    Check(good, field, absl::StrCat("\"", absl::CEscape(got.substr(0, 80)), "\""), want);
+  }
+
+  void Add(const absl::Status& status) {
+    if (!status.ok()) messages_.emplace_back(status.message());
+  }
+
+  // INVALID_ARGUMENT with a line for each of the first five.
+  absl::Status ToStatus() const {
+    constexpr size_t kMaxReported = 5;
+    if (messages_.empty()) return absl::OkStatus();
+    const size_t shown = std::min(messages_.size(), kMaxReported);
+    std::string text = absl::StrJoin(messages_.begin(), messages_.begin() + shown, "\n");
+    if (shown < messages_.size()) {
+      absl::StrAppend(&text, "\nand ", messages_.size() - shown, " more");
+    }
+    return absl::InvalidArgumentError(text);
+  }
+
+ private:
+  std::vector<std::string> messages_;
+};
+
+}  // namespace ballast
