@@ -39,6 +39,126 @@ TEST(LayerChainTest, DescribesLayersLossAndParameters) {
             "407,040 parameters");
 }
 
+TEST(LayerChainTest, DescribesImagesAndResiduals) {
+  const absl::StatusOr<LayerChain> chain =
+      BuildLayerChain(Parse(R"pb(input { height: 28 width: 28 }
+                                 layers { conv2d { filters: 4 kernel: 3 padding: 1 } }
+                                 layers { max_pool { kernel: [ 2, 1 ] } }
+                                 layers {
+                                   residual {
+                                     layers { conv2d { filters: 8 kernel: 3 stride: 2 padding: 1 no_bias: true } }
+                                     layers { batch_norm {} }
+                                   }
+                                 }
+                                 layers {
+                                   residual {
+                                     layers { layer_norm {} }
+                                     shortcut { relu {} }
+                                   }
+                                 }
+                                 layers { average_pool {} }
+                                 layers { dense { units: 10 } }
+                                 loss { softmax_cross_entropy {} })pb"),
+                      784);
+  ASSERT_TRUE(chain.ok()) << chain.status();
+  EXPECT_EQ(Describe(*chain),
+            "28x28x1 -> conv2d 4 3x3 -> max_pool 2x1 -> residual (conv2d 8 3x3 -> batch_norm) + conv2d 8 1x1 -> "
+            "residual (layer_norm) + (relu) -> average_pool 7x14 -> dense 10 -> softmax cross-entropy, 482 parameters");
+}
+
+TEST(LayerChainTest, NamesOfLayersInsideOfResidualsCountWithTheOthers) {
+  const absl::StatusOr<LayerChain> chain =
+      BuildLayerChain(Parse(R"pb(layers { dense { units: 4 } }
+                                 layers { residual { layers { dense { units: 3 } } } }
+                                 layers { dense { units: 2 } }
+                                 loss { softmax_cross_entropy {} })pb"),
+                      784);
+  ASSERT_TRUE(chain.ok()) << chain.status();
+  std::vector<std::string> names;
+  for (const ChainNode& node : chain->nodes) {
+    if (node.layer != nullptr) names.push_back(node.layer->Parameters()[0].name);
+  }
+  EXPECT_THAT(names,
+              ::testing::ElementsAre("dense1/weight", "dense2/weight", "residual1/projection/weight", "dense3/weight"));
+}
+
+TEST(LayerChainTest, ImagesThatAreNotTheFeaturesAreRefused) {
+  const auto refusal = [](const std::string& input) {
+    return Refusal("input { " + input + " } layers { dense { units: 2 } } loss { softmax_cross_entropy {} }");
+  };
+  const std::string want = ", want height x width x channels to make the data's 784 features";
+  EXPECT_EQ(refusal("height: 28 width: 28"), "accepted");
+  EXPECT_EQ(refusal("height: 14 width: 14 channels: 4"), "accepted");
+  EXPECT_EQ(refusal("height: 28 width: 28 channels: 3"), "model.input: got 28x28x3" + want);
+  EXPECT_EQ(refusal("height: 28 width: 27"), "model.input: got 28x27x1" + want);
+  EXPECT_EQ(refusal("height: 784"), "model.input: got 784x0x1" + want);
+  EXPECT_EQ(refusal("height: -28 width: -28"), "model.input: got -28x-28x1" + want);
+  EXPECT_EQ(refusal("height: 4294967296 width: 4294967296"), "model.input: got 4294967296x4294967296x1" + want);
+}
+
+TEST(LayerChainTest, WindowsThatDoNotFitAreRefused) {
+  const auto refusal = [](const std::string& layer) {
+    return Refusal("input { height: 4 width: 196 } layers { " + layer + " } loss { softmax_cross_entropy {} }");
+  };
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: 5 }"),
+            "layer \"conv2d1\": kernel is 5x5, want at most the padded input's 4x196; its input is 4x196x1");
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: [6, 197] padding: [1, 0] }"),
+            "layer \"conv2d1\": kernel is 6x197, want at most the padded input's 6x196; its input is 4x196x1");
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: 6 padding: 1 }"), "accepted");
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: 3 padding: [1, 3] }"),
+            "layer \"conv2d1\": padding is 1x3, want less than the kernel, 3x3");
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: 3 stride: 0 }"), "layer \"conv2d1\": stride is 0, want 1 to 65536");
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: [3, -3] }"), "layer \"conv2d1\": kernel is -3, want 1 to 65536");
+  EXPECT_EQ(refusal("conv2d { filters: 2 kernel: [1, 2, 3] }"),
+            "layer \"conv2d1\": kernel has 3 numbers, want 1, or 2: [vertical, horizontal]");
+  EXPECT_EQ(refusal("conv2d { filters: 2 }"), "layer \"conv2d1\": kernel is not set, want the window's size");
+  EXPECT_EQ(refusal("conv2d { kernel: 3 }"), "layer \"conv2d1\": filters is 0, want 1 to 1048576");
+  EXPECT_EQ(refusal("max_pool { kernel: 2 padding: 2 }"),
+            "layer \"max_pool1\": padding is 2x2, want less than the kernel, 2x2");
+  EXPECT_EQ(refusal("average_pool { kernel: [5, 1] }"),
+            "layer \"average_pool1\": kernel is 5x1, want at most the padded input's 4x196; its input is 4x196x1");
+}
+
+TEST(LayerChainTest, AWindowOverFlatValuesSaysHowToMakeThemImages) {
+  EXPECT_EQ(Refusal("layers { conv2d { filters: 2 kernel: 3 } }"),
+            "layer \"conv2d1\": kernel is 3x3, want at most the padded input's 1x1; its input is 1x1x784, flat: if "
+            "features are images, say so in model.input");
+}
+
+TEST(LayerChainTest, MoreWeightsOrOutputsThanAConvolutionMayHaveAreRefused) {
+  EXPECT_EQ(Refusal("layers { conv2d { filters: 1048576 kernel: 1 } }", 1048577),
+            "layer \"conv2d1\": 1048576 filters of 1x1x1048577, want at most 1099511627776 weights");
+  EXPECT_EQ(Refusal("input { height: 1048577 width: 1 } layers { conv2d { filters: 1048576 kernel: 1 } }", 1048577),
+            "layer \"conv2d1\": gives 1048577x1x1048576, want at most 1099511627776 elements");
+}
+
+TEST(LayerChainTest, RatesOfNormalisationsOutOfRangeAreRefused) {
+  EXPECT_EQ(Refusal("layers { batch_norm { epsilon: -1 } }"),
+            "layer \"batch_norm1\": epsilon is -1, want above 0 and at most 1");
+  EXPECT_EQ(Refusal("layers { batch_norm { momentum: 1.5 } }"),
+            "layer \"batch_norm1\": momentum is 1.5, want above 0 and at most 1");
+  EXPECT_EQ(Refusal("layers { layer_norm { epsilon: nan } }"),
+            "layer \"layer_norm1\": epsilon is nan, want above 0 and at most 1");
+}
+
+TEST(LayerChainTest, ResidualsThatDoNotAddUpAreRefused) {
+  EXPECT_EQ(Refusal("layers { residual {} }"), "layer \"residual1\": got no layers, want at least 1");
+  EXPECT_EQ(Refusal(R"pb(layers {
+                           residual {
+                             layers { dense { units: 3 } }
+                             shortcut { dense { units: 4 } }
+                           }
+                         })pb"),
+            "layer \"residual1\": its layers give 3, its shortcut 4, want the same");
+  EXPECT_EQ(Refusal(R"pb(input { height: 28 width: 28 }
+                         layers { residual { layers { conv2d { filters: 1 kernel: 3 } } } })pb"),
+            "layer \"residual1\": its layers give 26x26x1 from 28x28x1, which no stride of a convolution of kernel 1 "
+            "gives; want a shortcut");
+  std::string deep = "relu {}";
+  for (int i = 0; i < 9; ++i) deep = "residual { layers { " + deep + " } }";
+  EXPECT_EQ(Refusal("layers { " + deep + " }"), "layer \"residual9\": is more than 8 residuals deep");
+}
+
 TEST(LayerChainTest, FeaturesOutOfRangeAreRefused) {
   EXPECT_EQ(Refusal("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 0),
             "model: got 0 features, want 1 to 1099511627776");

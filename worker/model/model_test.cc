@@ -279,5 +279,65 @@ TEST_F(ModelTest, DropoutRepeatsForItsStepAndSeedAndDiffersForOthers) {
   EXPECT_EQ(gradient(3, 5), first);
 }
 
+// x is 1 and 3: mean 2, variance 1 (2 unbiased). The running statistics move by a half: mean 0 to 1, variance 1 to 1.5.
+TEST_F(ModelTest, BatchNormTrainsOnTheBatchAndEvaluatesOnRunningStatistics) {
+  const std::unique_ptr<Model> model = *Create(R"pb(
+                                                 layers { batch_norm { epsilon: 1e-12 momentum: 0.5 } }
+                                                 loss { mean_squared_error {} })pb",
+                                               1);
+  ASSERT_EQ(model->parameters().size(), 2);
+  EXPECT_EQ(model->parameters()[0].name, "batch_norm1/scale");
+  EXPECT_EQ(model->parameters()[0].initializer.constant().value(), 1.0f);
+  EXPECT_EQ(model->parameters()[1].name, "batch_norm1/offset");
+  ASSERT_TRUE(model->SetParameter(0, {1}).ok());
+  // Before any training: mean 0, variance 1.
+  EXPECT_NEAR(model->Evaluate({{3}, {0}, 1})->loss_sum, 9.0, 1e-5);
+  NoHooks hooks;
+  EXPECT_NEAR(model->Train({{1, 3}, {0, 0}, 2}, hooks)->loss_sum, 2.0, 1e-5);
+  EXPECT_NEAR(model->Evaluate({{4}, {0}, 1})->loss_sum, 9.0 / 1.5, 1e-5);
+  // Neither an evaluation nor a batch without examples moves them.
+  ASSERT_TRUE(model->Train({{}, {}, 0}, hooks).ok());
+  EXPECT_THAT(Gradient(*model, 0), ElementsAre(0.0f));
+  EXPECT_NEAR(model->Evaluate({{4}, {0}, 1})->loss_sum, 9.0 / 1.5, 1e-5);
+}
+
+TEST_F(ModelTest, FiltersAreNamedShapedAndInitialized) {
+  const std::unique_ptr<Model> model = *Create(R"pb(
+                                                 input { height: 4 width: 5 channels: 3 }
+                                                 layers {
+                                                   conv2d {
+                                                     filters: 2
+                                                     kernel: [ 3, 2 ]
+                                                   }
+                                                 }
+                                                 layers { dense { units: 2 } }
+                                                 loss { softmax_cross_entropy {} })pb",
+                                               60);
+  EXPECT_EQ(model->parameters()[0].name, "conv2d1/weight");
+  EXPECT_THAT(model->parameters()[0].shape, ElementsAre(2, 3, 2, 3));
+  EXPECT_EQ(model->parameters()[0].elements, 36);
+  EXPECT_TRUE(model->parameters()[0].initializer.has_he_normal());
+  EXPECT_EQ(model->parameters()[1].name, "conv2d1/bias");
+  EXPECT_TRUE(model->parameters()[1].initializer.has_zeros());
+  EXPECT_EQ(model->parameters()[2].elements, 2 * 2 * 4 * 2);
+}
+
+// Each layer inside has an exchange of its own, so that it can run while others compute.
+TEST_F(ModelTest, LayersInsideOfAResidualAreGroupsOfTheirOwn) {
+  const std::unique_ptr<Model> model = CreateRandom(R"pb(
+                                                      layers {
+                                                        residual {
+                                                          layers { dense { units: 3 } }
+                                                          layers { dense { units: 3 } }
+                                                        }
+                                                      }
+                                                      loss { softmax_cross_entropy {} })pb",
+                                                    4, 1.0f);
+  Recorder hooks;
+  ASSERT_TRUE(model->Train({{1, 2, 3, 4}, {1}, 1}, hooks).ok());
+  EXPECT_THAT(hooks.notes, ElementsAre("forward 0", "forward 1", "forward 2", "loss of 1", "gradient 2", "gradient 1",
+                                       "gradient 0"));
+}
+
 }  // namespace
 }  // namespace ballast
