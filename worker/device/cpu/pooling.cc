@@ -49,9 +49,20 @@ void TakeLarger(int64_t n, const float* x, float* y) {
 // Where x is larger than `best`, it becomes the best and its place is noted. The first NaN stays.
 void NoteLarger(int64_t n, const float* x, int32_t place, float* best, int32_t* where) {
   for (int64_t c = 0; c < n; ++c) {
-    const bool larger = (x[c] > best[c]) | ((x[c] != x[c]) & (best[c] == best[c]));
-    best[c] = larger ? x[c] : best[c];
-    where[c] = larger ? place : where[c];
+    const float old = best[c], candidate = x[c];
+    const int32_t old_place = where[c];
+    const bool larger = (candidate > old) | ((candidate != candidate) & (old == old));
+    best[c] = larger ? candidate : old;
+    where[c] = larger ? place : old_place;
+  }
+}
+
+// dx = dx + dy where the place noted is this one.
+void AddWhereNoted(int64_t n, const int32_t* where, int32_t place, const float* dy, float* dx) {
+  for (int64_t c = 0; c < n; ++c) {
+    // Read either way, for the compiler makes a branch of reading it or not.
+    const float gradient = dy[c];
+    dx[c] += where[c] == place ? gradient : 0.0f;
   }
 }
 
@@ -97,7 +108,7 @@ void MaxPoolBackward(const PoolShape& shape, int64_t examples, const float* x, c
       nth = 0;
       const float* const gradient = dy + place * channels;
       ForEachPixel(cover, shape.input, [&](int64_t pixel) {
-        for (int64_t c = 0; c < channels; ++c) dx[pixel + c] += where[c] == nth ? gradient[c] : 0.0f;
+        AddWhereNoted(channels, where.data(), nth, gradient, dx + pixel);
         ++nth;
       });
     });
