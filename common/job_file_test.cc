@@ -184,6 +184,13 @@ TEST(LoadJobTest, RefusesWhatIsNoRegularFile) {
   EXPECT_EQ(LoadJob("/").status().message(), "job file / is no regular file");
 }
 
+TEST(LoadJobTest, ReadsTheConvolutionExample) {
+  const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist_cnn.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "fashion_mnist_cnn");
+  EXPECT_EQ(job->model().input().width(), 28);
+}
+
 TEST(LoadJobTest, ReadsTheExample) {
   const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist.textproto");
   ASSERT_TRUE(job.ok()) << job.status();

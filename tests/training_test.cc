@@ -104,6 +104,22 @@ TEST_F(TrainingTest, TwoDeterministicWorkersGiveTheSameBitsOnEveryRunAndNumberOf
   ExpectSame(first, Model("third"));
 }
 
+// 2 x 2 images instead of 4 features.
+TEST_F(TrainingTest, ConvolutionModelsGiveTheSameBitsOnEveryRunToo) {
+  WriteJob({{"model {", "model {\n  input { height: 2 width: 2 }"},
+            {"dense { units: 16 } }", "conv2d { filters: 16 kernel: 2 padding: 1 } } layers { batch_norm {} }"},
+            {"relu {} }",
+             "relu {} } layers { residual { layers { conv2d { filters: 16 kernel: 1 } } } } "
+             "layers { average_pool { kernel: 2 stride: 1 } }"}});
+  const auto summary = SummaryFromJson(Train({"--workers", "2"}, "first"));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const std::vector<LoadedTensor> first = Model("first");
+  ASSERT_THAT(first, SizeIs(8));
+  Train({"--workers", "2"}, "second");
+  ExpectSame(first, Model("second"));
+}
+
 // Example i is feature i alone with label 1, and a weight starts at zero. Its gradient is -2 when its example is seen
 // first, so a single visit leaves it at 2 * 0.25 = 0.5 and a second one would bring it to 0.75.
 TEST_F(TrainingTest, EveryExampleIsSeenExactlyOnceInAnEpoch) {
@@ -168,6 +184,23 @@ TEST_P(QuickstartTest, LearnsWithinOneEpoch) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, QuickstartTest, ::testing::Values("sync", "async"),
                          [](const auto& mode) { return mode.param; });
+
+// The convolution example, on the 10,000 test images for one epoch instead of the 60,000 for all.
+TEST_F(TrainingTest, ConvolutionExampleLearns) {
+  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
+    GTEST_SKIP() << "the Debian package dataset-fashion-mnist is not installed";
+  }
+  std::ostringstream text;
+  text << std::ifstream("examples/fashion_mnist_cnn.textproto").rdbuf();
+  ASSERT_TRUE(absl::StrContains(text.str(), "epochs: 8"));
+  Write("job.textproto", absl::StrReplaceAll(text.str(), {{"epochs: 8", "epochs: 1"}, {"train-", "t10k-"}}));
+  const auto summary = SummaryFromJson(Train({"--workers", "2"}));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->examples, 10000);
+  // Before the first step it is ln 10 = 2.3, or more.
+  EXPECT_LT(summary->test_loss.value_or(9), 0.7);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.75);
+}
 
 }  // namespace
 }  // namespace ballast
