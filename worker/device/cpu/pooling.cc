@@ -43,7 +43,7 @@ void ForEachPixel(const Cover& cover, const ImageShape& image, Visit visit) {
 
 // y = max(x, y), where NaN is larger than all.
 void TakeLarger(int64_t n, const float* x, float* y) {
-  for (int64_t c = 0; c < n; ++c) y[c] = (x[c] > y[c]) | (x[c] != x[c]) ? x[c] : y[c];
+  for (int64_t c = 0; c < n; ++c) y[c] = ((x[c] > y[c]) | (x[c] != x[c])) ? x[c] : y[c];
 }
 
 // Where x is larger than `best`, it becomes the best and its place is noted. The first NaN stays.
