@@ -29,6 +29,10 @@ bool Mentions(absl::string_view text, absl::string_view name) {
 
 }  // namespace
 
+std::string WorkerTracePath(const std::string& run_dir, int rank) {
+  return absl::StrCat(run_dir, "/logs/worker-", rank, ".trace.json");
+}
+
 LaunchResult JobLaunch::Run() {
   auto supervisor = Supervisor::Create(this);
   if (!supervisor.ok()) return {kExitFailure, std::string(supervisor.status().message())};
@@ -83,13 +87,20 @@ absl::Status JobLaunch::StartAll() {
     coordinator_ = *address;
   }
   for (int rank = 0; rank < plan_.workers; ++rank) {
-    std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
-                                      "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
-    flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
-    if (rank == 0) flags.insert(flags.end(), {"--run_dir", plan_.run_dir});
-    if (absl::Status status = StartChild(false, rank, std::move(flags)); !status.ok()) return status;
+    if (absl::Status status = StartChild(false, rank, WorkerFlags(rank)); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
+  std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
+                                    "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
+  flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
+  if (!plan_.trace_steps.empty()) {
+    flags.insert(flags.end(), {"--trace", WorkerTracePath(plan_.run_dir, rank), "--trace_steps", plan_.trace_steps});
+  }
+  if (rank == 0) flags.insert(flags.end(), {"--run_dir", plan_.run_dir});
+  return flags;
 }
 
 absl::Status JobLaunch::StartChild(bool server, int rank, std::vector<std::string> flags) {

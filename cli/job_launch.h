@@ -26,11 +26,16 @@ struct LaunchPlan {
   std::string device = "auto";
   // Of each worker.
   int threads = 1;
+  // The steps of which workers leave timelines, "1-200"; empty: none.
+  std::string trace_steps;
   // Has a folder `logs`.
   std::string run_dir;
   std::string server_binary;
   std::string worker_binary;
 };
+
+// Where a worker leaves its timeline.
+std::string WorkerTracePath(const std::string& run_dir, int rank);
 
 // How it ended.
 struct LaunchResult {
@@ -74,6 +79,7 @@ class JobLaunch : private ProcessListener {
   void OnSignal(int signal) override;
 
   absl::Status StartAll();
+  std::vector<std::string> WorkerFlags(int rank) const;
   absl::Status StartChild(bool server, int rank, std::vector<std::string> flags);
   // Empty when the server or the user ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);

@@ -24,11 +24,14 @@
 #include "cli/number_text.h"
 #include "cli/report.h"
 #include "cli/server_connection.h"
+#include "cli/trace_join.h"
 #include "common/job_file.h"
 #include "common/job_length.h"
 #include "common/job_overrides.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
+#include "common/trace/timeline_recorder.h"
+#include "common/trace/trace_file.h"
 
 namespace ballast {
 namespace {
@@ -54,6 +57,9 @@ const std::vector<FlagSpec>& Flags() {
       {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
+      {"trace", "FILE",
+       "Leave a timeline of all workers there (JSON; open it with ui.perfetto.dev or chrome://tracing)."},
+      {"trace-steps", "A-B", "With trace: the first and the last step that it shows (1-200)."},
       {"json", "", "Print the run's summary as one JSON object, and nothing else, to the output."},
       {"verbose", "", "Show what all processes log; it is in the run folder in any case."},
   };
@@ -65,6 +71,8 @@ struct Request {
   LaunchPlan plan;
   v1::Job job;
   std::string run_dir;
+  // Empty: none.
+  std::string trace;
   bool json = false;
   bool verbose = false;
 };
@@ -81,6 +89,19 @@ absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
     }
   }
   return overrides;
+}
+
+absl::Status ReadTrace(const Arguments& arguments, Request& request) {
+  if (!arguments.Has("trace")) {
+    if (!arguments.Has("trace-steps")) return absl::OkStatus();
+    return absl::InvalidArgumentError("flag --trace-steps: want --trace beside it");
+  }
+  request.trace = arguments.Get("trace", "");
+  request.plan.trace_steps = arguments.Get("trace-steps", "1-200");
+  if (const auto steps = ParseStepRange(request.plan.trace_steps); !steps.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --trace-steps: ", steps.status().message()));
+  }
+  return CheckTracePath(request.trace);
 }
 
 int CoresPerWorker(int workers) { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers); }
@@ -106,6 +127,7 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (!threads.ok()) return threads.status();
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
+  if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
   auto device = arguments.GetChoice("device", "auto", {"auto", "cpu", "cuda"});
   if (!device.ok()) return device.status();
   request.plan.servers = *servers;
@@ -205,6 +227,9 @@ int Conclude(const Request& request, const RunFolder& folder, const LaunchResult
   } else {
     if (show) PrintSummary(*summary, out);
     if (report.ok()) (request.json || !show ? err : out) << "report: " << folder.report() << std::endl;
+  }
+  if (!request.trace.empty()) {
+    JoinTraces(request.plan.run_dir, request.plan.workers, request.trace, request.json || !show ? err : out, err);
   }
   if (!result.error.empty()) return Fail(err, absl::UnknownError(result.error), result.exit_status);
   return result.exit_status;

@@ -113,6 +113,9 @@ void Client::Operation::AddLocked(const ShardReply& reply) {
   result.bytes_sent += reply.bytes_sent;
   result.bytes_received += reply.bytes_received;
   result.retries += reply.retries;
+  result.answers.first = std::min(result.answers.first, reply.answer_begun);
+  result.answers.last = std::max(result.answers.last, reply.answer_begun);
+  result.answers.end = std::max(result.answers.end, reply.answered);
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
@@ -166,6 +169,7 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.connections = options_.channels_per_shard;
     channel.messages_in_flight = options_.messages_in_flight;
     channel.shared_memory = options_.shared_memory;
+    channel.watch_answers = options_.watch_answers;
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;
     channel.wait_timeout = options_.wait_timeout;
@@ -236,7 +240,7 @@ Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> va
   auto operation = std::make_shared<Operation>();
   operation->finish = [promise = std::move(promise)](absl::StatusOr<PushResult> result) mutable {
     if (!result.ok()) return promise.Set(result.status());
-    promise.Set(PullResult{result->bytes_received, result->retries});
+    promise.Set(PullResult{result->bytes_received, result->retries, result->answers});
   };
   Begin({Kind::kPull, step, 0, {}, values}, std::move(operation));
   return future;

@@ -61,6 +61,18 @@ struct ClientOptions {
   uint32_t messages_in_flight = 8;
   // Large messages to a shard of the same machine go through memory shared with it, where it has room for that.
   bool shared_memory = true;
+
+  // Take the time when each answer begins to come, for AnswerTimes: one more callback for each message.
+  bool watch_answers = false;
+};
+
+// When a call's answers, one for each of its messages, came.
+struct AnswerTimes {
+  // When the first and the last of them began to; as if at their end where answers are not watched.
+  absl::Time first = absl::InfiniteFuture();
+  absl::Time last = absl::InfinitePast();
+  // When all of them were there and taken apart.
+  absl::Time end = absl::InfinitePast();
 };
 
 struct PushResult {
@@ -74,11 +86,13 @@ struct PushResult {
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
+  AnswerTimes answers;
 };
 
 struct PullResult {
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
+  AnswerTimes answers;
 };
 
 // A whole tensor's gradient and values in the caller's memory, row-major. The memory is the client's from the call

@@ -75,6 +75,38 @@ TEST_F(ClientTest, PushPullDoesBothInOneMessage) {
   EXPECT_EQ(shard0_.last_header().job(), "test");
 }
 
+TEST_F(ClientTest, SaysWhenAnswersBeganAndEnded) {
+  for (bool watch : {false, true}) {
+    options_.watch_answers = watch;
+    options_.incarnation = watch ? 2 : 1;
+    auto client = Ready();
+    const absl::Time before = absl::Now();
+    const auto result =
+        client->PushPull(0, 8, {{1, g4_}, {2, g2_}}, {{1, absl::MakeSpan(w_)}, {2, absl::MakeSpan(v_)}}).Get();
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_LE(before, result->answers.first);
+    EXPECT_LE(result->answers.first, result->answers.last);
+    EXPECT_LE(result->answers.last, result->answers.end);
+    EXPECT_LE(result->answers.end, absl::Now());
+    const auto pulled = client->Pull(0, {{1, absl::MakeSpan(w_)}}).Get();
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    EXPECT_LE(result->answers.end, pulled->answers.first);
+    EXPECT_LE(pulled->answers.first, pulled->answers.end);
+    // Only a watched answer begins before it is there.
+    EXPECT_EQ(pulled->answers.first < pulled->answers.end, watch);
+  }
+}
+
+TEST_F(ClientTest, WatchedCallsAreTriedAgainAsOthersAre) {
+  options_.watch_answers = true;
+  auto client = Ready();
+  shard0_.FailNext(2, grpc::Status(grpc::StatusCode::UNAVAILABLE, "away"));
+  const auto pushed = client->Push(0, 8, {{1, g4_}}).Get();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(pushed->retries, 2);
+  EXPECT_LE(pushed->answers.first, pushed->answers.end);
+}
+
 TEST_F(ClientTest, ManySmallTensorsTravelInOneMessage) {
   auto client = Client::Connect(options_);
   ASSERT_TRUE(client.ok()) << client.status();

@@ -49,6 +49,26 @@ void Refuse(Messages messages, const std::string& name, const std::string& reaso
   }
 }
 
+// A call that notes when its answer begins to come: headers come ahead of the answer, when the server has made it.
+class WatchedCall : public grpc::ClientUnaryReactor {
+ public:
+  // `begun` outlives the call, which deletes itself.
+  WatchedCall(absl::Time* begun, std::function<void(grpc::Status)> end) : begun_(begun), end_(std::move(end)) {}
+
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) *begun_ = absl::Now();
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::function<void(grpc::Status)> end = std::move(end_);
+    delete this;
+    end(status);
+  }
+
+ private:
+  absl::Time* const begun_;
+  std::function<void(grpc::Status)> end_;
+};
+
 }  // namespace
 
 // A message on its way.
@@ -66,6 +86,8 @@ struct ShardChannel::Exchange {
   std::optional<BlockLoan> loan;
   uint32_t attempts = 0;
   uint64_t bytes_sent = 0;
+  // Where answers are watched.
+  absl::Time answer_begun = absl::InfiniteFuture();
 
   bool pushes() const { return message.kind != ShardMessage::Kind::kPull; }
   // Of the larger of request and answer, about.
@@ -243,6 +265,13 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   if (exchange->loan.has_value()) request = EncodeReference(exchange->loan->reference());
   exchange->request.Swap(&request);
   exchange->response.Clear();
+  exchange->answer_begun = absl::InfiniteFuture();
+  if (options_.watch_answers) {
+    auto* const call = new WatchedCall(&exchange->answer_begun, std::move(end));
+    exchange->connection->raw.PrepareUnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(),
+                                               &exchange->request, &exchange->response, call);
+    return call->StartCall();
+  }
   exchange->connection->raw.UnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(), &exchange->request,
                                       &exchange->response, std::move(end));
 }
@@ -259,6 +288,8 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
     }
   }
   exchange->loan.reset();
+  reply.answered = absl::Now();
+  reply.answer_begun = std::min(exchange->answer_begun, reply.answered);
   // The server has all of what it answered to; of what failed, gRPC may still have something to send.
   const bool sent = status.ok();
   reply.status = std::move(status);

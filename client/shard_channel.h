@@ -37,6 +37,8 @@ struct ShardChannelOptions {
   absl::Duration wait_timeout;
   // Of the values that are pulled.
   v1::Encoding values = v1::ENCODING_FP32;
+  // As ClientOptions has it.
+  bool watch_answers = false;
   // Encodes the gradients; null for fp32, which travels as it lies. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
 };
@@ -50,6 +52,9 @@ struct ShardReply {
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
+  // When the answer began to come, where answers are watched; when it was taken apart.
+  absl::Time answer_begun;
+  absl::Time answered;
 };
 
 // One message's worth of slices.

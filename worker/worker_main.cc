@@ -37,6 +37,10 @@ ABSL_FLAG(std::string, codec, "",
           "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too.");
 ABSL_FLAG(std::string, value_codec, "", "How values travel: fp32, fp16, bf16 or int8.");
 ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers of this machine through shared memory.");
+ABSL_FLAG(std::string, trace, "",
+          "File that a timeline is left in (JSON; open it with ui.perfetto.dev or chrome://tracing): compute, copies, "
+          "push, pull, wait.");
+ABSL_FLAG(std::string, trace_steps, "1-200", "With trace: the first and the last step that it shows, from 1.");
 ABSL_FLAG(int, connect_timeout, 60, "Seconds to wait for the coordinator to answer.");
 
 namespace ballast {
@@ -102,6 +106,10 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
   options.shared_memory = absl::GetFlag(FLAGS_shared_memory);
+  options.trace = absl::GetFlag(FLAGS_trace);
+  absl::StatusOr<StepRange> steps = ParseStepRange(absl::GetFlag(FLAGS_trace_steps));
+  if (!steps.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_steps: ", steps.status().message()));
+  options.trace_steps = *steps;
   options.connect_timeout = absl::Seconds(absl::GetFlag(FLAGS_connect_timeout));
   return options;
 }
@@ -128,10 +136,10 @@ int main(int argc, char** argv) {
   ballast::SkipLockOrderChecks();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  const absl::Status parsed =
-      ballast::ParseFlags(argc, argv, ballast::kUsage,
-                          {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "staleness", "quorum",
-                           "local_steps", "codec", "value_codec", "shared_memory", "connect_timeout"});
+  const absl::Status parsed = ballast::ParseFlags(
+      argc, argv, ballast::kUsage,
+      {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "staleness", "quorum", "local_steps",
+       "codec", "value_codec", "shared_memory", "trace", "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

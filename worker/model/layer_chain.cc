@@ -109,7 +109,7 @@ class ChainBuilder {
     if (!layer.ok()) return layer.status();
     absl::StrAppend(&text, (*layer)->Describe());
     const ImageShape shape = (*layer)->output();
-    nodes_.push_back({*std::move(layer), from.index, 0, shape.elements()});
+    nodes_.push_back({*std::move(layer), from.index, 0, shape.elements(), site.name});
     return Value{nodes_.size(), shape, site.name};
   }
 
@@ -123,7 +123,7 @@ class ChainBuilder {
     absl::StrAppend(&text, "residual (", inside, ")");
     const absl::StatusOr<Value> shortcut = AppendShortcut(config, name, from, *end, depth, text);
     if (!shortcut.ok()) return shortcut.status();
-    nodes_.push_back({nullptr, end->index, shortcut->index, end->shape.elements()});
+    nodes_.push_back({nullptr, end->index, shortcut->index, end->shape.elements(), name});
     return Value{nodes_.size(), end->shape, name};
   }
 

@@ -22,6 +22,8 @@ struct ChainNode {
   size_t input = 0;
   size_t shortcut = 0;
   int64_t outputs = 0;
+  // Unique: the job file's, or "dense1".
+  std::string name;
 };
 
 // The layers of a model in an order in which they can be computed, each fitting what it is computed from, and the loss

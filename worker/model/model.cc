@@ -119,6 +119,8 @@ absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
   if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) {
     return status;
   }
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", parameters_[index].name,
+                           values.size() * sizeof(float));
   return device_.Upload(values, *memory_[index].value, 0);
 }
 
@@ -126,6 +128,8 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   if (absl::Status status = CheckElements(parameters_[index], values.size(), "gradient"); !status.ok()) {
     return status;
   }
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "download", parameters_[index].name,
+                           values.size() * sizeof(float));
   return device_.Download(*memory_[index].gradient, 0, values);
 }
 
@@ -179,20 +183,28 @@ Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
   return {gradients_[buffer].get(), examples, ElementsOf(value)};
 }
 
+absl::Status Model::UploadBatch(const BatchView& batch) {
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", "batch",
+                           (batch.features.size() + batch.labels.size()) * sizeof(float));
+  if (absl::Status status = device_.Upload(batch.features, *values_[0], 0); !status.ok()) return status;
+  return device_.Upload(batch.labels, *labels_, 0);
+}
+
 absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
-  if (absl::Status status = device_.Upload(batch.features, *values_[0], 0); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = device_.Upload(batch.labels, *labels_, 0); !status.ok()) return status;
+  if (absl::Status status = UploadBatch(batch); !status.ok()) return status;
   for (size_t i = 0; i < stages_.size(); ++i) {
     if (hooks != nullptr && stages_[i].parameters.count > 0) {
       if (absl::Status status = hooks->BeforeForward(stages_[i].group); !status.ok()) return status;
     }
     RunForward(i, batch, hooks != nullptr);
   }
-  device_.Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+  {
+    const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
+    device_.Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+  }
   float totals[kLossTotals];
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "download", "loss", sizeof(totals));
   if (absl::Status status = device_.Download(*totals_, 0, absl::MakeSpan(totals)); !status.ok()) {
     return status;
   }
@@ -202,6 +214,7 @@ absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks*
 void Model::RunForward(size_t stage, const BatchView& batch, bool training) {
   if (stages_[stage].done_by_the_one_before) return;
   const ChainNode& node = chain_.nodes[stage];
+  const TimelineScope span(timeline_, TimelineRow::kCompute, "forward", node.name);
   const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
   if (node.layer == nullptr) {
     device_.Add(x, ValueOf(node.shortcut, batch.examples), y);
@@ -224,6 +237,7 @@ void Model::RunBackward(size_t stage, const BatchView& batch) {
   const ChainNode& node = chain_.nodes[stage];
   const GradientPlan::Step& step = gradient_plan_.steps[stage];
   if (!step.dy.has_value()) return;
+  const TimelineScope span(timeline_, TimelineRow::kCompute, "backward", node.name);
   const Matrix dy = GradientOf(stage + 1, *step.dy, batch.examples);
   Matrix dx;
   if (step.dx.has_value()) dx = GradientOf(node.input, *step.dx, batch.examples);

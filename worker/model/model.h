@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/job.pb.h"
+#include "common/trace/timeline_recorder.h"
 #include "worker/device/device.h"
 #include "worker/model/gradient_plan.h"
 #include "worker/model/layer_chain.h"
@@ -87,6 +88,10 @@ class Model {
   absl::Span<float> HostParameter(size_t index) { return memory_[index].value->host(); }
   absl::Span<const float> HostGradient(size_t index) { return memory_[index].gradient->host(); }
 
+  // From now on the layers' passes and the copies to and from the device are noted there, as the host sees them; null:
+  // nowhere. The timeline outlives the model.
+  void Record(TimelineRecorder* timeline) { timeline_ = timeline; }
+
   // Forward, loss and backward. Gradients are of the mean loss over the batch's examples. INVALID_ARGUMENT for a batch
   // that does not fit, before any hook is called.
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks);
@@ -117,6 +122,7 @@ class Model {
   int64_t ElementsOf(size_t value) const;
   Matrix ValueOf(size_t value, int64_t examples) const;
   Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
+  absl::Status UploadBatch(const BatchView& batch);
   void RunForward(size_t stage, const BatchView& batch, bool training);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
   absl::StatusOr<BatchResult> RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
@@ -128,6 +134,7 @@ class Model {
   const uint64_t seed_;
   const int64_t max_batch_;
   Device& device_;
+  TimelineRecorder* timeline_ = nullptr;
   std::vector<Stage> stages_;
   std::vector<Parameter> parameters_;
   std::vector<ParameterGroup> groups_;

@@ -23,6 +23,9 @@ ParameterExchange::ParameterExchange(Model* model, Client* client, const Options
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     Group group;
     group.parameters = parameters;
+    // "dense1/weight" is of the layer dense1.
+    const std::string& name = model->parameters()[parameters.first].name;
+    group.layer = name.substr(0, name.rfind('/'));
     for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
       absl::Span<float> values = model->HostParameter(i);
       absl::Span<const float> gradient = model->HostGradient(i);
@@ -55,7 +58,8 @@ std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v
 }
 
 template <typename T>
-absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future) {
+absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future, absl::string_view what) {
+  const TimelineScope span(future.Ready() ? nullptr : options_.timeline, TimelineRow::kWait, "wait for", what);
   const absl::Time start = absl::Now();
   absl::Time give_up = absl::InfiniteFuture();
   while (!future.WaitFor(kGlance)) {
@@ -64,6 +68,25 @@ absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future) {
   }
   stats_.waited += absl::Now() - start;
   return future.Get();
+}
+
+std::optional<TimelineSpan> ParameterExchange::BeginSpan() const {
+  if (options_.timeline == nullptr || !options_.timeline->on()) return std::nullopt;
+  return TimelineSpan{.begin = options_.timeline->Now(), .step = options_.timeline->step()};
+}
+
+void ParameterExchange::Note(Group& group, const PushResult& result) {
+  std::optional<TimelineSpan> span = std::exchange(group.begun, std::nullopt);
+  if (!span.has_value()) return;
+  span->row = TimelineRow::kPush;
+  span->end = result.answers.last;
+  span->bytes = result.bytes_sent;
+  options_.timeline->Add(*span, group.layer);
+  span->row = TimelineRow::kPull;
+  span->begin = result.answers.first;
+  span->end = result.answers.end;
+  span->bytes = result.bytes_received;
+  options_.timeline->Add(*span, group.layer);
 }
 
 absl::Status ParameterExchange::Upload(const Group& group) {
@@ -77,8 +100,15 @@ absl::Status ParameterExchange::Upload(const Group& group) {
 absl::Status ParameterExchange::PullAll(uint64_t step) {
   std::vector<TensorValues> all;
   for (const Group& group : groups_) all.insert(all.end(), group.values.begin(), group.values.end());
-  absl::StatusOr<PullResult> pulled = Await(client_->Pull(step, all));
+  std::optional<TimelineSpan> span = BeginSpan();
+  absl::StatusOr<PullResult> pulled = Await(client_->Pull(step, all), "weights");
   if (!pulled.ok()) return pulled.status();
+  if (span.has_value()) {
+    span->row = TimelineRow::kPull;
+    span->end = pulled->answers.end;
+    span->bytes = pulled->bytes_received;
+    options_.timeline->Add(*span, "all weights");
+  }
   stats_.bytes_received += pulled->bytes_received;
   for (const Group& group : groups_) {
     if (absl::Status status = Upload(group); !status.ok()) return status;
@@ -101,9 +131,10 @@ void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_o
 
 absl::Status ParameterExchange::AwaitGroup(Group& group) {
   if (!group.in_flight.has_value()) return absl::OkStatus();
-  absl::StatusOr<PushResult> result = Await(*group.in_flight);
+  absl::StatusOr<PushResult> result = Await(*group.in_flight, group.layer);
   if (!result.ok()) return result.status();
   group.in_flight.reset();
+  Note(group, *result);
   ++pushes_;
   staleness_sum_ += result->max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result->max_staleness);
@@ -173,6 +204,7 @@ void ParameterExchange::Push(Group& group) {
     }
   }
   const uint64_t examples = std::min<uint64_t>(step_examples_, std::numeric_limits<uint32_t>::max());
+  group.begun = BeginSpan();
   group.in_flight = client_->PushPull(step_, examples, gradients, group.values);
 }
 

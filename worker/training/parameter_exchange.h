@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/client.h"
+#include "common/trace/timeline_recorder.h"
 #include "worker/model/model.h"
 #include "worker/training/contribution.h"
 
@@ -46,6 +47,8 @@ class ParameterExchange : public StepHooks {
     float local_learning_rate = 0;
     // Once it is set, no wait takes longer than a second more.
     const std::atomic<bool>* interrupted = nullptr;
+    // Where pushes, pulls and waits are noted; null: nowhere. Outlives the exchange.
+    TimelineRecorder* timeline = nullptr;
   };
 
   // Both must outlive this; what is still in flight at the end uses the model's memory and this one's, until
@@ -85,16 +88,24 @@ class ParameterExchange : public StepHooks {
   // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory.
   struct Group {
     ParameterGroup parameters;
+    std::string layer;
     std::vector<TensorGradient> gradients;
     std::vector<TensorValues> values;
     std::vector<std::vector<float>> buffers;
     // Of each parameter, where a push is made from more than one batch.
     std::vector<Contribution> contributions;
     std::optional<Future<PushResult>> in_flight;
+    // Of in_flight, where it is to be noted.
+    std::optional<TimelineSpan> begun;
   };
 
+  // `what` is what it waits for: a layer's name, or "weights".
   template <typename T>
-  absl::StatusOr<T> Await(const Future<T>& future);
+  absl::StatusOr<T> Await(const Future<T>& future, absl::string_view what);
+  // A span that begins now, where they are noted.
+  std::optional<TimelineSpan> BeginSpan() const;
+  // One call's part up to the last answer's begin is the push, its part from the first one's on the pull.
+  void Note(Group& group, const PushResult& result);
   absl::Status AwaitGroup(Group& group);
   absl::Status Upload(const Group& group);
   // Of the batch under way.

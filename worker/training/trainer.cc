@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job_length.h"
+#include "common/run/file.h"
 #include "common/this_process.h"
+#include "common/trace/trace_file.h"
 #include "worker/data/open_dataset.h"
 #include "worker/device/device_factory.h"
 #include "worker/training/training_loop.h"
@@ -45,6 +47,10 @@ Trainer::~Trainer() = default;
 
 absl::Status Trainer::Open() {
   const v1::Job& job = options_.job;
+  if (!options_.trace.empty()) {
+    if (absl::Status status = CheckTracePath(options_.trace); !status.ok()) return status;
+    timeline_ = std::make_unique<TimelineRecorder>(options_.trace_steps);
+  }
   absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(options_.device, options_.threads);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
@@ -65,6 +71,7 @@ absl::Status Trainer::Open() {
       Model::Create(job.model(), train_->features(), job.seed(), MaxBatch(job), device_.get());
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
+  model_->Record(timeline_.get());
   absl::Status status = CheckLabels(*train_, *model_);
   if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
   return status;
@@ -109,6 +116,7 @@ absl::Status Trainer::Connect() {
   options.incarnation = joined_.member().incarnation();
   options.connect_timeout = options_.connect_timeout;
   options.wait_timeout = Patience(options_.job);
+  options.watch_answers = timeline_ != nullptr;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
   // Equal for all workers, so that their declarations are.
@@ -158,7 +166,8 @@ absl::Status Trainer::Train() {
   ParameterExchange exchange(model_.get(), client,
                              {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
                               .local_learning_rate = job.policy().local_sgd().learning_rate(),
-                              .interrupted = &interrupted_});
+                              .interrupted = &interrupted_,
+                              .timeline = timeline_.get()});
   CoordinatorLeases leases(link, Patience(job));
   BatchStream batches(
       train_.get(), &leases,
@@ -177,7 +186,8 @@ absl::Status Trainer::Train() {
                      .batches_per_step = BatchesPerPush(job),
                      .pauses = job.policy().has_bounded(),
                      .seed = job.seed() + rank,
-                     .interrupted = &interrupted_});
+                     .interrupted = &interrupted_,
+                     .timeline = timeline_.get()});
   absl::Status status = loop.Run();
   if (interrupted_) {
     batches.Cancel();
@@ -193,7 +203,21 @@ absl::Status Trainer::Train() {
   return status;
 }
 
+void Trainer::WriteTimeline() const {
+  const TimelineRecorder::Recording recording = timeline_->Copy();
+  const absl::Status status =
+      WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), device_->Describe())});
+  if (!status.ok()) std::cerr << "warning: no timeline: " << status.message() << std::endl;
+  if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
+}
+
 absl::Status Trainer::Run() {
+  const absl::Status status = RunJob();
+  if (timeline_ != nullptr) WriteTimeline();
+  return status;
+}
+
+absl::Status Trainer::RunJob() {
   std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
             << device_->Describe() << std::endl;
   if (absl::Status status = Join(); !status.ok()) return status;

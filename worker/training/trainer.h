@@ -13,6 +13,7 @@
 #include "ballast/v1/job.pb.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
+#include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
@@ -41,6 +42,9 @@ class Trainer {
     std::string run_dir;
     // With servers of this machine.
     bool shared_memory = true;
+    // Where a timeline of these steps is left; empty: nowhere.
+    std::string trace;
+    StepRange trace_steps;
     absl::Duration connect_timeout = absl::Seconds(60);
   };
 
@@ -59,14 +63,19 @@ class Trainer {
  private:
   explicit Trainer(Options options) : options_(std::move(options)) {}
   absl::Status Open();
+  absl::Status RunJob();
   absl::Status Join();
   absl::Status Connect();
   absl::Status Train();
+  // However the run ended. Without it nothing that was learnt is lost, so a failure is but told.
+  void WriteTimeline() const;
   absl::Status Finish(const v1::JobProgress& progress, bool interrupted);
   void OnJobChange(const JobCondition& condition);
 
   const Options options_;
   std::atomic<bool> interrupted_{false};
+  // Null where there is to be none.
+  std::unique_ptr<TimelineRecorder> timeline_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> test_;

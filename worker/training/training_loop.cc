@@ -20,7 +20,7 @@ absl::Status TrainingLoop::Run() {
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
   tally_.since = absl::Now();
   while (!options_.interrupted->load()) {
-    absl::StatusOr<std::optional<Batch>> batch = parts_.batches->Next();
+    absl::StatusOr<std::optional<Batch>> batch = NextBatch();
     if (!batch.ok()) return batch.status();
     if (!batch->has_value()) return EndJob();
     if ((*batch)->epoch != epoch_) {
@@ -37,7 +37,14 @@ absl::Status TrainingLoop::Run() {
   return parts_.exchange->AwaitAll();
 }
 
+absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
+  if (options_.timeline != nullptr) options_.timeline->BeginStep(step_ + 1);
+  const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", "data");
+  return parts_.batches->Next();
+}
+
 absl::Status TrainingLoop::Train(const Batch& batch) {
+  const TimelineScope span(options_.timeline, TimelineRow::kSteps, "batch");
   const bool last_of_step = ++batches_of_step_ == options_.batches_per_step || batch.last_of_lease;
   parts_.exchange->BeginBatch(step_, batch.examples, last_of_step);
   if (batch.examples == 0) {
@@ -86,6 +93,7 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
   std::optional<v1::Evaluation> evaluation;
   if (parts_.evaluator != nullptr) {
     if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+    const TimelineScope span(options_.timeline, TimelineRow::kSteps, "evaluate");
     absl::StatusOr<v1::Evaluation> made = parts_.evaluator->Evaluate();
     if (!made.ok()) return made.status();
     evaluation = *std::move(made);

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "client/coordinator_link.h"
+#include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
 #include "worker/model/model.h"
 #include "worker/training/evaluator.h"
@@ -42,6 +43,8 @@ class TrainingLoop {
     uint64_t seed = 0;
     // Set from outside to end after the step under way.
     const std::atomic<bool>* interrupted = nullptr;
+    // Where steps and waits for data are noted; null: nowhere.
+    TimelineRecorder* timeline = nullptr;
   };
 
   TrainingLoop(const Parts& parts, const Options& options) : parts_(parts), options_(options) {}
@@ -60,6 +63,7 @@ class TrainingLoop {
     double loss_sum = 0;
   };
 
+  absl::StatusOr<std::optional<Batch>> NextBatch();
   absl::Status Train(const Batch& batch);
   absl::Status AwaitData();
   absl::Status EndLease(const Batch& batch);
