@@ -85,7 +85,13 @@ std::string RenderExchangeCard(const Summary& summary) {
       Fact("Worker 0 waited", PercentText(summary.wait_share)),
       Fact("Staleness",
            absl::StrCat("mean ", ValueText(summary.mean_staleness), ", largest ", CountText(summary.max_staleness))),
-      Fact("Late gradients dropped", CountText(summary.dropped)), "</table>\n");
+      Fact("Late gradients dropped", CountText(summary.dropped)));
+  if (summary.loss_scale.has_value()) {
+    absl::StrAppend(&html, Fact("Worker 0 skipped",
+                                absl::StrCat(CountText(summary.skipped_steps), " batches that overflowed; loss scale ",
+                                             ValueText(*summary.loss_scale))));
+  }
+  absl::StrAppend(&html, "</table>\n");
   // Bars that are all 0 say less than the table does.
   if (summary.staleness.max > 0) {
     absl::StrAppend(&html, RenderBars("Staleness", "updates, pull to apply", StalenessBars(summary.staleness.buckets)));

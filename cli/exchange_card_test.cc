@@ -35,6 +35,15 @@ TEST(ExchangeCardTest, TellsBytesWaitsAndStaleness) {
   EXPECT_THAT(html, HasSubstr("<td>Late gradients dropped</td><td>7</td>"));
 }
 
+TEST(ExchangeCardTest, TellsOfSkippedBatchesWhereTheLossIsScaled) {
+  Summary summary = Example();
+  EXPECT_THAT(RenderExchangeCard(summary), Not(HasSubstr("loss scale")));
+  summary.skipped_steps = 3;
+  summary.loss_scale = 8192;
+  EXPECT_THAT(RenderExchangeCard(summary),
+              HasSubstr("<td>Worker 0 skipped</td><td>3 batches that overflowed; loss scale 8,192</td>"));
+}
+
 TEST(ExchangeCardTest, ABarsLengthIsItsShareOfTheLongest) {
   const std::string html = RenderExchangeCard(Example());
   EXPECT_THAT(html, HasSubstr("<th>0</th><td><i style=\"width:50.0%\"></i></td><td>25.00%</td>"));

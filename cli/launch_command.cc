@@ -54,6 +54,7 @@ const std::vector<FlagSpec>& Flags() {
       {"local-steps", "K", "With mode local_sgd: how many steps of its own a worker makes between pushes."},
       {"codec", "CODEC", "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too."},
       {"value-codec", "CODEC", "How values travel: fp32, fp16, bf16 or int8."},
+      {"precision", "PRECISION", "What workers compute in: fp32, tf32, bf16 or fp16; the CPU has fp32 alone."},
       {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
@@ -79,9 +80,13 @@ struct Request {
 
 absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
   JobOverrides overrides;
-  const std::pair<const char*, std::string*> flags[] = {
-      {"mode", &overrides.mode},   {"staleness", &overrides.staleness},     {"quorum", &overrides.quorum},
-      {"codec", &overrides.codec}, {"local-steps", &overrides.local_steps}, {"value-codec", &overrides.value_codec}};
+  const std::pair<const char*, std::string*> flags[] = {{"mode", &overrides.mode},
+                                                        {"staleness", &overrides.staleness},
+                                                        {"quorum", &overrides.quorum},
+                                                        {"codec", &overrides.codec},
+                                                        {"local-steps", &overrides.local_steps},
+                                                        {"value-codec", &overrides.value_codec},
+                                                        {"precision", &overrides.precision}};
   for (const auto& [flag, value] : flags) {
     *value = arguments.Get(flag, "");
     if (arguments.Has(flag) && value->empty()) {

@@ -135,10 +135,11 @@ TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
 }
 
 TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
-  Program("worker", "echo \"$mode $staleness $codec\" > $PIPE; exit 1");
-  EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8"), 1);
-  EXPECT_EQ(NextLine(), "bounded 4 int8");
-  EXPECT_THAT(Read("err"), StartsWith("job small: bounded, staleness 4, codec int8, servers 1, workers 1 of "));
+  Program("worker", "echo \"$mode $staleness $codec $precision\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8 --precision tf32"), 1);
+  EXPECT_EQ(NextLine(), "bounded 4 int8 tf32");
+  EXPECT_THAT(Read("err"),
+              StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 of "));
 }
 
 TEST_F(LaunchCommandTest, ClosesWithTheReportsPath) {
@@ -183,6 +184,7 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
        "flag --codec: unknown codec \"zip\", want one of fp32, fp16, bf16, int8, top_k, sign"},
       {"job.textproto --value_codec top_k",
        "flag --value_codec: codec of values: got top_k, which is for gradients only"},
+      {"job.textproto --precision bf61", "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean"},
       {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
   };

@@ -48,6 +48,9 @@ std::string ModeText(const Summary& summary) {
   add("staleness", summary.staleness_bound);
   add("local steps", summary.local_steps);
   if (!summary.codec.empty() && summary.codec != "fp32") absl::StrAppend(&text, ", codec ", summary.codec);
+  if (!summary.precision.empty() && summary.precision != "fp32") {
+    absl::StrAppend(&text, ", precision ", summary.precision);
+  }
   return text;
 }
 

@@ -146,10 +146,11 @@ class Walker {
     if (type.FindValueByName(name) != nullptr) return;
     std::vector<std::string> names;
     for (int i = 0; i < type.value_count(); ++i) names.push_back(type.value(i)->name());
-    // ENCODING_INT8 for int8, as flags and people call it.
-    const std::string ending = absl::StrCat("_", absl::AsciiStrToUpper(name));
-    const auto meant =
-        std::find_if(names.begin(), names.end(), [&](absl::string_view full) { return absl::EndsWith(full, ending); });
+    // ENCODING_INT8 for int8, as flags and people call it; BF16 for bf16.
+    const std::string upper = absl::AsciiStrToUpper(name), ending = absl::StrCat("_", upper);
+    const auto meant = std::find_if(names.begin(), names.end(), [&](absl::string_view full) {
+      return full == upper || absl::EndsWith(full, ending);
+    });
     Add(absl::StrCat(path, " has no value \"", name, "\"", Suggest(meant == names.end() ? name : *meant, names)));
   }
 

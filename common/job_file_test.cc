@@ -142,6 +142,18 @@ TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {
       << unknown;
 }
 
+TEST(ParseJobTest, PrecisionGoesByItsName) {
+  const absl::StatusOr<v1::Job> job =
+      ParseJob(With("batch_size: 8", "batch_size: 8 precision: BF16"), "tiny.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->training().precision(), v1::BF16);
+  ExpectFault(With("batch_size: 8", "batch_size: 8 precision: bf16"),
+              "tiny.textproto:7:47: training.precision has no value \"bf16\"; did you mean \"BF16\"?");
+  ExpectFault(With("batch_size: 8", "batch_size: 8 precision: INT4"),
+              "tiny.textproto:7:47: training.precision has no value \"INT4\"; there are \"FP32\", \"TF32\", "
+              "\"BF16\", \"FP16\"");
+}
+
 TEST(ParseJobTest, RefusesAnEmptyFile) {
   EXPECT_EQ(ParseJob("", "x").status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -69,6 +69,8 @@ void CheckTraining(const v1::Training& training, Faults& faults) {
                "1 to 600, or nothing for 60");
   faults.Check(training.accumulate_batches() <= 65536, "training.accumulate_batches", training.accumulate_batches(),
                "1 to 65536, or nothing for 1");
+  faults.Check(v1::Precision_IsValid(training.precision()), "training.precision", training.precision(),
+               "FP32, TF32, BF16 or FP16");
 }
 
 }  // namespace

@@ -223,6 +223,10 @@ TEST(ValidateJobTest, RefusesBadData) {
   EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels is not set, want a path");
 }
 
+TEST(ValidateJobTest, RefusesAPrecisionThatThereIsNot) {
+  ExpectFault("training { precision: 7 }", "training.precision is 7, want FP32, TF32, BF16 or FP16");
+}
+
 TEST(ValidateJobTest, RefusesAPolicyWithoutMode) {
   ExpectFault("policy { }", "policy: got none, want sync, async, bounded or local_sgd");
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job_overrides.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -136,6 +138,17 @@ absl::Status SetCodec(const JobOverrides& overrides, v1::Codec& codec) {
   return absl::OkStatus();
 }
 
+absl::Status SetPrecision(const std::string& name, v1::Training& training) {
+  const std::vector<std::string> names = {"fp32", "tf32", "bf16", "fp16"};
+  v1::Precision precision;
+  if (std::find(names.begin(), names.end(), name) == names.end() ||
+      !v1::Precision_Parse(absl::AsciiStrToUpper(name), &precision)) {
+    return RefuseName("precision", name, names);
+  }
+  training.set_precision(precision);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uint32_t workers) {
@@ -143,15 +156,22 @@ absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uin
   if (status.ok()) status = SetNumbers(overrides, workers, *job.mutable_policy());
   if (!status.ok()) return status;
   if (!overrides.codec.empty() || !overrides.value_codec.empty()) status = SetCodec(overrides, *job.mutable_codec());
+  if (status.ok() && !overrides.precision.empty()) {
+    status = SetPrecision(overrides.precision, *job.mutable_training());
+  }
   if (!status.ok()) return status;
   return job;
 }
 
 std::vector<std::string> ToFlags(const JobOverrides& overrides) {
   std::vector<std::string> flags;
-  const std::pair<const char*, const std::string&> all[] = {
-      {"--mode", overrides.mode},   {"--staleness", overrides.staleness},     {"--quorum", overrides.quorum},
-      {"--codec", overrides.codec}, {"--local_steps", overrides.local_steps}, {"--value_codec", overrides.value_codec}};
+  const std::pair<const char*, const std::string&> all[] = {{"--mode", overrides.mode},
+                                                            {"--staleness", overrides.staleness},
+                                                            {"--quorum", overrides.quorum},
+                                                            {"--codec", overrides.codec},
+                                                            {"--local_steps", overrides.local_steps},
+                                                            {"--value_codec", overrides.value_codec},
+                                                            {"--precision", overrides.precision}};
   for (const auto& [flag, value] : all) {
     if (!value.empty()) flags.insert(flags.end(), {flag, value});
   }
@@ -167,6 +187,9 @@ std::string DescribeMode(const v1::Job& job) {
   const std::string gradients = EncodingName(job.codec().gradients()), values = EncodingName(job.codec().values());
   if (gradients != "fp32") absl::StrAppend(&text, ", codec ", gradients);
   if (values != "fp32" && values != gradients) absl::StrAppend(&text, ", values ", values);
+  if (job.training().precision() != v1::FP32) {
+    absl::StrAppend(&text, ", precision ", PrecisionName(job.training().precision()));
+  }
   return text;
 }
 
@@ -174,5 +197,7 @@ std::string EncodingName(v1::Encoding encoding) {
   const absl::StatusOr<const Codec*> codec = FindCodec(encoding);
   return codec.ok() ? std::string((*codec)->name()) : absl::StrCat("encoding ", encoding);
 }
+
+std::string PrecisionName(v1::Precision precision) { return absl::AsciiStrToLower(v1::Precision_Name(precision)); }
 
 }  // namespace ballast

@@ -24,6 +24,8 @@ struct JobOverrides {
   std::string codec;
   // "fp32", "fp16", "bf16" or "int8".
   std::string value_codec;
+  // "fp32", "tf32", "bf16" or "fp16".
+  std::string precision;
 };
 
 // The job with what the flags say. Another mode keeps the options that both modes have; bounded and local_sgd want
@@ -35,10 +37,12 @@ absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uin
 // Those that are set as words of a command line: {"--mode", "async"}.
 std::vector<std::string> ToFlags(const JobOverrides& overrides);
 
-// For people: "sync, quorum 3", "bounded, staleness 4, codec int8"; codecs only where they are not fp32.
+// For people: "sync, quorum 3", "bounded, staleness 4, codec int8"; codecs and precision only where they are not
+// fp32.
 std::string DescribeMode(const v1::Job& job);
 
 // "int8": as the flags name it.
 std::string EncodingName(v1::Encoding encoding);
+std::string PrecisionName(v1::Precision precision);
 
 }  // namespace ballast

@@ -35,6 +35,21 @@ TEST(JobOverridesTest, TheSameModeKeepsItsOptions) {
   EXPECT_TRUE(Good(kSync, {.mode = "sync"}).policy().sync().deterministic());
 }
 
+TEST(JobOverridesTest, PrecisionReplacesTheJobFiles) {
+  EXPECT_EQ(Good("training { precision: FP16 }", {.precision = "fp32"}).training().precision(), v1::FP32);
+  EXPECT_EQ(Good(kSync, {.precision = "tf32"}).training().precision(), v1::TF32);
+  EXPECT_EQ(Good(kSync, {.precision = "bf16"}).training().precision(), v1::BF16);
+  EXPECT_EQ(Good(kSync, {.precision = "fp16"}).training().precision(), v1::FP16);
+  EXPECT_EQ(Good("training { precision: FP16 }", {}).training().precision(), v1::FP16);
+  EXPECT_EQ(ToFlags({.precision = "bf16"}), (std::vector<std::string>{"--precision", "bf16"}));
+}
+
+TEST(JobOverridesTest, UnknownPrecisionIsRefused) {
+  EXPECT_EQ(Fault(kSync, {.precision = "bf61"}),
+            "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean \"bf16\"?");
+  EXPECT_EQ(Fault(kSync, {.precision = "double"}), "flag --precision: got \"double\", want fp32, tf32, bf16, fp16");
+}
+
 TEST(JobOverridesTest, AnotherModeReplacesIt) {
   EXPECT_TRUE(Good(kSync, {.mode = "async"}).policy().has_async());
   EXPECT_TRUE(Good("policy { async {} }", {.mode = "sync"}).policy().has_sync());
@@ -142,6 +157,7 @@ TEST(JobOverridesTest, DescribesAJobInAFewWords) {
   EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "bounded", .staleness = "0", .codec = "int8"})),
             "bounded, staleness 0, codec int8");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16"})), "sync, codec bf16");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16", .precision = "tf32"})), "sync, codec bf16, precision tf32");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "top_k", .value_codec = "fp16"})), "sync, codec top_k, values fp16");
   EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "local_sgd", .local_steps = "8"})), "local_sgd, local steps 8");
 }

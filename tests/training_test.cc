@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::FloatNear;
+using ::testing::HasSubstr;
 using ::testing::Pointwise;
 using ::testing::SizeIs;
 
@@ -162,6 +163,25 @@ TEST_F(TrainingTest, AWorkerWithoutExamplesKeepsStepInSync) {
   for (size_t i = 0; i < of_one.size(); ++i) {
     EXPECT_THAT(of_four[i].values, Pointwise(FloatNear(1e-6), of_one[i].values)) << of_one[i].name;
   }
+}
+
+TEST_F(TrainingTest, Tf32OnTheCpuIsFp32AndSaidSo) {
+  WriteJob();
+  Train({}, "fp32");
+  const auto summary = SummaryFromJson(Train({"--precision", "tf32"}, "tf32"));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->precision, "tf32");
+  EXPECT_THAT(Read("tf32/logs/worker-0.log"),
+              HasSubstr("precision tf32: this device computes in fp32, which is more exact\n"));
+  ExpectSame(Model("fp32"), Model("tf32"));
+}
+
+TEST_F(TrainingTest, HalfPrecisionIsRefusedOnTheCpuWithTheWayOut) {
+  WriteJob({{"batch_size: 8", "batch_size: 8 precision: FP16"}});
+  ChildProcess launch = Launch({});
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 2");
+  EXPECT_THAT(launch.last_line(), HasSubstr("cpu device: got precision fp16, want fp32: use a GPU (--device cuda), or "
+                                            "--precision fp32"));
 }
 
 // The example that the quick start runs, for one epoch instead of all.

@@ -33,6 +33,10 @@ struct TrainMetrics {
   double bytes_received = 0;
   // Gradients of slices not used since the line before, for they came after their step.
   int64_t dropped = 0;
+  // Batches not used since the line before, for their gradients overflowed; and what the loss is multiplied by, absent
+  // where it is not.
+  int64_t skipped_steps = 0;
+  std::optional<double> loss_scale;
 };
 
 // One "test" line of metrics.jsonl: the evaluation after an epoch.

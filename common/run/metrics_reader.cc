@@ -52,7 +52,9 @@ absl::Status AddTrain(LineFields fields, Metrics& metrics) {
                              .max_staleness = fields.LaterCount("max_staleness"),
                              .bytes_sent = fields.LaterNumber("bytes_sent"),
                              .bytes_received = fields.LaterNumber("bytes_received"),
-                             .dropped = fields.LaterCount("dropped")};
+                             .dropped = fields.LaterCount("dropped"),
+                             .skipped_steps = fields.LaterCount("skipped_steps"),
+                             .loss_scale = fields.OptionalNumber("loss_scale")};
   if (fields.status().ok()) metrics.train.push_back(line);
   return fields.status();
 }

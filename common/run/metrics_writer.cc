@@ -33,20 +33,22 @@ MetricsWriter::~MetricsWriter() {
 }
 
 absl::Status MetricsWriter::Write(const TrainMetrics& metrics) {
-  const nlohmann::ordered_json line = {{"kind", "train"},
-                                       {"epoch", metrics.epoch},
-                                       {"step", metrics.step},
-                                       {"examples", metrics.examples},
-                                       {"seconds", metrics.seconds},
-                                       {"loss", metrics.loss},
-                                       {"learning_rate", metrics.learning_rate},
-                                       {"samples_per_second", metrics.samples_per_second},
-                                       {"staleness", metrics.staleness},
-                                       {"wait_share", metrics.wait_share},
-                                       {"max_staleness", metrics.max_staleness},
-                                       {"bytes_sent", metrics.bytes_sent},
-                                       {"bytes_received", metrics.bytes_received},
-                                       {"dropped", metrics.dropped}};
+  nlohmann::ordered_json line = {{"kind", "train"},
+                                 {"epoch", metrics.epoch},
+                                 {"step", metrics.step},
+                                 {"examples", metrics.examples},
+                                 {"seconds", metrics.seconds},
+                                 {"loss", metrics.loss},
+                                 {"learning_rate", metrics.learning_rate},
+                                 {"samples_per_second", metrics.samples_per_second},
+                                 {"staleness", metrics.staleness},
+                                 {"wait_share", metrics.wait_share},
+                                 {"max_staleness", metrics.max_staleness},
+                                 {"bytes_sent", metrics.bytes_sent},
+                                 {"bytes_received", metrics.bytes_received},
+                                 {"dropped", metrics.dropped},
+                                 {"skipped_steps", metrics.skipped_steps}};
+  if (metrics.loss_scale.has_value()) line["loss_scale"] = *metrics.loss_scale;
   return WriteAll(fd_, JsonLine(line) + "\n", path_);
 }
 

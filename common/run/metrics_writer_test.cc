@@ -38,13 +38,16 @@ TEST(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
                                       .max_staleness = 3,
                                       .bytes_sent = 100.5,
                                       .bytes_received = 400,
-                                      .dropped = 2})
+                                      .dropped = 2,
+                                      .skipped_steps = 1,
+                                      .loss_scale = 32768})
                   .ok());
-  EXPECT_EQ(ReadFile(path).value(),
-            R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"loss":2.25,)"
-            R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25,)"
-            R"("max_staleness":3,"bytes_sent":100.5,"bytes_received":400.0,"dropped":2})"
-            "\n");
+  EXPECT_EQ(
+      ReadFile(path).value(),
+      R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"loss":2.25,)"
+      R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25,)"
+      R"("max_staleness":3,"bytes_sent":100.5,"bytes_received":400.0,"dropped":2,"skipped_steps":1,"loss_scale":32768.0})"
+      "\n");
 }
 
 TEST(MetricsWriterTest, RegressionHasNoAccuracy) {
@@ -58,13 +61,23 @@ TEST(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
   const std::string path = NewPath("round_trip");
   {
     MetricsWriter writer = MetricsWriter::Open(path).value();
-    ASSERT_TRUE(
-        writer.Write(TrainMetrics{.step = 3, .loss = 1.0 / 3, .max_staleness = 7, .bytes_received = 0.25, .dropped = 2})
-            .ok());
+    ASSERT_TRUE(writer
+                    .Write(TrainMetrics{.step = 3,
+                                        .loss = 1.0 / 3,
+                                        .max_staleness = 7,
+                                        .bytes_received = 0.25,
+                                        .dropped = 2,
+                                        .skipped_steps = 4,
+                                        .loss_scale = 0.5})
+                    .ok());
+    ASSERT_TRUE(writer.Write(TrainMetrics{.step = 4}).ok());
     ASSERT_TRUE(writer.Write(TestMetrics{.step = 4, .loss = 0.1, .accuracy = 0.8912}).ok());
   }
   const Metrics metrics = ReadMetrics(path).value();
-  ASSERT_EQ(metrics.train.size(), 1);
+  ASSERT_EQ(metrics.train.size(), 2);
+  EXPECT_EQ(metrics.train[0].skipped_steps, 4);
+  EXPECT_EQ(metrics.train[0].loss_scale, 0.5);
+  EXPECT_EQ(metrics.train[1].loss_scale, std::nullopt);
   EXPECT_EQ(metrics.train[0].max_staleness, 7);
   EXPECT_EQ(metrics.train[0].bytes_received, 0.25);
   EXPECT_EQ(metrics.train[0].dropped, 2);

@@ -70,6 +70,10 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.gradient_bytes, CountField(object, "gradient_bytes"), status);
   Assign(summary.bytes_sent_per_step, NumberField(object, "bytes_sent_per_step"), status);
   Assign(summary.bytes_received_per_step, NumberField(object, "bytes_received_per_step"), status);
+  if (!object.contains("precision")) return;
+  Assign(summary.precision, StringField(object, "precision"), status);
+  Assign(summary.skipped_steps, CountField(object, "skipped_steps"), status);
+  Assign(summary.loss_scale, OptionalNumberField(object, "loss_scale"), status);
 }
 
 }  // namespace
@@ -82,6 +86,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"local_steps", CountOrNull(summary.local_steps)},
                    {"codec", summary.codec},
                    {"value_codec", summary.value_codec},
+                   {"precision", summary.precision},
                    {"servers", summary.servers},
                    {"workers", summary.workers},
                    {"epochs", summary.epochs},
@@ -104,6 +109,8 @@ std::string SummaryToJson(const Summary& summary) {
                    {"gradient_bytes", summary.gradient_bytes},
                    {"bytes_sent_per_step", summary.bytes_sent_per_step},
                    {"bytes_received_per_step", summary.bytes_received_per_step},
+                   {"skipped_steps", summary.skipped_steps},
+                   {"loss_scale", NumberOrNull(summary.loss_scale)},
                    {"run_dir", summary.run_dir},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},

@@ -31,6 +31,8 @@ struct Summary {
   // How gradients and values travelled: "fp32", "int8".
   std::string codec;
   std::string value_codec;
+  // What workers were asked to compute in: "fp32", "bf16".
+  std::string precision;
   int64_t servers = 0;
   int64_t workers = 0;
   // Finished ones.
@@ -65,6 +67,10 @@ struct Summary {
   // Of worker 0's messages, headers included.
   double bytes_sent_per_step = 0;
   double bytes_received_per_step = 0;
+  // Worker 0's batches not used, for their gradients overflowed; and what the loss was multiplied by at last, absent
+  // where it was not.
+  int64_t skipped_steps = 0;
+  std::optional<double> loss_scale;
   std::string run_dir;
   // Ended by a signal before its last epoch.
   bool interrupted = false;

@@ -20,6 +20,7 @@ Summary Example() {
           .quorum = 2,
           .codec = "int8",
           .value_codec = "fp32",
+          .precision = "fp16",
           .servers = 2,
           .workers = 3,
           .epochs = 5,
@@ -42,6 +43,8 @@ Summary Example() {
           .gradient_bytes = 1000,
           .bytes_sent_per_step = 10.5,
           .bytes_received_per_step = 40.5,
+          .skipped_steps = 6,
+          .loss_scale = 32768,
           .run_dir = "runs/a",
           .interrupted = false,
           .device = "cpu",
@@ -49,16 +52,17 @@ Summary Example() {
 }
 
 TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
-  EXPECT_EQ(SummaryToJson(Example()),
-            R"({"job":"fashion","mode":"sync","quorum":2,"staleness_bound":null,"local_steps":null,)"
-            R"("codec":"int8","value_codec":"fp32","servers":2,"workers":3,"epochs":5,"steps":4690,)"
-            R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
-            R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
-            R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
-            R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
-            R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
-            R"("bytes_received_per_step":40.5,"run_dir":"runs/a","interrupted":false,)"
-            R"("device":"cpu","version":"0.1.0"})");
+  EXPECT_EQ(
+      SummaryToJson(Example()),
+      R"({"job":"fashion","mode":"sync","quorum":2,"staleness_bound":null,"local_steps":null,)"
+      R"("codec":"int8","value_codec":"fp32","precision":"fp16","servers":2,"workers":3,"epochs":5,"steps":4690,)"
+      R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
+      R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
+      R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
+      R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
+      R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
+      R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,"run_dir":"runs/a","interrupted":false,)"
+      R"("device":"cpu","version":"0.1.0"})");
 }
 
 TEST(SummaryTest, WithoutATestSetTheKeysAreNull) {
@@ -84,6 +88,13 @@ TEST(SummaryTest, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(read->interrupted);
 }
 
+TEST(SummaryTest, WithoutLossScalingItsScaleIsNull) {
+  Summary summary = Example();
+  summary.loss_scale.reset();
+  EXPECT_THAT(SummaryToJson(summary), HasSubstr(R"("loss_scale":null)"));
+  EXPECT_EQ(SummaryFromJson(SummaryToJson(summary)).value().loss_scale, std::nullopt);
+}
+
 TEST(SummaryTest, NanLossReadsBackAsNan) {
   Summary summary = Example();
   summary.train_loss = std::nan("");
@@ -107,6 +118,8 @@ TEST(SummaryTest, ReadsWhatAnEarlierReleaseWrote) {
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->codec, "");
   EXPECT_TRUE(summary->staleness.buckets.empty());
+  EXPECT_EQ(summary->precision, "");
+  EXPECT_EQ(summary->loss_scale, std::nullopt);
 }
 
 TEST(SummaryTest, NamesADistributionThatIsWrong) {

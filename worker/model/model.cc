@@ -138,6 +138,7 @@ absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hook
   absl::StatusOr<BatchResult> result = RunForward(batch, &hooks, &gradient);
   if (!result.ok()) return result.status();
   if (absl::Status status = hooks.AfterForward(*result); !status.ok()) return status;
+  if (batch.loss_scale != 1) device_.Scale(batch.loss_scale, gradient);
   if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
   return result;
 }

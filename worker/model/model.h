@@ -37,6 +37,8 @@ struct BatchView {
   // Of dropout, with the model's seed: what tells this batch from the job's others.
   uint64_t step = 0;
   uint64_t seed = 0;
+  // Gradients, not the loss, come out multiplied by this, for a precision in which small ones would vanish.
+  float loss_scale = 1;
 };
 
 struct BatchResult {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -16,10 +17,22 @@ namespace {
 constexpr absl::Duration kGlance = absl::Milliseconds(100);
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
+// Multiplies by `factor`; whether all were finite.
+bool Unscale(float factor, absl::Span<float> gradient) {
+  constexpr uint32_t kExponent = 0x7F800000;
+  bool finite = true;
+  for (float& element : gradient) {
+    finite &= (absl::bit_cast<uint32_t>(element) & kExponent) != kExponent;
+    element *= factor;
+  }
+  return finite;
+}
+
 }  // namespace
 
 ParameterExchange::ParameterExchange(Model* model, Client* client, const Options& options)
     : model_(model), client_(client), options_(options) {
+  if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     Group group;
     group.parameters = parameters;
@@ -29,11 +42,9 @@ ParameterExchange::ParameterExchange(Model* model, Client* client, const Options
     for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
       absl::Span<float> values = model->HostParameter(i);
       absl::Span<const float> gradient = model->HostGradient(i);
-      if (values.empty()) {
-        const size_t elements = model->parameters()[i].elements;
-        values = absl::MakeSpan(group.buffers.emplace_back(elements));
-        gradient = group.buffers.emplace_back(elements);
-      }
+      const size_t elements = model->parameters()[i].elements;
+      if (gradient.empty() || scaler_.has_value()) gradient = group.gradient_buffers.emplace_back(elements);
+      if (values.empty()) values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
       group.values.push_back({static_cast<uint32_t>(i), values});
       group.gradients.push_back({static_cast<uint32_t>(i), gradient});
     }
@@ -90,7 +101,7 @@ void ParameterExchange::Note(Group& group, const PushResult& result) {
 }
 
 absl::Status ParameterExchange::Upload(const Group& group) {
-  if (group.buffers.empty()) return absl::OkStatus();
+  if (group.value_buffers.empty()) return absl::OkStatus();
   for (const TensorValues& values : group.values) {
     if (absl::Status status = model_->SetParameter(values.tensor_id, values.values); !status.ok()) return status;
   }
@@ -157,19 +168,45 @@ absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
 
 absl::Status ParameterExchange::GradientReady(size_t index) {
   Group& group = groups_[index];
-  if (!group.buffers.empty()) {
-    for (size_t i = 0; i < group.parameters.count; ++i) {
-      std::vector<float>& gradient = group.buffers[2 * i + 1];
-      absl::Status status = model_->GetGradient(group.parameters.first + i, absl::MakeSpan(gradient));
-      if (!status.ok()) return status;
-    }
+  if (absl::Status status = FetchGradients(group); !status.ok()) return status;
+  if (!scaler_.has_value()) return EndBatch(group);
+  // The first layer's come last.
+  return index == 0 ? EndScaledBatch() : absl::OkStatus();
+}
+
+absl::Status ParameterExchange::FetchGradients(Group& group) {
+  for (size_t i = 0; i < group.gradient_buffers.size(); ++i) {
+    std::vector<float>& gradient = group.gradient_buffers[i];
+    absl::Status status = model_->GetGradient(group.parameters.first + i, absl::MakeSpan(gradient));
+    if (!status.ok()) return status;
+    if (scaler_.has_value()) finite_ = Unscale(1 / scaler_->scale(), absl::MakeSpan(gradient)) && finite_;
   }
-  return EndBatch(group);
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::EndScaledBatch() {
+  if (!finite_) {
+    if (scaler_->scale() == LossScaler::kLeast) {
+      return absl::OutOfRangeError(
+          absl::StrCat("gradients are not finite at step ", step_, ", even at loss scale ", scaler_->scale(),
+                       ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
+                       " here); or use --precision bf16"));
+    }
+    ++stats_.skipped;
+    step_examples_ -= examples_;
+    examples_ = 0;
+  }
+  scaler_->Update(std::exchange(finite_, true));
+  stats_.loss_scale = scaler_->scale();
+  return EndBatchOfAll();
 }
 
 absl::Status ParameterExchange::PassEmptyBatch() {
   if (absl::Status status = AwaitAll(); !status.ok()) return status;
-  // In backward's order, as all workers push: a shard answers them in it.
+  return EndBatchOfAll();
+}
+
+absl::Status ParameterExchange::EndBatchOfAll() {
   for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
     if (absl::Status status = EndBatch(*group); !status.ok()) return status;
   }
@@ -229,7 +266,7 @@ absl::Status ParameterExchange::AbandonAndPull() {
 ExchangeStats ParameterExchange::TakeStats() {
   ExchangeStats stats = stats_;
   stats.mean_staleness = pushes_ == 0 ? 0 : static_cast<double>(staleness_sum_) / pushes_;
-  stats_ = {.learning_rate = stats.learning_rate};
+  stats_ = {.learning_rate = stats.learning_rate, .loss_scale = stats.loss_scale};
   pushes_ = 0;
   staleness_sum_ = 0;
   return stats;

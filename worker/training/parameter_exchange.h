@@ -12,6 +12,7 @@
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/model.h"
 #include "worker/training/contribution.h"
+#include "worker/training/loss_scaler.h"
 
 namespace ballast {
 
@@ -30,12 +31,18 @@ struct ExchangeStats {
   // Of messages, without what the network adds.
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
+  // Batches whose gradients were not finite and so were not used.
+  uint64_t skipped = 0;
+  // Of the next batch; absent where the loss is not scaled.
+  std::optional<float> loss_scale;
 };
 
 // Carries a model's gradients to the servers and new weights back, a layer's while other layers still compute: each
 // layer's push-pull starts when its gradient is ready, and is waited for when the next forward needs its weights.
 // A step is what one push is made from: a batch; several, whose gradients' mean is pushed; or several steps of local
 // SGD. In any case the layers leave one by one while the step's last batch is computed.
+// Where the loss is scaled, what a batch gave is known to be finite only when all of it is there, so the layers leave
+// together at its end. A batch with an overflow adds nothing: the worker takes part in the step without its examples.
 // Tensors have their parameter's index as id.
 // Thread safety: none; the training loop's thread.
 class ParameterExchange : public StepHooks {
@@ -45,6 +52,8 @@ class ParameterExchange : public StepHooks {
     uint32_t accumulate_batches = 1;
     // Of local SGD; 0: the worker makes no steps of its own.
     float local_learning_rate = 0;
+    // Multiply the loss by a factor that fits the gradients into fp16, and divide them by it.
+    bool scale_loss = false;
     // Once it is set, no wait takes longer than a second more.
     const std::atomic<bool>* interrupted = nullptr;
     // Where pushes, pulls and waits are noted; null: nowhere. Outlives the exchange.
@@ -64,6 +73,8 @@ class ParameterExchange : public StepHooks {
   // What comes next, through the hooks or PassEmptyBatch, is a batch of so many examples for this step; the step is
   // pushed with its last one.
   void BeginBatch(uint64_t step, uint32_t examples, bool last_of_step);
+  // For the batch that comes next: BatchView::loss_scale.
+  float loss_scale() const { return scaler_.has_value() ? scaler_->scale() : 1; }
 
   absl::Status BeforeForward(size_t group) override;
   absl::Status AfterForward(const BatchResult& result) override;
@@ -85,13 +96,15 @@ class ParameterExchange : public StepHooks {
   ExchangeStats TakeStats();
 
  private:
-  // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory.
+  // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, those
+  // of gradients also where these are to be changed.
   struct Group {
     ParameterGroup parameters;
     std::string layer;
     std::vector<TensorGradient> gradients;
     std::vector<TensorValues> values;
-    std::vector<std::vector<float>> buffers;
+    std::vector<std::vector<float>> value_buffers;
+    std::vector<std::vector<float>> gradient_buffers;
     // Of each parameter, where a push is made from more than one batch.
     std::vector<Contribution> contributions;
     std::optional<Future<PushResult>> in_flight;
@@ -108,6 +121,12 @@ class ParameterExchange : public StepHooks {
   void Note(Group& group, const PushResult& result);
   absl::Status AwaitGroup(Group& group);
   absl::Status Upload(const Group& group);
+  // Copies the gradients to where they can be divided by the loss scale, and does so.
+  absl::Status FetchGradients(Group& group);
+  // Of the batch under way, whose gradients are all there.
+  absl::Status EndScaledBatch();
+  // In backward's order, as all workers push: a shard answers them in it.
+  absl::Status EndBatchOfAll();
   // Of the batch under way.
   absl::Status EndBatch(Group& group);
   void Push(Group& group);
@@ -116,6 +135,9 @@ class ParameterExchange : public StepHooks {
   Client* const client_;
   const Options options_;
   std::vector<Group> groups_;
+  std::optional<LossScaler> scaler_;
+  // Whether all gradients of the batch under way so far are; only where there is a scaler.
+  bool finite_ = true;
   uint64_t step_ = 0;
   // Of the batch under way, and of the step's so far.
   uint32_t examples_ = 0;

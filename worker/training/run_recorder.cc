@@ -49,6 +49,8 @@ void RunRecorder::Count(const ExchangeStats& stats) {
   total_.waited += stats.waited;
   total_.bytes_sent += stats.bytes_sent;
   total_.bytes_received += stats.bytes_received;
+  total_.skipped += stats.skipped;
+  total_.loss_scale = stats.loss_scale;
 }
 
 absl::Status RunRecorder::Train(const v1::JobProgress& progress, const ExchangeStats& stats) {
@@ -67,6 +69,8 @@ absl::Status RunRecorder::Train(const v1::JobProgress& progress, const ExchangeS
   metrics.bytes_sent = stats.bytes_sent / steps;
   metrics.bytes_received = stats.bytes_received / steps;
   metrics.dropped = stats.dropped;
+  metrics.skipped_steps = stats.skipped;
+  metrics.loss_scale = stats.loss_scale;
   return metrics_.Write(metrics);
 }
 
@@ -106,6 +110,7 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   if (policy.has_local_sgd()) summary.local_steps = policy.local_sgd().local_steps();
   summary.codec = EncodingName(options_.job.codec().gradients());
   summary.value_codec = EncodingName(options_.job.codec().values());
+  summary.precision = PrecisionName(options_.job.training().precision());
   summary.servers = options_.servers;
   summary.workers = options_.workers;
   const uint64_t per_epoch = progress.epochs() == 0 ? 0 : progress.total_examples() / progress.epochs();
@@ -127,6 +132,8 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
     summary.bytes_sent_per_step = static_cast<double>(total_.bytes_sent) / total_.steps;
     summary.bytes_received_per_step = static_cast<double>(total_.bytes_received) / total_.steps;
   }
+  summary.skipped_steps = total_.skipped;
+  summary.loss_scale = total_.loss_scale;
   summary.run_dir = folder_.path();
   summary.device = options_.device;
   summary.version = kVersion;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job_length.h"
+#include "common/job_overrides.h"
 #include "common/run/file.h"
 #include "common/this_process.h"
 #include "common/trace/trace_file.h"
@@ -35,6 +36,19 @@ absl::Duration Patience(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
 }
 
+Precision ToDevice(v1::Precision precision) {
+  switch (precision) {
+    case v1::TF32:
+      return Precision::kTf32;
+    case v1::BF16:
+      return Precision::kBf16;
+    case v1::FP16:
+      return Precision::kFp16;
+    default:
+      return Precision::kFp32;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
@@ -54,6 +68,13 @@ absl::Status Trainer::Open() {
   absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(options_.device, options_.threads);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
+  const Precision asked = ToDevice(job.training().precision());
+  absl::StatusOr<Precision> precision = device_->SetPrecision(asked);
+  if (!precision.ok()) return precision.status();
+  if (*precision != asked) {
+    std::cerr << "precision " << PrecisionName(job.training().precision())
+              << ": this device computes in fp32, which is more exact" << std::endl;
+  }
   const v1::Data& data = job.data();
   absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), options_.job_folder);
   if (!train.ok()) return train.status();
@@ -166,6 +187,7 @@ absl::Status Trainer::Train() {
   ParameterExchange exchange(model_.get(), client,
                              {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
                               .local_learning_rate = job.policy().local_sgd().learning_rate(),
+                              .scale_loss = job.training().precision() == v1::FP16,
                               .interrupted = &interrupted_,
                               .timeline = timeline_.get()});
   CoordinatorLeases leases(link, Patience(job));

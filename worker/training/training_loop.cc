@@ -54,7 +54,8 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
                          .labels = batch.labels,
                          .examples = batch.examples,
                          .step = batches_,
-                         .seed = options_.seed};
+                         .seed = options_.seed,
+                         .loss_scale = parts_.exchange->loss_scale()};
     absl::StatusOr<BatchResult> result = parts_.model->Train(view, *parts_.exchange);
     if (!result.ok()) return result.status();
     tally_.examples += result->examples;

@@ -102,6 +102,13 @@ class CpuDevice : public Device {
                         ", ", threads_, threads_ == 1 ? " thread)" : " threads)");
   }
 
+  absl::StatusOr<Precision> SetPrecision(Precision precision) override {
+    if (precision == Precision::kFp32 || precision == Precision::kTf32) return Precision::kFp32;
+    return absl::UnimplementedError(absl::StrCat("cpu device: got precision ",
+                                                 precision == Precision::kBf16 ? "bf16" : "fp16",
+                                                 ", want fp32: use a GPU (--device cuda), or --precision fp32"));
+  }
+
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
     // Asked first, for Linux grants memory that is not there and kills the process that touches it.

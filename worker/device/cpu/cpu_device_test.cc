@@ -28,6 +28,21 @@ TEST(CpuDeviceTest, DescribesItsLibraryAndThreads) {
   EXPECT_THAT(CreateCpuDevice(2)->Describe(), ::testing::HasSubstr("2 threads"));
 }
 
+TEST(CpuDeviceTest, ComputesTf32InFp32) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  EXPECT_EQ(device->SetPrecision(Precision::kFp32).value(), Precision::kFp32);
+  EXPECT_EQ(device->SetPrecision(Precision::kTf32).value(), Precision::kFp32);
+}
+
+TEST(CpuDeviceTest, RefusesHalfPrecisionsWithTheWayOut) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  EXPECT_EQ(device->SetPrecision(Precision::kFp16).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(device->SetPrecision(Precision::kFp16).status().message(),
+            "cpu device: got precision fp16, want fp32: use a GPU (--device cuda), or --precision fp32");
+  EXPECT_EQ(device->SetPrecision(Precision::kBf16).status().message(),
+            "cpu device: got precision bf16, want fp32: use a GPU (--device cuda), or --precision fp32");
+}
+
 TEST(CpuDeviceDeathTest, FactorsThatDoNotFitAbort) {
   const std::unique_ptr<Device> device = CreateCpuDevice(1);
   const std::unique_ptr<Buffer> memory = *device->Allocate(4);

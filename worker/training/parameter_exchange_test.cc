@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model on the CPU device that exchanges with a server of the test's own.
+#include "worker/training/parameter_exchange.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <memory>
+
+#include "client/testing/fake_parameter_service.h"
+#include "client/testing/fake_server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/device/cpu/cpu_device.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// y = w2 * (w1 * x), so that there are two layers. Weights are zeros at first; what the server holds after a push is
+// less by the gradient.
+constexpr char kModel[] = R"pb(
+  layers { dense { units: 1 no_bias: true } }
+  layers { dense { units: 1 no_bias: true } }
+  loss { mean_squared_error {} }
+)pb";
+
+class ParameterExchangeTest : public ::testing::Test {
+ protected:
+  ParameterExchangeTest() : server_(&shard_) {
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
+    model_ = Model::Create(config, 1, 1, 4, device_.get()).value();
+    ClientOptions options;
+    options.shards = {server_.address()};
+    options.job = "test";
+    options.policy.mutable_async();
+    client_ = Client::Connect(std::move(options)).value();
+    v1::Job job;
+    v1::Optimizer optimizer;
+    optimizer.mutable_sgd()->set_learning_rate(1);
+    EXPECT_TRUE(client_->Declare(ParameterExchange::Specs(*model_, job, optimizer)).ok());
+  }
+
+  ~ParameterExchangeTest() override { client_->Shutdown("the test ends"); }
+
+  std::unique_ptr<ParameterExchange> Exchange(ParameterExchange::Options options) {
+    options.interrupted = &interrupted_;
+    return std::make_unique<ParameterExchange>(model_.get(), client_.get(), options);
+  }
+
+  // With both weights 1 the gradients of an example (x, y) are both 2 (x - y) x.
+  absl::Status Train(ParameterExchange& exchange, float x, float y, bool last_of_step = true) {
+    EXPECT_TRUE(model_->SetParameter(0, {1}).ok());
+    EXPECT_TRUE(model_->SetParameter(1, {1}).ok());
+    exchange.BeginBatch(step_, 1, last_of_step);
+    if (last_of_step) ++step_;
+    absl::Status status =
+        model_->Train({.features = {x}, .labels = {y}, .examples = 1, .loss_scale = exchange.loss_scale()}, exchange)
+            .status();
+    if (status.ok() && last_of_step) status = exchange.AwaitAll();
+    return status;
+  }
+
+  // What the server was pushed so far, the sum of each weight's gradients.
+  std::vector<float> Pushed() {
+    std::vector<float> first(1), second(1);
+    EXPECT_TRUE(client_->Pull(0, {{0, absl::MakeSpan(first)}, {1, absl::MakeSpan(second)}}).Get().ok());
+    return {-first[0], -second[0]};
+  }
+
+  const std::unique_ptr<Device> device_ = CreateCpuDevice(1);
+  FakeParameterService shard_;
+  FakeServer server_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Client> client_;
+  std::atomic<bool> interrupted_{false};
+  uint64_t step_ = 0;
+};
+
+TEST_F(ParameterExchangeTest, PushesWhatABatchGave) {
+  const auto exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(shard_.last_header().examples(), 1);
+  EXPECT_EQ(exchange->loss_scale(), 1);
+  EXPECT_EQ(exchange->TakeStats().loss_scale, std::nullopt);
+}
+
+TEST_F(ParameterExchangeTest, ScaledLossGivesTheSameGradients) {
+  const auto exchange = Exchange({.scale_loss = true});
+  EXPECT_EQ(exchange->loss_scale(), 65536);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  // As the model computed it.
+  EXPECT_EQ(model_->HostGradient(0)[0], 12 * 65536);
+  const ExchangeStats stats = exchange->TakeStats();
+  EXPECT_EQ(stats.skipped, 0);
+  EXPECT_EQ(stats.loss_scale, 65536);
+}
+
+// 2 (x - y) x is 2e34 and fits a float; 65536 times that does not.
+TEST_F(ParameterExchangeTest, BatchThatOverflowsIsPushedWithoutExamplesAndHalvesTheScale) {
+  const auto exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  EXPECT_THAT(Pushed(), ElementsAre(0, 0));
+  EXPECT_EQ(shard_.sequences().size(), 2);
+  EXPECT_EQ(shard_.last_header().examples(), 0);
+  EXPECT_EQ(shard_.last_header().step(), 0);
+  EXPECT_EQ(exchange->loss_scale(), 32768);
+  const ExchangeStats stats = exchange->TakeStats();
+  EXPECT_EQ(stats.steps, 1);
+  EXPECT_EQ(stats.skipped, 1);
+  EXPECT_EQ(stats.loss_scale, 32768);
+  EXPECT_EQ(exchange->TakeStats().skipped, 0);
+}
+
+TEST_F(ParameterExchangeTest, TheNextBatchAfterAnOverflowCounts) {
+  const auto exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(shard_.last_header().examples(), 1);
+  EXPECT_EQ(shard_.last_header().step(), 1);
+}
+
+// The second layer's gradient is y's alone and finite: not even that is pushed.
+TEST_F(ParameterExchangeTest, OverflowInOneLayerSkipsAll) {
+  const auto exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(model_->SetParameter(0, {1e-19f}).ok());
+  ASSERT_TRUE(model_->SetParameter(1, {1}).ok());
+  exchange->BeginBatch(0, 1, true);
+  // The gradients are 2 (x w1 - y) x w1 = -2e17 of w2 and 2 (x w1 - y) x = -2e36 of w1, before scaling.
+  ASSERT_TRUE(model_
+                  ->Train({.features = {1e19f}, .labels = {1e17f}, .examples = 1, .loss_scale = exchange->loss_scale()},
+                          *exchange)
+                  .ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(0, 0));
+  EXPECT_TRUE(std::isfinite(model_->HostGradient(1)[0]));
+  EXPECT_FALSE(std::isfinite(model_->HostGradient(0)[0]));
+}
+
+TEST_F(ParameterExchangeTest, OverflowOfOneAccumulatedBatchLeavesTheOthersMean) {
+  const auto exchange = Exchange({.accumulate_batches = 3, .scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 3, 1, /*last_of_step=*/false).ok());
+  ASSERT_TRUE(Train(*exchange, 1e17, 0, /*last_of_step=*/false).ok());
+  ASSERT_TRUE(Train(*exchange, 1, 0).ok());
+  EXPECT_THAT(Pushed(), ElementsAre(7, 7));
+  EXPECT_EQ(shard_.last_header().examples(), 2);
+  EXPECT_EQ(exchange->TakeStats().skipped, 1);
+}
+
+TEST_F(ParameterExchangeTest, LastAccumulatedBatchMayOverflow) {
+  const auto exchange = Exchange({.accumulate_batches = 2, .scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 3, 1, /*last_of_step=*/false).ok());
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(shard_.last_header().examples(), 1);
+}
+
+TEST_F(ParameterExchangeTest, OverflowAtTheLeastScaleEndsTheJobWithTheCause) {
+  const auto exchange = Exchange({.scale_loss = true});
+  absl::Status status;
+  int skipped = 0;
+  // 2 (x - y) x overflows unscaled, and times 2^-14, too; the loss (x - y)^2 does not.
+  while (skipped < 100) {
+    ASSERT_TRUE(model_->SetParameter(0, {1e-12f}).ok());
+    ASSERT_TRUE(model_->SetParameter(1, {1}).ok());
+    exchange->BeginBatch(step_++, 1, true);
+    status = model_
+                 ->Train({.features = {1e30f}, .labels = {0}, .examples = 1, .loss_scale = exchange->loss_scale()},
+                         *exchange)
+                 .status();
+    if (status.ok()) status = exchange->AwaitAll();
+    if (!status.ok()) break;
+    ++skipped;
+  }
+  EXPECT_EQ(skipped, 30);
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("gradients are not finite at step 30, even at loss scale 6.10352e-05: training has diverged"));
+}
+
+TEST_F(ParameterExchangeTest, TimelineShowsEachLayersPushAndPull) {
+  TimelineRecorder timeline(StepRange{1, 1});
+  timeline.BeginStep(1);
+  const auto exchange = Exchange({.timeline = &timeline});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  const TimelineRecorder::Recording recording = timeline.Copy();
+  std::vector<std::string> spans;
+  for (const TimelineSpan& span : recording.spans) {
+    if (span.row == TimelineRow::kWait) continue;
+    spans.push_back(absl::StrCat(TimelineRowName(span.row), " ", recording.names[span.name]));
+    EXPECT_LE(span.begin, span.end);
+    EXPECT_GT(span.bytes, 0);
+    EXPECT_EQ(span.step, 1);
+  }
+  EXPECT_THAT(spans, ElementsAre("push dense1", "pull dense1", "push dense2", "pull dense2"));
+}
+
+TEST_F(ParameterExchangeTest, StepsOutsideTheTimelineLeaveNoSpans) {
+  TimelineRecorder timeline(StepRange{1, 1});
+  timeline.BeginStep(2);
+  const auto exchange = Exchange({.timeline = &timeline});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_THAT(timeline.Copy().spans, IsEmpty());
+}
+
+}  // namespace
+}  // namespace ballast
