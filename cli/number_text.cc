@@ -33,18 +33,6 @@ std::string PercentText(double share) {
   return absl::StrFormat("%.2f%%", share * 100);
 }
 
-std::string BytesText(double bytes) {
-  if (!std::isfinite(bytes)) return kNotFinite;
-  if (bytes < 1024) return absl::StrFormat("%.0f B", bytes);
-  const char* unit = "";
-  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
-    if (bytes < 1024) break;
-    bytes /= 1024;
-    unit = larger;
-  }
-  return absl::StrFormat("%.1f %s", bytes, unit);
-}
-
 std::string DurationText(double seconds) {
   if (!std::isfinite(seconds) || std::abs(seconds) > 1e12) return kNotFinite;
   if (seconds < 10) return absl::StrFormat("%.1f s", seconds);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "common/bytes_text.h"  // IWYU pragma: export
 
 // Numbers as a person reads them, and text as HTML holds it.
 namespace ballast {
@@ -17,9 +18,6 @@ std::string ValueText(double value);
 
 // 0.8875 -> "88.75%".
 std::string PercentText(double share);
-
-// "512 B", "1.5 KiB", "3.0 MiB".
-std::string BytesText(double bytes);
 
 // "0.4 s", "32 s", "1 min 32 s", "39 min", "2 h 5 min".
 std::string DurationText(double seconds);

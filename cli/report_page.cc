@@ -148,6 +148,10 @@ std::string Figures(const ReportContent& content, const std::vector<EpochRow>& r
                                 absl::StrCat(Plural(summary.epochs, "epoch"), ", ", Plural(summary.steps, "step"))));
   absl::StrAppend(&html, Figure("Samples per second", ValueText(summary.samples_per_second),
                                 absl::StrCat(Plural(summary.examples, "example"), " seen")));
+  if (const MemoryBytes& memory = summary.memory; memory.total() > 0) {
+    const std::string text = MemoryText(memory);
+    absl::StrAppend(&html, Figure("Memory of worker 0", BytesText(memory.total()), text.substr(text.find(": ") + 2)));
+  }
   return absl::StrCat(html, "</dl>\n");
 }
 

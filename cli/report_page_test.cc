@@ -32,6 +32,7 @@ ReportContent Example() {
                             .train_loss = 1.5,
                             .test_loss = 0.5,
                             .test_accuracy = 0.875,
+                            .memory = {.weights = 1 << 20, .gradients = 1 << 20, .activations = 2 << 20},
                             .run_dir = "runs/fashion-1",
                             .device = "cpu",
                             .version = "0.1.0"};
@@ -45,6 +46,9 @@ TEST(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, HasSubstr("<dt>Test accuracy</dt><dd>87.50%</dd>"));
   EXPECT_THAT(html, HasSubstr("<dt>Training time</dt><dd>1 min 32 s</dd><dd class=\"more\">1 epoch, 20 steps</dd>"));
   EXPECT_THAT(html, HasSubstr("<dt>Samples per second</dt><dd>13,914</dd>"));
+  EXPECT_THAT(html,
+              HasSubstr("<dt>Memory of worker 0</dt><dd>4.0 MiB</dd><dd class=\"more\">weights 1.0 MiB, gradients "
+                        "1.0 MiB, activations 2.0 MiB</dd>"));
   EXPECT_THAT(html, Not(HasSubstr("class=\"note\"")));
 }
 

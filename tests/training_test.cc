@@ -79,6 +79,10 @@ TEST_P(TrainingSizeTest, RunsTheSameJobFile) {
   EXPECT_GT(summary->steps, 0);
   EXPECT_TRUE(std::isfinite(summary->train_loss));
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  // 4 features, 16 units, 3 classes.
+  EXPECT_EQ(summary->memory.weights, (4 * 16 + 16 + 16 * 3 + 3) * 4);
+  EXPECT_GT(summary->memory.activations, 0);
+  EXPECT_THAT(Read("run/logs/worker-0.log"), HasSubstr("memory "));
   EXPECT_EQ(Read("run/summary.json"), line);
   EXPECT_THAT(Model(), SizeIs(4));
   EXPECT_TRUE(std::filesystem::exists(Path("run/metrics.jsonl")));

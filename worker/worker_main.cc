@@ -141,7 +141,7 @@ int main(int argc, char** argv) {
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
       {"job", "coordinator", "rank", "device", "threads", "run_dir", "mode", "staleness", "quorum", "local_steps",
-       "local_steps", "codec", "value_codec", "precision", "shared_memory", "trace", "trace_steps", "connect_timeout"});
+       "codec", "value_codec", "precision", "shared_memory", "trace", "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/run/file.h"
@@ -44,6 +45,28 @@ absl::StatusOr<Distribution> DistributionField(const Json& object, const char* k
   return distribution;
 }
 
+Json ToJson(const MemoryBytes& bytes) {
+  return {{"weights", bytes.weights},     {"gradients", bytes.gradients}, {"activations", bytes.activations},
+          {"workspace", bytes.workspace}, {"staging", bytes.staging},     {"pinned", bytes.pinned}};
+}
+
+absl::StatusOr<MemoryBytes> MemoryField(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no object, want bytes by use"));
+  }
+  MemoryBytes bytes;
+  for (const auto& [use, field] :
+       {std::pair("weights", &bytes.weights), std::pair("gradients", &bytes.gradients),
+        std::pair("activations", &bytes.activations), std::pair("workspace", &bytes.workspace),
+        std::pair("staging", &bytes.staging), std::pair("pinned", &bytes.pinned)}) {
+    const absl::StatusOr<int64_t> count = CountField(*it, use);
+    if (!count.ok()) return count.status();
+    *field = *count;
+  }
+  return bytes;
+}
+
 template <typename T>
 void Assign(T& field, absl::StatusOr<T> value, absl::Status& status) {
   status.Update(value.status());
@@ -74,6 +97,7 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.precision, StringField(object, "precision"), status);
   Assign(summary.skipped_steps, CountField(object, "skipped_steps"), status);
   Assign(summary.loss_scale, OptionalNumberField(object, "loss_scale"), status);
+  Assign(summary.memory, MemoryField(object, "memory"), status);
 }
 
 }  // namespace
@@ -111,6 +135,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"bytes_received_per_step", summary.bytes_received_per_step},
                    {"skipped_steps", summary.skipped_steps},
                    {"loss_scale", NumberOrNull(summary.loss_scale)},
+                   {"memory", ToJson(summary.memory)},
                    {"run_dir", summary.run_dir},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},

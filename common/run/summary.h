@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/memory_bytes.h"
 
 namespace ballast {
 
@@ -71,6 +72,8 @@ struct Summary {
   // where it was not.
   int64_t skipped_steps = 0;
   std::optional<double> loss_scale;
+  // Of worker 0.
+  MemoryBytes memory;
   std::string run_dir;
   // Ended by a signal before its last epoch.
   bool interrupted = false;

@@ -45,6 +45,7 @@ Summary Example() {
           .bytes_received_per_step = 40.5,
           .skipped_steps = 6,
           .loss_scale = 32768,
+          .memory = {10, 20, 30, 40, 50, 5},
           .run_dir = "runs/a",
           .interrupted = false,
           .device = "cpu",
@@ -52,17 +53,18 @@ Summary Example() {
 }
 
 TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
-  EXPECT_EQ(
-      SummaryToJson(Example()),
-      R"({"job":"fashion","mode":"sync","quorum":2,"staleness_bound":null,"local_steps":null,)"
-      R"("codec":"int8","value_codec":"fp32","precision":"fp16","servers":2,"workers":3,"epochs":5,"steps":4690,)"
-      R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
-      R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
-      R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
-      R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
-      R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
-      R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,"run_dir":"runs/a","interrupted":false,)"
-      R"("device":"cpu","version":"0.1.0"})");
+  EXPECT_EQ(SummaryToJson(Example()),
+            R"({"job":"fashion","mode":"sync","quorum":2,"staleness_bound":null,"local_steps":null,)"
+            R"("codec":"int8","value_codec":"fp32","precision":"fp16","servers":2,"workers":3,"epochs":5,"steps":4690,)"
+            R"("examples":300000,"seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,)"
+            R"("test_loss":0.375,"test_accuracy":0.8875,"learning_rate":0.5,"max_staleness":3,)"
+            R"("mean_staleness":1.25,"staleness":{"buckets":[5,2,1],"mean":1.25,"max":3},"dropped":4,)"
+            R"("wait_share":0.125,"wait_microseconds":{"buckets":[7,0,1],"mean":2.5,"max":2},)"
+            R"("bytes_sent":1000,"bytes_received":4000,"gradient_bytes":1000,"bytes_sent_per_step":10.5,)"
+            R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,)"
+            R"("memory":{"weights":10,"gradients":20,"activations":30,"workspace":40,"staging":50,"pinned":5},)"
+            R"("run_dir":"runs/a","interrupted":false,)"
+            R"("device":"cpu","version":"0.1.0"})");
 }
 
 TEST(SummaryTest, WithoutATestSetTheKeysAreNull) {
@@ -130,6 +132,12 @@ TEST(SummaryTest, NamesADistributionThatIsWrong) {
   EXPECT_EQ(fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are no list of counts");
   EXPECT_EQ(fault("{\"buckets\":[5,2,1],\"mean\":1.25,\"max\":3}", "7"),
             "\"staleness\" is no object, want buckets, mean and max");
+}
+
+TEST(SummaryTest, NamesTheUseOfMemoryThatIsWrong) {
+  const std::string json = SummaryToJson(Example());
+  EXPECT_THAT(SummaryFromJson(absl::StrReplaceAll(json, {{"\"staging\":50", "\"staging\":-1"}})).status().message(),
+              HasSubstr("\"staging\" is -1, want a count"));
 }
 
 TEST(SummaryTest, ErrorNamesTheFile) {

@@ -34,6 +34,7 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // From now on computes in this, or in what is more exact, which it answers: a device without TF32 computes in FP32.
   // UNIMPLEMENTED where it can do neither; the message says what to do. Before any operation.
   virtual absl::StatusOr<Precision> SetPrecision(Precision precision) = 0;
+  virtual DeviceMemory Memory() const = 0;
   // Memory of zeros. RESOURCE_EXHAUSTED where there is not enough.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) = 0;
   // Waits for the operations on `to` that were issued before, then copies values to the elements from `offset` on; they

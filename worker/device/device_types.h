@@ -45,6 +45,16 @@ struct DropoutKey {
   uint32_t layer = 0;
 };
 
+// Of a device's memory, in bytes.
+struct DeviceMemory {
+  // What Allocate can still give.
+  int64_t free = 0;
+  // Held by the device itself, for operations that need room.
+  int64_t workspace = 0;
+  // On the host, held by the device for copies.
+  int64_t pinned = 0;
+};
+
 // What a device computes in. Values in its buffers are floats, and sums are made in fp32, in any case.
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 

@@ -27,10 +27,14 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, in
   absl::StatusOr<LayerChain> chain = BuildLayerChain(config, features);
   if (!chain.ok()) return chain.status();
   std::unique_ptr<Model> model(new Model(*std::move(chain), seed, max_batch, device));
-  if (absl::Status status = model->AllocateMemory(); !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("model ", model->Describe(), " at batch ", max_batch, ": ", status.message()));
+  const int64_t free = device->Memory().free;
+  const absl::Status status = model->AllocateMemory();
+  const std::string what = absl::StrCat("model ", model->Describe(), " at batch ", max_batch);
+  if (absl::IsResourceExhausted(status)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, " ", DescribeShortage(model->Needs(), max_batch, free), " (", status.message(), ")"));
   }
+  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
   return model;
 }
 
@@ -82,6 +86,34 @@ void Model::PlanValues() {
     }
     place_.push_back(in_place ? place_[node.input] : places++);
   }
+}
+
+MemoryNeeds Model::Needs() const {
+  MemoryNeeds needs{.kept = kLossTotals, .per_example = 1};
+  for (const Parameter& parameter : parameters_) {
+    needs.weights += parameter.elements;
+    needs.gradients += parameter.elements;
+  }
+  size_t places = 0;
+  for (size_t value = 0; value < place_.size(); ++value) {
+    if (place_[value] != places) continue;
+    needs.per_example += ElementsOf(value);
+    ++places;
+  }
+  for (const ChainNode& node : chain_.nodes) {
+    if (node.layer == nullptr) continue;
+    for (const LayerMemory& memory : node.layer->Memory()) needs.kept += memory.elements;
+  }
+  for (const int64_t elements : gradient_plan_.buffers) needs.per_example += elements;
+  return needs;
+}
+
+MemoryBytes Model::Memory() const {
+  MemoryBytes bytes = Needs().At(max_batch_);
+  const DeviceMemory device = device_.Memory();
+  bytes.workspace = device.workspace;
+  bytes.staging = bytes.pinned = device.pinned;
+  return bytes;
 }
 
 absl::Status Model::AllocateMemory() {

@@ -16,6 +16,7 @@
 #include "worker/device/device.h"
 #include "worker/model/gradient_plan.h"
 #include "worker/model/layer_chain.h"
+#include "worker/model/memory_needs.h"
 #include "worker/model/parameter.h"
 
 namespace ballast {
@@ -69,7 +70,8 @@ class StepHooks {
 class Model {
  public:
   // `seed` is dropout's; `max_batch` is 1 to 1048576. The device outlives the model. INVALID_ARGUMENT where the layers
-  // do not fit each other, RESOURCE_EXHAUSTED where the device has too little memory.
+  // do not fit each other, RESOURCE_EXHAUSTED where the device has too little memory;
+  // the message says which batch would fit.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, int64_t features, uint64_t seed,
                                                        int64_t max_batch, Device* device);
 
@@ -79,6 +81,8 @@ class Model {
   const std::vector<ParameterGroup>& parameter_groups() const { return groups_; }
   // For logs: layers, loss and number of parameters.
   std::string Describe() const { return ballast::Describe(chain_); }
+  // What it holds on its device, and what the device holds besides.
+  MemoryBytes Memory() const;
   bool classifies() const { return chain_.loss->classifies(); }
   // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
   absl::Status CheckLabel(float label) const { return chain_.loss->CheckLabel(label); }
@@ -115,6 +119,8 @@ class Model {
 
   Model(LayerChain chain, uint64_t seed, int64_t max_batch, Device* device);
 
+  // What AllocateMemory allocates.
+  MemoryNeeds Needs() const;
   absl::Status AllocateMemory();
   absl::Status CheckBatch(const BatchView& batch) const;
   // Which values share memory, and which activations are computed by the layer before.

@@ -263,6 +263,19 @@ absl::Status ParameterExchange::AbandonAndPull() {
   return PullAll(0);
 }
 
+int64_t ParameterExchange::StagingBytes() const {
+  // A sum of several batches' gradients, and the weights before local steps: a copy of each tensor for either.
+  const bool local = options_.local_learning_rate > 0;
+  const int64_t kept = (local || options_.accumulate_batches > 1 ? 1 : 0) + (local ? 1 : 0);
+  int64_t floats = 0;
+  for (const Group& group : groups_) {
+    for (const std::vector<float>& buffer : group.value_buffers) floats += buffer.size();
+    for (const std::vector<float>& buffer : group.gradient_buffers) floats += buffer.size();
+    for (const TensorValues& values : group.values) floats += kept * values.values.size();
+  }
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
 ExchangeStats ParameterExchange::TakeStats() {
   ExchangeStats stats = stats_;
   stats.mean_staleness = pushes_ == 0 ? 0 : static_cast<double>(staleness_sum_) / pushes_;

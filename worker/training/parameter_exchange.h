@@ -95,6 +95,9 @@ class ParameterExchange : public StepHooks {
 
   ExchangeStats TakeStats();
 
+  // Of the host's memory that it holds besides the model's.
+  int64_t StagingBytes() const;
+
  private:
   // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, those
   // of gradients also where these are to be changed.

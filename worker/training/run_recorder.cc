@@ -133,6 +133,7 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
     summary.bytes_received_per_step = static_cast<double>(total_.bytes_received) / total_.steps;
   }
   summary.skipped_steps = total_.skipped;
+  summary.memory = options_.memory;
   summary.loss_scale = total_.loss_scale;
   summary.run_dir = folder_.path();
   summary.device = options_.device;

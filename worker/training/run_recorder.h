@@ -9,6 +9,7 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "common/memory_bytes.h"
 #include "common/run/metrics_writer.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
@@ -28,6 +29,8 @@ class RunRecorder {
     uint32_t servers = 0;
     uint32_t workers = 0;
     std::string device;
+    // Of rank 0.
+    MemoryBytes memory;
   };
 
   static absl::StatusOr<RunRecorder> Create(Options options);

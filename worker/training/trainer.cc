@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job_length.h"
 #include "common/job_overrides.h"
+#include "common/memory_bytes.h"
 #include "common/run/file.h"
 #include "common/this_process.h"
 #include "common/trace/trace_file.h"
@@ -18,9 +19,8 @@
 namespace ballast {
 namespace {
 
+// Examples that are evaluated at once, where they fit and batches are smaller.
 constexpr int64_t kEvaluationBatch = 256;
-
-int64_t MaxBatch(const v1::Job& job) { return std::max<int64_t>(job.training().batch_size(), kEvaluationBatch); }
 
 // Before training starts, so that the error says where the label stands.
 absl::Status CheckLabels(const Dataset& data, const Model& model) {
@@ -88,8 +88,16 @@ absl::Status Trainer::Open() {
           absl::StrCat("test data has ", test_->features(), " features, training data ", train_->features()));
     }
   }
-  absl::StatusOr<std::unique_ptr<Model>> model =
-      Model::Create(job.model(), train_->features(), job.seed(), MaxBatch(job), device_.get());
+  const auto create = [&] {
+    return Model::Create(job.model(), train_->features(), job.seed(), max_batch_, device_.get());
+  };
+  max_batch_ = std::max<int64_t>(job.training().batch_size(), kEvaluationBatch);
+  absl::StatusOr<std::unique_ptr<Model>> model = create();
+  if (absl::IsResourceExhausted(model.status()) && job.training().batch_size() < kEvaluationBatch) {
+    // Evaluation is slower in smaller batches, but goes.
+    max_batch_ = job.training().batch_size();
+    model = create();
+  }
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
   model_->Record(timeline_.get());
@@ -175,27 +183,30 @@ absl::Status Trainer::Train() {
     client = client_.get();
     link = link_.get();
   }
-  if (rank == 0) {
-    absl::StatusOr<RunRecorder> recorder =
-        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), device_->Describe()});
-    if (!recorder.ok()) return recorder.status();
-    recorder_ = *std::move(recorder);
-  }
-  if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
-    std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
-  }
   ParameterExchange exchange(model_.get(), client,
                              {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
                               .local_learning_rate = job.policy().local_sgd().learning_rate(),
                               .scale_loss = job.training().precision() == v1::FP16,
                               .interrupted = &interrupted_,
                               .timeline = timeline_.get()});
+  MemoryBytes memory = model_->Memory();
+  memory.staging += exchange.StagingBytes();
+  std::cerr << "memory " << MemoryText(memory) << std::endl;
+  if (rank == 0) {
+    absl::StatusOr<RunRecorder> recorder =
+        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), device_->Describe(), memory});
+    if (!recorder.ok()) return recorder.status();
+    recorder_ = *std::move(recorder);
+  }
+  if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
+    std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
+  }
   CoordinatorLeases leases(link, Patience(job));
   BatchStream batches(
       train_.get(), &leases,
       {.seed = job.seed(), .batch_size = job.training().batch_size(), .shuffle = !job.training().no_shuffle()});
   std::optional<Evaluator> evaluator;
-  if (rank == 0 && test_ != nullptr) evaluator.emplace(test_.get(), model_.get(), MaxBatch(job));
+  if (rank == 0 && test_ != nullptr) evaluator.emplace(test_.get(), model_.get(), max_batch_);
   const uint32_t every = job.training().report_every_steps();
   TrainingLoop loop({.model = model_.get(),
                      .exchange = &exchange,

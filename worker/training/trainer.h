@@ -80,6 +80,8 @@ class Trainer {
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> test_;
   std::unique_ptr<Model> model_;
+  // Examples that the model takes at once.
+  int64_t max_batch_ = 0;
   v1::JoinResponse joined_;
   std::optional<RunRecorder> recorder_;
   // Ended by other threads when the job fails; hence the lock around the pointers, which are set once.

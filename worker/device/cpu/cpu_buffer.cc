@@ -12,7 +12,10 @@ void Require(bool condition, const char* what) {
   std::abort();
 }
 
-CpuBuffer::~CpuBuffer() { std::free(memory_); }
+CpuBuffer::~CpuBuffer() {
+  *used_ -= size_;
+  std::free(memory_);
+}
 
 float* Data(const Buffer& buffer, int64_t count) {
   Require(count <= buffer.size(), "buffer too short");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,8 +20,10 @@ void Require(bool condition, const char* what);
 class CpuBuffer : public Buffer {
  public:
   // `memory` is from calloc, which takes large pieces from the system as zeros that cost nothing until they are
-  // touched, and holds `size` floats and kCpuAlignment bytes more.
-  CpuBuffer(void* memory, int64_t size) : memory_(memory), size_(size) {}
+  // touched, and holds `size` floats and kCpuAlignment bytes more. `used` counts the floats of all buffers.
+  CpuBuffer(void* memory, int64_t size, std::atomic<int64_t>* used) : memory_(memory), size_(size), used_(used) {
+    *used_ += size;
+  }
   ~CpuBuffer() override;
   CpuBuffer(const CpuBuffer&) = delete;
   CpuBuffer& operator=(const CpuBuffer&) = delete;
@@ -36,6 +39,7 @@ class CpuBuffer : public Buffer {
  private:
   void* const memory_;
   const int64_t size_;
+  std::atomic<int64_t>* const used_;
 };
 
 // Of a buffer of the CPU device.

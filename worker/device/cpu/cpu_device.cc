@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -37,6 +38,8 @@ void AskForHugePages(void* memory, size_t bytes) {
   const uintptr_t end = (reinterpret_cast<uintptr_t>(memory) + bytes) / kHugePage * kHugePage;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
+
+int64_t MachineBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
 std::optional<SmallBatchGemm> MakeSmallBatchGemm(int threads) {
   const TileKernel* kernel = Avx512TileKernel();
@@ -90,8 +93,11 @@ absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(int threads, std::unique_ptr<Convolution> convolution)
-      : threads_(threads), small_batch_(MakeSmallBatchGemm(threads)), convolution_(std::move(convolution)) {
+  CpuDevice(int threads, std::unique_ptr<Convolution> convolution, int64_t memory_bytes)
+      : threads_(threads),
+        small_batch_(MakeSmallBatchGemm(threads)),
+        convolution_(std::move(convolution)),
+        most_floats_(memory_bytes / static_cast<int64_t>(sizeof(float))) {
     openblas_set_num_threads(threads);
   }
 
@@ -109,18 +115,23 @@ class CpuDevice : public Device {
                                                  ", want fp32: use a GPU (--device cuda), or --precision fp32"));
   }
 
+  DeviceMemory Memory() const override {
+    return {.free = static_cast<int64_t>((most_floats_ - used_floats_) * sizeof(float))};
+  }
+
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
     // Asked first, for Linux grants memory that is not there and kills the process that touches it.
-    const size_t bytes = elements <= machine_floats_ ? elements * sizeof(float) + kCpuAlignment : 0;
+    const int64_t free = most_floats_ - used_floats_;
+    const size_t bytes = elements <= free ? elements * sizeof(float) + kCpuAlignment : 0;
     void* const memory = bytes > 0 ? std::calloc(bytes, 1) : nullptr;
     if (memory == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat("cpu device: no memory for ", elements,
-                                                       " floats more; this machine has room for ", machine_floats_,
-                                                       " in all"));
+      return absl::ResourceExhaustedError(absl::StrCat("cpu device: got ", elements,
+                                                       " floats to allocate, want at most ", free, "; it has room for ",
+                                                       most_floats_, " in all"));
     }
     AskForHugePages(memory, bytes);
-    return std::make_unique<CpuBuffer>(memory, elements);
+    return std::make_unique<CpuBuffer>(memory, elements, &used_floats_);
   }
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
@@ -356,7 +367,8 @@ class CpuDevice : public Device {
   // Where the processor has a kernel for it.
   std::optional<SmallBatchGemm> small_batch_;
   const std::unique_ptr<Convolution> convolution_;
-  const int64_t machine_floats_ = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE) / sizeof(float);
+  const int64_t most_floats_;
+  std::atomic<int64_t> used_floats_{0};
 };
 
 }  // namespace
@@ -366,7 +378,11 @@ std::unique_ptr<Device> CreateCpuDevice(int threads) {
 }
 
 std::unique_ptr<Device> CreateCpuDevice(int threads, std::unique_ptr<Convolution> convolution) {
-  return std::make_unique<CpuDevice>(threads, std::move(convolution));
+  return std::make_unique<CpuDevice>(threads, std::move(convolution), MachineBytes());
+}
+
+std::unique_ptr<Device> CreateCpuDevice(int threads, int64_t memory_bytes) {
+  return std::make_unique<CpuDevice>(threads, MakeDefaultConvolution(threads), memory_bytes);
 }
 
 }  // namespace ballast

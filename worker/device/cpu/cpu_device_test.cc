@@ -28,6 +28,19 @@ TEST(CpuDeviceTest, DescribesItsLibraryAndThreads) {
   EXPECT_THAT(CreateCpuDevice(2)->Describe(), ::testing::HasSubstr("2 threads"));
 }
 
+TEST(CpuDeviceTest, MemoryIsGivenOutUpToItsEndAndTakenBack) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1, 4000);
+  EXPECT_EQ(device->Memory().free, 4000);
+  std::unique_ptr<Buffer> buffer = *device->Allocate(900);
+  EXPECT_EQ(device->Memory().free, 400);
+  const absl::Status status = device->Allocate(101).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "cpu device: got 101 floats to allocate, want at most 100; it has room for 1000 in all");
+  buffer.reset();
+  EXPECT_EQ(device->Memory().free, 4000);
+  EXPECT_TRUE(device->Allocate(1000).ok());
+}
+
 TEST(CpuDeviceTest, ComputesTf32InFp32) {
   const std::unique_ptr<Device> device = CreateCpuDevice(1);
   EXPECT_EQ(device->SetPrecision(Precision::kFp32).value(), Precision::kFp32);

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/model/memory_needs.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes_text.h"
+
+namespace ballast {
+namespace {
+
+constexpr int64_t kFloat = sizeof(float);
+
+int64_t RoundedUp(int64_t amount, int64_t share) { return (amount + share - 1) / share; }
+
+}  // namespace
+
+MemoryBytes MemoryNeeds::At(int64_t examples) const {
+  return {.weights = weights * kFloat,
+          .gradients = gradients * kFloat,
+          .activations = (kept + per_example * examples) * kFloat};
+}
+
+int64_t MemoryNeeds::LargestBatch(int64_t bytes) const {
+  return std::max<int64_t>(0, bytes / kFloat - (weights + gradients + kept)) / std::max<int64_t>(1, per_example);
+}
+
+std::string DescribeShortage(const MemoryNeeds& needs, int64_t batch, int64_t free) {
+  std::string text = absl::StrCat("needs ", MemoryText(needs.At(batch)), "; free are ", BytesText(free), ". ");
+  const int64_t fits = std::min(needs.LargestBatch(free), batch);
+  if (fits == 0) {
+    return absl::StrCat(text, "Not even a batch of 1 fits, which needs ", BytesText(needs.At(1).total()),
+                        ": want a smaller model, or a device with more memory");
+  }
+  // It was enough a moment ago: another process has taken of it since.
+  if (fits == batch) return absl::StrCat(text, "Want it free from other processes");
+  const int64_t pieces = RoundedUp(batch, fits);
+  return absl::StrCat(text, "Want training.batch_size of at most ", fits, ": ", RoundedUp(batch, pieces),
+                      " with accumulate_batches times ", pieces, " has as many examples in a step");
+}
+
+}  // namespace ballast
