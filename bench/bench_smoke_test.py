@@ -19,7 +19,8 @@ OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adam
 CASES = [
     (["transfer", "--sizes", "4KiB,1MiB,16MiB", "--seconds", "0.02"],
      ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
-      "push_shm_to_tcp_16mib_up", "pull_shm_to_tcp_16mib_up", "push_to_stub_16mib", "pull_to_stub_16mib",
+      "push_tcp_to_tcp_16mib_up", "pull_tcp_to_tcp_16mib_up", "push_tcp_to_tcp_1_to_4mib",
+      "pull_tcp_to_tcp_1_to_4mib", "push_tcp_to_stub_16mib", "pull_tcp_to_stub_16mib", "push_to_stub_16mib", "pull_to_stub_16mib",
       "push_pull_p50_to_empty_call_4kib", "server_memory_of_allowed"],
      ["bytes", "operation", "gb_per_second", "p50_microseconds", "p99_microseconds", "cpu_seconds_per_gb",
       "tcp_gb_per_second", "stub_gb_per_second"]),

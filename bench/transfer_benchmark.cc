@@ -19,8 +19,8 @@ constexpr char kUsage[] =
     "usage: ballast bench transfer [flags]\n\n"
     "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), one\n"
     "operation in flight for each worker. GB/s counts payload, of a push-pull both ways; CPU seconds are the\n"
-    "client's and the servers' together. The lines in \"shm\" go through memory that client and servers share, as\n"
-    "within a machine; the others over TCP. In turn with them, in the same run:\n"
+    "client's and the servers' together. On one machine messages go through memory that client and servers share;\n"
+    "the lines in -tcp are without that, over loopback TCP. In turn with them, in the same run:\n"
     "  bare TCP stream  one connection over the loopback, blocks of 1 MiB, two processes, nothing done with the bytes\n"
     "  plain stub       the generated stub and messages, one message a tensor, a server that only copies\n"
     "  empty call       a Pull of no slices from our server by a generated stub, one at a time\n"
@@ -98,20 +98,16 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
       report.ratios.push_back({std::move(name), value, wanted, at_most, std::move(what)});
     }
   };
-  for (const std::string operation : {kPush, kPull}) {
-    add(operation + "_to_tcp_16mib_up", worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 0.65, false,
+  for (const std::string operation : {kPush, kPull, kTcpPush, kTcpPull}) {
+    const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
+    add(name + "_to_tcp_16mib_up", worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 0.65, false,
         operation + " at 16 MiB and above, of a bare TCP stream (0.75 hoped for)");
-    add(operation + "_to_tcp_1_to_4mib", worst(operation, kMiB, 4 * kMiB, &Row::to_tcp), 0.45, false,
+    add(name + "_to_tcp_1_to_4mib", worst(operation, kMiB, 4 * kMiB, &Row::to_tcp), 0.45, false,
         operation + " at 1 to 4 MiB, of a bare TCP stream");
-    add(operation + "_to_stub_16mib", worst(operation, 16 * kMiB, 16 * kMiB, &Row::to_stub), 2, false,
+    add(name + "_to_stub_16mib", worst(operation, 16 * kMiB, 16 * kMiB, &Row::to_stub), 2, false,
         operation + " at 16 MiB, to the plain stub");
-    add(operation + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
+    add(name + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
         operation + " at 64 MiB, to the plain stub");
-  }
-  for (const std::string operation : {kSharedPush, kSharedPull}) {
-    add(absl::StrReplaceAll(operation, {{" ", "_"}}) + "_to_tcp_16mib_up",
-        worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 1, false,
-        operation + " at 16 MiB and above, of a bare TCP stream");
   }
   add("push_pull_p50_to_empty_call_4kib", worst(kPushPull, 4096, 4096, &Row::p50_to_empty), 1.2, true,
       "4 KiB push-pull, p50, to an empty call");
@@ -136,9 +132,9 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
     rows.push_back(AddRow(all, bytes, kPush, kStubPush, report.rows, out));
     rows.push_back(AddRow(all, bytes, kPull, kStubPull, report.rows, out));
     rows.push_back(AddRow(all, bytes, kPushPull, kStubPushPull, report.rows, out));
-    rows.push_back(AddRow(all, bytes, kSharedPush, kStubPush, report.rows, out));
-    rows.push_back(AddRow(all, bytes, kSharedPull, kStubPull, report.rows, out));
-    rows.push_back(AddRow(all, bytes, kSharedPushPull, kStubPushPull, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kTcpPush, kStubPush, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kTcpPull, kStubPull, report.rows, out));
+    rows.push_back(AddRow(all, bytes, kTcpPushPull, kStubPushPull, report.rows, out));
   }
   AddRatios(rows, report);
   const absl::StatusOr<TransferRing::Memory> memory = (*ring)->ServerMemory();

@@ -57,10 +57,10 @@ absl::Status TransferRing::Connect(int workers) {
   workers_.resize(workers);
   for (int rank = 0; rank < workers; ++rank) {
     Worker& worker = workers_[rank];
-    for (const bool shared_memory : {false, true}) {
-      absl::StatusOr<std::unique_ptr<Client>> client = Join(specs, 2 * rank + shared_memory, shared_memory);
+    for (const bool shared_memory : {true, false}) {
+      absl::StatusOr<std::unique_ptr<Client>> client = Join(specs, 2 * rank + (shared_memory ? 0 : 1), shared_memory);
       if (!client.ok()) return client.status();
-      (shared_memory ? worker.shared : worker.client) = *std::move(client);
+      (shared_memory ? worker.client : worker.tcp_client) = *std::move(client);
     }
     worker.stub = std::make_unique<StubClient>(stub_server_[0].address());
     worker.values.resize(most);
@@ -129,7 +129,7 @@ std::vector<Contestant> TransferRing::Contestants(size_t index) {
     });
   };
   add_client({kPush, kPull, kPushPull}, &Worker::client, &Worker::step);
-  add_client({kSharedPush, kSharedPull, kSharedPushPull}, &Worker::shared, &Worker::shared_step);
+  add_client({kTcpPush, kTcpPull, kTcpPushPull}, &Worker::tcp_client, &Worker::tcp_step);
   auto stream = [this, bytes](absl::Duration duration) -> absl::StatusOr<Round> {
     absl::StatusOr<TcpRound> round =
         SendTcpStream(tcp_sink_[0].address(), AsBytes(workers_[0].gradient, bytes), duration);

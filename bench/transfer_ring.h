@@ -19,9 +19,9 @@ namespace ballast {
 inline constexpr char kPush[] = "push";
 inline constexpr char kPull[] = "pull";
 inline constexpr char kPushPull[] = "push-pull";
-inline constexpr char kSharedPush[] = "push shm";
-inline constexpr char kSharedPull[] = "pull shm";
-inline constexpr char kSharedPushPull[] = "push-pull shm";
+inline constexpr char kTcpPush[] = "push-tcp";
+inline constexpr char kTcpPull[] = "pull-tcp";
+inline constexpr char kTcpPushPull[] = "push-pull-tcp";
 inline constexpr char kTcpStream[] = "bare TCP stream";
 inline constexpr char kStubPush[] = "plain stub push";
 inline constexpr char kStubPull[] = "plain stub pull";
@@ -51,14 +51,14 @@ class TransferRing {
  private:
   // Of one worker.
   struct Worker {
-    // Over TCP, and through shared memory: a worker of the job each.
+    // As clients of one machine exchange messages, and over TCP as between machines: a worker of the job each.
     std::unique_ptr<Client> client;
-    std::unique_ptr<Client> shared;
+    std::unique_ptr<Client> tcp_client;
     std::unique_ptr<StubClient> stub;
     std::vector<float> gradient;
     std::vector<float> values;
     uint64_t step = 0;
-    uint64_t shared_step = 0;
+    uint64_t tcp_step = 0;
   };
 
   TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder)
