@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cuda_facts.h"
 
+#include <ballast_cuda_build.h>
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/cuda_support.h"
 
 namespace ballast {
 namespace {
@@ -72,24 +74,45 @@ GpuFacts DescribeGpu(void* library, int index) {
   gpu.name = name;
   gpu.memory_bytes = memory;
   gpu.compute_capability = absl::StrCat(major, ".", minor);
+  gpu.unfit = WhyGpuUnfit(name, major, minor);
   return gpu;
 }
 
 // Fills in driver and devices; answers why there is none to use.
 std::string AskDriver(void* library, CudaFacts& facts) {
-  if (int error = CallDriver(library, "cuInit", 0u); error != 0) {
-    return absl::StrCat("the NVIDIA driver does not start: ", DescribeError(library, error));
-  }
   int version = 0;
   CallDriver(library, "cuDriverGetVersion", &version);
-  const std::string api = absl::StrCat("CUDA ", version / 1000, ".", version % 1000 / 10);
+  const std::string api = absl::StrCat("CUDA ", CudaVersionText(version));
   facts.driver = facts.driver.empty() ? api : absl::StrCat(facts.driver, ", ", api);
+  if (int error = CallDriver(library, "cuInit", 0u); error != 0) {
+    constexpr int kNoDevice = 100;
+    if (error == kNoDevice) return WhyNoGpu();
+    return absl::StrCat("the NVIDIA driver does not start: ", DescribeError(library, error));
+  }
   int count = 0;
   if (int error = CallDriver(library, "cuDeviceGetCount", &count); error != 0) {
     return absl::StrCat("the NVIDIA driver counts no GPUs: ", DescribeError(library, error));
   }
   for (int i = 0; i < count; ++i) facts.devices.push_back(DescribeGpu(library, i));
-  return count == 0 ? "the NVIDIA driver finds no GPU" : "";
+  if (std::string why = WhyDriverUnfit(version, BALLAST_CUDA_VERSION); !why.empty()) return why;
+  if (count == 0) return WhyNoGpu();
+  for (const GpuFacts& gpu : facts.devices) {
+    if (gpu.unfit.empty()) return "";
+  }
+  return facts.devices.front().unfit;
+}
+
+// As the worker looks for it. Loaded and unloaded again: it is half a gigabyte.
+std::string WhyNoBlas() {
+  const std::string name = absl::StrCat("libcublasLt.so.", BALLAST_CUBLAS_MAJOR);
+  for (const std::string& path : {name, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", name)}) {
+    if (void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL); library != nullptr) {
+      dlclose(library);
+      return "";
+    }
+  }
+  return absl::StrCat("no cuBLAS: ", name, " is neither where the loader looks nor in ", BALLAST_CUDA_LIBRARIES,
+                      "; install cuBLAS ", BALLAST_CUBLAS_MAJOR, ", or name its folder in LD_LIBRARY_PATH");
 }
 
 }  // namespace
@@ -100,7 +123,10 @@ CudaFacts ProbeCuda() {
   facts.driver = KernelDriver();
   // Stays loaded: the driver's threads do not survive its unloading.
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  facts.reason = library == nullptr ? "no NVIDIA driver: libcuda.so.1 is not there" : AskDriver(library, facts);
+  facts.reason = library == nullptr ? WhyDriverUnfit(0, BALLAST_CUDA_VERSION) : AskDriver(library, facts);
+  // A build without CUDA is the first thing to mend, whatever else is missing.
+  if (std::string why = WhyBuildLacksCuda(BALLAST_CUDA_VERSION); !why.empty()) facts.reason = why;
+  if (facts.reason.empty()) facts.reason = WhyNoBlas();
   facts.usable = facts.reason.empty();
   return facts;
 }

@@ -12,6 +12,8 @@ struct GpuFacts {
   // "9.0".
   std::string compute_capability;
   uint64_t memory_bytes = 0;
+  // Why no worker computes on it; empty: one would.
+  std::string unfit;
 };
 
 // What of CUDA this machine has.
@@ -21,9 +23,9 @@ struct CudaFacts {
   // "550.54.15, CUDA 12.4"; empty: none.
   std::string driver;
   std::vector<GpuFacts> devices;
-  // A worker that was built with CUDA could compute on a GPU.
+  // A worker of this build computes on a GPU here.
   bool usable = false;
-  // Why not.
+  // Why not, in the worker's own words.
   std::string reason;
 };
 

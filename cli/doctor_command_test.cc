@@ -55,7 +55,8 @@ TEST_F(DoctorCommandTest, PrintsOneJsonObject) {
     EXPECT_TRUE(json["cuda"].contains(key)) << key;
   }
   EXPECT_EQ(json["cuda"]["usable"].get<bool>(), json["cuda"]["reason"].is_null());
-  EXPECT_EQ(json["cuda"]["usable"].get<bool>(), !json["cuda"]["devices"].empty());
+  // A GPU may be there and not fit.
+  EXPECT_TRUE(!json["cuda"]["usable"].get<bool>() || !json["cuda"]["devices"].empty());
 }
 
 TEST_F(DoctorCommandTest, NamesAProgramThatDoesNotStart) {

@@ -4,12 +4,13 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "worker/device/cuda_options.h"
 #include "worker/device/device.h"
 
 namespace ballast {
 
-// Opens the first usable GPU. FAILED_PRECONDITION where this build or this machine has none; the
-// message says which and what to do.
-absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice();
+// Opens the first usable GPU. FAILED_PRECONDITION where this build or this machine has none, RESOURCE_EXHAUSTED where
+// it is full, UNAVAILABLE where another process has it alone; the message says what to do.
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaOptions& options);
 
 }  // namespace ballast

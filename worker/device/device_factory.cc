@@ -13,9 +13,9 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int 
     return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want a number from 1 to 1024"));
   }
   if (kind == "cpu") return CreateCpuDevice(threads);
-  if (kind == "cuda") return CreateCudaDevice();
+  if (kind == "cuda") return CreateCudaDevice(CudaOptionsFromEnvironment());
   if (kind == "auto") {
-    absl::StatusOr<std::unique_ptr<Device>> cuda = CreateCudaDevice();
+    absl::StatusOr<std::unique_ptr<Device>> cuda = CreateCudaDevice(CudaOptionsFromEnvironment());
     if (cuda.ok()) return cuda;
     return CreateCpuDevice(threads);
   }

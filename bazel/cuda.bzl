@@ -1,0 +1,106 @@
+"""C++ libraries with GPU code, by the toolkit's own nvcc (see cuda_configure.bzl), and their doubles on the CPU."""
+
+load("@cuda//:facts.bzl", "CUDA_NVCC", "CUDA_PRESENT", "CUDA_VERSION", "CUDNN_PRESENT", "NCCL_PRESENT")
+
+# Machine code for the A100 and H100 families; PTX, which the driver compiles, for later ones.
+_ARCHITECTURES = [
+    "arch=compute_80,code=sm_80",
+    "arch=compute_90,code=sm_90",
+    "arch=compute_90,code=compute_90",
+]
+
+_EMULATOR = "//worker/device/cuda/emulator:cuda_runtime"
+
+def if_cuda(present, absent = []):
+    return present if CUDA_PRESENT else absent
+
+def if_cudnn(present, absent = []):
+    return present if CUDNN_PRESENT else absent
+
+def if_nccl(present, absent = []):
+    return present if NCCL_PRESENT else absent
+
+def _cuda_objects_impl(ctx):
+    headers = depset(
+        ctx.files.hdrs,
+        transitive = [dep[CcInfo].compilation_context.headers for dep in ctx.attr.deps],
+    )
+    objects = []
+    for src in ctx.files.srcs:
+        object = ctx.actions.declare_file("%s/%s.pic.o" % (ctx.label.name, src.basename))
+        arguments = ctx.actions.args()
+        arguments.add_all(["-c", "-std=c++20", "-O3", "-lineinfo", "-I."])
+        arguments.add_all(_ARCHITECTURES, before_each = "-gencode")
+        arguments.add_all(["-Werror=all-warnings", "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror,-Wno-sign-compare,-g1"])
+        arguments.add_all([src, "-o", object])
+        ctx.actions.run(
+            executable = CUDA_NVCC,
+            arguments = [arguments],
+            inputs = depset([src], transitive = [headers]),
+            outputs = [object],
+            # The version: a new toolkit in the same place compiles anew.
+            env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "BALLAST_CUDA_VERSION": str(CUDA_VERSION)},
+            mnemonic = "CudaCompile",
+            progress_message = "Compiling " + src.short_path,
+        )
+        objects.append(object)
+    return [DefaultInfo(files = depset(objects))]
+
+_cuda_objects = rule(
+    implementation = _cuda_objects_impl,
+    attrs = {
+        "srcs": attr.label_list(allow_files = [".cu"]),
+        "hdrs": attr.label_list(allow_files = [".h"]),
+        "deps": attr.label_list(providers = [CcInfo]),
+    },
+)
+
+def _double(label):
+    """A library of this package has a double; others stand for both."""
+    return label + "_emulated" if label.startswith(":") else label
+
+def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, visibility = None):
+    """A library over the CUDA runtime.
+
+    Makes `name`, for GPUs, where there is a toolkit; and everywhere, for tests, `name`_emulated: the same sources
+    compiled for the CPU over //worker/device/cuda/emulator. deps that begin with ":" must be cuda_library targets.
+
+    Args:
+      name: the library.
+      srcs: .cu files, which nvcc compiles, and .cc files, which the C++ compiler does.
+      hdrs: its headers.
+      deps: libraries.
+      emulated: whether to make the double; without, the package has another `name`_emulated where one is needed.
+      visibility: as for cc_library.
+    """
+    kernels = [src for src in srcs if src.endswith(".cu")]
+    hosts = [src for src in srcs if not src.endswith(".cu")]
+    if CUDA_PRESENT:
+        if kernels:
+            _cuda_objects(name = name + "_objects", srcs = kernels, hdrs = hdrs, deps = deps, visibility = ["//visibility:private"])
+        native.cc_library(
+            name = name,
+            srcs = hosts + ([":%s_objects" % name] if kernels else []),
+            hdrs = hdrs,
+            visibility = visibility,
+            deps = deps + ["@cuda//:runtime"],
+        )
+    if not emulated:
+        return
+    for kernel in kernels:
+        # C++ rules take no .cu file as a source.
+        native.genrule(
+            name = kernel + "_wrapped",
+            outs = [kernel + ".cc"],
+            cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), kernel),
+            visibility = ["//visibility:private"],
+        )
+    native.cc_library(
+        name = name + "_emulated",
+        testonly = True,
+        srcs = hosts + [kernel + ".cc" for kernel in kernels],
+        hdrs = hdrs,
+        textual_hdrs = kernels,
+        visibility = visibility,
+        deps = [_double(dep) for dep in deps] + [_EMULATOR],
+    )

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/device/cuda_device.h"
+
+// Times the gradient of a perceptron of four dense layers, each 4096 wide, at a batch of 4096, on the first GPU; and
+// one of its products alone. Prints one JSON object a line. torch_mlp.py does the same with PyTorch.
+//
+//   mlp_benchmark fp32|tf32|bf16|fp16 ...
+namespace ballast {
+namespace {
+
+constexpr int64_t kWidth = 4096;
+constexpr int kLayers = 4;
+constexpr int kWarmUp = 5;
+constexpr int kSteps = 30;
+
+struct DenseLayer {
+  std::unique_ptr<Buffer> weight, weight_gradient, bias, bias_gradient, output;
+};
+
+// Forward, loss and backward as a model does them, with ReLU between the layers.
+class Mlp {
+ public:
+  explicit Mlp(Device* device) : device_(*device) {}
+
+  absl::Status Allocate() {
+    for (std::unique_ptr<Buffer>* buffer : {&input_, &gradient_[0], &gradient_[1]}) {
+      if (absl::Status status = Make(kWidth * kWidth, 1.0f, buffer); !status.ok()) return status;
+    }
+    for (std::unique_ptr<Buffer>* buffer : {&labels_, &totals_}) {
+      if (absl::Status status = Make(kWidth, 0.0f, buffer); !status.ok()) return status;
+    }
+    for (DenseLayer& layer : layers_) {
+      for (std::unique_ptr<Buffer>* buffer : {&layer.weight, &layer.weight_gradient, &layer.output}) {
+        if (absl::Status status = Make(kWidth * kWidth, 0.02f, buffer); !status.ok()) return status;
+      }
+      for (std::unique_ptr<Buffer>* buffer : {&layer.bias, &layer.bias_gradient}) {
+        if (absl::Status status = Make(kWidth, 0.02f, buffer); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Step() {
+    Matrix x = Square(input_);
+    for (int i = 0; i < kLayers; ++i) {
+      const Matrix y = Square(layers_[i].output);
+      const auto f = i + 1 < kLayers ? std::make_optional(Activation::kRelu) : std::nullopt;
+      device_.MultiplyBiasActivate({x}, {Square(layers_[i].weight), true}, *layers_[i].bias, f, y);
+      x = y;
+    }
+    Matrix dy = Square(gradient_[0]), dx = Square(gradient_[1]);
+    device_.Loss(LossFunction::kSoftmaxCrossEntropy, x, *labels_, *totals_, &dy);
+    for (int i = kLayers; i-- > 0;) {
+      if (i + 1 < kLayers) device_.ActivateBackward(Activation::kRelu, Square(layers_[i].output), dy, dy);
+      const Matrix input = i == 0 ? Square(input_) : Square(layers_[i - 1].output);
+      device_.Multiply({dy, true}, {input}, 1.0f, 0.0f, Square(layers_[i].weight_gradient));
+      device_.SumRows(dy, *layers_[i].bias_gradient);
+      if (i == 0) continue;
+      device_.Multiply({dy}, {Square(layers_[i].weight)}, 1.0f, 0.0f, dx);
+      std::swap(dy, dx);
+    }
+  }
+
+  void Product() {
+    device_.Multiply({Square(input_)}, {Square(layers_[0].weight), true}, 1.0f, 0.0f, Square(layers_[0].output));
+  }
+
+ private:
+  static Matrix Square(const std::unique_ptr<Buffer>& buffer) { return {buffer.get(), kWidth, kWidth}; }
+
+  // Random values, for a GPU draws less power, and so is faster, on equal ones.
+  absl::Status Make(int64_t elements, float spread, std::unique_ptr<Buffer>* buffer) {
+    absl::StatusOr<std::unique_ptr<Buffer>> made = device_.Allocate(elements);
+    if (!made.ok()) return made.status();
+    *buffer = *std::move(made);
+    if (spread == 0.0f) return absl::OkStatus();
+    std::vector<float> values(elements);
+    std::uniform_real_distribution<float> uniform(-spread, spread);
+    for (float& value : values) value = uniform(random_);
+    return device_.Upload(values, **buffer, 0);
+  }
+
+  Device& device_;
+  std::mt19937 random_{1};
+  std::unique_ptr<Buffer> input_, labels_, totals_, gradient_[2];
+  DenseLayer layers_[kLayers];
+};
+
+// Milliseconds for one call, of which many are issued at once.
+template <typename Call>
+absl::StatusOr<double> Time(Device& device, Call call) {
+  for (int i = 0; i < kWarmUp; ++i) call();
+  if (absl::Status status = device.Synchronize(); !status.ok()) return status;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kSteps; ++i) call();
+  if (absl::Status status = device.Synchronize(); !status.ok()) return status;
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / kSteps;
+}
+
+absl::Status Run(const char* name, Precision precision) {
+  absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(CudaOptionsFromEnvironment());
+  if (!device.ok()) return device.status();
+  if (const auto got = (*device)->SetPrecision(precision); !got.ok()) return got.status();
+  Mlp mlp(device->get());
+  if (absl::Status status = mlp.Allocate(); !status.ok()) return status;
+  const absl::StatusOr<double> step = Time(**device, [&] { mlp.Step(); });
+  if (!step.ok()) return step.status();
+  const absl::StatusOr<double> product = Time(**device, [&] { mlp.Product(); });
+  if (!product.ok()) return product.status();
+  // Three products a layer, less the first layer's gradient by its input.
+  const double product_flops = 2.0 * kWidth * kWidth * kWidth, step_flops = product_flops * (3 * kLayers - 1);
+  std::printf(
+      "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"step_ms\": %.4f, \"step_tflops\": %.1f, "
+      "\"product_tflops\": %.1f, \"device\": \"%s\"}\n",
+      name, *step, step_flops / *step * 1e-9, product_flops / *product * 1e-9, (*device)->Describe().c_str());
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  const std::pair<const char*, Precision> kPrecisions[] = {
+      {"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}};
+  for (int i = 1; i < argc; ++i) {
+    bool known = false;
+    for (const auto& [name, precision] : kPrecisions) {
+      if (std::strcmp(argv[i], name) != 0) continue;
+      known = true;
+      if (const absl::Status status = Run(name, precision); !status.ok()) {
+        std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
+        return 1;
+      }
+    }
+    if (!known) {
+      std::fprintf(stderr, "error: precision: got \"%s\", want fp32, tf32, bf16 or fp16\n", argv[i]);
+      return 2;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int argc, char** argv) { return ballast::Main(argc, argv); }

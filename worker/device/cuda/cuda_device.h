@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/device/cuda_options.h"
+#include "worker/device/device.h"
+
+namespace ballast {
+
+// Opens the first GPU that is usable (see CheckCudaSupport). FAILED_PRECONDITION where there is none,
+// RESOURCE_EXHAUSTED where it is full, UNAVAILABLE where another process has it alone; the message says what to do.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options);
+
+}  // namespace ballast

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/emulator/emulated_gpu.h"
+#include "worker/device/device_conformance_test.h"
+
+// The CUDA device and its kernels as they are written, on an emulated GPU.
+namespace ballast {
+namespace {
+
+DeviceUnderTest Emulated(const std::string& name, emulator::Schedule schedule, uint32_t seed) {
+  return {name, [schedule, seed] {
+            emulator::Settings settings;
+            settings.schedule = schedule;
+            settings.seed = seed;
+            emulator::Reset(settings);
+            return OpenCudaDevice({});
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, DeviceConformanceTest,
+                         ::testing::Values(Emulated("late", emulator::Schedule::kLate, 0),
+                                           Emulated("at_once", emulator::Schedule::kAtOnce, 0),
+                                           Emulated("random1", emulator::Schedule::kRandom, 1),
+                                           Emulated("random2", emulator::Schedule::kRandom, 2)),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/emulator/emulated_gpu.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+// Work of a stream: runs once `stream` (null: none) has done `position` pieces.
+struct Work {
+  std::function<void()> run;
+  std::shared_ptr<struct Queue> awaited;
+  uint64_t position = 0;
+};
+
+// Outlives its stream where events still speak of it.
+struct Queue {
+  std::deque<Work> work;
+  uint64_t issued = 0;
+  uint64_t done = 0;
+};
+
+struct CUstream_st {
+  std::shared_ptr<Queue> queue = std::make_shared<Queue>();
+};
+
+// Position `position` of a queue; null: never recorded, which counts as done.
+struct CUevent_st {
+  std::shared_ptr<Queue> queue;
+  uint64_t position = 0;
+};
+
+namespace ballast::emulator {
+namespace {
+
+struct Fault {
+  std::string call;
+  cudaError_t error;
+  int after;
+};
+
+struct Gpu {
+  Settings settings;
+  std::mt19937 random;
+  std::map<char*, size_t> device_memory;
+  size_t device_bytes = 0;
+  std::map<char*, size_t> host_memory;
+  size_t host_bytes = 0;
+  int host_allocations = 0;
+  std::vector<CUstream_st*> streams;
+  int events = 0;
+  cudaError_t everything = cudaSuccess;
+  std::vector<Fault> faults;
+};
+
+// Guards all; work runs under it.
+std::recursive_mutex mutex;
+Gpu gpu;
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "emulated GPU: %s\n", what);
+  std::abort();
+}
+
+bool Done(const Queue* queue, uint64_t position) { return queue == nullptr || queue->done >= position; }
+
+void RunFront(Queue& queue) {
+  // Moved out first: it may put more work into the queue.
+  const Work work = std::move(queue.work.front());
+  queue.work.pop_front();
+  if (work.run) work.run();
+  ++queue.done;
+}
+
+// Runs what a queue's first `position` pieces need.
+void RunUntil(Queue& queue, uint64_t position) {
+  while (queue.done < position) {
+    const Work& front = queue.work.front();
+    if (!Done(front.awaited.get(), front.position)) {
+      const std::shared_ptr<Queue> awaited = front.awaited;
+      RunUntil(*awaited, front.position);
+    }
+    RunFront(queue);
+  }
+}
+
+// Runs one piece where one is ready.
+bool Step(Queue& queue) {
+  if (queue.work.empty() || !Done(queue.work.front().awaited.get(), queue.work.front().position)) return false;
+  RunFront(queue);
+  return true;
+}
+
+void RunSome() {
+  if (gpu.settings.schedule == Schedule::kAtOnce) {
+    bool more = true;
+    while (more) {
+      more = false;
+      for (CUstream_st* stream : gpu.streams) more = Step(*stream->queue) || more;
+    }
+  } else if (gpu.settings.schedule == Schedule::kRandom && !gpu.streams.empty()) {
+    for (int steps = static_cast<int>(gpu.random() % 4); steps > 0; --steps) {
+      Step(*gpu.streams[gpu.random() % gpu.streams.size()]->queue);
+    }
+  }
+}
+
+// What every call begins with: whether it is to fail.
+cudaError_t Enter(const char* call) {
+  if (gpu.everything != cudaSuccess) return gpu.everything;
+  for (size_t i = 0; i < gpu.faults.size(); ++i) {
+    if (gpu.faults[i].call != call || gpu.faults[i].after-- > 0) continue;
+    const cudaError_t error = gpu.faults[i].error;
+    gpu.faults.erase(gpu.faults.begin() + i);
+    return error;
+  }
+  RunSome();
+  return cudaSuccess;
+}
+
+// Whether [memory, memory + bytes) lies in one of the pieces.
+bool Inside(const std::map<char*, size_t>& pieces, const void* memory, size_t bytes) {
+  const char* const begin = static_cast<const char*>(memory);
+  auto piece = pieces.upper_bound(const_cast<char*>(begin));
+  if (piece == pieces.begin()) return false;
+  --piece;
+  return begin + bytes <= piece->first + piece->second;
+}
+
+void Put(cudaStream_t stream, Work work) {
+  if (stream == nullptr) Die("the default stream is used");
+  stream->queue->work.push_back(std::move(work));
+  ++stream->queue->issued;
+  RunSome();
+}
+
+}  // namespace
+
+void Reset(const Settings& settings) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (!gpu.streams.empty() || gpu.events != 0 || gpu.device_bytes != 0 || gpu.host_bytes != 0) {
+    Die("started anew while something is still there");
+  }
+  gpu = Gpu{};
+  gpu.settings = settings;
+  gpu.random.seed(settings.seed);
+}
+
+void FailEverything(cudaError_t error) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  gpu.everything = error;
+}
+
+void FailCall(const char* call, cudaError_t error, int after) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  gpu.faults.push_back({call, error, after});
+}
+
+size_t DeviceBytes() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.device_bytes;
+}
+
+size_t HostBytes() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.host_bytes;
+}
+
+int Streams() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return static_cast<int>(gpu.streams.size());
+}
+
+int Events() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.events;
+}
+
+int HostAllocations() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.host_allocations;
+}
+
+cudaError_t Enqueue(const char* call, cudaStream_t stream, std::function<void()> work) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  if (const cudaError_t error = Enter(call); error != cudaSuccess) return error;
+  Put(stream, {std::move(work), nullptr, 0});
+  return cudaSuccess;
+}
+
+}  // namespace ballast::emulator
+
+using ballast::emulator::Die;
+using ballast::emulator::Done;
+using ballast::emulator::Enter;
+using ballast::emulator::gpu;
+using ballast::emulator::Inside;
+using ballast::emulator::Put;
+using ballast::emulator::RunUntil;
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// Each call's first lines.
+#define BALLAST_ENTER(call)                  \
+  const Lock lock(ballast::emulator::mutex); \
+  if (const cudaError_t error = Enter(call); error != cudaSuccess) return error
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorDevicesUnavailable:
+      return "cudaErrorDevicesUnavailable";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorNoKernelImageForDevice:
+      return "cudaErrorNoKernelImageForDevice";
+    case cudaErrorECCUncorrectable:
+      return "cudaErrorECCUncorrectable";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+    case cudaErrorSystemDriverMismatch:
+      return "cudaErrorSystemDriverMismatch";
+    case cudaErrorUnknown:
+      return "cudaErrorUnknown";
+  }
+  return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  const Lock lock(ballast::emulator::mutex);
+  *version = gpu.settings.driver_version;
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  BALLAST_ENTER("cudaGetDeviceCount");
+  *count = gpu.settings.devices;
+  return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  BALLAST_ENTER("cudaGetDeviceProperties");
+  if (device < 0 || device >= gpu.settings.devices) return cudaErrorInvalidValue;
+  *properties = {"Emulated", gpu.settings.memory_bytes, gpu.settings.compute_major, gpu.settings.compute_minor, 4};
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  BALLAST_ENTER("cudaSetDevice");
+  return device >= 0 && device < gpu.settings.devices ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  BALLAST_ENTER("cudaDeviceGetDefaultMemPool");
+  *pool = nullptr;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  BALLAST_ENTER("cudaMemPoolSetAttribute");
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  BALLAST_ENTER("cudaMemPoolTrimTo");
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
+  BALLAST_ENTER("cudaMallocAsync");
+  if (bytes == 0) return cudaErrorInvalidValue;
+  // What was freed in the same stream before is there for it.
+  if (gpu.device_bytes + bytes > gpu.settings.memory_bytes) RunUntil(*stream->queue, stream->queue->issued);
+  if (gpu.device_bytes + bytes > gpu.settings.memory_bytes) return cudaErrorMemoryAllocation;
+  char* const piece = static_cast<char*>(std::malloc(bytes));
+  // Not-a-number in every float: memory that nobody filled shows.
+  std::memset(piece, 0xFF, bytes);
+  gpu.device_memory[piece] = bytes;
+  gpu.device_bytes += bytes;
+  *memory = piece;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+  BALLAST_ENTER("cudaFreeAsync");
+  Put(stream, {[piece = static_cast<char*>(memory)] {
+                 const auto found = gpu.device_memory.find(piece);
+                 if (found == gpu.device_memory.end()) Die("freed memory that is not there");
+                 std::memset(piece, 0xFF, found->second);
+                 gpu.device_bytes -= found->second;
+                 gpu.device_memory.erase(found);
+                 std::free(piece);
+               },
+               nullptr, 0});
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  BALLAST_ENTER("cudaMemGetInfo");
+  *total = gpu.settings.memory_bytes;
+  *free = *total - gpu.device_bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  BALLAST_ENTER("cudaHostAlloc");
+  char* const piece = static_cast<char*>(std::malloc(bytes));
+  std::memset(piece, 0xFF, bytes);
+  gpu.host_memory[piece] = bytes;
+  gpu.host_bytes += bytes;
+  ++gpu.host_allocations;
+  *memory = piece;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  const Lock lock(ballast::emulator::mutex);
+  const auto found = gpu.host_memory.find(static_cast<char*>(memory));
+  if (found == gpu.host_memory.end()) Die("freed host memory that is not there");
+  // As the real call does.
+  for (CUstream_st* stream : gpu.streams) RunUntil(*stream->queue, stream->queue->issued);
+  gpu.host_bytes -= found->second;
+  gpu.host_memory.erase(found);
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  BALLAST_ENTER("cudaMemsetAsync");
+  Put(stream, {[=] {
+                 if (!Inside(gpu.device_memory, memory, bytes)) Die("memory set outside an allocation");
+                 std::memset(memory, value, bytes);
+               },
+               nullptr, 0});
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  BALLAST_ENTER("cudaMemcpyAsync");
+  Put(stream, {[=] {
+                 const auto& source = kind == cudaMemcpyHostToDevice ? gpu.host_memory : gpu.device_memory;
+                 const auto& target = kind == cudaMemcpyDeviceToHost ? gpu.host_memory : gpu.device_memory;
+                 if (!Inside(source, from, bytes)) Die("copied from memory that is not there, or not pinned");
+                 if (!Inside(target, to, bytes)) Die("copied to memory that is not there, or not pinned");
+                 std::memcpy(to, from, bytes);
+               },
+               nullptr, 0});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  BALLAST_ENTER("cudaStreamCreateWithFlags");
+  *stream = new CUstream_st;
+  gpu.streams.push_back(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Lock lock(ballast::emulator::mutex);
+  RunUntil(*stream->queue, stream->queue->issued);
+  std::erase(gpu.streams, stream);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  BALLAST_ENTER("cudaStreamSynchronize");
+  RunUntil(*stream->queue, stream->queue->issued);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  BALLAST_ENTER("cudaStreamWaitEvent");
+  Put(stream, {nullptr, event->queue, event->position});
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  BALLAST_ENTER("cudaEventCreateWithFlags");
+  *event = new CUevent_st;
+  ++gpu.events;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Lock lock(ballast::emulator::mutex);
+  delete event;
+  --gpu.events;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  BALLAST_ENTER("cudaEventRecord");
+  Put(stream, {nullptr, nullptr, 0});
+  event->queue = stream->queue;
+  event->position = stream->queue->issued;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  BALLAST_ENTER("cudaEventQuery");
+  return Done(event->queue.get(), event->position) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  BALLAST_ENTER("cudaEventSynchronize");
+  if (event->queue != nullptr) RunUntil(*event->queue, event->position);
+  return cudaSuccess;
+}

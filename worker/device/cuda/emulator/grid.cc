@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "worker/device/cuda/emulator/cuda_runtime.h"
+
+thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace ballast::emulator {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr size_t kStackBytes = 64 * 1024;
+
+[[noreturn]] void Die(const char* what) {
+  std::fprintf(stderr, "emulated GPU: %s\n", what);
+  std::abort();
+}
+
+// Runs the blocks of a grid one after the other, each thread on a stack of its own; a thread runs until it waits or
+// ends. Where no thread of the first block waits, those of the others run without stacks of their own, which is much
+// faster.
+class Grid {
+ public:
+  Grid(dim3 block, const std::function<void()>& thread)
+      : block_(block), thread_(thread), fibers_(size_t{block.x} * block.y * block.z), left_(fibers_.size()) {}
+
+  // The one being run.
+  static Grid*& Current() {
+    static thread_local Grid* current = nullptr;
+    return current;
+  }
+
+  void RunBlock() {
+    Current() = this;
+    blockDim = block_;
+    if (first_ || waits_) {
+      RunFibers();
+    } else {
+      for (size_t i = fibers_.size(); i-- > 0;) {
+        SetThread(i);
+        thread_();
+      }
+    }
+    first_ = false;
+    Current() = nullptr;
+  }
+
+  void WaitForBlock() { Yield(State::kAtBlockBarrier); }
+
+  uint64_t Exchange(uint64_t bits, int lane) {
+    left_[running_] = bits;
+    Yield(State::kAtWarpBarrier);
+    const uint64_t got = left_[running_ / kWarp * kWarp + lane];
+    // So that no slot is written anew before all have read.
+    Yield(State::kAtWarpBarrier);
+    return got;
+  }
+
+  int lane() const { return static_cast<int>(running_ % kWarp); }
+
+ private:
+  enum class State { kNew, kReady, kAtBlockBarrier, kAtWarpBarrier, kEnded };
+
+  struct Fiber {
+    State state = State::kNew;
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+  };
+
+  static void Enter() {
+    Grid& grid = *Current();
+    grid.thread_();
+    grid.fibers_[grid.running_].state = State::kEnded;
+    swapcontext(&grid.fibers_[grid.running_].context, &grid.scheduler_);
+  }
+
+  void RunFibers() {
+    for (Fiber& fiber : fibers_) fiber.state = State::kNew;
+    size_t ended = 0;
+    while (ended < fibers_.size()) {
+      // Last first: a kernel that counts on the first thread's being first shows.
+      bool ran = false;
+      for (size_t i = fibers_.size(); i-- > 0;) {
+        if (fibers_[i].state != State::kNew && fibers_[i].state != State::kReady) continue;
+        ran = true;
+        Resume(i);
+        if (fibers_[i].state == State::kEnded) ++ended;
+      }
+      if (!ran) Die("threads wait at a barrier that others of their block or warp do not reach");
+      ReleaseIfAll(0, fibers_.size(), State::kAtBlockBarrier);
+      for (size_t warp = 0; warp < fibers_.size(); warp += kWarp) {
+        ReleaseIfAll(warp, std::min(warp + kWarp, fibers_.size()), State::kAtWarpBarrier);
+      }
+    }
+  }
+
+  void SetThread(size_t i) {
+    running_ = i;
+    threadIdx = dim3(i % block_.x, i / block_.x % block_.y, i / block_.x / block_.y);
+  }
+
+  void Resume(size_t i) {
+    SetThread(i);
+    Fiber& fiber = fibers_[i];
+    if (fiber.state == State::kNew) {
+      if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
+      getcontext(&fiber.context);
+      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_size = kStackBytes;
+      fiber.context.uc_link = nullptr;
+      makecontext(&fiber.context, &Grid::Enter, 0);
+      fiber.state = State::kReady;
+    }
+    swapcontext(&scheduler_, &fiber.context);
+  }
+
+  void Yield(State state) {
+    if (!first_ && !waits_) Die("a barrier that no thread of the first block reaches");
+    waits_ = true;
+    fibers_[running_].state = state;
+    swapcontext(&fibers_[running_].context, &scheduler_);
+  }
+
+  // Lets those go on who all have arrived.
+  void ReleaseIfAll(size_t begin, size_t end, State state) {
+    for (size_t i = begin; i < end; ++i) {
+      if (fibers_[i].state != state) return;
+    }
+    for (size_t i = begin; i < end; ++i) fibers_[i].state = State::kReady;
+  }
+
+  const dim3 block_;
+  const std::function<void()>& thread_;
+  std::vector<Fiber> fibers_;
+  // What each thread left for its warp.
+  std::vector<uint64_t> left_;
+  size_t running_ = 0;
+  bool first_ = true;
+  bool waits_ = false;
+  ucontext_t scheduler_;
+};
+
+}  // namespace
+
+void RunGrid(dim3 grid, dim3 block, const std::function<void()>& thread) {
+  const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
+  if (threads == 0 || threads > 1024) Die("a block needs 1 to 1024 threads");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) Die("an empty grid");
+  if (grid.y > 65535 || grid.z > 65535) Die("a grid of more than 65535 blocks in y or z");
+  gridDim = grid;
+  Grid blocks(block, thread);
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        blocks.RunBlock();
+      }
+    }
+  }
+}
+
+uint64_t Exchange(uint64_t bits, int lane) { return Grid::Current()->Exchange(bits, lane); }
+
+int Lane() { return Grid::Current()->lane(); }
+
+}  // namespace ballast::emulator
+
+void __syncthreads() { ballast::emulator::Grid::Current()->WaitForBlock(); }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/gpu_choice.h"
+
+#include <cuda_runtime.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/cuda_support.h"
+#include "worker/device/cuda/cuda_status.h"
+#include "worker/device/cuda/gemm.h"
+
+namespace ballast {
+namespace {
+
+absl::Status Unusable(absl::string_view why) {
+  return absl::FailedPreconditionError(absl::StrCat("--device cuda: ", why, "; or use --device cpu"));
+}
+
+// Sets `count`; answers why there is no GPU.
+std::string CountGpus(int* count) {
+  const cudaError_t error = cudaGetDeviceCount(count);
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && *count == 0)) return WhyNoGpu();
+  return std::string(CudaStatus(error, "cudaGetDeviceCount").message());
+}
+
+}  // namespace
+
+absl::StatusOr<Gpu> ChooseGpu() {
+  int driver = 0, runtime = 0;
+  absl::Status status = CudaStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  if (!status.ok()) return Unusable(status.message());
+  status = CudaStatus(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  if (!status.ok()) return Unusable(status.message());
+  if (const std::string why = WhyDriverUnfit(driver, runtime); !why.empty()) return Unusable(why);
+  int count = 0;
+  if (const std::string why = CountGpus(&count); !why.empty()) return Unusable(why);
+  std::string why;
+  for (int index = 0; index < count; ++index) {
+    cudaDeviceProp properties;
+    status = CudaStatus(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+    if (!status.ok()) return Unusable(status.message());
+    const std::string unfit = WhyGpuUnfit(properties.name, properties.major, properties.minor);
+    if (unfit.empty()) {
+      if (absl::Status library = CheckGemmLibrary(); !library.ok()) return Unusable(library.message());
+      return Gpu{index, properties.name, properties.totalGlobalMem, properties.major, properties.minor};
+    }
+    if (why.empty()) why = unfit;
+  }
+  return Unusable(why);
+}
+
+absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("--device cuda: GPU ", gpu.index, ", ", gpu.name,
+                                                  ", cannot be opened: ", status.message(),
+                                                  "; end what fills it (see nvidia-smi), choose another GPU with "
+                                                  "CUDA_VISIBLE_DEVICES, or use --device cpu"));
+}
+
+}  // namespace ballast

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/device/cuda/cuda_buffer.h"
+#include "worker/device/cuda/staging_pool.h"
+#include "worker/device/cuda/stream_order.h"
+
+namespace ballast {
+
+// Copies between the host's memory and a GPU's, piece by piece through pinned memory: while the GPU moves one piece the
+// host moves the next. Ranges lie inside their buffers. Thread safety: safe; of copies on one buffer one at a time.
+class HostCopies {
+ public:
+  // Both outlive this.
+  HostCopies(StreamOrder* order, StagingPool* staging) : order_(*order), staging_(*staging) {}
+
+  // After the operations on `to` issued before. On return the values were read; the GPU may still be copying.
+  absl::Status Upload(absl::Span<const float> values, const CudaBuffer& to, int64_t offset);
+  // After the operations and uploads on `from` issued before. On return the values are there.
+  absl::Status Download(const CudaBuffer& from, int64_t offset, absl::Span<float> values);
+
+ private:
+  StreamOrder& order_;
+  StagingPool& staging_;
+};
+
+}  // namespace ballast

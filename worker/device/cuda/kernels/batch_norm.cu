@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/kernels/batch_norm.h"
+#include "worker/device/cuda/kernels/column_sums.h"
+#include "worker/device/cuda/kernels/launch.h"
+
+// Forward: mean = sum(x) / rows; variance = sum((x - mean)^2) / rows; y = scale * (x - mean) / sqrt(variance + epsilon)
+// + offset. Two passes for the sums: with one, mean^2 would cancel.
+//
+// Backward, with h = (x - mean) * inverse_stddev: doffset = sum(dy); dscale = sum(dy * h);
+// dx = scale * inverse_stddev * (dy - doffset / rows - h * dscale / rows).
+namespace ballast {
+namespace {
+
+struct Values {
+  const float* x;
+  int64_t columns;
+
+  __device__ Terms<1> operator()(int64_t i, int64_t j) const { return {{x[i * columns + j]}}; }
+};
+
+struct SquaredDeviations {
+  const float* x;
+  int64_t columns;
+  // Of each column.
+  const float* sum;
+  float share;
+
+  __device__ Terms<1> operator()(int64_t i, int64_t j) const {
+    const float d = x[i * columns + j] - sum[j] * share;
+    return {{d * d}};
+  }
+};
+
+struct AffineTerms {
+  const float* x;
+  const float* dy;
+  int64_t columns;
+  const float* mean;
+  const float* inverse_stddev;
+
+  __device__ Terms<2> operator()(int64_t i, int64_t j) const {
+    const int64_t at = i * columns + j;
+    const float h = (x[at] - mean[j]) * inverse_stddev[j];
+    return {{dy[at] * h, dy[at]}};
+  }
+};
+
+// From the sums of the values and of their squared deviations: what is saved, and the running statistics' next values.
+__global__ void StatisticsKernel(BatchNormCall call, RunningStatistics running, const float* sum,
+                                 const float* squares) {
+  const int64_t j = FirstElement();
+  if (j >= call.columns) return;
+  if (call.rows == 0) {
+    call.mean[j] = 0.0f;
+    call.inverse_stddev[j] = 0.0f;
+    return;
+  }
+  const float share = 1.0f / static_cast<float>(call.rows);
+  const float mean = sum[j] * share;
+  const float variance = squares[j] * share;
+  const float unbiased = call.rows > 1 ? static_cast<float>(squares[j] / static_cast<double>(call.rows - 1)) : variance;
+  call.mean[j] = mean;
+  call.inverse_stddev[j] = 1.0f / sqrtf(variance + running.epsilon);
+  running.mean[j] = (1.0f - running.momentum) * running.mean[j] + running.momentum * mean;
+  running.variance[j] = (1.0f - running.momentum) * running.variance[j] + running.momentum * unbiased;
+}
+
+// A column for each thread in x, rows along y.
+struct Cell {
+  int64_t column, row, row_stride;
+
+  __device__ Cell()
+      : column(static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x),
+        row(static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y),
+        row_stride(static_cast<int64_t>(gridDim.y) * blockDim.y) {}
+};
+
+__global__ void NormalizeKernel(BatchNormCall call, float* y) {
+  const Cell cell;
+  const int64_t j = cell.column;
+  if (j >= call.columns) return;
+  const float mean = call.mean[j], factor = call.inverse_stddev[j] * call.scale[j], offset = call.offset[j];
+  for (int64_t i = cell.row; i < call.rows; i += cell.row_stride) {
+    y[i * call.columns + j] = (call.x[i * call.columns + j] - mean) * factor + offset;
+  }
+}
+
+__global__ void InferenceKernel(BatchNormCall call, RunningStatistics running, float* y) {
+  const Cell cell;
+  const int64_t j = cell.column;
+  if (j >= call.columns) return;
+  const float mean = running.mean[j], offset = call.offset[j];
+  const float factor = call.scale[j] / sqrtf(running.variance[j] + running.epsilon);
+  for (int64_t i = cell.row; i < call.rows; i += cell.row_stride) {
+    y[i * call.columns + j] = (call.x[i * call.columns + j] - mean) * factor + offset;
+  }
+}
+
+__global__ void InputGradientKernel(BatchNormCall call, BatchNormGradients gradients) {
+  const Cell cell;
+  const int64_t j = cell.column;
+  if (j >= call.columns) return;
+  const float share = 1.0f / static_cast<float>(call.rows);
+  const float mean = call.mean[j], inverse = call.inverse_stddev[j], factor = call.scale[j] * inverse;
+  const float mean_dy = gradients.doffset[j] * share, mean_dyh = gradients.dscale[j] * share;
+  for (int64_t i = cell.row; i < call.rows; i += cell.row_stride) {
+    const int64_t at = i * call.columns + j;
+    const float h = (call.x[at] - mean) * inverse;
+    gradients.dx[at] = factor * (gradients.dy[at] - mean_dy - h * mean_dyh);
+  }
+}
+
+__global__ void SplitSumsKernel(int64_t columns, const float* sums, float* dscale, float* doffset) {
+  const int64_t j = FirstElement();
+  if (j >= columns) return;
+  dscale[j] = sums[j];
+  doffset[j] = sums[columns + j];
+}
+
+dim3 ColumnBlock() { return dim3(kColumnTile, kRowLanes); }
+
+dim3 ColumnGrid(const BatchNormCall& call) {
+  const int64_t row_blocks = CeilDivide(call.rows, kRowLanes);
+  return dim3(static_cast<unsigned>(CeilDivide(call.columns, kColumnTile)),
+              static_cast<unsigned>(row_blocks < 1024 ? row_blocks : 1024));
+}
+
+dim3 VectorGrid(const BatchNormCall& call) {
+  return dim3(static_cast<unsigned>(CeilDivide(call.columns, kBlockThreads)));
+}
+
+}  // namespace
+
+// The sums of two terms, and what computing them needs.
+int64_t BatchNormScratch(int64_t rows, int64_t columns) { return 2 * columns + ColumnSumScratch<2>(rows, columns); }
+
+cudaError_t LaunchBatchNorm(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
+                            float* y) {
+  if (call.columns == 0) return cudaSuccess;
+  float* const sum = call.scratch;
+  float* const squares = sum + call.columns;
+  float* const partial = squares + call.columns;
+  cudaError_t error = LaunchColumnSums<1>(stream, Values{call.x, call.columns}, call.rows, call.columns, partial, sum);
+  if (error != cudaSuccess) return error;
+  const float share = call.rows > 0 ? 1.0f / static_cast<float>(call.rows) : 0.0f;
+  error = LaunchColumnSums<1>(stream, SquaredDeviations{call.x, call.columns, sum, share}, call.rows, call.columns,
+                              partial, squares);
+  if (error != cudaSuccess) return error;
+  error = Launch(stream, VectorGrid(call), kBlockThreads, StatisticsKernel, call, running, sum, squares);
+  if (error != cudaSuccess || call.rows == 0) return error;
+  return Launch(stream, ColumnGrid(call), ColumnBlock(), NormalizeKernel, call, y);
+}
+
+cudaError_t LaunchBatchNormInference(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
+                                     float* y) {
+  if (call.columns == 0 || call.rows == 0) return cudaSuccess;
+  return Launch(stream, ColumnGrid(call), ColumnBlock(), InferenceKernel, call, running, y);
+}
+
+cudaError_t LaunchBatchNormBackward(cudaStream_t stream, const BatchNormCall& call,
+                                    const BatchNormGradients& gradients) {
+  if (call.columns == 0) return cudaSuccess;
+  float* const sums = call.scratch;
+  const AffineTerms terms = {call.x, gradients.dy, call.columns, call.mean, call.inverse_stddev};
+  cudaError_t error =
+      LaunchColumnSums<2>(stream, terms, call.rows, call.columns, call.scratch + 2 * call.columns, sums);
+  if (error != cudaSuccess) return error;
+  error = Launch(stream, VectorGrid(call), kBlockThreads, SplitSumsKernel, call.columns, sums, gradients.dscale,
+                 gradients.doffset);
+  if (error != cudaSuccess || call.rows == 0 || gradients.dx == nullptr) return error;
+  return Launch(stream, ColumnGrid(call), ColumnBlock(), InputGradientKernel, call, gradients);
+}
+
+}  // namespace ballast

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+// Rounds floats to 16 bits, to the nearest, of equals to the even one, as a bit pattern. NaN stays NaN.
+namespace ballast {
+
+__host__ __device__ inline uint32_t BitsOf(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof(bits));
+  return bits;
+}
+
+// bfloat16: a float's upper half.
+__host__ __device__ inline uint16_t ToBf16(float x) {
+  const uint32_t bits = BitsOf(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// IEEE half: 5 bits of exponent, 10 of fraction. What is too large becomes infinity, what is too small a subnormal or
+// 0.
+__host__ __device__ inline uint16_t ToFp16(float x) {
+  const uint32_t bits = BitsOf(x);
+  const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;
+  // 65520 and above round to infinity.
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
+  if (magnitude >= 0x38800000u) {
+    // From 2^-14 on: the exponent's bias goes from 127 to 15, 13 bits of the fraction are rounded away.
+    const uint32_t rebiased = magnitude - (112u << 23);
+    return sign | static_cast<uint16_t>((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13);
+  }
+  // A subnormal is a multiple of 2^-24.
+  const uint32_t exponent = magnitude >> 23;
+  if (exponent < 102u) return sign;
+  const uint32_t fraction = (magnitude & 0x7fffffu) | 0x800000u;
+  const uint32_t shift = 126u - exponent;
+  const uint32_t whole = fraction >> shift;
+  const uint32_t rest = fraction & ((1u << shift) - 1u);
+  const uint32_t half = 1u << (shift - 1u);
+  return sign | static_cast<uint16_t>(whole + (rest > half || (rest == half && (whole & 1u)) ? 1u : 0u));
+}
+
+}  // namespace ballast

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/loss.h"
+#include "worker/device/cuda/kernels/reduce.h"
+#include "worker/device/device_types.h"
+
+namespace ballast {
+namespace {
+
+// A value and where it stands in its row.
+struct Place {
+  float value;
+  int64_t column;
+};
+
+// The larger, of equals the first. A comparison with NaN is false, so a NaN in front stays.
+__device__ Place Larger(Place a, Place b) {
+  const bool second = b.value > a.value || (b.value == a.value && b.column < a.column);
+  return second ? b : a;
+}
+
+__device__ Place WarpLargest(Place place) {
+  for (int offset = kWarpThreads / 2; offset > 0; offset /= 2) {
+    const Place other = {__shfl_xor_sync(0xffffffffu, place.value, offset),
+                         __shfl_xor_sync(0xffffffffu, place.column, offset)};
+    place = Larger(place, other);
+  }
+  return place;
+}
+
+// A warp for each row.
+__global__ void SoftmaxCrossEntropyKernel(LossCall call) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * (kBlockThreads / kWarpThreads) + threadIdx.x / kWarpThreads;
+  // The whole warp leaves.
+  if (row >= call.rows) return;
+  const float* const x = call.outputs + row * call.columns;
+  Place largest = {-INFINITY, call.columns};
+  for (int64_t j = lane; j < call.columns; j += kWarpThreads) largest = Larger(largest, {x[j], j});
+  largest = WarpLargest(largest);
+
+  float sum = 0.0f;
+  for (int64_t j = lane; j < call.columns; j += kWarpThreads) sum += expf(x[j] - largest.value);
+  sum = WarpSum(sum);
+
+  const float label_value = call.labels[row];
+  const bool is_class = label_value >= 0.0f && label_value < static_cast<float>(call.columns);
+  const int64_t label = is_class ? static_cast<int64_t>(label_value) : 0;
+  // Before any lane writes the gradient, which may overwrite x.
+  const float label_output = is_class ? x[label] - largest.value : NAN;
+  __syncwarp();
+  if (lane == 0) {
+    call.scratch[2 * row] = logf(sum) - label_output;
+    call.scratch[2 * row + 1] = largest.column == label ? 1.0f : 0.0f;
+  }
+  if (call.gradient == nullptr) return;
+  float* const dx = call.gradient + row * call.columns;
+  const float share = 1.0f / static_cast<float>(call.rows);
+  for (int64_t j = lane; j < call.columns; j += kWarpThreads) {
+    const float p = expf(x[j] - largest.value) / sum;
+    dx[j] = (j == label ? p - 1.0f : p) * share;
+  }
+}
+
+__global__ void MeanSquaredErrorKernel(LossCall call) {
+  for (int64_t row = FirstElement(); row < call.rows; row += ElementStride()) {
+    const float error = call.outputs[row] - call.labels[row];
+    call.scratch[2 * row] = error * error;
+    call.scratch[2 * row + 1] = 0.0f;
+    if (call.gradient != nullptr) call.gradient[row] = 2.0f * error / static_cast<float>(call.rows);
+  }
+}
+
+// One block. In double, for thousands of losses may come together.
+__global__ void SumTotalsKernel(const float* scratch, int64_t rows, float* totals) {
+  __shared__ double slots[kBlockThreads / kWarpThreads];
+  double loss = 0.0, correct = 0.0;
+  for (int64_t row = threadIdx.x; row < rows; row += kBlockThreads) {
+    loss += scratch[2 * row];
+    correct += scratch[2 * row + 1];
+  }
+  loss = BlockSum(loss, slots);
+  correct = BlockSum(correct, slots);
+  if (threadIdx.x != 0) return;
+  totals[kLossSum] = static_cast<float>(loss);
+  totals[kCorrect] = static_cast<float>(correct);
+}
+
+cudaError_t SumTotals(cudaStream_t stream, const LossCall& call) {
+  return Launch(stream, dim3(1), kBlockThreads, SumTotalsKernel, call.scratch, call.rows, call.totals);
+}
+
+}  // namespace
+
+cudaError_t LaunchSoftmaxCrossEntropy(cudaStream_t stream, const LossCall& call) {
+  if (call.rows > 0) {
+    const int64_t blocks = CeilDivide(call.rows, kBlockThreads / kWarpThreads);
+    const cudaError_t error =
+        Launch(stream, dim3(static_cast<unsigned>(blocks)), kBlockThreads, SoftmaxCrossEntropyKernel, call);
+    if (error != cudaSuccess) return error;
+  }
+  return SumTotals(stream, call);
+}
+
+cudaError_t LaunchMeanSquaredError(cudaStream_t stream, const LossCall& call) {
+  if (call.rows > 0) {
+    const cudaError_t error = Launch(stream, BlocksFor(call.rows), kBlockThreads, MeanSquaredErrorKernel, call);
+    if (error != cudaSuccess) return error;
+  }
+  return SumTotals(stream, call);
+}
+
+}  // namespace ballast

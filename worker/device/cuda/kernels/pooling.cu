@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/kernels/image_geometry.h"
+#include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/pooling.h"
+
+namespace ballast {
+namespace {
+
+// What place (i, j) of the window covers.
+struct Cover {
+  Range rows, columns;
+
+  __device__ Cover(const Geometry& g, int i, int j)
+      : rows(Covered(i * g.vertical_stride - g.vertical_padding, g.window_height, g.height)),
+        columns(Covered(j * g.horizontal_stride - g.horizontal_padding, g.window_width, g.width)) {}
+
+  __device__ int pixels() const { return (rows.end - rows.begin) * (columns.end - columns.begin); }
+};
+
+// The pixel of an image whose channel is the largest in a cover: of equals the first, the first NaN before all.
+__device__ int LargestPixel(const Geometry& g, const Cover& cover, const float* image, int channel) {
+  int best = cover.rows.begin * g.width + cover.columns.begin;
+  float largest = image[static_cast<int64_t>(best) * g.channels + channel];
+  for (int r = cover.rows.begin; r < cover.rows.end; ++r) {
+    for (int c = cover.columns.begin; c < cover.columns.end; ++c) {
+      const int pixel = r * g.width + c;
+      const float value = image[static_cast<int64_t>(pixel) * g.channels + channel];
+      if (value > largest || (value != value && largest == largest)) {
+        largest = value;
+        best = pixel;
+      }
+    }
+  }
+  return best;
+}
+
+// Of an output row: block b is row b % out_height of image b / out_height.
+__global__ void MaxPoolKernel(Geometry g, const float* x, float* y) {
+  const int64_t example = blockIdx.x / g.out_height;
+  const int i = static_cast<int>(blockIdx.x % g.out_height);
+  const int row_elements = g.out_width * g.channels;
+  const float* const image = x + example * g.height * g.width * g.channels;
+  float* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
+  for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
+    const int channel = e % g.channels;
+    const int pixel = LargestPixel(g, Cover(g, i, e / g.channels), image, channel);
+    out[e] = image[static_cast<int64_t>(pixel) * g.channels + channel];
+  }
+}
+
+// Of an input row: block b is row b % height of image b / height.
+__global__ void MaxPoolBackwardKernel(Geometry g, const float* x, const float* dy, float* dx) {
+  const int64_t example = blockIdx.x / g.height;
+  const int row = static_cast<int>(blockIdx.x % g.height);
+  const int row_elements = g.width * g.channels;
+  const float* const image = x + example * g.height * row_elements;
+  const float* const gradient = dy + example * g.out_height * g.out_width * g.channels;
+  float* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const Range is = PlacesOver(row, g.vertical_padding, g.window_height, g.vertical_stride, g.out_height);
+  for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
+    const int column = e / g.channels;
+    const int channel = e % g.channels;
+    const Range js = PlacesOver(column, g.horizontal_padding, g.window_width, g.horizontal_stride, g.out_width);
+    float sum = 0.0f;
+    for (int i = is.begin; i < is.end; ++i) {
+      for (int j = js.begin; j < js.end; ++j) {
+        if (LargestPixel(g, Cover(g, i, j), image, channel) != row * g.width + column) continue;
+        sum += gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + channel];
+      }
+    }
+    out[e] = sum;
+  }
+}
+
+__global__ void AveragePoolKernel(Geometry g, const float* x, float* y) {
+  const int64_t example = blockIdx.x / g.out_height;
+  const int i = static_cast<int>(blockIdx.x % g.out_height);
+  const int row_elements = g.out_width * g.channels;
+  const float* const image = x + example * g.height * g.width * g.channels;
+  float* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
+  for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
+    const Cover cover(g, i, e / g.channels);
+    float sum = 0.0f;
+    for (int r = cover.rows.begin; r < cover.rows.end; ++r) {
+      for (int c = cover.columns.begin; c < cover.columns.end; ++c) {
+        sum += image[static_cast<int64_t>(r * g.width + c) * g.channels + e % g.channels];
+      }
+    }
+    out[e] = sum / static_cast<float>(cover.pixels());
+  }
+}
+
+__global__ void AveragePoolBackwardKernel(Geometry g, const float* dy, float* dx) {
+  const int64_t example = blockIdx.x / g.height;
+  const int row = static_cast<int>(blockIdx.x % g.height);
+  const int row_elements = g.width * g.channels;
+  const float* const gradient = dy + example * g.out_height * g.out_width * g.channels;
+  float* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const Range is = PlacesOver(row, g.vertical_padding, g.window_height, g.vertical_stride, g.out_height);
+  for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
+    const Range js = PlacesOver(e / g.channels, g.horizontal_padding, g.window_width, g.horizontal_stride, g.out_width);
+    float sum = 0.0f;
+    for (int i = is.begin; i < is.end; ++i) {
+      for (int j = js.begin; j < js.end; ++j) {
+        sum += gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + e % g.channels] /
+               static_cast<float>(Cover(g, i, j).pixels());
+      }
+    }
+    out[e] = sum;
+  }
+}
+
+// Launches a kernel with a block for each of `rows` rows.
+template <typename... Parameters, typename... Arguments>
+cudaError_t LaunchRows(cudaStream_t stream, int64_t rows, int64_t row_elements, void (*kernel)(Parameters...),
+                       Arguments... arguments) {
+  if (rows == 0 || row_elements == 0) return cudaSuccess;
+  if (const cudaError_t error = CheckRows(rows, row_elements); error != cudaSuccess) return error;
+  return Launch(stream, dim3(static_cast<unsigned>(rows)), kBlockThreads, kernel, arguments...);
+}
+
+}  // namespace
+
+cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* x, float* y) {
+  const ImageShape out = shape.output();
+  return LaunchRows(stream, examples * out.height, out.width * out.channels, MaxPoolKernel,
+                    MakeGeometry(shape.input, shape.window), x, y);
+}
+
+cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* x,
+                                  const float* dy, float* dx) {
+  const ImageShape& in = shape.input;
+  return LaunchRows(stream, examples * in.height, in.width * in.channels, MaxPoolBackwardKernel,
+                    MakeGeometry(in, shape.window), x, dy, dx);
+}
+
+cudaError_t LaunchAveragePool(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* x, float* y) {
+  const ImageShape out = shape.output();
+  return LaunchRows(stream, examples * out.height, out.width * out.channels, AveragePoolKernel,
+                    MakeGeometry(shape.input, shape.window), x, y);
+}
+
+cudaError_t LaunchAveragePoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* dy,
+                                      float* dx) {
+  const ImageShape& in = shape.input;
+  return LaunchRows(stream, examples * in.height, in.width * in.channels, AveragePoolBackwardKernel,
+                    MakeGeometry(in, shape.window), dy, dx);
+}
+
+}  // namespace ballast

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/rows.h"
+
+namespace ballast {
+namespace {
+
+// A warp a row in both.
+constexpr int kRowsABlock = kBlockThreads / kWarpThreads;
+
+__device__ int64_t WarpNumber() { return static_cast<int64_t>(blockIdx.x) * kRowsABlock + threadIdx.x / kWarpThreads; }
+
+__global__ void GatherRowsKernel(const float* table, int64_t columns, const int64_t* rows, int64_t count, float* y) {
+  const int64_t i = WarpNumber();
+  if (i >= count) return;
+  const float* const from = table + rows[i] * columns;
+  for (int64_t j = threadIdx.x % kWarpThreads; j < columns; j += kWarpThreads) y[i * columns + j] = from[j];
+}
+
+// One warp adds all that goes to a row, in order: no atomics, and the bits repeat.
+__global__ void ScatterAddRowsKernel(const float* dy, int64_t columns, RowGroups groups, float* table) {
+  const int64_t g = WarpNumber();
+  if (g >= groups.groups) return;
+  float* const to = table + groups.target[g] * columns;
+  for (int64_t j = threadIdx.x % kWarpThreads; j < columns; j += kWarpThreads) {
+    float sum = to[j];
+    for (int64_t k = groups.begin[g]; k < groups.begin[g + 1]; ++k) sum += dy[groups.source[k] * columns + j];
+    to[j] = sum;
+  }
+}
+
+}  // namespace
+
+cudaError_t LaunchGatherRows(cudaStream_t stream, const float* table, int64_t columns, const int64_t* rows,
+                             int64_t count, float* y) {
+  if (count == 0 || columns == 0) return cudaSuccess;
+  return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(count, kRowsABlock))), kBlockThreads, GatherRowsKernel,
+                table, columns, rows, count, y);
+}
+
+cudaError_t LaunchScatterAddRows(cudaStream_t stream, const float* dy, int64_t columns, const RowGroups& groups,
+                                 float* table) {
+  if (groups.groups == 0 || columns == 0) return cudaSuccess;
+  return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(groups.groups, kRowsABlock))), kBlockThreads,
+                ScatterAddRowsKernel, dy, columns, groups, table);
+}
+
+}  // namespace ballast

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/emulator/emulated_gpu.h"
+
+// What can be wrong with a machine's GPUs, when they are opened and later.
+namespace ballast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class CudaDeviceErrorTest : public ::testing::Test {
+ protected:
+  // What opening a GPU answers on such a machine.
+  absl::StatusOr<std::unique_ptr<Device>> Open(const emulator::Settings& settings) {
+    emulator::Reset(settings);
+    return OpenCudaDevice({});
+  }
+
+  void ExpectRefused(const emulator::Settings& settings, const std::string& why) {
+    const absl::Status status = Open(settings).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(StartsWith("--device cuda: "), HasSubstr(why), HasSubstr("use --device cpu")));
+  }
+
+  // All is given back, whatever went wrong.
+  void TearDown() override {
+    emulator::FailEverything(cudaSuccess);
+    EXPECT_EQ(emulator::DeviceBytes(), 0);
+    EXPECT_EQ(emulator::HostBytes(), 0);
+    EXPECT_EQ(emulator::Streams(), 0);
+    EXPECT_EQ(emulator::Events(), 0);
+  }
+};
+
+TEST_F(CudaDeviceErrorTest, NoDriverIsSaid) { ExpectRefused({.driver_version = 0}, "no NVIDIA driver"); }
+
+TEST_F(CudaDeviceErrorTest, AnOldDriverIsNamedWithTheVersionWanted) {
+  ExpectRefused({.driver_version = 12040}, "it knows CUDA 12.4, want at least 13.0; update the driver");
+}
+
+TEST_F(CudaDeviceErrorTest, NoGpuIsSaid) { ExpectRefused({.devices = 0}, "finds no GPU"); }
+
+TEST_F(CudaDeviceErrorTest, AnOldChipIsNamedWithWhatIsWanted) {
+  ExpectRefused({.compute_major = 7, .compute_minor = 5}, "has compute capability 7.5, want at least 8.0");
+}
+
+TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessFillsSaysWhatWasAskedAndWhatIsFree) {
+  const auto device = Open({.memory_bytes = size_t{1} << 20});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const absl::Status status = (*device)->Allocate(1 << 20).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("asked for 4.0 MiB, free are 1.0 MiB of 1.0 MiB"));
+}
+
+TEST_F(CudaDeviceErrorTest, AGpuThatIsFullWhenItIsOpenedSaysWhatToDo) {
+  emulator::Reset({});
+  emulator::FailCall("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, 0);
+  const absl::Status status = OpenCudaDevice({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), AllOf(StartsWith("--device cuda: GPU 0, Emulated, cannot be opened: "),
+                                                   HasSubstr("see nvidia-smi"), HasSubstr("use --device cpu")));
+}
+
+TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessHasAloneIsUnavailable) {
+  emulator::Reset({});
+  emulator::FailCall("cudaSetDevice", cudaErrorDevicesUnavailable, 0);
+  EXPECT_EQ(OpenCudaDevice({}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CudaDeviceErrorTest, AnAllocationThatFailsLeavesTheDeviceUsable) {
+  const auto device = Open({.memory_bytes = size_t{1} << 20});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_FALSE((*device)->Allocate(1 << 20).ok());
+  EXPECT_TRUE((*device)->Allocate(1 << 10).ok());
+  EXPECT_TRUE((*device)->Synchronize().ok());
+}
+
+TEST_F(CudaDeviceErrorTest, MemoryGivenBackIsThereForTheNext) {
+  const auto device = Open({.memory_bytes = size_t{1} << 20});
+  ASSERT_TRUE(device.ok()) << device.status();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE((*device)->Allocate(200 << 10).ok()) << i;
+}
+
+TEST_F(CudaDeviceErrorTest, AGpuLostInMidRunIsNamedByEveryLaterCall) {
+  auto device = Open({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  std::unique_ptr<Buffer> buffer = *(*device)->Allocate(4);
+  emulator::FailEverything(cudaErrorECCUncorrectable);
+  (*device)->Fill(1.0f, {buffer.get(), 1, 4});
+  emulator::FailEverything(cudaErrorLaunchFailure);
+  std::vector<float> values(4);
+  const absl::Status download = (*device)->Download(*buffer, 0, absl::MakeSpan(values));
+  EXPECT_EQ(download.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(download.message()), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
+  EXPECT_EQ((*device)->Synchronize(), download);
+  EXPECT_EQ((*device)->Upload(values, *buffer, 0), download);
+  EXPECT_EQ((*device)->Allocate(1).status(), download);
+  emulator::FailEverything(cudaSuccess);
+}
+
+TEST_F(CudaDeviceErrorTest, AKernelThatFailsIsNamedByItsOperation) {
+  auto device = Open({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::unique_ptr<Buffer> buffer = *(*device)->Allocate(4);
+  emulator::FailCall("cudaLaunchKernelEx", cudaErrorNoKernelImageForDevice, 0);
+  (*device)->Fill(1.0f, {buffer.get(), 1, 4});
+  (*device)->Fill(2.0f, {buffer.get(), 1, 4});
+  const absl::Status status = (*device)->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fill: cudaErrorNoKernelImageForDevice"));
+}
+
+TEST_F(CudaDeviceErrorTest, ARangePastABuffersEndIsRefusedAndHarmsNothing) {
+  auto device = Open({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::unique_ptr<Buffer> buffer = *(*device)->Allocate(4);
+  std::vector<float> values(3, 5.0f);
+  EXPECT_EQ((*device)->Upload(values, *buffer, 2).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ((*device)->Download(*buffer, 2, absl::MakeSpan(values)).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_TRUE((*device)->Download(*buffer, 1, absl::MakeSpan(values)).ok());
+  EXPECT_THAT(values, Each(0.0f));
+}
+
+TEST_F(CudaDeviceErrorTest, MemoryIsWhatTheGpuHasLeft) {
+  const auto device = Open({.memory_bytes = size_t{1} << 20});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->Memory().free, 1 << 20);
+  const auto buffer = (*device)->Allocate(1 << 10);
+  EXPECT_EQ((*device)->Memory().free, (1 << 20) - (4 << 10));
+  EXPECT_EQ((*device)->Memory().pinned, 64 << 20);
+}
+
+TEST_F(CudaDeviceErrorTest, DescribesTheGpu) {
+  const auto device = Open({.memory_bytes = size_t{3} << 30});
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_THAT((*device)->Describe(), StartsWith("cuda (Emulated, 3.0 GiB, compute capability 9.0, "));
+}
+
+}  // namespace
+}  // namespace ballast

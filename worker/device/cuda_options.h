@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace ballast {
+
+// How a GPU computes.
+struct CudaOptions {
+  // Whether each new shape of a product is tried with several algorithms, and the fastest kept. Without it the
+  // library's own guess is taken, which gives the same bits in every run.
+  bool autotune = true;
+  // Folder in which what was measured is kept for the next run; empty: nowhere.
+  std::string cache_folder;
+};
+
+// From the environment: BALLAST_GPU_AUTOTUNE (on, off), and the user's cache folder ($XDG_CACHE_HOME, else ~/.cache).
+CudaOptions CudaOptionsFromEnvironment();
+
+}  // namespace ballast
