@@ -156,6 +156,13 @@ absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
   return device_.Upload(values, *memory_[index].value, 0);
 }
 
+absl::Status Model::GetParameter(size_t index, absl::Span<float> values) {
+  if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) {
+    return status;
+  }
+  return device_.Download(*memory_[index].value, 0, values);
+}
+
 absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   if (absl::Status status = CheckElements(parameters_[index], values.size(), "gradient"); !status.ok()) {
     return status;

@@ -89,6 +89,7 @@ class Model {
 
   // Copy whole tensors. INVALID_ARGUMENT where the sizes differ.
   absl::Status SetParameter(size_t index, absl::Span<const float> values);
+  absl::Status GetParameter(size_t index, absl::Span<float> values);
   absl::Status GetGradient(size_t index, absl::Span<float> values);
   // The same memory without a copy, under the same rules; empty where the host cannot address it.
   absl::Span<float> HostParameter(size_t index) { return memory_[index].value->host(); }

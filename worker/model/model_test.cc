@@ -150,6 +150,16 @@ TEST_F(ModelTest, HostMemoryIsTheModelsOwn) {
   EXPECT_THAT(model->HostGradient(0), ElementsAre(6.0f));
 }
 
+TEST_F(ModelTest, GivesBackTheParametersThatWereSet) {
+  const std::unique_ptr<Model> model = *Create("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 2);
+  ASSERT_TRUE(model->SetParameter(0, {1, 2, 3, 4}).ok());
+  std::vector<float> values(4);
+  ASSERT_TRUE(model->GetParameter(0, absl::MakeSpan(values)).ok());
+  EXPECT_THAT(values, ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(model->GetParameter(1, absl::MakeSpan(values)).message(),
+            "value of \"dense1/bias\": got 4 elements, want 2");
+}
+
 TEST_F(ModelTest, ShorterLastBatchIsComputedByItself) {
   const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
   const std::vector<float> features = Random(8 * 4, 1.0f);

@@ -91,7 +91,9 @@ absl::Status RunRecorder::WriteModel(Model& model, const v1::JobProgress& progre
     const Parameter& parameter = model.parameters()[i];
     absl::Span<const float> values = model.HostParameter(i);
     if (values.empty()) {
-      return absl::UnimplementedError(absl::StrCat("tensor \"", parameter.name, "\" cannot be read from its device"));
+      std::vector<float>& copy = copies.emplace_back(parameter.elements);
+      if (absl::Status status = model.GetParameter(i, absl::MakeSpan(copy)); !status.ok()) return status;
+      values = copy;
     }
     tensors.push_back({parameter.name, parameter.shape, values});
   }
