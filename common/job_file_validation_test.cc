@@ -137,6 +137,20 @@ TEST(ValidateJobTest, RefusesABadModel) {
             "model.loss is not set, want softmax_cross_entropy or mean_squared_error");
 }
 
+TEST(ValidateJobTest, RefusesADeviceThatIsNoDevice) {
+  for (const std::string device : {"gpu", "-1", "64", "01", "0 ", "CPU"}) {
+    v1::Job job = Good();
+    job.mutable_model()->mutable_layers(0)->set_device(device);
+    EXPECT_EQ(ValidateJob(job).message(), "model.layers[0].device is \"" + device +
+                                              "\", want \"cpu\", a GPU's number from \"0\" to \"63\", or nothing");
+  }
+  for (const char* device : {"cpu", "0", "63"}) {
+    v1::Job job = Good();
+    job.mutable_model()->mutable_layers(0)->set_device(device);
+    EXPECT_TRUE(ValidateJob(job).ok()) << device;
+  }
+}
+
 TEST(ValidateJobTest, AcceptsConvolutionModelsAtTheirLimits) {
   EXPECT_EQ(ValidateWith(R"(model {
     input { height: 1 width: 1099511627776 }

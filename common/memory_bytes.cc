@@ -8,6 +8,16 @@
 
 namespace ballast {
 
+MemoryBytes& MemoryBytes::operator+=(const MemoryBytes& other) {
+  weights += other.weights;
+  gradients += other.gradients;
+  activations += other.activations;
+  workspace += other.workspace;
+  staging += other.staging;
+  pinned += other.pinned;
+  return *this;
+}
+
 std::string MemoryText(const MemoryBytes& bytes) {
   std::string text = BytesText(bytes.total());
   const char* separator = ": ";

@@ -21,6 +21,8 @@ struct MemoryBytes {
 
   // Pinned memory is counted once, in staging.
   int64_t total() const { return weights + gradients + activations + workspace + staging; }
+  // Of several devices.
+  MemoryBytes& operator+=(const MemoryBytes& other);
 };
 
 // "12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB"; what is 0 is left out.

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace ballast {
 namespace {
@@ -24,6 +26,12 @@ using Numbers = google::protobuf::RepeatedField<int64_t>;
 
 bool IsLayerName(absl::string_view name, size_t longest) {
   return name.size() <= longest && std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); });
+}
+
+bool IsDevice(absl::string_view name) {
+  int number = 0;
+  return name.empty() || name == "cpu" ||
+         (absl::SimpleAtoi(name, &number) && number >= 0 && number <= 63 && absl::StrCat(number) == name);
 }
 
 // The layers of a model with the names that it has given so far.
@@ -45,6 +53,8 @@ class LayerChecker {
       faults_.CheckText(names_.insert(layer.name()).second, field + ".name", layer.name(),
                         "a name that no layer before it has");
     }
+    faults_.CheckText(IsDevice(layer.device()), field + ".device", layer.device(),
+                      "\"cpu\", a GPU's number from \"0\" to \"63\", or nothing");
     switch (layer.kind_case()) {
       case v1::Layer::kDense:
         return CheckDense(layer.dense(), field + ".dense");

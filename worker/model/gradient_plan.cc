@@ -10,7 +10,7 @@ namespace {
 std::vector<bool> WantedGradients(const LayerChain& chain) {
   std::vector<bool> wanted = {false};
   for (const ChainNode& node : chain.nodes) {
-    const bool before = node.layer == nullptr ? wanted[node.input] || wanted[node.shortcut] : wanted[node.input];
+    const bool before = wanted[node.input] || (node.sums() && wanted[node.shortcut]);
     wanted.push_back(before || (node.layer != nullptr && !node.layer->Parameters().empty()));
   }
   return wanted;
@@ -23,14 +23,14 @@ class Planner {
 
   GradientPlan Plan() {
     const size_t last = chain_.nodes.size();
-    plan_.loss = Take(Elements(last));
+    plan_.loss = TakeFor(last);
     gradient_[last] = plan_.loss;
     plan_.steps.resize(last);
     for (size_t i = last; i-- > 0;) {
       if (!wanted_[i + 1]) continue;
       GradientPlan::Step& step = plan_.steps[i];
       step.dy = gradient_[i + 1];
-      if (chain_.nodes[i].layer == nullptr) {
+      if (chain_.nodes[i].sums()) {
         PlanSum(chain_.nodes[i], step);
       } else if (wanted_[chain_.nodes[i].input]) {
         PlanLayer(chain_.nodes[i], step);
@@ -41,14 +41,18 @@ class Planner {
   }
 
  private:
-  int64_t Elements(size_t value) const { return value == 0 ? chain_.features : chain_.nodes[value - 1].outputs; }
+  // A buffer for the gradient by a value.
+  size_t TakeFor(size_t value) {
+    if (value == 0) return Take(chain_.features, chain_.features_device);
+    return Take(chain_.nodes[value - 1].outputs, chain_.nodes[value - 1].device);
+  }
 
   void PlanLayer(const ChainNode& node, GradientPlan::Step& step) {
     std::optional<size_t>& gradient = gradient_[node.input];
-    if (node.layer->traits().in_place && holders_[*step.dy] == 1) {
+    if (!node.carries && node.layer->traits().in_place && holders_[*step.dy] == 1) {
       step.dx = Share(*step.dy);
     } else {
-      step.dx = Take(Elements(node.input));
+      step.dx = TakeFor(node.input);
     }
     step.other = gradient;
     if (gradient.has_value()) Release(*gradient);
@@ -66,17 +70,19 @@ class Planner {
       return;
     }
     step.other = gradient;
-    step.dx = holders_[*gradient] == 1 ? Share(*gradient) : Take(Elements(node.shortcut));
+    step.dx = holders_[*gradient] == 1 ? Share(*gradient) : TakeFor(node.shortcut);
     Release(*gradient);
     gradient = step.dx;
   }
 
   // A buffer that nothing holds.
-  size_t Take(int64_t elements) {
-    size_t buffer = std::find(holders_.begin(), holders_.end(), 0) - holders_.begin();
+  size_t Take(int64_t elements, size_t device) {
+    size_t buffer = 0;
+    while (buffer < holders_.size() && (holders_[buffer] > 0 || plan_.devices[buffer] != device)) ++buffer;
     if (buffer == holders_.size()) {
       holders_.push_back(0);
       plan_.buffers.push_back(0);
+      plan_.devices.push_back(device);
     }
     plan_.buffers[buffer] = std::max(plan_.buffers[buffer], elements);
     return Share(buffer);

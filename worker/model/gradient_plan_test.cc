@@ -17,7 +17,7 @@ GradientPlan Plan(const std::string& layers) {
   v1::Model config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "input { height: 4 width: 4 channels: 2 } loss { softmax_cross_entropy {} } " + layers, &config));
-  const absl::StatusOr<LayerChain> chain = BuildLayerChain(config, 32);
+  const absl::StatusOr<LayerChain> chain = BuildLayerChain(config, 32, {"0", "1"});
   EXPECT_TRUE(chain.ok()) << chain.status();
   return chain.ok() ? PlanGradients(*chain) : GradientPlan();
 }
@@ -35,6 +35,23 @@ TEST(GradientPlanTest, AChainTakesTurnsWithTwoBuffers) {
   EXPECT_EQ(plan.steps[0].dy, 0);
   // Each as large as what it holds at most.
   EXPECT_THAT(plan.buffers, ElementsAre(7, 9));
+}
+
+TEST(GradientPlanTest, GradientsAreWhereTheirValuesAre) {
+  const GradientPlan plan = Plan(
+      "layers { dense { units: 7 } } layers { dense { units: 9 } device: \"1\" } layers { relu {} device: \"0\" }");
+  // Dense, its output's copy, dense, its copy, relu in the place of that.
+  EXPECT_EQ(plan.steps[4].dy, 0);
+  EXPECT_EQ(plan.steps[4].dx, 0);
+  EXPECT_EQ(plan.steps[3].dy, 0);
+  EXPECT_EQ(plan.steps[3].dx, 1);
+  EXPECT_EQ(plan.steps[2].dy, 1);
+  EXPECT_EQ(plan.steps[2].dx, 2);
+  EXPECT_EQ(plan.steps[1].dy, 2);
+  EXPECT_EQ(plan.steps[1].dx, 0);
+  EXPECT_EQ(plan.steps[0].dy, 0);
+  EXPECT_THAT(plan.buffers, ElementsAre(9, 9, 7));
+  EXPECT_THAT(plan.devices, ElementsAre(0, 1, 1));
 }
 
 TEST(GradientPlanTest, TheFeaturesGradientIsNotWanted) {

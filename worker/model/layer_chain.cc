@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/model/layer_chain.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "worker/model/layers/layer_table.h"
 #include "worker/model/losses/loss_table.h"
 
@@ -76,7 +78,20 @@ class ChainBuilder {
     size_t index = 0;
     ImageShape shape;
     std::string layer;
+    size_t device = 0;
   };
+
+  explicit ChainBuilder(absl::Span<const std::string> devices) : devices_(devices) {}
+
+  // The device that a layer of this name asks for; `before` where it asks for none.
+  absl::StatusOr<size_t> DeviceOf(const v1::Layer& config, const std::string& name, size_t before) const {
+    if (config.device().empty()) return before;
+    const auto found = std::find(devices_.begin(), devices_.end(), config.device());
+    if (found != devices_.end()) return found - devices_.begin();
+    return LayerError(
+        name, absl::StrCat("device is \"", config.device(), "\", want ",
+                           devices_.empty() ? "none" : absl::StrJoin(devices_, " or "), ": this worker has no other"));
+  }
 
   // Appends the layers one after the other and describes them; the last one's value.
   absl::StatusOr<Value> Append(const Layers& layers, Value from, int depth, std::string& text) {
@@ -100,8 +115,30 @@ class ChainBuilder {
     if (!names_.insert(name).second) {
       return LayerError(name, "an earlier layer has that name, want another");
     }
-    if (config.has_residual()) return AppendResidual(config.residual(), name, from, depth, text);
-    return AppendNode({config, name, from.shape}, from, text);
+    const absl::StatusOr<size_t> device = DeviceOf(config, name, from.device);
+    if (!device.ok()) return device.status();
+    const bool around = std::exchange(recompute_, recompute_ || config.recompute());
+    const Value input = Carry(from, *device, name);
+    absl::StatusOr<Value> value = config.has_residual() ? AppendResidual(config.residual(), name, input, depth, text)
+                                                        : AppendNode({config, name, input.shape}, input, text);
+    recompute_ = around;
+    return value;
+  }
+
+  // The value as `device` has it: a copy, made once, where it is another's.
+  Value Carry(const Value& from, size_t device, const std::string& user) {
+    if (from.device == device) return from;
+    Value copy{nodes_.size() + 1, from.shape, from.layer, device};
+    const auto [known, is_new] = copies_.try_emplace({from.index, device}, copy.index);
+    copy.index = known->second;
+    if (is_new) {
+      nodes_.push_back({.input = from.index,
+                        .outputs = from.shape.elements(),
+                        .name = user + " input",
+                        .device = device,
+                        .carries = true});
+    }
+    return copy;
   }
 
   absl::StatusOr<Value> AppendNode(const LayerSite& site, const Value& from, std::string& text) {
@@ -109,8 +146,13 @@ class ChainBuilder {
     if (!layer.ok()) return layer.status();
     absl::StrAppend(&text, (*layer)->Describe());
     const ImageShape shape = (*layer)->output();
-    nodes_.push_back({*std::move(layer), from.index, 0, shape.elements(), site.name});
-    return Value{nodes_.size(), shape, site.name};
+    nodes_.push_back({.layer = *std::move(layer),
+                      .input = from.index,
+                      .outputs = shape.elements(),
+                      .name = site.name,
+                      .device = from.device,
+                      .recompute = recompute_});
+    return Value{nodes_.size(), shape, site.name, from.device};
   }
 
   absl::StatusOr<Value> AppendResidual(const v1::Residual& config, const std::string& name, const Value& from,
@@ -123,8 +165,13 @@ class ChainBuilder {
     absl::StrAppend(&text, "residual (", inside, ")");
     const absl::StatusOr<Value> shortcut = AppendShortcut(config, name, from, *end, depth, text);
     if (!shortcut.ok()) return shortcut.status();
-    nodes_.push_back({nullptr, end->index, shortcut->index, end->shape.elements(), name});
-    return Value{nodes_.size(), end->shape, name};
+    nodes_.push_back({.input = end->index,
+                      .shortcut = Carry(*shortcut, end->device, name).index,
+                      .outputs = end->shape.elements(),
+                      .name = name,
+                      .device = end->device,
+                      .recompute = recompute_});
+    return Value{nodes_.size(), end->shape, name, end->device};
   }
 
   absl::StatusOr<Value> AppendShortcut(const v1::Residual& config, const std::string& name, const Value& from,
@@ -153,24 +200,33 @@ class ChainBuilder {
     return AppendNode({projection, name + "/projection", from.shape}, from, text);
   }
 
+  const absl::Span<const std::string> devices_;
   std::vector<ChainNode> nodes_;
+  // Of values, by their index and the device: the index of the copy.
+  std::map<std::pair<size_t, size_t>, size_t> copies_;
+  // Of the layer under way, or a residual around it.
+  bool recompute_ = false;
   std::map<std::string, int> layers_of_kind_;
   std::set<std::string> names_;
 };
 
 }  // namespace
 
-absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features) {
+absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features,
+                                           absl::Span<const std::string> devices) {
   const absl::StatusOr<ImageShape> input = InputShape(model, features);
   if (!input.ok()) return input.status();
   if (model.layers().empty()) {
     return absl::InvalidArgumentError("model: got no layers, want at least 1");
   }
-  ChainBuilder builder;
+  ChainBuilder builder(devices);
   LayerChain chain;
   chain.features = features;
+  // No need to carry them from the worker's own device. Append tells of one that is not there.
+  chain.features_device = builder.DeviceOf(model.layers(0), "", 0).value_or(0);
   chain.layers = ShapeText(*input);
-  const absl::StatusOr<ChainBuilder::Value> end = builder.Append(model.layers(), {0, *input, ""}, 0, chain.layers);
+  const absl::StatusOr<ChainBuilder::Value> end =
+      builder.Append(model.layers(), {0, *input, "", chain.features_device}, 0, chain.layers);
   if (!end.ok()) return end.status();
   absl::StatusOr<std::unique_ptr<Loss>> loss = MakeLoss(model.loss(), {end->layer, end->shape.elements()});
   if (!loss.ok()) return loss.status();

@@ -39,6 +39,43 @@ TEST(LayerChainTest, DescribesLayersLossAndParameters) {
             "407,040 parameters");
 }
 
+TEST(LayerChainTest, CarriesValuesToWhereTheyAreUsedOnce) {
+  const absl::StatusOr<LayerChain> chain = BuildLayerChain(Parse(R"pb(layers {
+                                                                        tanh {}
+                                                                        device: "1"
+                                                                      }
+                                                                      layers {
+                                                                        residual {
+                                                                          layers {
+                                                                            gelu {}
+                                                                            device: "0"
+                                                                          }
+                                                                          layers { dense { units: 4 } }
+                                                                        }
+                                                                      }
+                                                                      loss { softmax_cross_entropy {} })pb"),
+                                                           4, {"0", "1"});
+  ASSERT_TRUE(chain.ok()) << chain.status();
+  EXPECT_EQ(chain->features_device, 1);
+  ASSERT_EQ(chain->nodes.size(), 5);
+  EXPECT_EQ(chain->nodes[0].device, 1);
+  EXPECT_TRUE(chain->nodes[1].carries);
+  EXPECT_EQ(chain->nodes[1].input, 1);
+  EXPECT_EQ(chain->nodes[1].device, 0);
+  EXPECT_EQ(chain->nodes[1].name, "gelu1 input");
+  EXPECT_EQ(chain->nodes[2].input, 2);
+  // The shortcut takes the copy that is there.
+  EXPECT_TRUE(chain->nodes[4].sums());
+  EXPECT_EQ(chain->nodes[4].shortcut, 2);
+  EXPECT_EQ(chain->nodes[4].device, 0);
+}
+
+TEST(LayerChainTest, DeviceThatIsNotThereIsRefused) {
+  const v1::Model model = Parse("layers { dense { units: 2 } device: \"1\" } loss { softmax_cross_entropy {} }");
+  EXPECT_EQ(BuildLayerChain(model, 4, {"cpu"}).status().message(),
+            "layer \"dense1\": device is \"1\", want cpu: this worker has no other");
+}
+
 TEST(LayerChainTest, DescribesImagesAndResiduals) {
   const absl::StatusOr<LayerChain> chain =
       BuildLayerChain(Parse(R"pb(input { height: 28 width: 28 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/memory_bytes.h"
@@ -22,8 +23,10 @@ struct MemoryNeeds {
   int64_t LargestBatch(int64_t bytes) const;
 };
 
-// Why a model that is to take `batch` examples at once does not fit into `free` bytes, and which batch would, with how
-// many of them to accumulate for as many examples a step.
-std::string DescribeShortage(const MemoryNeeds& needs, int64_t batch, int64_t free);
+// Why a model that is to take `batch` examples at once does not fit into `free` bytes, and what would: which batch,
+// with how many of them to accumulate for as many examples a step; which one with recomputation, where `recomputing`
+// says what that needs. Precision is no way out: buffers hold floats in any.
+std::string DescribeShortage(const MemoryNeeds& needs, const std::optional<MemoryNeeds>& recomputing, int64_t batch,
+                             int64_t free);
 
 }  // namespace ballast

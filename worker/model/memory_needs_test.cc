@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 namespace ballast {
 namespace {
 
@@ -24,19 +26,44 @@ TEST(MemoryNeedsTest, LargestBatchFillsTheMemoryAndNoMore) {
 }
 
 TEST(MemoryNeedsTest, ShortageSaysWhatFits) {
-  EXPECT_EQ(DescribeShortage(kNeeds, 4096, 9 << 20),
+  EXPECT_EQ(DescribeShortage(kNeeds, std::nullopt, 4096, 9 << 20),
             "needs 12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB; free are 9.0 MiB. Want "
             "training.batch_size of at most 1023: 820 with accumulate_batches times 5 has as many examples in a step");
 }
 
 TEST(MemoryNeedsTest, ShortageWhereNoBatchFitsSaysSo) {
-  EXPECT_EQ(DescribeShortage(kNeeds, 4096, 1 << 20),
+  EXPECT_EQ(DescribeShortage(kNeeds, std::nullopt, 4096, 1 << 20),
             "needs 12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB; free are 1.0 MiB. Not even a "
             "batch of 1 fits, which needs 8.0 MiB: want a smaller model, or a device with more memory");
 }
 
+// kNeeds with half as many activations.
+constexpr MemoryNeeds kRecomputing = {.weights = 1 << 20, .gradients = 1 << 20, .per_example = 128};
+
+TEST(MemoryNeedsTest, ShortageTellsOfRecomputationThatIsEnough) {
+  EXPECT_EQ(DescribeShortage(kNeeds, kRecomputing, 4096, 11 << 20),
+            "needs 12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB; free are 11.0 MiB. Want "
+            "training.batch_size of at most 3071: 2048 with accumulate_batches times 2 has as many examples in a step; "
+            "or training.recompute: true, with which this batch needs 10.0 MiB");
+}
+
+TEST(MemoryNeedsTest, ShortageTellsOfTheBatchThatRecomputationAllows) {
+  EXPECT_EQ(DescribeShortage(kNeeds, kRecomputing, 4096, 9 << 20),
+            "needs 12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB; free are 9.0 MiB. Want "
+            "training.batch_size of at most 1023: 820 with accumulate_batches times 5 has as many examples in a step; "
+            "or training.recompute: true and training.batch_size of at most 2048: 2048 with accumulate_batches times 2 "
+            "has as many examples in a step");
+}
+
+TEST(MemoryNeedsTest, ShortageWhereOnlyRecomputationFitsSaysSo) {
+  EXPECT_EQ(DescribeShortage(kNeeds, kRecomputing, 2, (8 << 20) + 513),
+            "needs 8.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 3.0 KiB; free are 8.0 MiB. Want "
+            "training.recompute: true and training.batch_size of at most 1: 1 with accumulate_batches times 2 has as "
+            "many examples in a step");
+}
+
 TEST(MemoryNeedsTest, ShortageThatCameFromElsewhereSaysSo) {
-  EXPECT_EQ(DescribeShortage(kNeeds, 1, 1 << 30),
+  EXPECT_EQ(DescribeShortage(kNeeds, std::nullopt, 1, 1 << 30),
             "needs 8.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 2.0 KiB; free are 1.0 GiB. Want it free "
             "from other processes");
 }

@@ -17,134 +17,141 @@ absl::Status CheckElements(const Parameter& parameter, size_t got, const char* w
       absl::StrCat(what, " of \"", parameter.name, "\": got ", got, " elements, want ", parameter.elements));
 }
 
+std::vector<std::string> Names(const std::vector<NamedDevice>& devices) {
+  std::vector<std::string> names;
+  for (const NamedDevice& device : devices) names.push_back(device.name);
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, int64_t features, uint64_t seed,
                                                      int64_t max_batch, Device* device) {
-  if (max_batch < 1 || max_batch > kMaxBatch) {
-    return absl::InvalidArgumentError(absl::StrCat("model: got a batch of ", max_batch, ", want 1 to ", kMaxBatch));
+  return Create(config, {.features = features, .seed = seed, .max_batch = max_batch, .devices = {{"cpu", device}}});
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, const ModelOptions& options) {
+  if (options.max_batch < 1 || options.max_batch > kMaxBatch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: got a batch of ", options.max_batch, ", want 1 to ", kMaxBatch));
   }
-  absl::StatusOr<LayerChain> chain = BuildLayerChain(config, features);
+  absl::StatusOr<LayerChain> chain = BuildLayerChain(config, options.features, Names(options.devices));
   if (!chain.ok()) return chain.status();
-  std::unique_ptr<Model> model(new Model(*std::move(chain), seed, max_batch, device));
-  const int64_t free = device->Memory().free;
-  const absl::Status status = model->AllocateMemory();
-  const std::string what = absl::StrCat("model ", model->Describe(), " at batch ", max_batch);
-  if (absl::IsResourceExhausted(status)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(what, " ", DescribeShortage(model->Needs(), max_batch, free), " (", status.message(), ")"));
+  std::unique_ptr<Model> model(new Model(*std::move(chain), options));
+  if (absl::Status status = model->AllocateMemory(); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("model ", model->Describe(), " at batch ", options.max_batch,
+                                                    absl::IsResourceExhausted(status) ? " " : ": ", status.message()));
   }
-  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
   return model;
 }
 
-Model::Model(LayerChain chain, uint64_t seed, int64_t max_batch, Device* device)
+Model::Model(LayerChain chain, const ModelOptions& options)
     : chain_(std::move(chain)),
       gradient_plan_(PlanGradients(chain_)),
-      seed_(seed),
-      max_batch_(max_batch),
-      device_(*device) {
+      options_(options),
+      value_plan_(PlanValues(chain_, options.recompute)),
+      last_run_(options.devices.size()) {
+  uint32_t layers = 0;
   for (const ChainNode& node : chain_.nodes) {
-    Stage stage;
+    Stage stage{.layer = layers};
+    if (!node.carries) ++layers;
     stage.parameters.first = parameters_.size();
     if (node.layer != nullptr) {
       for (Parameter& parameter : node.layer->Parameters()) parameters_.push_back(std::move(parameter));
     }
     stage.parameters.count = parameters_.size() - stage.parameters.first;
+    parameter_devices_.resize(parameters_.size(), node.device);
     if (stage.parameters.count > 0) {
       stage.group = groups_.size();
       groups_.push_back(stage.parameters);
     }
     stages_.push_back(std::move(stage));
   }
-  PlanValues();
 }
 
-void Model::PlanValues() {
-  std::vector<int> uses(chain_.nodes.size() + 1);
-  for (const ChainNode& node : chain_.nodes) {
-    ++uses[node.input];
-    if (node.layer == nullptr) ++uses[node.shortcut];
+MemoryNeeds Model::Needs(size_t device, const ValuePlan& plan) const {
+  MemoryNeeds needs;
+  // Of the loss: a label for each example.
+  if (DeviceOf(stages_.size()) == device) needs = {.kept = kLossTotals, .per_example = 1};
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameter_devices_[i] != device) continue;
+    needs.weights += parameters_[i].elements;
+    needs.gradients += parameters_[i].elements;
   }
-  size_t places = 1;
-  place_ = {0};
-  for (size_t i = 0; i < chain_.nodes.size(); ++i) {
-    const ChainNode& node = chain_.nodes[i];
-    const LayerTraits traits = node.layer == nullptr ? LayerTraits{.in_place = true} : node.layer->traits();
-    // The features are the caller's values for as long as the batch lasts.
-    bool in_place = traits.in_place && uses[node.input] == 1 && node.input > 0;
-    if (in_place) {
-      const ChainNode& before = chain_.nodes[node.input - 1];
-      // A layer that wrote over its input needs what it wrote for backward, and no sum in its place. Those that may
-      // follow keep its signs, which is all that a ReLU asks, and a dropout asks nothing.
-      in_place = node.layer != nullptr || before.layer == nullptr || !before.layer->traits().in_place;
-      if (in_place && traits.activation.has_value() && before.layer != nullptr &&
-          before.layer->traits().fuses_activation) {
-        stages_[node.input - 1].activation = traits.activation;
-        stages_[i].done_by_the_one_before = true;
-      }
-    }
-    place_.push_back(in_place ? place_[node.input] : places++);
-  }
-}
-
-MemoryNeeds Model::Needs() const {
-  MemoryNeeds needs{.kept = kLossTotals, .per_example = 1};
-  for (const Parameter& parameter : parameters_) {
-    needs.weights += parameter.elements;
-    needs.gradients += parameter.elements;
-  }
-  size_t places = 0;
-  for (size_t value = 0; value < place_.size(); ++value) {
-    if (place_[value] != places) continue;
-    needs.per_example += ElementsOf(value);
-    ++places;
+  for (const ValuePlan::Place& place : plan.places) {
+    if (place.device == device) needs.per_example += place.elements;
   }
   for (const ChainNode& node : chain_.nodes) {
-    if (node.layer == nullptr) continue;
+    if (node.layer == nullptr || node.device != device) continue;
     for (const LayerMemory& memory : node.layer->Memory()) needs.kept += memory.elements;
   }
-  for (const int64_t elements : gradient_plan_.buffers) needs.per_example += elements;
+  for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
+    if (gradient_plan_.devices[i] == device) needs.per_example += gradient_plan_.buffers[i];
+  }
   return needs;
 }
 
 MemoryBytes Model::Memory() const {
-  MemoryBytes bytes = Needs().At(max_batch_);
-  const DeviceMemory device = device_.Memory();
-  bytes.workspace = device.workspace;
-  bytes.staging = bytes.pinned = device.pinned;
-  return bytes;
+  MemoryBytes sum;
+  for (size_t i = 0; i < options_.devices.size(); ++i) {
+    MemoryBytes bytes = Needs(i, value_plan_).At(options_.max_batch);
+    const DeviceMemory own = device(i).Memory();
+    bytes.workspace = own.workspace;
+    bytes.staging = bytes.pinned = own.pinned;
+    sum += bytes;
+  }
+  return sum;
+}
+
+absl::Status Model::Shortage(size_t device, int64_t free, const absl::Status& status) const {
+  const MemoryNeeds needs = Needs(device, value_plan_);
+  std::optional<MemoryNeeds> recomputing = Needs(device, PlanValues(chain_, /*sparse=*/true));
+  if (recomputing->per_example >= needs.per_example) recomputing.reset();
+  return absl::ResourceExhaustedError(absl::StrCat(DescribeShortage(needs, recomputing, options_.max_batch, free), " (",
+                                                   Named(device, status).message(), ")"));
 }
 
 absl::Status Model::AllocateMemory() {
   absl::Status status;
-  const auto allocate = [&](int64_t elements) -> std::unique_ptr<Buffer> {
+  std::vector<int64_t> free;
+  for (const NamedDevice& each : options_.devices) free.push_back(each.device->Memory().free);
+  const auto allocate = [&](size_t on, int64_t elements) -> std::unique_ptr<Buffer> {
     if (!status.ok()) return nullptr;
-    absl::StatusOr<std::unique_ptr<Buffer>> buffer = device_.Allocate(elements);
+    absl::StatusOr<std::unique_ptr<Buffer>> buffer = device(on).Allocate(elements);
     if (buffer.ok()) return *std::move(buffer);
-    status = buffer.status();
+    status = absl::IsResourceExhausted(buffer.status()) ? Shortage(on, free[on], buffer.status())
+                                                        : Named(on, buffer.status());
     return nullptr;
   };
-  for (size_t value = 0; value < place_.size(); ++value) {
-    if (place_[value] == values_.size()) values_.push_back(allocate(max_batch_ * ElementsOf(value)));
+  const int64_t most = options_.max_batch;
+  for (const ValuePlan::Place& place : value_plan_.places) {
+    values_.push_back(allocate(place.device, most * place.elements));
   }
   for (size_t i = 0; i < stages_.size(); ++i) {
-    if (chain_.nodes[i].layer == nullptr) continue;
-    for (const LayerMemory& memory : chain_.nodes[i].layer->Memory()) {
-      stages_[i].memory.push_back(allocate(memory.elements));
-      if (status.ok()) device_.Fill(memory.initial, {stages_[i].memory.back().get(), 1, memory.elements});
+    const ChainNode& node = chain_.nodes[i];
+    if (node.layer == nullptr) continue;
+    for (const LayerMemory& memory : node.layer->Memory()) {
+      stages_[i].memory.push_back(allocate(node.device, memory.elements));
+      if (status.ok()) device(node.device).Fill(memory.initial, {stages_[i].memory.back().get(), 1, memory.elements});
     }
   }
-  for (const Parameter& parameter : parameters_) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
     ParameterMemory memory;
-    memory.value = allocate(parameter.elements);
-    memory.gradient = allocate(parameter.elements);
+    memory.value = allocate(parameter_devices_[i], parameters_[i].elements);
+    memory.gradient = allocate(parameter_devices_[i], parameters_[i].elements);
     memory_.push_back(std::move(memory));
   }
-  labels_ = allocate(max_batch_);
-  totals_ = allocate(kLossTotals);
-  for (const int64_t elements : gradient_plan_.buffers) gradients_.push_back(allocate(max_batch_ * elements));
+  labels_ = allocate(DeviceOf(stages_.size()), most);
+  totals_ = allocate(DeviceOf(stages_.size()), kLossTotals);
+  for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
+    gradients_.push_back(allocate(gradient_plan_.devices[i], most * gradient_plan_.buffers[i]));
+  }
   return status;
+}
+
+absl::Status Model::Named(size_t index, const absl::Status& status) const {
+  if (status.ok() || options_.devices.size() == 1) return status;
+  return absl::Status(status.code(), absl::StrCat("device ", options_.devices[index].name, ": ", status.message()));
 }
 
 absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
@@ -153,14 +160,16 @@ absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
   }
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", parameters_[index].name,
                            values.size() * sizeof(float));
-  return device_.Upload(values, *memory_[index].value, 0);
+  const size_t on = parameter_devices_[index];
+  return Named(on, device(on).Upload(values, *memory_[index].value, 0));
 }
 
 absl::Status Model::GetParameter(size_t index, absl::Span<float> values) {
   if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) {
     return status;
   }
-  return device_.Download(*memory_[index].value, 0, values);
+  const size_t on = parameter_devices_[index];
+  return Named(on, device(on).Download(*memory_[index].value, 0, values));
 }
 
 absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
@@ -169,7 +178,8 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   }
   const TimelineScope span(timeline_, TimelineRow::kCopies, "download", parameters_[index].name,
                            values.size() * sizeof(float));
-  return device_.Download(*memory_[index].gradient, 0, values);
+  const size_t on = parameter_devices_[index];
+  return Named(on, device(on).Download(*memory_[index].gradient, 0, values));
 }
 
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
@@ -177,7 +187,7 @@ absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hook
   absl::StatusOr<BatchResult> result = RunForward(batch, &hooks, &gradient);
   if (!result.ok()) return result.status();
   if (absl::Status status = hooks.AfterForward(*result); !status.ok()) return status;
-  if (batch.loss_scale != 1) device_.Scale(batch.loss_scale, gradient);
+  if (batch.loss_scale != 1) device(DeviceOf(chain_.nodes.size())).Scale(batch.loss_scale, gradient);
   if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
   return result;
 }
@@ -185,8 +195,9 @@ absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hook
 absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch) { return RunForward(batch, nullptr, nullptr); }
 
 absl::Status Model::CheckBatch(const BatchView& batch) const {
-  if (batch.examples < 0 || batch.examples > max_batch_) {
-    return absl::InvalidArgumentError(absl::StrCat("batch: got ", batch.examples, " examples, want 0 to ", max_batch_));
+  if (batch.examples < 0 || batch.examples > options_.max_batch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("batch: got ", batch.examples, " examples, want 0 to ", options_.max_batch));
   }
   const size_t features = batch.examples * chain_.features;
   if (batch.features.size() != features) {
@@ -208,15 +219,23 @@ absl::Status Model::CheckBatch(const BatchView& batch) const {
 Pass Model::PassOf(size_t stage, const BatchView& batch, bool training) const {
   const ParameterGroup& own = stages_[stage].parameters;
   // An odd factor keeps different seeds different.
-  const uint64_t seed = seed_ ^ (batch.seed * 0x9E3779B97F4A7C15u);
-  return {device_,  absl::MakeConstSpan(memory_).subspan(own.first, own.count), stages_[stage].memory,
-          training, DropoutKey{seed, batch.step, static_cast<uint32_t>(stage)}, stages_[stage].activation};
+  const uint64_t seed = options_.seed ^ (batch.seed * 0x9E3779B97F4A7C15u);
+  return {.device = device(chain_.nodes[stage].device),
+          .parameters = absl::MakeConstSpan(memory_).subspan(own.first, own.count),
+          .memory = stages_[stage].memory,
+          .training = training,
+          .dropout = DropoutKey{seed, batch.step, stages_[stage].layer},
+          .activation = value_plan_.steps[stage].activation};
 }
 
 int64_t Model::ElementsOf(size_t value) const { return value == 0 ? chain_.features : chain_.nodes[value - 1].outputs; }
 
+size_t Model::DeviceOf(size_t value) const {
+  return value == 0 ? chain_.features_device : chain_.nodes[value - 1].device;
+}
+
 Matrix Model::ValueOf(size_t value, int64_t examples) const {
-  return {values_[place_[value]].get(), examples, ElementsOf(value)};
+  return {values_[value_plan_.place[value]].get(), examples, ElementsOf(value)};
 }
 
 Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
@@ -226,8 +245,11 @@ Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
 absl::Status Model::UploadBatch(const BatchView& batch) {
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", "batch",
                            (batch.features.size() + batch.labels.size()) * sizeof(float));
-  if (absl::Status status = device_.Upload(batch.features, *values_[0], 0); !status.ok()) return status;
-  return device_.Upload(batch.labels, *labels_, 0);
+  const size_t first = DeviceOf(0), last = DeviceOf(stages_.size());
+  if (absl::Status status = device(first).Upload(batch.features, *values_[0], 0); !status.ok()) {
+    return Named(first, status);
+  }
+  return Named(last, device(last).Upload(batch.labels, *labels_, 0));
 }
 
 absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
@@ -237,35 +259,45 @@ absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks*
     if (hooks != nullptr && stages_[i].parameters.count > 0) {
       if (absl::Status status = hooks->BeforeForward(stages_[i].group); !status.ok()) return status;
     }
-    RunForward(i, batch, hooks != nullptr);
+    if (absl::Status status = RunForward(i, batch, hooks != nullptr); !status.ok()) return status;
   }
+  const size_t last = DeviceOf(stages_.size());
   {
     const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
-    device_.Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+    device(last).Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
   }
   float totals[kLossTotals];
   const TimelineScope span(timeline_, TimelineRow::kCopies, "download", "loss", sizeof(totals));
-  if (absl::Status status = device_.Download(*totals_, 0, absl::MakeSpan(totals)); !status.ok()) {
-    return status;
+  if (absl::Status status = device(last).Download(*totals_, 0, absl::MakeSpan(totals)); !status.ok()) {
+    return Named(last, status);
   }
   return BatchResult{totals[kLossSum], batch.examples, static_cast<int64_t>(totals[kCorrect])};
 }
 
-void Model::RunForward(size_t stage, const BatchView& batch, bool training) {
-  if (stages_[stage].done_by_the_one_before) return;
+absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool training, bool again) {
+  const ValuePlan::Step& step = value_plan_.steps[stage];
   const ChainNode& node = chain_.nodes[stage];
-  const TimelineScope span(timeline_, TimelineRow::kCompute, "forward", node.name);
+  if (step.run.has_value()) last_run_[node.device] = step.run;
+  if (step.done_by_the_one_before) return absl::OkStatus();
   const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
-  if (node.layer == nullptr) {
-    device_.Add(x, ValueOf(node.shortcut, batch.examples), y);
-  } else {
-    node.layer->Forward(PassOf(stage, batch, training), x, y);
+  if (node.carries) {
+    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry", node.name, x.elements() * sizeof(float));
+    return transfer_.Copy(device(DeviceOf(node.input)), x, device(node.device), y);
   }
+  const TimelineScope span(timeline_, TimelineRow::kCompute, again ? "recompute" : "forward", node.name);
+  if (node.sums()) {
+    device(node.device).Add(x, ValueOf(node.shortcut, batch.examples), y);
+  } else {
+    Pass pass = PassOf(stage, batch, training);
+    pass.again = again;
+    node.layer->Forward(pass, x, y);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
   for (size_t i = stages_.size(); i-- > 0;) {
-    RunBackward(i, batch);
+    if (absl::Status status = RunBackward(i, batch); !status.ok()) return status;
     if (stages_[i].parameters.count > 0) {
       if (absl::Status status = hooks.GradientReady(stages_[i].group); !status.ok()) return status;
     }
@@ -273,21 +305,41 @@ absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
   return absl::OkStatus();
 }
 
-void Model::RunBackward(size_t stage, const BatchView& batch) {
+absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
   const ChainNode& node = chain_.nodes[stage];
   const GradientPlan::Step& step = gradient_plan_.steps[stage];
-  if (!step.dy.has_value()) return;
-  const TimelineScope span(timeline_, TimelineRow::kCompute, "backward", node.name);
+  if (!step.dy.has_value()) return absl::OkStatus();
+  if (node.layer != nullptr) {
+    if (absl::Status status = Recompute(node.input, batch); !status.ok()) return status;
+  }
   const Matrix dy = GradientOf(stage + 1, *step.dy, batch.examples);
   Matrix dx;
   if (step.dx.has_value()) dx = GradientOf(node.input, *step.dx, batch.examples);
+  if (node.carries && step.dx.has_value()) {
+    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry back", node.name, dy.elements() * sizeof(float));
+    absl::Status status = transfer_.Copy(device(node.device), dy, device(DeviceOf(node.input)), dx);
+    if (!status.ok()) return status;
+  }
+  const TimelineScope span(timeline_, TimelineRow::kCompute, "backward", node.name);
   if (node.layer != nullptr) {
     node.layer->Backward(PassOf(stage, batch, true), ValueOf(node.input, batch.examples), dy,
                          step.dx.has_value() ? &dx : nullptr);
   }
-  if (!step.other.has_value()) return;
-  const Matrix other = GradientOf(node.input, *step.other, batch.examples);
-  device_.Add(node.layer == nullptr ? dy : dx, other, dx);
+  if (step.other.has_value()) {
+    const Matrix other = GradientOf(node.input, *step.other, batch.examples);
+    device(DeviceOf(node.input)).Add(node.sums() ? dy : dx, other, dx);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::Recompute(size_t value, const BatchView& batch) {
+  if (value == 0) return absl::OkStatus();
+  const std::optional<size_t> run = value_plan_.steps[value - 1].run;
+  if (!run.has_value() || last_run_[DeviceOf(value)] == run) return absl::OkStatus();
+  for (size_t i = value_plan_.runs[*run].first; i < value_plan_.runs[*run].end; ++i) {
+    if (absl::Status status = RunForward(i, batch, /*training=*/true, /*again=*/true); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

@@ -14,10 +14,13 @@
 #include "ballast/v1/job.pb.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/device/device.h"
+#include "worker/device/named_device.h"
+#include "worker/device/transfer.h"
 #include "worker/model/gradient_plan.h"
 #include "worker/model/layer_chain.h"
 #include "worker/model/memory_needs.h"
 #include "worker/model/parameter.h"
+#include "worker/model/value_plan.h"
 
 namespace ballast {
 
@@ -63,15 +66,28 @@ class StepHooks {
   virtual absl::Status GradientReady(size_t group) = 0;
 };
 
+struct ModelOptions {
+  int64_t features = 0;
+  // Of dropout.
+  uint64_t seed = 0;
+  // 1 to 1048576.
+  int64_t max_batch = 0;
+  // v1.Training's.
+  bool recompute = false;
+  // At least one; what a layer may ask for, the first of those that ask for none. They outlive the model.
+  std::vector<NamedDevice> devices;
+};
+
 // A chain of layers with the device memory that it needs for a batch: weights, gradients, activations, and what layers
 // keep. It knows nothing of servers, optimizers or files.
 // Thread safety: one call of Train or Evaluate at a time. Beside it other threads may set a group's parameters from its
 // GradientReady until its next BeforeForward returns, and read its gradients from GradientReady until the next Train.
 class Model {
  public:
-  // `seed` is dropout's; `max_batch` is 1 to 1048576. The device outlives the model. INVALID_ARGUMENT where the layers
-  // do not fit each other, RESOURCE_EXHAUSTED where the device has too little memory;
-  // the message says which batch would fit.
+  // INVALID_ARGUMENT where the layers do not fit each other or ask for a device that is not there, RESOURCE_EXHAUSTED
+  // where a device has too little memory; the message says which batch would fit.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, const ModelOptions& options);
+  // On one device.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, int64_t features, uint64_t seed,
                                                        int64_t max_batch, Device* device);
 
@@ -113,44 +129,52 @@ class Model {
     size_t group = 0;
     // The layer's Memory().
     std::vector<std::unique_ptr<Buffer>> memory;
-    // The next layer's function, which this one computes with its own; that one has nothing left to do forward.
-    std::optional<Activation> activation;
-    bool done_by_the_one_before = false;
+    // Of dropout: its position among the layers, wherever they are computed.
+    uint32_t layer = 0;
   };
 
-  Model(LayerChain chain, uint64_t seed, int64_t max_batch, Device* device);
+  Model(LayerChain chain, const ModelOptions& options);
 
-  // What AllocateMemory allocates.
-  MemoryNeeds Needs() const;
+  // What AllocateMemory allocates on a device; as if values were where `plan` says.
+  MemoryNeeds Needs(size_t device, const ValuePlan& plan) const;
   absl::Status AllocateMemory();
+  // Why there was too little, and what would fit.
+  absl::Status Shortage(size_t device, int64_t free, const absl::Status& status) const;
   absl::Status CheckBatch(const BatchView& batch) const;
-  // Which values share memory, and which activations are computed by the layer before.
-  void PlanValues();
   Pass PassOf(size_t stage, const BatchView& batch, bool training) const;
   // Of a value of the chain.
   int64_t ElementsOf(size_t value) const;
+  size_t DeviceOf(size_t value) const;
+  Device& device(size_t index) const { return *options_.devices[index].device; }
+  // The device's error with its name, where there are others.
+  absl::Status Named(size_t index, const absl::Status& status) const;
   Matrix ValueOf(size_t value, int64_t examples) const;
   Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
   absl::Status UploadBatch(const BatchView& batch);
-  void RunForward(size_t stage, const BatchView& batch, bool training);
+  absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
   absl::StatusOr<BatchResult> RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
-  void RunBackward(size_t stage, const BatchView& batch);
+  absl::Status RunBackward(size_t stage, const BatchView& batch);
+  // Makes a value be where the plan says, for backward.
+  absl::Status Recompute(size_t value, const BatchView& batch);
 
   const LayerChain chain_;
   const GradientPlan gradient_plan_;
-  const uint64_t seed_;
-  const int64_t max_batch_;
-  Device& device_;
+  const ModelOptions options_;
+  const ValuePlan value_plan_;
   TimelineRecorder* timeline_ = nullptr;
   std::vector<Stage> stages_;
   std::vector<Parameter> parameters_;
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterMemory> memory_;
-  // Of each value of the chain: its index in values_, where layers that can write over their input share one.
-  std::vector<size_t> place_;
+  // Of each parameter: index of its device.
+  std::vector<size_t> parameter_devices_;
+  // As value_plan_ places them.
   std::vector<std::unique_ptr<Buffer>> values_;
+  // Of each device: the run that was computed there last.
+  std::vector<std::optional<size_t>> last_run_;
+  Transfer transfer_;
   std::unique_ptr<Buffer> labels_;
   std::unique_ptr<Buffer> totals_;
   // As gradient_plan_ uses them.

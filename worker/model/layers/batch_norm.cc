@@ -6,7 +6,8 @@
 namespace ballast {
 namespace {
 
-// As v1.BatchNorm says. Its memory: running mean and variance, then what forward saves for backward.
+// As v1.BatchNorm says. Its memory: running mean and variance, then what forward saves for backward, then what stands
+// in for the running ones when forward is computed again.
 class BatchNorm : public Layer {
  public:
   BatchNorm(const LayerSite& site, const BatchNormRates& rates) : name_(site.name), shape_(site.input), rates_(rates) {}
@@ -25,12 +26,12 @@ class BatchNorm : public Layer {
 
   std::vector<LayerMemory> Memory() const override {
     const int64_t channels = shape_.channels;
-    return {{channels, 0.0f}, {channels, 1.0f}, {channels, 0.0f}, {channels, 0.0f}};
+    return {{channels, 0.0f}, {channels, 1.0f}, {channels, 0.0f}, {channels, 0.0f}, {channels, 0.0f}, {channels, 0.0f}};
   }
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {
     const Affine affine{*pass.parameters[0].value, *pass.parameters[1].value};
-    const ColumnStatistics running{*pass.memory[0], *pass.memory[1]};
+    const ColumnStatistics running{*pass.memory[pass.again ? 4 : 0], *pass.memory[pass.again ? 5 : 1]};
     if (pass.training) {
       pass.device.BatchNorm(rates_, Pixels(x), affine, {*pass.memory[2], *pass.memory[3]}, running, Pixels(y));
     } else {

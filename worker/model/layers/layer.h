@@ -21,6 +21,8 @@ struct Pass {
   // The layer's own, in the order of its Memory().
   absl::Span<const std::unique_ptr<Buffer>> memory;
   bool training = false;
+  // Forward is for the same batch once more: what lasts beyond the batch is not to change again.
+  bool again = false;
   DropoutKey dropout;
   // What is to be applied to y, too; only given where traits().fuses_activation.
   std::optional<Activation> activation;

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/model/value_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace ballast {
+namespace {
+
+// Values that share memory, one written over the other.
+struct Group {
+  int64_t elements = 0;
+  size_t device = 0;
+  size_t first_value = 0;
+  size_t end_value = 0;
+  // Whether it can be computed again from what is there, and whether the job wants that.
+  bool droppable = true;
+  bool marked = true;
+};
+
+class Planner {
+ public:
+  explicit Planner(const LayerChain& chain) : chain_(chain), uses_(chain.nodes.size() + 1), users_(uses_.size()) {
+    for (size_t i = 0; i < chain.nodes.size(); ++i) {
+      Use(chain.nodes[i].input, i);
+      if (chain.nodes[i].sums()) Use(chain.nodes[i].shortcut, i);
+    }
+    // The loss uses the last one.
+    Use(chain.nodes.size(), chain.nodes.size());
+    GroupValues();
+  }
+
+  // Of the droppable groups that are not marked, every `period`th is kept.
+  ValuePlan Plan(size_t period) const {
+    ValuePlan plan;
+    plan.steps = steps_;
+    plan.place.resize(uses_.size());
+    // The places of runs: by device, and by the number of groups before in the run.
+    std::map<std::pair<size_t, size_t>, size_t> shared;
+    size_t of_run = 0, unmarked = 0;
+    for (const Group& group : groups_) {
+      const bool dropped = group.droppable && (group.marked || ++unmarked % period != 0);
+      size_t place = plan.places.size();
+      if (dropped) {
+        const size_t first = group.first_value - 1;
+        if (plan.runs.empty() || plan.runs.back().end != first) {
+          plan.runs.push_back({first, first});
+          of_run = 0;
+        }
+        plan.runs.back().end = group.end_value - 1;
+        place = shared.try_emplace({group.device, of_run++}, place).first->second;
+        for (size_t v = group.first_value; v < group.end_value; ++v) plan.steps[v - 1].run = plan.runs.size() - 1;
+      }
+      if (place == plan.places.size()) plan.places.push_back({0, group.device});
+      plan.places[place].elements = std::max(plan.places[place].elements, group.elements);
+      for (size_t v = group.first_value; v < group.end_value; ++v) plan.place[v] = place;
+    }
+    return plan;
+  }
+
+  size_t droppable() const {
+    return std::count_if(groups_.begin(), groups_.end(), [](const Group& group) { return group.droppable; });
+  }
+
+ private:
+  void Use(size_t value, size_t by) {
+    ++uses_[value];
+    users_[value] = by;
+  }
+
+  // Whether node i writes over its input, which then holds the node's value; notes which activations that saves.
+  bool WritesOverInput(size_t i) {
+    const ChainNode& node = chain_.nodes[i];
+    if (node.carries) return false;
+    const LayerTraits traits = node.sums() ? LayerTraits{.in_place = true} : node.layer->traits();
+    // The features are the caller's values for as long as the batch lasts.
+    if (!traits.in_place || uses_[node.input] != 1 || node.input == 0) return false;
+    const ChainNode& before = chain_.nodes[node.input - 1];
+    // A layer that wrote over its input needs what it wrote for backward, and no sum in its place. Those that may
+    // follow keep its signs, which is all that a ReLU asks, and a dropout asks nothing.
+    if (node.sums() && before.layer != nullptr && before.layer->traits().in_place) return false;
+    if (traits.activation.has_value() && before.layer != nullptr && before.layer->traits().fuses_activation) {
+      steps_[node.input - 1].activation = traits.activation;
+      steps_[i].done_by_the_one_before = true;
+    }
+    return true;
+  }
+
+  void GroupValues() {
+    steps_.resize(chain_.nodes.size());
+    groups_.push_back({chain_.features, chain_.features_device, 0, 1, false, false});
+    std::vector<size_t> group_of = {0};
+    for (size_t i = 0; i < chain_.nodes.size(); ++i) {
+      const ChainNode& node = chain_.nodes[i];
+      if (WritesOverInput(i)) {
+        group_of.push_back(group_of[node.input]);
+      } else {
+        group_of.push_back(groups_.size());
+        groups_.push_back({node.outputs, node.device, i + 1, i + 2});
+      }
+      Group& group = groups_[group_of.back()];
+      // What others use later must stay, as must what a sum after other nodes writes over.
+      group.droppable &= !node.carries && uses_[i + 1] == 1 && users_[i + 1] == i + 1;
+      group.marked &= node.recompute;
+      group.end_value = i + 2;
+    }
+  }
+
+  const LayerChain& chain_;
+  // Of each value: how often it is used, and by which node last.
+  std::vector<int> uses_;
+  std::vector<size_t> users_;
+  std::vector<ValuePlan::Step> steps_;
+  std::vector<Group> groups_;
+};
+
+int64_t Elements(const ValuePlan& plan) {
+  int64_t sum = 0;
+  for (const ValuePlan::Place& place : plan.places) sum += place.elements;
+  return sum;
+}
+
+}  // namespace
+
+ValuePlan PlanValues(const LayerChain& chain, bool sparse) {
+  const Planner planner(chain);
+  ValuePlan best = planner.Plan(1);
+  if (!sparse) return best;
+  for (size_t period = 2; period <= planner.droppable() + 1; ++period) {
+    ValuePlan plan = planner.Plan(period);
+    if (Elements(plan) < Elements(best)) best = std::move(plan);
+  }
+  return best;
+}
+
+}  // namespace ballast
