@@ -13,11 +13,12 @@ absl::Status Transfer::Copy(Device& from, Matrix x, Device& to, Matrix y) {
   }
   const size_t elements = x.elements();
   if (const absl::Span<float> source = x.buffer->host(); !source.empty()) {
-    if (absl::Status status = from.Synchronize(); !status.ok()) return status;
+    // Waits for what was issued on x.
+    if (absl::Status status = from.Download(*x.buffer, 0, {}); !status.ok()) return status;
     return to.Upload(source.first(elements), *y.buffer, 0);
   }
   if (const absl::Span<float> target = y.buffer->host(); !target.empty()) {
-    if (absl::Status status = to.Synchronize(); !status.ok()) return status;
+    if (absl::Status status = to.Upload({}, *y.buffer, 0); !status.ok()) return status;
     return from.Download(*x.buffer, 0, target.first(elements));
   }
   if (staging_.size() < elements) staging_.resize(elements);

@@ -20,51 +20,10 @@
 #include "worker/model/layer_chain.h"
 #include "worker/model/memory_needs.h"
 #include "worker/model/parameter.h"
+#include "worker/model/trainable_model.h"
 #include "worker/model/value_plan.h"
 
 namespace ballast {
-
-// The parameters of one layer: `count` of them from `first` on.
-struct ParameterGroup {
-  size_t first = 0;
-  size_t count = 0;
-};
-
-// Examples to compute one gradient or evaluation from. Does not own them.
-struct BatchView {
-  // [examples, features], row-major.
-  absl::Span<const float> features;
-  // A class or a value for each example.
-  absl::Span<const float> labels;
-  // 0 to max_batch. None: the loss and all gradients are 0.
-  int64_t examples = 0;
-  // Of dropout, with the model's seed: what tells this batch from the job's others.
-  uint64_t step = 0;
-  uint64_t seed = 0;
-  // Gradients, not the loss, come out multiplied by this, for a precision in which small ones would vanish.
-  float loss_scale = 1;
-};
-
-struct BatchResult {
-  // Over the examples.
-  double loss_sum = 0;
-  int64_t examples = 0;
-  // Examples classified right; 0 where Model::classifies() is false.
-  int64_t correct = 0;
-};
-
-// What a training loop does while a batch is computed. An error ends the batch and is returned from Train.
-class StepHooks {
- public:
-  virtual ~StepHooks() = default;
-
-  // The layer of this group computes next: its parameters must be set when this returns. In forward order.
-  virtual absl::Status BeforeForward(size_t group) = 0;
-  // The loss is known, no gradient yet: the time to refuse one that is not finite.
-  virtual absl::Status AfterForward(const BatchResult& result) = 0;
-  // The group's gradients may be read, and are not written again before the next Train. In backward order.
-  virtual absl::Status GradientReady(size_t group) = 0;
-};
 
 struct ModelOptions {
   int64_t features = 0;
@@ -80,9 +39,8 @@ struct ModelOptions {
 
 // A chain of layers with the device memory that it needs for a batch: weights, gradients, activations, and what layers
 // keep. It knows nothing of servers, optimizers or files.
-// Thread safety: one call of Train or Evaluate at a time. Beside it other threads may set a group's parameters from its
-// GradientReady until its next BeforeForward returns, and read its gradients from GradientReady until the next Train.
-class Model {
+// Thread safety: TrainableModel's.
+class Model : public TrainableModel {
  public:
   // INVALID_ARGUMENT where the layers do not fit each other or ask for a device that is not there, RESOURCE_EXHAUSTED
   // where a device has too little memory; the message says which batch would fit.
@@ -91,35 +49,26 @@ class Model {
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, int64_t features, uint64_t seed,
                                                        int64_t max_batch, Device* device);
 
-  // In forward order. Zeros until set.
-  const std::vector<Parameter>& parameters() const { return parameters_; }
-  // One for each layer that has any, in forward order.
-  const std::vector<ParameterGroup>& parameter_groups() const { return groups_; }
-  // For logs: layers, loss and number of parameters.
-  std::string Describe() const { return ballast::Describe(chain_); }
-  // What it holds on its device, and what the device holds besides.
-  MemoryBytes Memory() const;
-  bool classifies() const { return chain_.loss->classifies(); }
-  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
-  absl::Status CheckLabel(float label) const { return chain_.loss->CheckLabel(label); }
+  const std::vector<Parameter>& parameters() const override { return parameters_; }
+  const std::vector<ParameterGroup>& parameter_groups() const override { return groups_; }
+  std::string Describe() const override { return ballast::Describe(chain_); }
+  MemoryBytes Memory() const override;
+  bool classifies() const override { return chain_.loss->classifies(); }
+  absl::Status CheckLabel(float label) const override { return chain_.loss->CheckLabel(label); }
 
-  // Copy whole tensors. INVALID_ARGUMENT where the sizes differ.
-  absl::Status SetParameter(size_t index, absl::Span<const float> values);
-  absl::Status GetParameter(size_t index, absl::Span<float> values);
-  absl::Status GetGradient(size_t index, absl::Span<float> values);
-  // The same memory without a copy, under the same rules; empty where the host cannot address it.
-  absl::Span<float> HostParameter(size_t index) { return memory_[index].value->host(); }
-  absl::Span<const float> HostGradient(size_t index) { return memory_[index].gradient->host(); }
+  absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
+  absl::Status GetParameter(size_t index, absl::Span<float> values) override;
+  absl::Status GetGradient(size_t index, absl::Span<float> values) override;
+  absl::Span<float> HostParameter(size_t index) override { return memory_[index].value->host(); }
+  absl::Span<const float> HostGradient(size_t index) override { return memory_[index].gradient->host(); }
 
-  // From now on the layers' passes and the copies to and from the device are noted there, as the host sees them; null:
-  // nowhere. The timeline outlives the model.
-  void Record(TimelineRecorder* timeline) { timeline_ = timeline; }
+  // The gradient where the device has it, under the same rules.
+  Matrix DeviceGradient(size_t index) const { return {memory_[index].gradient.get(), 1, parameters_[index].elements}; }
 
-  // Forward, loss and backward. Gradients are of the mean loss over the batch's examples. INVALID_ARGUMENT for a batch
-  // that does not fit, before any hook is called.
-  absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks);
-  // Forward and loss without dropout.
-  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch);
+  void Record(TimelineRecorder* timeline) override { timeline_ = timeline; }
+
+  absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
+  absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
 
  private:
   // What the model holds beside a node of the chain.

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/model/parallel/replicated_model.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "worker/model/model_fixture.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+
+constexpr char kDense[] =
+    "layers { dense { units: 16 } } layers { relu {} } layers { dense { units: 8 } } layers { gelu {} } "
+    "layers { dense { units: 4 } } loss { softmax_cross_entropy {} }";
+constexpr char kLinear[] = "layers { dense { units: 1 } } loss { mean_squared_error {} }";
+
+// Counts what it is told.
+class CountingHooks : public NoHooks {
+ public:
+  absl::Status AfterForward(const BatchResult& result) override {
+    losses.push_back(result.loss_sum);
+    return absl::OkStatus();
+  }
+  absl::Status GradientReady(size_t group) override {
+    groups.push_back(group);
+    return absl::OkStatus();
+  }
+
+  std::vector<double> losses;
+  std::vector<size_t> groups;
+};
+
+class ReplicatedModelTest : public ModelFixture {
+ protected:
+  static constexpr int64_t kFeatures = 12;
+
+  absl::StatusOr<std::unique_ptr<ReplicatedModel>> Replicate(const std::string& text, size_t replicas,
+                                                             int64_t max_batch = 16) {
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
+    ModelOptions options{.features = kFeatures, .seed = 1, .max_batch = max_batch};
+    for (size_t i = 0; i < replicas; ++i) {
+      if (devices_.size() <= i) devices_.push_back(CreateCpuDevice(1, int64_t{1} << 20));
+      options.devices.push_back({absl::StrCat(i), devices_[i].get()});
+    }
+    absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = ReplicatedModel::Create(config, options);
+    if (model.ok()) SetWeights(**model);
+    return model;
+  }
+
+  std::unique_ptr<Model> Single(const std::string& text) {
+    absl::StatusOr<std::unique_ptr<Model>> model = Create(text, kFeatures);
+    EXPECT_TRUE(model.ok()) << model.status();
+    SetWeights(**model);
+    return *std::move(model);
+  }
+
+  static void SetWeights(TrainableModel& model) {
+    for (size_t i = 0; i < model.parameters().size(); ++i) {
+      std::vector<float> values(model.parameters()[i].elements);
+      for (size_t j = 0; j < values.size(); ++j) values[j] = 0.3f * std::sin(1.0f + i + 7 * j);
+      EXPECT_TRUE(model.SetParameter(i, values).ok());
+    }
+  }
+
+  BatchView Batch(int64_t examples) const {
+    return {.features = absl::MakeConstSpan(features_).first(examples * kFeatures),
+            .labels = absl::MakeConstSpan(labels_).first(examples),
+            .examples = examples,
+            .step = 5,
+            .seed = 3};
+  }
+
+  static std::vector<float> Gradients(TrainableModel& model) {
+    std::vector<float> all;
+    for (size_t i = 0; i < model.parameters().size(); ++i) {
+      std::vector<float> gradient(model.parameters()[i].elements);
+      EXPECT_TRUE(model.GetGradient(i, absl::MakeSpan(gradient)).ok());
+      all.insert(all.end(), gradient.begin(), gradient.end());
+    }
+    return all;
+  }
+
+  std::vector<std::unique_ptr<Device>> devices_;
+  const std::vector<float> features_ = Random(16 * kFeatures, 1);
+  const std::vector<float> labels_ = {0, 1, 2, 3, 3, 2, 1, 0, 1, 1, 2, 2, 3, 3, 0, 0};
+};
+
+// Replicas and examples: even, uneven, with replicas that get none, with none at all.
+class ReplicatedGradientTest : public ReplicatedModelTest,
+                               public ::testing::WithParamInterface<std::pair<size_t, int64_t>> {};
+
+TEST_P(ReplicatedGradientTest, GradientsAreThoseOfOneDevice) {
+  const auto [replicas, examples] = GetParam();
+  const std::unique_ptr<Model> one = Single(kDense);
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> several = Replicate(kDense, replicas);
+  ASSERT_TRUE(several.ok()) << several.status();
+  CountingHooks hooks;
+  const absl::StatusOr<BatchResult> expected = one->Train(Batch(examples), hooks);
+  const absl::StatusOr<BatchResult> got = (*several)->Train(Batch(examples), hooks);
+  ASSERT_TRUE(expected.ok() && got.ok()) << expected.status() << got.status();
+  EXPECT_NEAR(got->loss_sum, expected->loss_sum, 1e-5);
+  EXPECT_EQ(got->examples, examples);
+  EXPECT_EQ(got->correct, expected->correct);
+  EXPECT_THAT(Gradients(**several), Pointwise(FloatNear(1e-6f), Gradients(*one)));
+  EXPECT_NEAR(hooks.losses[0], hooks.losses[1], 1e-5);
+  EXPECT_THAT(hooks.groups, ElementsAre(2, 1, 0, 2, 1, 0));
+}
+
+INSTANTIATE_TEST_SUITE_P(Splits, ReplicatedGradientTest,
+                         ::testing::Values(std::pair(1, 16), std::pair(2, 16), std::pair(2, 7), std::pair(3, 16),
+                                           std::pair(4, 2), std::pair(3, 1), std::pair(2, 0)));
+
+TEST_F(ReplicatedModelTest, GradientsOfWholeNumbersAreExact) {
+  const std::unique_ptr<Model> one = Single(kLinear);
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> several = Replicate(kLinear, 4);
+  ASSERT_TRUE(several.ok()) << several.status();
+  std::vector<float> features(16 * kFeatures), weights(kFeatures);
+  for (size_t i = 0; i < features.size(); ++i) features[i] = static_cast<float>(i % 7) - 3;
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 5) - 2;
+  for (TrainableModel* model :
+       {static_cast<TrainableModel*>(one.get()), static_cast<TrainableModel*>(several->get())}) {
+    ASSERT_TRUE(model->SetParameter(0, weights).ok() && model->SetParameter(1, {1.0f}).ok());
+    NoHooks hooks;
+    BatchView batch = Batch(16);
+    batch.features = features;
+    ASSERT_TRUE(model->Train(batch, hooks).ok());
+  }
+  EXPECT_EQ(Gradients(**several), Gradients(*one));
+}
+
+TEST_F(ReplicatedModelTest, TheSameBatchGivesTheSameBits) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 3);
+  ASSERT_TRUE(model.ok()) << model.status();
+  NoHooks hooks;
+  ASSERT_TRUE((*model)->Train(Batch(16), hooks).ok());
+  const std::vector<float> first = Gradients(**model);
+  ASSERT_TRUE((*model)->Train(Batch(5), hooks).ok());
+  ASSERT_TRUE((*model)->Train(Batch(16), hooks).ok());
+  EXPECT_EQ(Gradients(**model), first);
+}
+
+TEST_F(ReplicatedModelTest, TheLossScaleMultipliesGradientsAndNotTheLoss) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  NoHooks hooks;
+  const absl::StatusOr<BatchResult> plain = (*model)->Train(Batch(16), hooks);
+  std::vector<float> gradients = Gradients(**model);
+  BatchView batch = Batch(16);
+  batch.loss_scale = 1024;
+  const absl::StatusOr<BatchResult> scaled = (*model)->Train(batch, hooks);
+  ASSERT_TRUE(plain.ok() && scaled.ok()) << plain.status() << scaled.status();
+  for (float& gradient : gradients) gradient *= 1024;
+  EXPECT_EQ(Gradients(**model), gradients);
+  EXPECT_EQ(scaled->loss_sum, plain->loss_sum);
+}
+
+// The gradient by a weight of 1 is then the mean of what dropout lets through of 12 features of 1 each.
+TEST_F(ReplicatedModelTest, ReplicasDropDifferentElements) {
+  constexpr char kDropout[] =
+      "layers { dense { units: 64 } } layers { dropout { rate: 0.5 } } layers { dense { units: 1 no_bias: true } } "
+      "loss { mean_squared_error {} }";
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDropout, 2, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<float> ones(kFeatures * 64, 1.0f), bias(64, 0.0f), last(64, 1.0f), features(2 * kFeatures, 1.0f);
+  ASSERT_TRUE((*model)->SetParameter(0, ones).ok() && (*model)->SetParameter(1, bias).ok() &&
+              (*model)->SetParameter(2, last).ok());
+  NoHooks hooks;
+  ASSERT_TRUE(
+      (*model)
+          ->Train({.features = features, .labels = {100000.0f, 100000.0f}, .examples = 2, .step = 1, .seed = 3}, hooks)
+          .ok());
+  std::vector<float> gradient(64);
+  ASSERT_TRUE((*model)->GetGradient(2, absl::MakeSpan(gradient)).ok());
+  // By what both, one or none of the replicas let through: were the masks the same, the middle would be missing.
+  int none = 0, some = 0, both = 0;
+  const float most = *std::min_element(gradient.begin(), gradient.end());
+  for (const float value : gradient) {
+    if (value == 0) {
+      ++none;
+    } else if (value > 0.75f * most) {
+      ++some;
+    } else {
+      ++both;
+    }
+  }
+  EXPECT_GT(none, 4);
+  EXPECT_GT(some, 16);
+  EXPECT_GT(both, 4);
+}
+
+TEST_F(ReplicatedModelTest, ValuesReachAllReplicas) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kLinear, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE((*model)->HostParameter(0).empty());
+  const std::vector<float> weights(kFeatures, 2.0f);
+  ASSERT_TRUE((*model)->SetParameter(0, weights).ok() && (*model)->SetParameter(1, {0.5f}).ok());
+  std::vector<float> values(kFeatures);
+  ASSERT_TRUE((*model)->GetParameter(0, absl::MakeSpan(values)).ok());
+  EXPECT_THAT(values, Each(2.0f));
+  // 12 features of 1: outputs of 24.5, which are the labels.
+  const std::vector<float> features(2 * kFeatures, 1.0f);
+  NoHooks hooks;
+  const absl::StatusOr<BatchResult> result =
+      (*model)->Train({.features = features, .labels = {24.5f, 24.5f}, .examples = 2}, hooks);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->loss_sum, 0);
+}
+
+TEST_F(ReplicatedModelTest, EvaluatesBatchesLargerThanAPart) {
+  const std::unique_ptr<Model> one = Single(kDense);
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> several = Replicate(kDense, 3);
+  ASSERT_TRUE(several.ok()) << several.status();
+  const absl::StatusOr<BatchResult> expected = one->Evaluate(Batch(16)), got = (*several)->Evaluate(Batch(16));
+  ASSERT_TRUE(expected.ok() && got.ok()) << expected.status() << got.status();
+  EXPECT_NEAR(got->loss_sum, expected->loss_sum, 1e-5);
+  EXPECT_EQ(got->correct, expected->correct);
+  EXPECT_EQ(got->examples, 16);
+}
+
+TEST_F(ReplicatedModelTest, RefusesABatchThatDoesNotFitBeforeAnyHook) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  CountingHooks hooks;
+  BatchView batch = Batch(16);
+  batch.examples = 17;
+  EXPECT_EQ((*model)->Train(batch, hooks).status().message(), "batch: got 17 examples, want 0 to 16");
+  batch.examples = 15;
+  EXPECT_EQ((*model)->Train(batch, hooks).status().message(),
+            "batch of 15 examples: got 192 features and 16 labels, want 180 and 15");
+  std::vector<float> labels = labels_;
+  labels[9] = 4;
+  batch = Batch(16);
+  batch.labels = labels;
+  EXPECT_THAT(std::string((*model)->Train(batch, hooks).status().message()),
+              HasSubstr("example 9 of the batch: its label is 4"));
+  EXPECT_THAT(hooks.groups, ElementsAre());
+}
+
+TEST_F(ReplicatedModelTest, MemoryIsWhatTheDevicesGave) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 3);
+  ASSERT_TRUE(model.ok()) << model.status();
+  int64_t given = 0;
+  for (const std::unique_ptr<Device>& device : devices_) given += (1 << 20) - device->Memory().free;
+  EXPECT_EQ((*model)->Memory().total(), given);
+}
+
+TEST_F(ReplicatedModelTest, ADeviceWithTooLittleMemoryIsNamed) {
+  devices_.push_back(CreateCpuDevice(1, int64_t{1} << 20));
+  devices_.push_back(CreateCpuDevice(1, int64_t{1} << 10));
+  const absl::Status status = Replicate(kDense, 2).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device 1: model 12 -> dense 16"));
+}
+
+TEST_F(ReplicatedModelTest, RefusesLayersThatAskForADevice) {
+  EXPECT_EQ(Replicate("layers { residual { layers { dense { units: 12 } device: \"0\" } } } "
+                      "loss { softmax_cross_entropy {} }",
+                      2)
+                .status()
+                .message(),
+            "model: a layer's device is \"0\", want none where batches are split over 2 devices");
+}
+
+}  // namespace
+}  // namespace ballast
