@@ -109,10 +109,10 @@ std::string ShapeOf(const GemmCall& call, const Factors& factors, absl::string_v
 class CublasGemm : public Gemm {
  public:
   CublasGemm(const CublasLt& lt, const CudaOptions& options, const std::string& gpu, cublasLtHandle_t handle,
-             MemoryPool* memory, Scratch workspace)
+             HalfCopies* halves, Scratch workspace)
       : lt_(lt),
         autotune_(options.autotune),
-        memory_(*memory),
+        halves_(*halves),
         handle_(handle, lt.Destroy),
         workspace_(std::move(workspace)),
         cache_(CachePath(lt, options, gpu)) {}
@@ -129,11 +129,12 @@ class CublasGemm : public Gemm {
 
   absl::Status Multiply(cudaStream_t stream, const GemmCall& call) override {
     if (arithmetic_.factor == CUDA_R_32F) return MultiplyFactors(stream, call, {call.a, call.b});
-    absl::StatusOr<Scratch> a = ToHalf(stream, call.a, call.rows * call.depth);
+    const HalfType type = arithmetic_.factor == CUDA_R_16BF ? HalfType::kBf16 : HalfType::kFp16;
+    absl::StatusOr<HalfCopies::Copy> a = halves_.Get(stream, type, call.a, call.rows * call.depth);
     if (!a.ok()) return a.status();
-    absl::StatusOr<Scratch> b = ToHalf(stream, call.b, call.depth * call.columns);
+    absl::StatusOr<HalfCopies::Copy> b = halves_.Get(stream, type, call.b, call.depth * call.columns);
     if (!b.ok()) return b.status();
-    return MultiplyFactors(stream, call, {a->bytes(), b->bytes()});
+    return MultiplyFactors(stream, call, {a->data(), b->data()});
   }
 
  private:
@@ -149,16 +150,6 @@ class CublasGemm : public Gemm {
     // By cuBLAS, for cuBLASLt has no algorithm.
     bool without_lt = false;
   };
-
-  absl::StatusOr<Scratch> ToHalf(cudaStream_t stream, const float* x, int64_t elements) {
-    absl::StatusOr<Scratch> half = Scratch::Make(&memory_, elements * static_cast<int64_t>(sizeof(uint16_t)));
-    if (!half.ok()) return half;
-    const HalfType type = arithmetic_.factor == CUDA_R_16BF ? HalfType::kBf16 : HalfType::kFp16;
-    absl::Status status =
-        CudaStatus(LaunchToHalf(stream, type, elements, x, static_cast<uint16_t*>(half->bytes())), "to half");
-    if (!status.ok()) return status;
-    return half;
-  }
 
   absl::Status MultiplyFactors(cudaStream_t stream, const GemmCall& call, const Factors& factors) {
     const std::string shape = ShapeOf(call, factors, arithmetic_.name);
@@ -377,7 +368,7 @@ class CublasGemm : public Gemm {
   const CublasLt& lt_;
   const bool autotune_;
   Arithmetic arithmetic_ = ArithmeticOf(Precision::kFp32);
-  MemoryPool& memory_;
+  HalfCopies& halves_;
   const Owned<cublasLtContext> handle_;
   // Shared by all products, for one runs at a time.
   const Scratch workspace_;
@@ -392,7 +383,8 @@ class CublasGemm : public Gemm {
 
 absl::Status CheckGemmLibrary() { return LoadCublasLt().status(); }
 
-absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory) {
+absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory,
+                                               HalfCopies* halves) {
   absl::StatusOr<const CublasLt*> lt = LoadCublasLt();
   if (!lt.ok()) return lt.status();
   absl::StatusOr<Scratch> workspace = Scratch::Make(memory, kWorkspaceBytes);
@@ -400,7 +392,7 @@ absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const
   cublasLtHandle_t handle = nullptr;
   absl::Status status = (*lt)->ToStatus((*lt)->Create(&handle), "cublasLtCreate");
   if (!status.ok()) return status;
-  return std::make_unique<CublasGemm>(**lt, options, gpu, handle, memory, *std::move(workspace));
+  return std::make_unique<CublasGemm>(**lt, options, gpu, handle, halves, *std::move(workspace));
 }
 
 }  // namespace ballast
