@@ -4,13 +4,15 @@ Makes the repository @cuda:
   facts.bzl        CUDA_PRESENT, CUDA_NVCC, CUDA_VERSION, CUDNN_PRESENT, NCCL_PRESENT: what //bazel:cuda.bzl builds with
   :headers         the toolkit's headers, for host code
   :runtime         the same and the CUDA runtime, linked statically; it loads the driver's library when it is first used
+  :linked          what a program depends on that shall link NVIDIA's libraries, found where the toolkit keeps them; with
+                   --config=static nothing, so that it starts without them and loads them when a GPU is opened
   :build_facts     ballast_cuda_build.h, which tells code the version; 0 where there is no toolkit
 
 The toolkit is the first of: $BALLAST_CUDA, $CUDA_PATH, $CUDA_HOME, /usr/local/cuda, and the folder of an nvcc on $PATH.
 --repo_env=BALLAST_CUDA=none builds without one; a BALLAST_CUDA or CUDA_PATH that holds none is an error.
 """
 
-_NEEDED = ["bin/nvcc", "include/cuda_runtime.h", "include/cublasLt.h"]
+_NEEDED = ["bin/nvcc", "include/cuda_runtime.h", "include/cublasLt.h", "include/cublas_v2.h"]
 
 def _library_folder(ctx, root):
     for folder in ["lib64", "lib", "targets/x86_64-linux/lib"]:
@@ -22,7 +24,13 @@ def _missing(ctx, root):
     for name in _NEEDED:
         if not ctx.path(root + "/" + name).exists:
             return name
-    return None if _library_folder(ctx, root) else "lib64/libcudart_static.a"
+    folder = _library_folder(ctx, root)
+    if not folder:
+        return "lib64/libcudart_static.a"
+    for name in ["libcublas.so", "libcublasLt.so"]:
+        if not ctx.path(folder + "/" + name).exists:
+            return "lib64/" + name
+    return None
 
 def _find(ctx):
     for variable in ["BALLAST_CUDA", "CUDA_PATH", "CUDA_HOME"]:
@@ -70,6 +78,22 @@ cc_library(
     linkopts = ["-ldl", "-lrt", "-lpthread"],
     deps = [":headers"],
 )
+
+# Nothing refers to them by symbols: code finds their functions by name, linked or not.
+cc_library(
+    name = "linked",
+    linkopts = select({{
+        "@system//:static": [],
+        "//conditions:default": [
+            "-L{libraries}",
+            "-Wl,-rpath,{libraries}",
+            "-Wl,--push-state,--no-as-needed",
+            "-lcublas",
+            "-lcublasLt",
+            "-Wl,--pop-state",
+        ],
+    }}),
+)
 """
 
 _BUILD_ABSENT = """
@@ -78,6 +102,8 @@ package(default_visibility = ["//visibility:public"])
 cc_library(name = "headers")
 
 cc_library(name = "runtime")
+
+cc_library(name = "linked")
 """
 
 _BUILD_FACTS = """
@@ -116,7 +142,7 @@ def _cuda_configure_impl(ctx):
         "",
     ]))
     ctx.file("ballast_cuda_build.h", _HEADER.format(version = version, cublas = cublas, libraries = libraries))
-    ctx.file("BUILD", (_BUILD if root else _BUILD_ABSENT) + _BUILD_FACTS)
+    ctx.file("BUILD", (_BUILD.format(libraries = libraries) if root else _BUILD_ABSENT) + _BUILD_FACTS)
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,10 +109,10 @@ std::string ShapeOf(const GemmCall& call, const Factors& factors, absl::string_v
 class CublasGemm : public Gemm {
  public:
   CublasGemm(const CublasLt& lt, const CudaOptions& options, const std::string& gpu, cublasLtHandle_t handle,
-             MemoryPool* memory, Scratch workspace)
+             HalfCopies* halves, Scratch workspace)
       : lt_(lt),
         autotune_(options.autotune),
-        memory_(*memory),
+        halves_(*halves),
         handle_(handle, lt.Destroy),
         workspace_(std::move(workspace)),
         cache_(CachePath(lt, options, gpu)) {}
@@ -128,11 +129,12 @@ class CublasGemm : public Gemm {
 
   absl::Status Multiply(cudaStream_t stream, const GemmCall& call) override {
     if (arithmetic_.factor == CUDA_R_32F) return MultiplyFactors(stream, call, {call.a, call.b});
-    absl::StatusOr<Scratch> a = ToHalf(stream, call.a, call.rows * call.depth);
+    const HalfType type = arithmetic_.factor == CUDA_R_16BF ? HalfType::kBf16 : HalfType::kFp16;
+    absl::StatusOr<HalfCopies::Copy> a = halves_.Get(stream, type, call.a, call.rows * call.depth);
     if (!a.ok()) return a.status();
-    absl::StatusOr<Scratch> b = ToHalf(stream, call.b, call.depth * call.columns);
+    absl::StatusOr<HalfCopies::Copy> b = halves_.Get(stream, type, call.b, call.depth * call.columns);
     if (!b.ok()) return b.status();
-    return MultiplyFactors(stream, call, {a->bytes(), b->bytes()});
+    return MultiplyFactors(stream, call, {a->data(), b->data()});
   }
 
  private:
@@ -145,17 +147,9 @@ class CublasGemm : public Gemm {
     cublasLtMatmulAlgo_t algorithm = {};
     // Whether bias and ReLU are part of the product, as far as they are asked for.
     bool fused = true;
+    // By cuBLAS, for cuBLASLt has no algorithm.
+    bool without_lt = false;
   };
-
-  absl::StatusOr<Scratch> ToHalf(cudaStream_t stream, const float* x, int64_t elements) {
-    absl::StatusOr<Scratch> half = Scratch::Make(&memory_, elements * static_cast<int64_t>(sizeof(uint16_t)));
-    if (!half.ok()) return half;
-    const HalfType type = arithmetic_.factor == CUDA_R_16BF ? HalfType::kBf16 : HalfType::kFp16;
-    absl::Status status =
-        CudaStatus(LaunchToHalf(stream, type, elements, x, static_cast<uint16_t*>(half->bytes())), "to half");
-    if (!status.ok()) return status;
-    return half;
-  }
 
   absl::Status MultiplyFactors(cudaStream_t stream, const GemmCall& call, const Factors& factors) {
     const std::string shape = ShapeOf(call, factors, arithmetic_.name);
@@ -165,7 +159,8 @@ class CublasGemm : public Gemm {
       if (!made.ok()) return made.status();
       plan = plans_.emplace(shape, *std::move(made)).first;
     }
-    absl::Status status = Issue(stream, call, factors, plan->second, plan->second.algorithm);
+    absl::Status status = plan->second.without_lt ? IssueWithoutLt(stream, call, factors)
+                                                  : Issue(stream, call, factors, plan->second, plan->second.algorithm);
     if (!status.ok() || plan->second.fused) return status;
     cudaError_t error = cudaSuccess;
     if (call.bias != nullptr) error = LaunchAddBias(stream, call.bias, call.rows, call.columns, call.c);
@@ -196,7 +191,9 @@ class CublasGemm : public Gemm {
     }
     if (!candidates.ok()) return candidates.status();
     if (candidates->empty()) {
-      return absl::InternalError(absl::StrCat("cuda device: cuBLASLt has no algorithm for the product ", shape));
+      plan->without_lt = true;
+      plan->fused = EpilogueOf(call) == CUBLASLT_EPILOGUE_DEFAULT;
+      return plan;
     }
     plan->algorithm = candidates->front().algo;
     // With beta the result is read, and measuring would change it.
@@ -332,13 +329,52 @@ class CublasGemm : public Gemm {
                         "cublasLtMatmul");
   }
 
+  absl::Status OpenCublas() {
+    absl::StatusOr<const Cublas*> cublas = LoadCublas();
+    if (!cublas.ok()) return cublas.status();
+    cublasHandle_t handle = nullptr;
+    absl::Status status = lt_.ToStatus((*cublas)->Create(&handle), "cublasCreate");
+    if (!status.ok()) return status;
+    cublas_ = *cublas;
+    older_handle_ = {handle, (*cublas)->Destroy};
+    return absl::OkStatus();
+  }
+
+  absl::Status IssueWithoutLt(cudaStream_t stream, const GemmCall& call, const Factors& factors) {
+    if (cublas_ == nullptr) {
+      if (absl::Status status = OpenCublas(); !status.ok()) return status;
+    }
+    for (const int64_t size : {call.rows, call.columns, call.depth}) {
+      if (size > std::numeric_limits<int>::max()) {
+        return absl::UnimplementedError(absl::StrCat("cuda device: product: got a factor with ", size,
+                                                     " rows or columns, want at most 2147483647"));
+      }
+    }
+    const ColumnMajorCall q(call);
+    // To set the stream resets the workspace.
+    absl::Status status = lt_.ToStatus(cublas_->SetStream(older_handle_.get(), stream), "cublasSetStream");
+    status.Update(lt_.ToStatus(cublas_->SetWorkspace(older_handle_.get(), workspace_.bytes(), kWorkspaceBytes),
+                               "cublasSetWorkspace"));
+    if (!status.ok()) return status;
+    return lt_.ToStatus(
+        cublas_->GemmEx(older_handle_.get(), q.first_operation, q.second_operation, static_cast<int>(q.result_rows),
+                        static_cast<int>(q.result_columns), static_cast<int>(call.depth), &call.alpha, factors.b,
+                        arithmetic_.factor, static_cast<int>(q.first_rows), factors.a, arithmetic_.factor,
+                        static_cast<int>(q.second_rows), &call.beta, call.c, CUDA_R_32F,
+                        static_cast<int>(q.result_rows), arithmetic_.compute, CUBLAS_GEMM_DEFAULT),
+        "cublasGemmEx");
+  }
+
   const CublasLt& lt_;
   const bool autotune_;
   Arithmetic arithmetic_ = ArithmeticOf(Precision::kFp32);
-  MemoryPool& memory_;
+  HalfCopies& halves_;
   const Owned<cublasLtContext> handle_;
   // Shared by all products, for one runs at a time.
   const Scratch workspace_;
+  // Null until a product needs it.
+  const Cublas* cublas_ = nullptr;
+  Owned<cublasContext> older_handle_{nullptr, nullptr};
   AlgorithmCache cache_;
   std::unordered_map<std::string, Plan> plans_;
 };
@@ -347,7 +383,8 @@ class CublasGemm : public Gemm {
 
 absl::Status CheckGemmLibrary() { return LoadCublasLt().status(); }
 
-absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory) {
+absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory,
+                                               HalfCopies* halves) {
   absl::StatusOr<const CublasLt*> lt = LoadCublasLt();
   if (!lt.ok()) return lt.status();
   absl::StatusOr<Scratch> workspace = Scratch::Make(memory, kWorkspaceBytes);
@@ -355,7 +392,7 @@ absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const
   cublasLtHandle_t handle = nullptr;
   absl::Status status = (*lt)->ToStatus((*lt)->Create(&handle), "cublasLtCreate");
   if (!status.ok()) return status;
-  return std::make_unique<CublasGemm>(**lt, options, gpu, handle, memory, *std::move(workspace));
+  return std::make_unique<CublasGemm>(**lt, options, gpu, handle, halves, *std::move(workspace));
 }
 
 }  // namespace ballast

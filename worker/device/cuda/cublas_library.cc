@@ -2,56 +2,49 @@
 #include "worker/device/cuda/cublas_library.h"
 
 #include <ballast_cuda_build.h>
-#include <dlfcn.h>
-
-#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "worker/device/cuda/nvidia_library.h"
 
 namespace ballast {
 namespace {
 
-// With the major version: another one's functions may take other arguments.
-std::string FileName() { return absl::StrCat("libcublasLt.so.", BALLAST_CUBLAS_MAJOR); }
-
-// Sets `function` to the library's; the name of one that it lacks is kept in `missing`.
-template <typename Function>
-void Find(void* library, const char* name, Function* function, std::string* missing) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr) *missing = name;
+absl::StatusOr<CublasLt> Load() {
+  absl::StatusOr<NvidiaLibrary> library =
+      NvidiaLibrary::Open("cuBLAS", BALLAST_CUBLAS_MAJOR, absl::StrCat("libcublasLt.so.", BALLAST_CUBLAS_MAJOR));
+  if (!library.ok()) return library.status();
+  CublasLt lt;
+  library->Find("cublasLtCreate", &lt.Create);
+  library->Find("cublasLtDestroy", &lt.Destroy);
+  library->Find("cublasLtGetVersion", &lt.GetVersion);
+  library->Find("cublasLtGetStatusString", &lt.GetStatusString);
+  library->Find("cublasLtMatmul", &lt.Matmul);
+  library->Find("cublasLtMatmulAlgoCheck", &lt.MatmulAlgoCheck);
+  library->Find("cublasLtMatmulAlgoGetHeuristic", &lt.MatmulAlgoGetHeuristic);
+  library->Find("cublasLtMatmulDescCreate", &lt.MatmulDescCreate);
+  library->Find("cublasLtMatmulDescDestroy", &lt.MatmulDescDestroy);
+  library->Find("cublasLtMatmulDescSetAttribute", &lt.MatmulDescSetAttribute);
+  library->Find("cublasLtMatmulPreferenceCreate", &lt.MatmulPreferenceCreate);
+  library->Find("cublasLtMatmulPreferenceDestroy", &lt.MatmulPreferenceDestroy);
+  library->Find("cublasLtMatmulPreferenceSetAttribute", &lt.MatmulPreferenceSetAttribute);
+  library->Find("cublasLtMatrixLayoutCreate", &lt.MatrixLayoutCreate);
+  library->Find("cublasLtMatrixLayoutDestroy", &lt.MatrixLayoutDestroy);
+  if (!library->status().ok()) return library->status();
+  return lt;
 }
 
-absl::StatusOr<CublasLt> Load() {
-  // First where the loader looks (LD_LIBRARY_PATH, ldconfig), then where this was built.
-  void* library = dlopen(FileName().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    library = dlopen(absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", FileName()).c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  if (library == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("no cuBLAS: ", FileName(), " is neither where the loader looks nor in ", BALLAST_CUDA_LIBRARIES,
-                     "; install cuBLAS ", BALLAST_CUBLAS_MAJOR, ", or name its folder in LD_LIBRARY_PATH"));
-  }
-  CublasLt lt;
-  std::string missing;
-  Find(library, "cublasLtCreate", &lt.Create, &missing);
-  Find(library, "cublasLtDestroy", &lt.Destroy, &missing);
-  Find(library, "cublasLtGetVersion", &lt.GetVersion, &missing);
-  Find(library, "cublasLtGetStatusString", &lt.GetStatusString, &missing);
-  Find(library, "cublasLtMatmul", &lt.Matmul, &missing);
-  Find(library, "cublasLtMatmulAlgoCheck", &lt.MatmulAlgoCheck, &missing);
-  Find(library, "cublasLtMatmulAlgoGetHeuristic", &lt.MatmulAlgoGetHeuristic, &missing);
-  Find(library, "cublasLtMatmulDescCreate", &lt.MatmulDescCreate, &missing);
-  Find(library, "cublasLtMatmulDescDestroy", &lt.MatmulDescDestroy, &missing);
-  Find(library, "cublasLtMatmulDescSetAttribute", &lt.MatmulDescSetAttribute, &missing);
-  Find(library, "cublasLtMatmulPreferenceCreate", &lt.MatmulPreferenceCreate, &missing);
-  Find(library, "cublasLtMatmulPreferenceDestroy", &lt.MatmulPreferenceDestroy, &missing);
-  Find(library, "cublasLtMatmulPreferenceSetAttribute", &lt.MatmulPreferenceSetAttribute, &missing);
-  Find(library, "cublasLtMatrixLayoutCreate", &lt.MatrixLayoutCreate, &missing);
-  Find(library, "cublasLtMatrixLayoutDestroy", &lt.MatrixLayoutDestroy, &missing);
-  if (missing.empty()) return lt;
-  return absl::FailedPreconditionError(
-      absl::StrCat("cuBLAS: ", FileName(), " has no ", missing, "; install a newer cuBLAS ", BALLAST_CUBLAS_MAJOR));
+absl::StatusOr<Cublas> LoadOlder() {
+  absl::StatusOr<NvidiaLibrary> library =
+      NvidiaLibrary::Open("cuBLAS", BALLAST_CUBLAS_MAJOR, absl::StrCat("libcublas.so.", BALLAST_CUBLAS_MAJOR));
+  if (!library.ok()) return library.status();
+  Cublas cublas;
+  library->Find("cublasCreate_v2", &cublas.Create);
+  library->Find("cublasDestroy_v2", &cublas.Destroy);
+  library->Find("cublasSetStream_v2", &cublas.SetStream);
+  library->Find("cublasSetWorkspace_v2", &cublas.SetWorkspace);
+  library->Find("cublasGemmEx", &cublas.GemmEx);
+  if (!library->status().ok()) return library->status();
+  return cublas;
 }
 
 }  // namespace
@@ -68,6 +61,12 @@ absl::StatusOr<const CublasLt*> LoadCublasLt() {
   static const auto* const lt = new absl::StatusOr<CublasLt>(Load());
   if (!lt->ok()) return lt->status();
   return &**lt;
+}
+
+absl::StatusOr<const Cublas*> LoadCublas() {
+  static const auto* const cublas = new absl::StatusOr<Cublas>(LoadOlder());
+  if (!cublas->ok()) return cublas->status();
+  return &**cublas;
 }
 
 }  // namespace ballast

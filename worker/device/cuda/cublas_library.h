@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cublasLt.h>
+#include <cublas_v2.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -9,8 +10,9 @@
 
 namespace ballast {
 
-// The functions of cuBLASLt that we call, of the library that the loader found: the names and types are cuBLASLt's. Not
-// linked, so that a worker starts, and computes on the CPU, where there is none: see docs/decisions/0012.
+// The functions of cuBLASLt that we call: the names and types are cuBLASLt's. Found by name and not linked, so that one
+// source serves the worker that links cuBLAS and the one that starts, and computes on the CPU, where there is none: see
+// docs/decisions/0012.
 struct CublasLt {
   decltype(&cublasLtCreate) Create;
   decltype(&cublasLtDestroy) Destroy;
@@ -32,8 +34,20 @@ struct CublasLt {
   absl::Status ToStatus(cublasStatus_t status, absl::string_view call) const;
 };
 
+// The same of cuBLAS, for products that cuBLASLt has no algorithm for.
+struct Cublas {
+  decltype(&cublasCreate_v2) Create;
+  decltype(&cublasDestroy_v2) Destroy;
+  decltype(&cublasSetStream_v2) SetStream;
+  decltype(&cublasSetWorkspace_v2) SetWorkspace;
+  cublasStatus_t (*GemmEx)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n, int k, const void* alpha,
+                           const void* a, cudaDataType, int lda, const void* b, cudaDataType, int ldb, const void* beta,
+                           void* c, cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t);
+};
+
 // Loaded with the first call, and never unloaded. FAILED_PRECONDITION names what is missing, and where it was looked
 // for.
 absl::StatusOr<const CublasLt*> LoadCublasLt();
+absl::StatusOr<const Cublas*> LoadCublas();
 
 }  // namespace ballast

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "worker/device/cuda/half_copies.h"
 #include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda/stream_order.h"
 #include "worker/device/device_types.h"
@@ -14,12 +15,15 @@ namespace ballast {
 class CudaBuffer : public Buffer {
  public:
   // `memory` came from `pool`.
-  CudaBuffer(float* memory, int64_t size, MemoryPool* pool, StreamOrder* order)
-      : memory_(memory), size_(size), pool_(*pool), order_(*order) {}
+  CudaBuffer(float* memory, int64_t size, MemoryPool* pool, StreamOrder* order, HalfCopies* halves)
+      : memory_(memory), size_(size), pool_(*pool), order_(*order), halves_(*halves) {
+    halves_.Add(memory_);
+  }
   ~CudaBuffer() override {
     BufferUse* const operands[] = {&use_};
     // What fails here fails again in the next operation, which is asked for its error.
     order_.BeforeOperation(operands).IgnoreError();
+    halves_.Remove(memory_);
     pool_.GiveBack(memory_).IgnoreError();
   }
   CudaBuffer(const CudaBuffer&) = delete;
@@ -31,12 +35,15 @@ class CudaBuffer : public Buffer {
   float* data() const { return memory_; }
   // Operations read what they take as const, and that, too, is a use.
   BufferUse& use() const { return use_; }
+  // After each operation and upload that writes it was issued.
+  void Written() const { halves_.Written(memory_); }
 
  private:
   float* const memory_;
   const int64_t size_;
   MemoryPool& pool_;
   StreamOrder& order_;
+  HalfCopies& halves_;
   mutable BufferUse use_;
 };
 

@@ -27,6 +27,7 @@
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/gemm.h"
 #include "worker/device/cuda/gpu_choice.h"
+#include "worker/device/cuda/half_copies.h"
 #include "worker/device/cuda/host_copies.h"
 #include "worker/device/cuda/kernels/activation.h"
 #include "worker/device/cuda/kernels/add_bias.h"
@@ -115,6 +116,7 @@ class CudaDevice : public Device {
     Gpu gpu;
     std::unique_ptr<StreamOrder> order;
     std::unique_ptr<MemoryPool> memory;
+    std::unique_ptr<HalfCopies> halves;
     std::unique_ptr<StagingPool> staging;
     std::unique_ptr<Gemm> gemm;
     std::unique_ptr<CudaConvolution> convolution;
@@ -157,8 +159,8 @@ class CudaDevice : public Device {
     const size_t bytes = std::max<int64_t>(elements, 1) * sizeof(float);
     absl::StatusOr<void*> memory = parts_.memory->Take(bytes);
     if (!memory.ok()) return memory.status();
-    auto buffer =
-        std::make_unique<CudaBuffer>(static_cast<float*>(*memory), elements, parts_.memory.get(), parts_.order.get());
+    auto buffer = std::make_unique<CudaBuffer>(static_cast<float*>(*memory), elements, parts_.memory.get(),
+                                               parts_.order.get(), parts_.halves.get());
     const cudaError_t error = cudaMemsetAsync(*memory, 0, bytes, parts_.order->compute());
     BufferUse* const operands[] = {&buffer->use()};
     parts_.order->AfterOperation(operands);
@@ -169,7 +171,9 @@ class CudaDevice : public Device {
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
     if (absl::Status status = CheckRange(to, offset, values.size()); !status.ok()) return status;
     if (absl::Status status = Enter(); !status.ok()) return status;
-    return Keep(copies_.Upload(values, Own(to), offset));
+    const absl::Status status = copies_.Upload(values, Own(to), offset);
+    Own(to).Written();
+    return Keep(status);
   }
 
   absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) override {
@@ -191,7 +195,7 @@ class CudaDevice : public Device {
     GemmCall call = Product(a, b, c);
     call.alpha = alpha;
     call.beta = beta;
-    Run({a.matrix.buffer, b.matrix.buffer, c.buffer}, [&](cudaStream_t stream) { return Compute(stream, call); });
+    Run({a.matrix.buffer, b.matrix.buffer}, {c.buffer}, [&](cudaStream_t stream) { return Compute(stream, call); });
   }
 
   void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
@@ -199,31 +203,31 @@ class CudaDevice : public Device {
     GemmCall call = Product(a, b, c);
     call.bias = Data(bias, c.columns);
     call.relu = f == Activation::kRelu;
-    Run({a.matrix.buffer, b.matrix.buffer, &bias, c.buffer},
+    Run({a.matrix.buffer, b.matrix.buffer, &bias}, {c.buffer},
         [&](cudaStream_t stream) { return Compute(stream, call); });
     if (f.has_value() && !call.relu) Activate(*f, c, c);
   }
 
   void AddBias(const Buffer& bias, Matrix x) override {
     float* const to = Data(x);
-    RunKernel("add bias", {&bias, x.buffer},
+    RunKernel("add bias", {&bias}, {x.buffer},
               [&](cudaStream_t stream) { return LaunchAddBias(stream, Data(bias, x.columns), x.rows, x.columns, to); });
   }
 
   void SumRows(Matrix x, Buffer& sums) override {
-    Run({x.buffer, &sums}, [&](cudaStream_t stream) { return SumInto(stream, x, Data(sums, x.columns)); });
+    Run({x.buffer}, {&sums}, [&](cudaStream_t stream) { return SumInto(stream, x, Data(sums, x.columns)); });
   }
 
   void Activate(Activation f, Matrix x, Matrix y) override {
     CheckElements(x, y);
-    RunKernel("activate", {x.buffer, y.buffer},
+    RunKernel("activate", {x.buffer}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchActivate(stream, f, x.elements(), Data(x), Data(y)); });
   }
 
   void ActivateBackward(Activation f, Matrix x, Matrix dy, Matrix dx) override {
     CheckElements(x, dy);
     CheckElements(x, dx);
-    RunKernel("activate backward", {x.buffer, dy.buffer, dx.buffer}, [&](cudaStream_t stream) {
+    RunKernel("activate backward", {x.buffer, dy.buffer}, {dx.buffer}, [&](cudaStream_t stream) {
       return LaunchActivateBackward(stream, f, x.elements(), Data(x), Data(dy), Data(dx));
     });
   }
@@ -235,32 +239,33 @@ class CudaDevice : public Device {
       if (x.buffer != y.buffer) Copy(x, y);
       return;
     }
-    RunKernel("dropout", {x.buffer, y.buffer},
+    RunKernel("dropout", {x.buffer}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchDropout(stream, rate, key, x.elements(), Data(x), Data(y)); });
   }
 
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
     Require(gradient == nullptr || gradient->elements() == outputs.elements(), "loss gradient of another size");
     Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error of several columns");
-    Run({outputs.buffer, &labels, &totals, gradient == nullptr ? nullptr : gradient->buffer}, [&](cudaStream_t stream) {
-      absl::StatusOr<Scratch> scratch = MakeScratch(2 * outputs.rows);
-      if (!scratch.ok()) return scratch.status();
-      const LossCall call = {Data(outputs),
-                             outputs.rows,
-                             outputs.columns,
-                             Data(labels, outputs.rows),
-                             gradient == nullptr ? nullptr : Data(*gradient),
-                             scratch->floats(),
-                             Data(totals, kLossTotals)};
-      return f == LossFunction::kSoftmaxCrossEntropy
-                 ? CudaStatus(LaunchSoftmaxCrossEntropy(stream, call), "softmax cross-entropy")
-                 : CudaStatus(LaunchMeanSquaredError(stream, call), "mean squared error");
-    });
+    Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->buffer},
+        [&](cudaStream_t stream) {
+          absl::StatusOr<Scratch> scratch = MakeScratch(2 * outputs.rows);
+          if (!scratch.ok()) return scratch.status();
+          const LossCall call = {Data(outputs),
+                                 outputs.rows,
+                                 outputs.columns,
+                                 Data(labels, outputs.rows),
+                                 gradient == nullptr ? nullptr : Data(*gradient),
+                                 scratch->floats(),
+                                 Data(totals, kLossTotals)};
+          return f == LossFunction::kSoftmaxCrossEntropy
+                     ? CudaStatus(LaunchSoftmaxCrossEntropy(stream, call), "softmax cross-entropy")
+                     : CudaStatus(LaunchMeanSquaredError(stream, call), "mean squared error");
+        });
   }
 
   void Convolve(const ConvShape& shape, Matrix x, const Buffer& filters, const Buffer* bias, Matrix y) override {
     CheckImages(shape, x, y);
-    Run({x.buffer, &filters, bias, y.buffer}, [&](cudaStream_t stream) {
+    Run({x.buffer, &filters, bias}, {y.buffer}, [&](cudaStream_t stream) {
       return parts_.convolution->Forward(stream, shape, x.rows, Data(x), FilterData(shape, filters),
                                          bias == nullptr ? nullptr : Data(*bias, shape.filters), Data(y));
     });
@@ -268,14 +273,14 @@ class CudaDevice : public Device {
 
   void ConvolveBackwardData(const ConvShape& shape, Matrix dy, const Buffer& filters, Matrix dx) override {
     CheckImages(shape, dx, dy);
-    Run({dy.buffer, &filters, dx.buffer}, [&](cudaStream_t stream) {
+    Run({dy.buffer, &filters}, {dx.buffer}, [&](cudaStream_t stream) {
       return parts_.convolution->BackwardData(stream, shape, dx.rows, Data(dy), FilterData(shape, filters), Data(dx));
     });
   }
 
   void ConvolveBackwardFilters(const ConvShape& shape, Matrix x, Matrix dy, Buffer& dfilters, Buffer* dbias) override {
     CheckImages(shape, x, dy);
-    Run({x.buffer, dy.buffer, &dfilters, dbias}, [&](cudaStream_t stream) {
+    Run({x.buffer, dy.buffer}, {&dfilters, dbias}, [&](cudaStream_t stream) {
       absl::Status status =
           parts_.convolution->BackwardFilters(stream, shape, x.rows, Data(x), Data(dy), FilterData(shape, dfilters));
       if (!status.ok() || dbias == nullptr) return status;
@@ -286,27 +291,27 @@ class CudaDevice : public Device {
 
   void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override {
     CheckImages(shape, x, y);
-    RunKernel("max pool", {x.buffer, y.buffer},
+    RunKernel("max pool", {x.buffer}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchMaxPool(stream, shape, x.rows, Data(x), Data(y)); });
   }
 
   void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) override {
     CheckImages(shape, x, dy);
     CheckImages(shape, dx, dy);
-    RunKernel("max pool backward", {x.buffer, dy.buffer, dx.buffer}, [&](cudaStream_t stream) {
+    RunKernel("max pool backward", {x.buffer, dy.buffer}, {dx.buffer}, [&](cudaStream_t stream) {
       return LaunchMaxPoolBackward(stream, shape, x.rows, Data(x), Data(dy), Data(dx));
     });
   }
 
   void AveragePool(const PoolShape& shape, Matrix x, Matrix y) override {
     CheckImages(shape, x, y);
-    RunKernel("average pool", {x.buffer, y.buffer},
+    RunKernel("average pool", {x.buffer}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchAveragePool(stream, shape, x.rows, Data(x), Data(y)); });
   }
 
   void AveragePoolBackward(const PoolShape& shape, Matrix dy, Matrix dx) override {
     CheckImages(shape, dx, dy);
-    RunKernel("average pool backward", {dy.buffer, dx.buffer}, [&](cudaStream_t stream) {
+    RunKernel("average pool backward", {dy.buffer}, {dx.buffer}, [&](cudaStream_t stream) {
       return LaunchAveragePoolBackward(stream, shape, dx.rows, Data(dy), Data(dx));
     });
   }
@@ -314,9 +319,8 @@ class CudaDevice : public Device {
   void BatchNorm(const BatchNormRates& rates, Matrix x, const Affine& affine, const SavedStatistics& saved,
                  const ColumnStatistics& running, Matrix y) override {
     CheckSame(x, y);
-    Run({x.buffer, &affine.scale, &affine.offset, &saved.mean, &saved.inverse_stddev, &running.mean, &running.variance,
-         y.buffer},
-        [&](cudaStream_t stream) {
+    Run({x.buffer, &affine.scale, &affine.offset},
+        {&saved.mean, &saved.inverse_stddev, &running.mean, &running.variance, y.buffer}, [&](cudaStream_t stream) {
           absl::StatusOr<Scratch> scratch = MakeScratch(BatchNormScratch(x.rows, x.columns));
           if (!scratch.ok()) return scratch.status();
           return CudaStatus(LaunchBatchNorm(stream, BatchNormOf(x, affine, &saved, scratch->floats()),
@@ -328,9 +332,8 @@ class CudaDevice : public Device {
   void BatchNormInference(float epsilon, Matrix x, const Affine& affine, const ColumnStatistics& running,
                           Matrix y) override {
     CheckSame(x, y);
-    RunKernel("batch norm inference",
-              {x.buffer, &affine.scale, &affine.offset, &running.mean, &running.variance, y.buffer},
-              [&](cudaStream_t stream) {
+    RunKernel("batch norm inference", {x.buffer, &affine.scale, &affine.offset, &running.mean, &running.variance},
+              {y.buffer}, [&](cudaStream_t stream) {
                 return LaunchBatchNormInference(stream, BatchNormOf(x, affine, nullptr, nullptr),
                                                 RunningOf(epsilon, 0.0f, running, x.columns), Data(y));
               });
@@ -340,9 +343,8 @@ class CudaDevice : public Device {
                          const AffineGradient& gradient, const Matrix* dx) override {
     CheckSame(x, dy);
     if (dx != nullptr) CheckSame(x, *dx);
-    Run({x.buffer, dy.buffer, &affine.scale, &saved.mean, &saved.inverse_stddev, &gradient.scale, &gradient.offset,
-         dx == nullptr ? nullptr : dx->buffer},
-        [&](cudaStream_t stream) {
+    Run({x.buffer, dy.buffer, &affine.scale, &saved.mean, &saved.inverse_stddev},
+        {&gradient.scale, &gradient.offset, dx == nullptr ? nullptr : dx->buffer}, [&](cudaStream_t stream) {
           absl::StatusOr<Scratch> scratch = MakeScratch(BatchNormScratch(x.rows, x.columns));
           if (!scratch.ok()) return scratch.status();
           const BatchNormGradients gradients = {Data(dy), Data(gradient.scale, x.columns),
@@ -355,7 +357,7 @@ class CudaDevice : public Device {
 
   void LayerNorm(float epsilon, Matrix x, const Affine& affine, Matrix y) override {
     CheckSame(x, y);
-    RunKernel("layer norm", {x.buffer, &affine.scale, &affine.offset, y.buffer}, [&](cudaStream_t stream) {
+    RunKernel("layer norm", {x.buffer, &affine.scale, &affine.offset}, {y.buffer}, [&](cudaStream_t stream) {
       const LayerNormCall call = {x.rows, x.columns, epsilon, Data(x), Data(affine.scale, x.columns)};
       return LaunchLayerNorm(stream, call, Data(affine.offset, x.columns), Data(y));
     });
@@ -365,7 +367,7 @@ class CudaDevice : public Device {
                          const Matrix* dx) override {
     CheckSame(x, dy);
     if (dx != nullptr) CheckSame(x, *dx);
-    Run({x.buffer, dy.buffer, &affine.scale, &gradient.scale, &gradient.offset, dx == nullptr ? nullptr : dx->buffer},
+    Run({x.buffer, dy.buffer, &affine.scale}, {&gradient.scale, &gradient.offset, dx == nullptr ? nullptr : dx->buffer},
         [&](cudaStream_t stream) {
           absl::StatusOr<Scratch> scratch = MakeScratch(LayerNormScratch(x.rows, x.columns));
           if (!scratch.ok()) return scratch.status();
@@ -378,39 +380,39 @@ class CudaDevice : public Device {
   }
 
   void Fill(float value, Matrix y) override {
-    RunKernel("fill", {y.buffer},
+    RunKernel("fill", {}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchFill(stream, value, y.elements(), Data(y)); });
   }
 
   void Copy(Matrix x, Matrix y) override {
     CheckElements(x, y);
-    RunKernel("copy", {x.buffer, y.buffer}, [&](cudaStream_t stream) {
+    RunKernel("copy", {x.buffer}, {y.buffer}, [&](cudaStream_t stream) {
       if (x.elements() == 0) return cudaSuccess;
       return cudaMemcpyAsync(Data(y), Data(x), x.elements() * sizeof(float), cudaMemcpyDeviceToDevice, stream);
     });
   }
 
   void Scale(float alpha, Matrix x) override {
-    RunKernel("scale", {x.buffer},
+    RunKernel("scale", {}, {x.buffer},
               [&](cudaStream_t stream) { return LaunchScale(stream, alpha, x.elements(), Data(x)); });
   }
 
   void Axpy(float alpha, Matrix x, Matrix y) override {
     CheckElements(x, y);
-    RunKernel("axpy", {x.buffer, y.buffer},
+    RunKernel("axpy", {x.buffer}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchAxpy(stream, alpha, x.elements(), Data(x), Data(y)); });
   }
 
   void Add(Matrix a, Matrix b, Matrix y) override {
     CheckElements(a, y);
     CheckElements(b, y);
-    RunKernel("add", {a.buffer, b.buffer, y.buffer},
+    RunKernel("add", {a.buffer, b.buffer}, {y.buffer},
               [&](cudaStream_t stream) { return LaunchAdd(stream, y.elements(), Data(a), Data(b), Data(y)); });
   }
 
   void GatherRows(Matrix table, absl::Span<const int64_t> rows, Matrix y) override {
     CheckRows(table, rows, y);
-    Run({table.buffer, y.buffer}, [&](cudaStream_t stream) {
+    Run({table.buffer}, {y.buffer}, [&](cudaStream_t stream) {
       absl::StatusOr<Scratch> numbers = PutNumbers(stream, {rows});
       if (!numbers.ok()) return numbers.status();
       return CudaStatus(LaunchGatherRows(stream, Data(table), table.columns,
@@ -422,7 +424,7 @@ class CudaDevice : public Device {
   void ScatterAddRows(Matrix dy, absl::Span<const int64_t> rows, Matrix table) override {
     CheckRows(table, rows, dy);
     const GroupedRows grouped(rows);
-    Run({dy.buffer, table.buffer}, [&](cudaStream_t stream) {
+    Run({dy.buffer}, {table.buffer}, [&](cudaStream_t stream) {
       absl::StatusOr<Scratch> numbers = PutNumbers(stream, {grouped.target, grouped.begin, grouped.source});
       if (!numbers.ok()) return numbers.status();
       const int64_t* const target = static_cast<const int64_t*>(numbers->bytes());
@@ -523,24 +525,32 @@ class CudaDevice : public Device {
     return scratch;
   }
 
-  // Issues an operation on buffers, of which some may be null. After an error nothing more is issued.
+  using Buffers = std::initializer_list<const Buffer*>;
+
+  // Issues an operation that reads and writes buffers, of which some may be null. After an error nothing more is
+  // issued.
   template <typename Launch>
-  void Run(std::initializer_list<const Buffer*> buffers, Launch launch) {
+  void Run(Buffers read, Buffers written, Launch launch) {
     if (!Enter().ok()) return;
     absl::InlinedVector<BufferUse*, 8> operands;
-    for (const Buffer* buffer : buffers) {
-      if (buffer != nullptr) operands.push_back(&Own(*buffer).use());
+    for (const Buffers& buffers : {read, written}) {
+      for (const Buffer* buffer : buffers) {
+        if (buffer != nullptr) operands.push_back(&Own(*buffer).use());
+      }
     }
     absl::Status status = parts_.order->BeforeOperation(operands);
     if (status.ok()) status = launch(parts_.order->compute());
     parts_.order->AfterOperation(operands);
+    for (const Buffer* buffer : written) {
+      if (buffer != nullptr) Own(*buffer).Written();
+    }
     Keep(status).IgnoreError();
   }
 
   // The same with a kernel or one call of CUDA.
   template <typename Launch>
-  void RunKernel(const char* name, std::initializer_list<const Buffer*> buffers, Launch launch) {
-    Run(buffers, [&](cudaStream_t stream) { return CudaStatus(launch(stream), name); });
+  void RunKernel(const char* name, Buffers read, Buffers written, Launch launch) {
+    Run(read, written, [&](cudaStream_t stream) { return CudaStatus(launch(stream), name); });
   }
 
   // What every call begins with: the GPU is a thread's own choice, and an error stays.
@@ -581,8 +591,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& option
   absl::StatusOr<MemoryPool> memory = MemoryPool::Create(parts.gpu.index, parts.order->compute());
   if (!memory.ok()) return OpeningFailed(parts.gpu, memory.status());
   parts.memory = std::make_unique<MemoryPool>(*memory);
+  parts.halves = std::make_unique<HalfCopies>(parts.memory.get());
   parts.staging = std::make_unique<StagingPool>(kPieceFloats, kMostPieces);
-  absl::StatusOr<std::unique_ptr<Gemm>> gemm = MakeGemm(options, parts.gpu.name, parts.memory.get());
+  absl::StatusOr<std::unique_ptr<Gemm>> gemm =
+      MakeGemm(options, parts.gpu.name, parts.memory.get(), parts.halves.get());
   if (!gemm.ok()) return OpeningFailed(parts.gpu, gemm.status());
   parts.gemm = *std::move(gemm);
   parts.convolution = MakeIm2colConvolution(parts.gemm.get(), parts.memory.get());

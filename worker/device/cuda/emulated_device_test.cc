@@ -12,21 +12,30 @@
 namespace ballast {
 namespace {
 
-DeviceUnderTest Emulated(const std::string& name, emulator::Schedule schedule, uint32_t seed) {
-  return {name, [schedule, seed] {
+DeviceUnderTest Emulated(const std::string& name, emulator::Schedule schedule, uint32_t seed,
+                         Precision precision = Precision::kFp32, double tolerance = 1e-5) {
+  return {name,
+          [schedule, seed, precision]() -> absl::StatusOr<std::unique_ptr<Device>> {
             emulator::Settings settings;
             settings.schedule = schedule;
             settings.seed = seed;
             emulator::Reset(settings);
-            return OpenCudaDevice({});
-          }};
+            absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice({});
+            if (!device.ok()) return device;
+            const absl::StatusOr<Precision> got = (*device)->SetPrecision(precision);
+            if (!got.ok()) return got.status();
+            return device;
+          },
+          tolerance};
 }
 
 INSTANTIATE_TEST_SUITE_P(Emulated, DeviceConformanceTest,
                          ::testing::Values(Emulated("late", emulator::Schedule::kLate, 0),
                                            Emulated("at_once", emulator::Schedule::kAtOnce, 0),
                                            Emulated("random1", emulator::Schedule::kRandom, 1),
-                                           Emulated("random2", emulator::Schedule::kRandom, 2)),
+                                           Emulated("random2", emulator::Schedule::kRandom, 2),
+                                           Emulated("bf16", emulator::Schedule::kRandom, 3, Precision::kBf16, 1e-2),
+                                           Emulated("fp16", emulator::Schedule::kLate, 0, Precision::kFp16, 1e-2)),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/device/cuda/half_copies.h"
 #include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda_options.h"
 #include "worker/device/device_types.h"
@@ -52,7 +53,8 @@ class Gemm {
 // for. Needs no GPU.
 absl::Status CheckGemmLibrary();
 
-// `memory` outlives it. `gpu` names the GPU in what is kept between runs.
-absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory);
+// `memory` and `halves` outlive it. `gpu` names the GPU in what is kept between runs.
+absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory,
+                                               HalfCopies* halves);
 
 }  // namespace ballast

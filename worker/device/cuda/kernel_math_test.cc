@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "worker/device/cuda/kernels/activation_math.h"
 #include "worker/device/cuda/kernels/half_math.h"
@@ -59,11 +60,26 @@ TEST(HalfMathTest, EveryHalfIsItsOwnAndWhatIsBetweenGoesToTheNearer) {
     const uint16_t high = low + 1;
     const float a = ValueOfFp16(low), b = ValueOfFp16(high), middle = (a + b) / 2;
     ASSERT_EQ(ToFp16(a), low);
+    ASSERT_EQ(FromFp16(low), a);
+    ASSERT_EQ(FromFp16(low | 0x8000), -a);
     ASSERT_EQ(ToFp16(-a), low | 0x8000);
     ASSERT_EQ(ToFp16(middle), low % 2 == 0 ? low : high) << low;
     ASSERT_EQ(ToFp16(std::nextafter(middle, 0.0f)), low) << low;
     ASSERT_EQ(ToFp16(std::nextafter(middle, 1e9f)), high) << low;
   }
+}
+
+TEST(HalfMathTest, WhatIsNotFiniteStaysSoOnTheWayBack) {
+  EXPECT_EQ(FromFp16(0x7c00), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(FromFp16(0xfc00), -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(FromFp16(0x7e00)));
+  EXPECT_TRUE(std::isnan(FromBf16(0x7fc0)));
+}
+
+TEST(HalfMathTest, Bf16IsAFloatsUpperHalf) {
+  EXPECT_EQ(FromBf16(0x3f80), 1.0f);
+  EXPECT_EQ(FromBf16(0xc049), -3.140625f);
+  EXPECT_EQ(FromBf16(0x7f80), std::numeric_limits<float>::infinity());
 }
 
 TEST(HalfMathTest, HalvesEndAtInfinityAndNan) {

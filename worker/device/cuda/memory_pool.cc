@@ -33,6 +33,7 @@ absl::StatusOr<void*> MemoryPool::Take(size_t bytes) {
   if (error == cudaErrorMemoryAllocation) {
     // Pieces that were given back may be of the wrong sizes: let the pool return them and ask once more.
     cudaGetLastError();
+    if (spare_) spare_();
     cudaStreamSynchronize(stream_);
     cudaMemPoolTrimTo(pool_, 0);
     error = cudaMallocAsync(&memory, bytes, stream_);

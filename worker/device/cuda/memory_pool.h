@@ -4,6 +4,8 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <functional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +20,10 @@ class MemoryPool {
   // `stream` orders all.
   static absl::StatusOr<MemoryPool> Create(int device, cudaStream_t stream);
 
+  // What Take calls before it finds that there is not enough: gives back what can be spared. None at first. Not while
+  // another thread takes.
+  void OnShortage(std::function<void()> spare) { spare_ = std::move(spare); }
+
   // Memory of any content, for at least one byte. RESOURCE_EXHAUSTED says what was asked and what is free.
   absl::StatusOr<void*> Take(size_t bytes);
   // What Take can still give, at least; 0 where the GPU does not answer.
@@ -30,6 +36,7 @@ class MemoryPool {
 
   cudaMemPool_t pool_;
   cudaStream_t stream_;
+  std::function<void()> spare_;
 };
 
 }  // namespace ballast

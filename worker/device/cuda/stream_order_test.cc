@@ -24,12 +24,13 @@ class StreamOrderTest : public ::testing::Test {
     emulator::Reset({});
     order_ = *StreamOrder::Create();
     memory_ = std::make_unique<MemoryPool>(*MemoryPool::Create(0, order_->compute()));
+    halves_ = std::make_unique<HalfCopies>(memory_.get());
     copies_ = std::make_unique<HostCopies>(order_.get(), &staging_);
   }
 
   std::unique_ptr<CudaBuffer> Make(int64_t size) {
     return std::make_unique<CudaBuffer>(static_cast<float*>(*memory_->Take(size * sizeof(float))), size, memory_.get(),
-                                        order_.get());
+                                        order_.get(), halves_.get());
   }
 
   // An operation: to[i] = from[i] + 1; notes when it ran.
@@ -53,6 +54,7 @@ class StreamOrderTest : public ::testing::Test {
   StagingPool staging_;
   std::unique_ptr<StreamOrder> order_;
   std::unique_ptr<MemoryPool> memory_;
+  std::unique_ptr<HalfCopies> halves_;
   std::unique_ptr<HostCopies> copies_;
   int ran_ = 0;
 };

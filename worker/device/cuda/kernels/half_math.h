@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Rounds floats to 16 bits, to the nearest, of equals to the even one, as a bit pattern. NaN stays NaN.
+// Rounds floats to 16 bits, to the nearest, of equals to the even one, as a bit pattern; and back. NaN stays NaN.
 namespace ballast {
 
 __host__ __device__ inline uint32_t BitsOf(float x) {
@@ -45,6 +45,25 @@ __host__ __device__ inline uint16_t ToFp16(float x) {
   const uint32_t rest = fraction & ((1u << shift) - 1u);
   const uint32_t half = 1u << (shift - 1u);
   return sign | static_cast<uint16_t>(whole + (rest > half || (rest == half && (whole & 1u)) ? 1u : 0u));
+}
+
+__host__ __device__ inline float FloatOf(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+__host__ __device__ inline float FromBf16(uint16_t x) { return FloatOf(static_cast<uint32_t>(x) << 16); }
+
+__host__ __device__ inline float FromFp16(uint16_t x) {
+  const uint32_t sign = static_cast<uint32_t>(x & 0x8000u) << 16;
+  const uint32_t exponent = (x >> 10) & 0x1fu;
+  const uint32_t fraction = x & 0x3ffu;
+  if (exponent == 0x1fu) return FloatOf(sign | 0x7f800000u | (fraction << 13));
+  if (exponent != 0) return FloatOf(sign | ((exponent + 112u) << 23) | (fraction << 13));
+  // A subnormal, or 0: a multiple of 2^-24, exact in fp32.
+  const float magnitude = static_cast<float>(fraction) * 5.9604644775390625e-8f;
+  return sign != 0 ? -magnitude : magnitude;
 }
 
 }  // namespace ballast
