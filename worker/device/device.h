@@ -23,7 +23,7 @@ namespace ballast {
 // aborts), may have no rows, and overlap only where an operation says so. The same operations on the same values give
 // the same bits. A device that fails while it computes keeps the first error and returns it from every later Download
 // and Synchronize. Thread safety: one thread issues operations; beside it others may Upload and Download buffers that
-// no operation issued meanwhile touches.
+// no operation issued meanwhile touches, each buffer one at a time, but several may Download one.
 class Device : public ImageOperations, public NormalizationOperations, public VectorOperations {
  public:
   virtual ~Device() = default;
@@ -45,6 +45,9 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   virtual absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) = 0;
   // Waits until everything issued is done.
   virtual absl::Status Synchronize() = 0;
+  // Says that results of what was issued so far will be copied while more is computed: an Upload or Download of their
+  // buffers then waits for nothing that is issued later. Without it they may. From the thread that issues operations.
+  virtual void Mark() = 0;
 
   // c = alpha * a b + beta * c; c is not read where beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;

@@ -147,6 +147,7 @@ class CpuDevice : public Device {
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  void Mark() override {}
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     const int64_t k = a.transposed ? a.matrix.rows : a.matrix.columns;

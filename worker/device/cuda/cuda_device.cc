@@ -191,6 +191,10 @@ class CudaDevice : public Device {
     return absl::OkStatus();
   }
 
+  void Mark() override {
+    if (Enter().ok()) Keep(parts_.order->Mark()).IgnoreError();
+  }
+
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     GemmCall call = Product(a, b, c);
     call.alpha = alpha;

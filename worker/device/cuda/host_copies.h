@@ -12,7 +12,8 @@
 namespace ballast {
 
 // Copies between the host's memory and a GPU's, piece by piece through pinned memory: while the GPU moves one piece the
-// host moves the next. Ranges lie inside their buffers. Thread safety: safe; of copies on one buffer one at a time.
+// host moves the next. Ranges lie inside their buffers. Thread safety: safe; one upload to a buffer at a time, or any
+// number of downloads from it.
 class HostCopies {
  public:
   // Both outlive this.

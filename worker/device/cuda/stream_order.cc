@@ -40,6 +40,11 @@ void StreamOrder::AfterOperation(absl::Span<BufferUse* const> operands) {
   for (BufferUse* use : operands) use->operation = number;
 }
 
+absl::Status StreamOrder::Mark() {
+  absl::MutexLock lock(&mutex_);
+  return operations_.NoteEnd();
+}
+
 absl::Status StreamOrder::BeforeUpload(const BufferUse& use) {
   absl::MutexLock lock(&mutex_);
   return operations_.MakeWait(upload_.get(), use.operation);

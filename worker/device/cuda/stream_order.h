@@ -45,6 +45,9 @@ class StreamOrder {
   absl::Status BeforeOperation(absl::Span<BufferUse* const> operands) ABSL_LOCKS_EXCLUDED(mutex_);
   void AfterOperation(absl::Span<BufferUse* const> operands) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Copies issued from now on wait for no operation that comes later, where they need none.
+  absl::Status Mark() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Around copies to a buffer in upload().
   absl::Status BeforeUpload(const BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AfterUpload(BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -100,6 +100,29 @@ TEST_F(StreamOrderTest, ADownloadWaitsForNoLaterOperation) {
   EXPECT_EQ(ran_, 1);
 }
 
+TEST_F(StreamOrderTest, CopiesAfterAMarkWaitForNoOperationThatWasIssuedAfterIt) {
+  const auto a = Make(2), b = Make(2), c = Make(2);
+  ASSERT_TRUE(copies_->Upload({1, 2}, *a, 0).ok());
+  AddOne(*a, *b);
+  ASSERT_TRUE(order_->Mark().ok());
+  AddOne(*a, *c);
+  EXPECT_EQ(Get(*b), std::vector<float>({2, 3}));
+  ASSERT_TRUE(copies_->Upload({5, 6}, *b, 0).ok());
+  cudaStreamSynchronize(order_->upload());
+  EXPECT_EQ(ran_, 1);
+}
+
+TEST_F(StreamOrderTest, MarksThatNobodyWaitsForUseNoMoreThanAHandfulOfEvents) {
+  const auto a = Make(2), b = Make(2);
+  for (int i = 0; i < 1000; ++i) {
+    AddOne(*a, *b);
+    ASSERT_TRUE(order_->Mark().ok());
+    ASSERT_TRUE(order_->Mark().ok());
+    cudaStreamSynchronize(order_->compute());
+  }
+  EXPECT_LT(emulator::Events(), 12);
+}
+
 TEST_F(StreamOrderTest, ADownloadWaitsForTheUploadBeforeIt) {
   const auto a = Make(4);
   ASSERT_TRUE(copies_->Upload({1, 2, 3, 4}, *a, 0).ok());

@@ -6,18 +6,25 @@
 
 namespace ballast {
 
+absl::Status Timeline::NoteEnd() {
+  Prune();
+  if (issued_ <= (marks_.empty() ? done_ : marks_.back().number)) return absl::OkStatus();
+  absl::StatusOr<Event> event = TakeEvent();
+  if (!event.ok()) return event.status();
+  if (absl::Status status = CudaStatus(cudaEventRecord(event->get(), stream_), "cudaEventRecord"); !status.ok()) {
+    return status;
+  }
+  marks_.push_back({issued_, *std::move(event)});
+  return absl::OkStatus();
+}
+
 absl::Status Timeline::MakeWait(cudaStream_t stream, uint64_t number) {
   Prune();
   if (number <= done_) return absl::OkStatus();
   auto mark = std::lower_bound(marks_.begin(), marks_.end(), number,
                                [](const Mark& each, uint64_t wanted) { return each.number < wanted; });
   if (mark == marks_.end()) {
-    absl::StatusOr<Event> event = TakeEvent();
-    if (!event.ok()) return event.status();
-    if (absl::Status status = CudaStatus(cudaEventRecord(event->get(), stream_), "cudaEventRecord"); !status.ok()) {
-      return status;
-    }
-    marks_.push_back({issued_, *std::move(event)});
+    if (absl::Status status = NoteEnd(); !status.ok()) return status;
     mark = marks_.end() - 1;
   }
   return CudaStatus(cudaStreamWaitEvent(stream, mark->event.get()), "cudaStreamWaitEvent");

@@ -15,7 +15,8 @@ namespace ballast {
 
 // Numbers the operations of a stream, and finds events to wait for one of them by. An event is recorded when one is
 // asked for, and serves every operation up to it: so a wait may be for a little more than was asked, never for less,
-// and the many operations that nobody waits for cost nothing. Thread safety: none.
+// and the many operations that nobody waits for cost nothing. Where waits are foreseen, NoteEnd() keeps them from being
+// for what comes later. Thread safety: none.
 class Timeline {
  public:
   explicit Timeline(cudaStream_t stream) : stream_(stream) {}
@@ -24,6 +25,9 @@ class Timeline {
   uint64_t issued() const { return issued_; }
   // Says that one more is in it; answers its number.
   uint64_t Issued() { return ++issued_; }
+
+  // Records an event now: a wait for what was issued so far is for no more than that.
+  absl::Status NoteEnd();
 
   // Makes another stream wait for the operation of that number, at most issued(), and those before it.
   absl::Status MakeWait(cudaStream_t stream, uint64_t number);
