@@ -88,6 +88,8 @@ MemoryNeeds Model::Needs(size_t device, const ValuePlan& plan) const {
   for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
     if (gradient_plan_.devices[i] == device) needs.per_example += gradient_plan_.buffers[i];
   }
+  if (!waits_for_loss_ && DeviceOf(0) == device) needs.per_example += chain_.features;
+  if (!waits_for_loss_ && DeviceOf(stages_.size()) == device) needs.per_example += 1;
   return needs;
 }
 
@@ -123,6 +125,11 @@ absl::Status Model::AllocateMemory() {
                                                         : Named(on, buffer.status());
     return nullptr;
   };
+  // First, for it tells what more is needed.
+  for (size_t i = 0; i < options_.devices.size(); ++i) {
+    const std::unique_ptr<Buffer> probe = allocate(i, 1);
+    waits_for_loss_ = waits_for_loss_ && (probe == nullptr || !probe->host().empty());
+  }
   const int64_t most = options_.max_batch;
   for (const ValuePlan::Place& place : value_plan_.places) {
     values_.push_back(allocate(place.device, most * place.elements));
@@ -143,6 +150,10 @@ absl::Status Model::AllocateMemory() {
   }
   labels_ = allocate(DeviceOf(stages_.size()), most);
   totals_ = allocate(DeviceOf(stages_.size()), kLossTotals);
+  if (!waits_for_loss_) {
+    next_features_ = allocate(DeviceOf(0), most * value_plan_.places[0].elements);
+    next_labels_ = allocate(DeviceOf(stages_.size()), most);
+  }
   for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
     gradients_.push_back(allocate(gradient_plan_.devices[i], most * gradient_plan_.buffers[i]));
   }
@@ -184,15 +195,36 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
 
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
   const Matrix gradient = GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples);
-  absl::StatusOr<BatchResult> result = RunForward(batch, &hooks, &gradient);
-  if (!result.ok()) return result.status();
-  if (absl::Status status = hooks.AfterForward(*result); !status.ok()) return status;
-  if (batch.loss_scale != 1) device(DeviceOf(chain_.nodes.size())).Scale(batch.loss_scale, gradient);
+  if (absl::Status status = RunForward(batch, &hooks, &gradient); !status.ok()) return status;
+  Device& last = device(DeviceOf(chain_.nodes.size()));
+  absl::StatusOr<BatchResult> result;
+  const auto end_forward = [&]() -> absl::Status {
+    result = ReadLoss(batch.examples);
+    return result.ok() ? hooks.AfterForward(*result) : result.status();
+  };
+  if (waits_for_loss_) {
+    if (absl::Status status = end_forward(); !status.ok()) return status;
+  } else {
+    last.Mark();
+  }
+  if (batch.loss_scale != 1) last.Scale(batch.loss_scale, gradient);
   if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
+  if (!waits_for_loss_) {
+    if (absl::Status status = end_forward(); !status.ok()) return status;
+  }
   return result;
 }
 
-absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch) { return RunForward(batch, nullptr, nullptr); }
+absl::StatusOr<double> Model::LossSum() {
+  const absl::StatusOr<BatchResult> result = ReadLoss(0);
+  if (!result.ok()) return result.status();
+  return result->loss_sum;
+}
+
+absl::StatusOr<BatchResult> Model::Evaluate(const BatchView& batch) {
+  if (absl::Status status = RunForward(batch, nullptr, nullptr); !status.ok()) return status;
+  return ReadLoss(batch.examples);
+}
 
 absl::Status Model::CheckBatch(const BatchView& batch) const {
   if (batch.examples < 0 || batch.examples > options_.max_batch) {
@@ -245,6 +277,10 @@ Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
 absl::Status Model::UploadBatch(const BatchView& batch) {
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", "batch",
                            (batch.features.size() + batch.labels.size()) * sizeof(float));
+  if (!waits_for_loss_) {
+    std::swap(values_[0], next_features_);
+    std::swap(labels_, next_labels_);
+  }
   const size_t first = DeviceOf(0), last = DeviceOf(stages_.size());
   if (absl::Status status = device(first).Upload(batch.features, *values_[0], 0); !status.ok()) {
     return Named(first, status);
@@ -252,7 +288,7 @@ absl::Status Model::UploadBatch(const BatchView& batch) {
   return Named(last, device(last).Upload(batch.labels, *labels_, 0));
 }
 
-absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
+absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   if (absl::Status status = UploadBatch(batch); !status.ok()) return status;
   for (size_t i = 0; i < stages_.size(); ++i) {
@@ -261,17 +297,20 @@ absl::StatusOr<BatchResult> Model::RunForward(const BatchView& batch, StepHooks*
     }
     if (absl::Status status = RunForward(i, batch, hooks != nullptr); !status.ok()) return status;
   }
+  const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
+  device(DeviceOf(stages_.size()))
+      .Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchResult> Model::ReadLoss(int64_t examples) {
   const size_t last = DeviceOf(stages_.size());
-  {
-    const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
-    device(last).Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
-  }
   float totals[kLossTotals];
   const TimelineScope span(timeline_, TimelineRow::kCopies, "download", "loss", sizeof(totals));
   if (absl::Status status = device(last).Download(*totals_, 0, absl::MakeSpan(totals)); !status.ok()) {
     return Named(last, status);
   }
-  return BatchResult{totals[kLossSum], batch.examples, static_cast<int64_t>(totals[kCorrect])};
+  return BatchResult{totals[kLossSum], examples, static_cast<int64_t>(totals[kCorrect])};
 }
 
 absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool training, bool again) {
@@ -299,6 +338,7 @@ absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
   for (size_t i = stages_.size(); i-- > 0;) {
     if (absl::Status status = RunBackward(i, batch); !status.ok()) return status;
     if (stages_[i].parameters.count > 0) {
+      if (!waits_for_loss_) device(chain_.nodes[i].device).Mark();
       if (absl::Status status = hooks.GradientReady(stages_[i].group); !status.ok()) return status;
     }
   }

@@ -53,6 +53,7 @@ class Model : public TrainableModel {
   const std::vector<ParameterGroup>& parameter_groups() const override { return groups_; }
   std::string Describe() const override { return ballast::Describe(chain_); }
   MemoryBytes Memory() const override;
+  bool waits_for_loss() const override { return waits_for_loss_; }
   bool classifies() const override { return chain_.loss->classifies(); }
   absl::Status CheckLabel(float label) const override { return chain_.loss->CheckLabel(label); }
 
@@ -68,6 +69,7 @@ class Model : public TrainableModel {
   void Record(TimelineRecorder* timeline) override { timeline_ = timeline; }
 
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
+  absl::StatusOr<double> LossSum() override;
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
 
  private:
@@ -102,7 +104,9 @@ class Model : public TrainableModel {
   absl::Status UploadBatch(const BatchView& batch);
   absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
-  absl::StatusOr<BatchResult> RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
+  absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
+  // Of what RunForward computed last.
+  absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
   absl::Status RunBackward(size_t stage, const BatchView& batch);
   // Makes a value be where the plan says, for backward.
@@ -126,6 +130,10 @@ class Model : public TrainableModel {
   Transfer transfer_;
   std::unique_ptr<Buffer> labels_;
   std::unique_ptr<Buffer> totals_;
+  bool waits_for_loss_ = true;
+  // Where the device computes beside the host: a batch comes up into these while the last one is still computed from.
+  std::unique_ptr<Buffer> next_features_;
+  std::unique_ptr<Buffer> next_labels_;
   // As gradient_plan_ uses them.
   std::vector<std::unique_ptr<Buffer>> gradients_;
 };

@@ -59,9 +59,11 @@ class StepHooks {
 
   // The layer of this group computes next: its parameters must be set when this returns. In forward order.
   virtual absl::Status BeforeForward(size_t group) = 0;
-  // The loss is known, no gradient yet: the time to refuse one that is not finite.
+  // The loss is known: the time to refuse one that is not finite. No gradient is where
+  // TrainableModel::waits_for_loss(); else all are, and whoever takes one before asks LossSum() itself.
   virtual absl::Status AfterForward(const BatchResult& result) = 0;
-  // The group's gradients may be read, and are not written again before the next Train. In backward order.
+  // The group's gradients may be read, which may wait for the device, and are not written again before the next Train.
+  // In backward order.
   virtual absl::Status GradientReady(size_t group) = 0;
 };
 
@@ -82,6 +84,9 @@ class TrainableModel {
   // What it holds on its devices, and what these hold besides.
   virtual MemoryBytes Memory() const = 0;
   virtual bool classifies() const = 0;
+  // Whether backward begins when the loss has been read. Not where a device computes beside the host: it would have
+  // nothing to do meanwhile.
+  virtual bool waits_for_loss() const = 0;
   // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
   virtual absl::Status CheckLabel(float label) const = 0;
 
@@ -101,6 +106,9 @@ class TrainableModel {
   // Forward, loss and backward. Gradients are of the mean loss over the batch's examples. INVALID_ARGUMENT for a batch
   // that does not fit, before any hook is called.
   virtual absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) = 0;
+  // BatchResult::loss_sum of the batch under way or the last one. From its first GradientReady until the next
+  // BeforeForward of that group returns, by any thread; waits for the devices.
+  virtual absl::StatusOr<double> LossSum() = 0;
   // Forward and loss without dropout.
   virtual absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) = 0;
 };

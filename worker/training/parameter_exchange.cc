@@ -16,6 +16,8 @@ namespace {
 // How often a wait looks whether it is interrupted, and how long it then goes on.
 constexpr absl::Duration kGlance = absl::Milliseconds(100);
 constexpr absl::Duration kGrace = absl::Seconds(1);
+// For copies that run when everything is given up: longer than a device takes for a step.
+constexpr absl::Duration kLastCopies = absl::Seconds(60);
 
 // Multiplies by `factor`; whether all were finite.
 bool Unscale(float factor, absl::Span<float> gradient) {
@@ -26,6 +28,14 @@ bool Unscale(float factor, absl::Span<float> gradient) {
     element *= factor;
   }
   return finite;
+}
+
+absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
+  if (std::isfinite(loss_sum)) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("the loss is ", loss_sum, " at step ", step,
+                                            ": training has diverged. The usual cause is too high a learning rate (",
+                                            learning_rate,
+                                            " here); others are features that are not normalised, or NaN in the data"));
 }
 
 }  // namespace
@@ -51,6 +61,10 @@ ParameterExchange::ParameterExchange(Model* model, Client* client, const Options
     group.contributions.resize(parameters.count);
     groups_.push_back(std::move(group));
   }
+  if (!model->waits_for_loss()) {
+    courier_ =
+        std::make_unique<GradientCourier>(groups_.size(), [this](size_t group) { return Upload(groups_[group]); });
+  }
 }
 
 std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v1::Job& job,
@@ -68,17 +82,17 @@ std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v
   return specs;
 }
 
-template <typename T>
-absl::StatusOr<T> ParameterExchange::Await(const Future<T>& future, absl::string_view what) {
-  const TimelineScope span(future.Ready() ? nullptr : options_.timeline, TimelineRow::kWait, "wait for", what);
+absl::Status ParameterExchange::Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what) {
+  if (ready(absl::ZeroDuration())) return absl::OkStatus();
+  const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", what);
   const absl::Time start = absl::Now();
   absl::Time give_up = absl::InfiniteFuture();
-  while (!future.WaitFor(kGlance)) {
+  while (!ready(kGlance)) {
     if (options_.interrupted->load()) give_up = std::min(give_up, absl::Now() + kGrace);
     if (absl::Now() > give_up) return absl::CancelledError("interrupted while waiting for servers");
   }
   stats_.waited += absl::Now() - start;
-  return future.Get();
+  return absl::OkStatus();
 }
 
 std::optional<TimelineSpan> ParameterExchange::BeginSpan() const {
@@ -112,7 +126,10 @@ absl::Status ParameterExchange::PullAll(uint64_t step) {
   std::vector<TensorValues> all;
   for (const Group& group : groups_) all.insert(all.end(), group.values.begin(), group.values.end());
   std::optional<TimelineSpan> span = BeginSpan();
-  absl::StatusOr<PullResult> pulled = Await(client_->Pull(step, all), "weights");
+  const Future<PullResult> pull = client_->Pull(step, all);
+  absl::Status status = Await([&](absl::Duration timeout) { return pull.WaitFor(timeout); }, "weights");
+  if (!status.ok()) return status;
+  const absl::StatusOr<PullResult> pulled = pull.Get();
   if (!pulled.ok()) return pulled.status();
   if (span.has_value()) {
     span->row = TimelineRow::kPull;
@@ -128,50 +145,88 @@ absl::Status ParameterExchange::PullAll(uint64_t step) {
 }
 
 void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_of_step) {
-  if (std::exchange(ends_step_, last_of_step)) batches_ = 0;
-  if (std::exchange(ends_local_step_, false)) accumulated_ = 0;
-  if (batches_++ == 0) {
-    step_examples_ = 0;
+  if (std::exchange(batch_.ends_step, last_of_step)) batch_.batches = 0;
+  if (batch_.ends_local_step) accumulated_ = 0;
+  if (batch_.batches++ == 0) {
+    batch_.step_examples = 0;
     ++stats_.steps;
   }
-  ends_local_step_ = ++accumulated_ == options_.accumulate_batches || last_of_step;
-  step_ = step;
-  examples_ = examples;
-  step_examples_ += examples;
+  batch_.ends_local_step = ++accumulated_ == options_.accumulate_batches || last_of_step;
+  batch_.step = step;
+  batch_.examples = examples;
+  batch_.step_examples += examples;
+  loss_unchecked_ = true;
 }
 
-absl::Status ParameterExchange::AwaitGroup(Group& group) {
-  if (!group.in_flight.has_value()) return absl::OkStatus();
-  absl::StatusOr<PushResult> result = Await(*group.in_flight, group.layer);
+absl::StatusOr<std::optional<PushResult>> ParameterExchange::AwaitPush(size_t index) {
+  Group& group = groups_[index];
+  if (courier_ != nullptr) {
+    absl::Status status = Await([&](absl::Duration timeout) { return courier_->WaitFor(index, timeout); }, group.layer);
+    if (!status.ok()) return status;
+    return courier_->Take(index);
+  }
+  if (!group.in_flight.has_value()) return std::nullopt;
+  absl::Status status = Await([&](absl::Duration timeout) { return group.in_flight->WaitFor(timeout); }, group.layer);
+  if (!status.ok()) return status;
+  const absl::StatusOr<PushResult> result = group.in_flight->Get();
   if (!result.ok()) return result.status();
   group.in_flight.reset();
-  Note(group, *result);
-  ++pushes_;
-  staleness_sum_ += result->max_staleness;
-  stats_.max_staleness = std::max(stats_.max_staleness, result->max_staleness);
-  stats_.learning_rate = options_.local_learning_rate > 0 ? options_.local_learning_rate : result->learning_rate;
-  stats_.dropped += result->dropped;
-  stats_.bytes_sent += result->bytes_sent;
-  stats_.bytes_received += result->bytes_received;
-  return Upload(group);
+  if (absl::Status uploaded = Upload(group); !uploaded.ok()) return uploaded;
+  return *result;
 }
 
-absl::Status ParameterExchange::BeforeForward(size_t group) { return AwaitGroup(groups_[group]); }
+absl::Status ParameterExchange::AwaitGroup(size_t index) {
+  const absl::StatusOr<std::optional<PushResult>> pushed = AwaitPush(index);
+  if (!pushed.ok()) return pushed.status();
+  if (!pushed->has_value()) return absl::OkStatus();
+  const PushResult& result = **pushed;
+  Note(groups_[index], result);
+  ++pushes_;
+  staleness_sum_ += result.max_staleness;
+  stats_.max_staleness = std::max(stats_.max_staleness, result.max_staleness);
+  stats_.learning_rate = options_.local_learning_rate > 0 ? options_.local_learning_rate : result.learning_rate;
+  stats_.dropped += result.dropped;
+  stats_.bytes_sent += result.bytes_sent;
+  stats_.bytes_received += result.bytes_received;
+  return absl::OkStatus();
+}
+
+absl::Status ParameterExchange::BeforeForward(size_t group) { return AwaitGroup(group); }
+
+absl::Status ParameterExchange::CheckLoss(uint64_t step, float learning_rate) const {
+  const absl::StatusOr<double> loss_sum = model_->LossSum();
+  return loss_sum.ok() ? CheckFinite(*loss_sum, step, learning_rate) : loss_sum.status();
+}
 
 absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
-  if (std::isfinite(result.loss_sum)) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("the loss is ", result.loss_sum, " at step ", step_,
-                                            ": training has diverged. The usual cause is too high a learning rate (",
-                                            stats_.learning_rate,
-                                            " here); others are features that are not normalised, or NaN in the data"));
+  return CheckFinite(result.loss_sum, batch_.step, stats_.learning_rate);
 }
 
 absl::Status ParameterExchange::GradientReady(size_t index) {
+  if (courier_ != nullptr && !scaler_.has_value()) return Send(index);
   Group& group = groups_[index];
-  if (absl::Status status = FetchGradients(group); !status.ok()) return status;
-  if (!scaler_.has_value()) return EndBatch(group);
-  // The first layer's come last.
+  if (!scaler_.has_value()) {
+    absl::StatusOr<GradientCourier::Pushed> pushed = EndBatch(group, batch_);
+    if (pushed.ok()) group.in_flight = *std::move(pushed);
+    return pushed.status();
+  }
+  // The first layer's come last. What is fetched only then has had all of backward's operations issued before.
+  if (courier_ == nullptr) {
+    if (absl::Status status = FetchGradients(group); !status.ok()) return status;
+  }
   return index == 0 ? EndScaledBatch() : absl::OkStatus();
+}
+
+absl::Status ParameterExchange::Send(size_t index) {
+  const bool first = std::exchange(loss_unchecked_, false);
+  const float rate = stats_.learning_rate;
+  return courier_->Begin(index, [=, this, batch = batch_]() -> absl::StatusOr<GradientCourier::Pushed> {
+    if (first) {
+      if (absl::Status status = CheckLoss(batch.step, rate); !status.ok()) return status;
+    }
+    if (absl::Status status = FetchGradients(groups_[index]); !status.ok()) return status;
+    return EndBatch(groups_[index], batch);
+  });
 }
 
 absl::Status ParameterExchange::FetchGradients(Group& group) {
@@ -185,16 +240,22 @@ absl::Status ParameterExchange::FetchGradients(Group& group) {
 }
 
 absl::Status ParameterExchange::EndScaledBatch() {
+  if (courier_ != nullptr) {
+    if (absl::Status status = CheckLoss(batch_.step, stats_.learning_rate); !status.ok()) return status;
+    for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
+      if (absl::Status status = FetchGradients(*group); !status.ok()) return status;
+    }
+  }
   if (!finite_) {
     if (scaler_->scale() == LossScaler::kLeast) {
       return absl::OutOfRangeError(
-          absl::StrCat("gradients are not finite at step ", step_, ", even at loss scale ", scaler_->scale(),
+          absl::StrCat("gradients are not finite at step ", batch_.step, ", even at loss scale ", scaler_->scale(),
                        ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
                        " here); or use --precision bf16"));
     }
     ++stats_.skipped;
-    step_examples_ -= examples_;
-    examples_ = 0;
+    batch_.step_examples -= batch_.examples;
+    batch_.examples = 0;
   }
   scaler_->Update(std::exchange(finite_, true));
   stats_.loss_scale = scaler_->scale();
@@ -207,47 +268,53 @@ absl::Status ParameterExchange::PassEmptyBatch() {
 }
 
 absl::Status ParameterExchange::EndBatchOfAll() {
-  for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
-    if (absl::Status status = EndBatch(*group); !status.ok()) return status;
+  for (size_t index = groups_.size(); index-- > 0;) {
+    absl::StatusOr<GradientCourier::Pushed> pushed = EndBatch(groups_[index], batch_);
+    if (!pushed.ok()) return pushed.status();
+    if (courier_ == nullptr) {
+      groups_[index].in_flight = *std::move(pushed);
+    } else if (pushed->has_value()) {
+      if (absl::Status status = courier_->Begin(index, **std::move(pushed)); !status.ok()) return status;
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status ParameterExchange::EndBatch(Group& group) {
+absl::StatusOr<GradientCourier::Pushed> ParameterExchange::EndBatch(Group& group, const BatchUnderWay& batch) {
   const bool local = options_.local_learning_rate > 0;
   // A step of one batch is pushed from where its gradient lies.
-  const bool gathers = local || batches_ > 1 || !ends_step_;
+  const bool gathers = local || batch.batches > 1 || !batch.ends_step;
   for (size_t i = 0; gathers && i < group.contributions.size(); ++i) {
     Contribution& contribution = group.contributions[i];
-    if (examples_ > 0) contribution.Add(group.gradients[i].values, examples_);
-    if (local && ends_local_step_) contribution.Step(options_.local_learning_rate, group.values[i].values);
+    if (batch.examples > 0) contribution.Add(group.gradients[i].values, batch.examples);
+    if (local && batch.ends_local_step) contribution.Step(options_.local_learning_rate, group.values[i].values);
   }
-  if (ends_step_) {
-    Push(group);
-    return absl::OkStatus();
+  if (batch.ends_step) return Push(group, batch);
+  if (local && batch.ends_local_step) {
+    if (absl::Status status = Upload(group); !status.ok()) return status;
   }
-  return local && ends_local_step_ ? Upload(group) : absl::OkStatus();
+  return std::nullopt;
 }
 
-void ParameterExchange::Push(Group& group) {
+Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& batch) {
   const bool local = options_.local_learning_rate > 0;
   std::vector<TensorGradient> gradients = group.gradients;
   for (size_t i = 0; i < gradients.size(); ++i) {
     Contribution& contribution = group.contributions[i];
     if (local) {
       gradients[i].values = contribution.TakeChange(group.values[i].values);
-    } else if (batches_ > 1 || examples_ == 0) {
+    } else if (batch.batches > 1 || batch.examples == 0) {
       gradients[i].values = contribution.TakeMean();
     }
   }
-  const uint64_t examples = std::min<uint64_t>(step_examples_, std::numeric_limits<uint32_t>::max());
+  const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());
   group.begun = BeginSpan();
-  group.in_flight = client_->PushPull(step_, examples, gradients, group.values);
+  return client_->PushPull(batch.step, examples, gradients, group.values);
 }
 
 absl::Status ParameterExchange::AwaitAll() {
-  for (Group& group : groups_) {
-    if (absl::Status status = AwaitGroup(group); !status.ok()) return status;
+  for (size_t index = 0; index < groups_.size(); ++index) {
+    if (absl::Status status = AwaitGroup(index); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -258,6 +325,9 @@ absl::Status ParameterExchange::Pause() {
 }
 
 absl::Status ParameterExchange::AbandonAndPull() {
+  if (courier_ != nullptr) {
+    if (absl::Status status = courier_->Abandon(kLastCopies); !status.ok()) return status;
+  }
   // What is still in flight can only be overtaken by values as new or newer.
   for (Group& group : groups_) group.in_flight.reset();
   return PullAll(0);

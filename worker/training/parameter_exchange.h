@@ -3,15 +3,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/model.h"
 #include "worker/training/contribution.h"
+#include "worker/training/gradient_courier.h"
 #include "worker/training/loss_scaler.h"
 
 namespace ballast {
@@ -43,8 +47,10 @@ struct ExchangeStats {
 // SGD. In any case the layers leave one by one while the step's last batch is computed.
 // Where the loss is scaled, what a batch gave is known to be finite only when all of it is there, so the layers leave
 // together at its end. A batch with an overflow adds nothing: the worker takes part in the step without its examples.
-// Tensors have their parameter's index as id.
-// Thread safety: none; the training loop's thread.
+// Where the host cannot address the device's memory, the thread that trains only issues operations: a courier's threads
+// take gradients down and push them while layers before them still compute, and put up the values that come. Nothing of
+// a batch is pushed before its loss is known to be finite. Tensors have their parameter's index as id. Thread safety:
+// none; the training loop's thread.
 class ParameterExchange : public StepHooks {
  public:
   struct Options {
@@ -54,7 +60,7 @@ class ParameterExchange : public StepHooks {
     float local_learning_rate = 0;
     // Multiply the loss by a factor that fits the gradients into fp16, and divide them by it.
     bool scale_loss = false;
-    // Once it is set, no wait takes longer than a second more.
+    // Once it is set, no wait for servers takes longer than a second more.
     const std::atomic<bool>* interrupted = nullptr;
     // Where pushes, pulls and waits are noted; null: nowhere. Outlives the exchange.
     TimelineRecorder* timeline = nullptr;
@@ -99,8 +105,20 @@ class ParameterExchange : public StepHooks {
   int64_t StagingBytes() const;
 
  private:
+  // The batch that is under way, as each group needs to know it: a courier has its own copy.
+  struct BatchUnderWay {
+    uint64_t step = 0;
+    // Of the batch, and of the step's so far.
+    uint32_t examples = 0;
+    uint64_t step_examples = 0;
+    // Of the step so far.
+    uint64_t batches = 0;
+    bool ends_step = false;
+    bool ends_local_step = false;
+  };
+
   // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, those
-  // of gradients also where these are to be changed.
+  // of gradients also where these are to be changed. A courier's while it is not at rest there.
   struct Group {
     ParameterGroup parameters;
     std::string layer;
@@ -110,29 +128,35 @@ class ParameterExchange : public StepHooks {
     std::vector<std::vector<float>> gradient_buffers;
     // Of each parameter, where a push is made from more than one batch.
     std::vector<Contribution> contributions;
+    // Where there is no courier.
     std::optional<Future<PushResult>> in_flight;
-    // Of in_flight, where it is to be noted.
+    // Of the push, where it is to be noted.
     std::optional<TimelineSpan> begun;
   };
 
-  // `what` is what it waits for: a layer's name, or "weights".
-  template <typename T>
-  absl::StatusOr<T> Await(const Future<T>& future, absl::string_view what);
+  // Until `ready`, which waits at most so long each time. `what` is what it waits for: a layer's name, or "weights".
+  absl::Status Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what);
   // A span that begins now, where they are noted.
   std::optional<TimelineSpan> BeginSpan() const;
   // One call's part up to the last answer's begin is the push, its part from the first one's on the pull.
   void Note(Group& group, const PushResult& result);
-  absl::Status AwaitGroup(Group& group);
+  absl::Status AwaitGroup(size_t index);
+  // What the group's push gave since the last time, if there was one; waits for it.
+  absl::StatusOr<std::optional<PushResult>> AwaitPush(size_t index);
   absl::Status Upload(const Group& group);
+  // Refuses a loss that is not finite, waiting for it; the learning rate is for the message.
+  absl::Status CheckLoss(uint64_t step, float learning_rate) const;
+  // Has the courier fetch the group's gradients and end the batch for it.
+  absl::Status Send(size_t index);
   // Copies the gradients to where they can be divided by the loss scale, and does so.
   absl::Status FetchGradients(Group& group);
-  // Of the batch under way, whose gradients are all there.
+  // Of the batch under way, all of whose gradients may be read.
   absl::Status EndScaledBatch();
   // In backward's order, as all workers push: a shard answers them in it.
   absl::Status EndBatchOfAll();
-  // Of the batch under way.
-  absl::Status EndBatch(Group& group);
-  void Push(Group& group);
+  // Adds what the batch gave to what the group pushes, and pushes it with the step's last one.
+  absl::StatusOr<GradientCourier::Pushed> EndBatch(Group& group, const BatchUnderWay& batch);
+  Future<PushResult> Push(Group& group, const BatchUnderWay& batch);
 
   Model* const model_;
   Client* const client_;
@@ -141,18 +165,16 @@ class ParameterExchange : public StepHooks {
   std::optional<LossScaler> scaler_;
   // Whether all gradients of the batch under way so far are; only where there is a scaler.
   bool finite_ = true;
-  uint64_t step_ = 0;
-  // Of the batch under way, and of the step's so far.
-  uint32_t examples_ = 0;
-  uint64_t step_examples_ = 0;
-  // Of the step, and since the last local step.
-  uint64_t batches_ = 0;
+  BatchUnderWay batch_;
+  // Whether its loss is still to be checked, before its first gradients are taken.
+  bool loss_unchecked_ = false;
+  // Since the last local step.
   uint32_t accumulated_ = 0;
-  bool ends_step_ = false;
-  bool ends_local_step_ = false;
   uint64_t pushes_ = 0;
   uint64_t staleness_sum_ = 0;
   ExchangeStats stats_;
+  // Null where the host can address the device's memory. Last, for its threads use all of this.
+  std::unique_ptr<GradientCourier> courier_;
 };
 
 }  // namespace ballast

@@ -141,6 +141,7 @@ absl::Status ReplicatedModel::SumGradients(size_t group) {
     for (const std::unique_ptr<Model>& replica : replicas_) parts.push_back(replica->DeviceGradient(p));
     if (absl::Status status = reducer_->Sum(parts); !status.ok()) return status;
   }
+  options_.devices[0].device->Mark();
   return absl::OkStatus();
 }
 
@@ -162,6 +163,16 @@ absl::StatusOr<BatchResult> ReplicatedModel::Train(const BatchView& batch, StepH
   if (absl::Status status = step.status(); !status.ok()) return status;
   BatchResult sum;
   for (const BatchResult& result : results) sum += result;
+  return sum;
+}
+
+absl::StatusOr<double> ReplicatedModel::LossSum() {
+  double sum = 0;
+  for (size_t i = 0; i < replicas_.size(); ++i) {
+    const absl::StatusOr<double> part = replicas_[i]->LossSum();
+    if (!part.ok()) return Named(i, part.status());
+    sum += *part;
+  }
   return sum;
 }
 

@@ -31,6 +31,7 @@ class ReplicatedModel : public TrainableModel {
   std::string Describe() const override;
   MemoryBytes Memory() const override;
   bool classifies() const override { return replicas_[0]->classifies(); }
+  bool waits_for_loss() const override { return replicas_[0]->waits_for_loss(); }
   absl::Status CheckLabel(float label) const override { return replicas_[0]->CheckLabel(label); }
 
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
@@ -44,6 +45,7 @@ class ReplicatedModel : public TrainableModel {
   void Record(TimelineRecorder* timeline) override;
 
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
+  absl::StatusOr<double> LossSum() override;
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
 
  private:

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model on a device that computes beside the host and whose memory that cannot address: what waits for what.
+#include <google/protobuf/text_format.h>
+
+#include <memory>
+#include <thread>
+
+#include "client/testing/fake_parameter_service.h"
+#include "client/testing/fake_server.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/device/testing/queued_device.h"
+#include "worker/training/parameter_exchange.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// y = w2 * (w1 * x). A batch's operations: two products, the loss; two products of the second layer's backward, one of
+// the first's.
+constexpr char kModel[] = R"pb(
+  layers { dense { units: 1 no_bias: true } }
+  layers { dense { units: 1 no_bias: true } }
+  loss { mean_squared_error {} }
+)pb";
+constexpr uint64_t kForward = 2, kLoss = 1, kSecondLayersBackward = 2;
+
+class OverlapTest : public ::testing::Test {
+ protected:
+  OverlapTest() : server_(&shard_) {
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
+    model_ = Model::Create(config, 1, 1, 4, device_.get()).value();
+    ClientOptions options;
+    options.shards = {server_.address()};
+    options.job = "test";
+    options.policy.mutable_async();
+    client_ = Client::Connect(std::move(options)).value();
+    v1::Optimizer optimizer;
+    optimizer.mutable_sgd()->set_learning_rate(1);
+    EXPECT_TRUE(client_->Declare(ParameterExchange::Specs(*model_, v1::Job(), optimizer)).ok());
+    SetWeights();
+  }
+
+  ~OverlapTest() override {
+    device_->AllowAll();
+    client_->Shutdown("the test ends");
+  }
+
+  ParameterExchange* Exchange(ParameterExchange::Options options) {
+    options.interrupted = &interrupted_;
+    exchange_ = std::make_unique<ParameterExchange>(model_.get(), client_.get(), options);
+    return exchange_.get();
+  }
+
+  void SetWeights() {
+    EXPECT_TRUE(model_->SetParameter(0, {1}).ok());
+    EXPECT_TRUE(model_->SetParameter(1, {1}).ok());
+  }
+
+  // With both weights 1 the gradients of an example (x, y) are both 2 (x - y) x.
+  absl::StatusOr<BatchResult> Train(ParameterExchange& exchange, float x, float y, bool last_of_step = true) {
+    exchange.BeginBatch(step_, 1, last_of_step);
+    if (last_of_step) ++step_;
+    return model_->Train({.features = {x}, .labels = {y}, .examples = 1, .loss_scale = exchange.loss_scale()},
+                         exchange);
+  }
+
+  // What the server was pushed so far, the sum of each weight's gradients.
+  std::vector<float> Pushed() {
+    std::vector<float> first(1), second(1);
+    EXPECT_TRUE(client_->Pull(0, {{0, absl::MakeSpan(first)}, {1, absl::MakeSpan(second)}}).Get().ok());
+    return {-first[0], -second[0]};
+  }
+
+  const std::unique_ptr<QueuedDevice> device_ = CreateQueuedDevice();
+  FakeParameterService shard_;
+  FakeServer server_;
+  TimelineRecorder timeline_{StepRange{1, 2}};
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<ParameterExchange> exchange_;
+  std::atomic<bool> interrupted_{false};
+  uint64_t step_ = 0;
+};
+
+TEST_F(OverlapTest, PushesWhatABatchGave) {
+  ParameterExchange* const exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(exchange->TakeStats().steps, 1u);
+}
+
+// The next batch is computed from what the push was answered with: -12 and -12, so the outputs are 144.
+TEST_F(OverlapTest, ForwardUsesTheValuesThatCame) {
+  ParameterExchange* const exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_EQ(Train(*exchange, 1, 0)->loss_sum, 144 * 144);
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+}
+
+TEST_F(OverlapTest, LayerIsPushedWhileTheOneBeforeItStillComputes) {
+  ParameterExchange* const exchange = Exchange({});
+  device_->Allow(kForward + kLoss + kSecondLayersBackward);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_TRUE(shard_.AwaitPushes(1));
+  EXPECT_THAT(Pushed(), ElementsAre(0, 12));
+  device_->AllowAll();
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+}
+
+// Not even the first product has run when Train has issued the last.
+TEST_F(OverlapTest, BackwardIsIssuedBeforeTheLossIsKnown) {
+  ParameterExchange* const exchange = Exchange({});
+  device_->Allow(0);
+  const uint64_t issued = device_->issued();
+  absl::StatusOr<BatchResult> result;
+  std::thread training([&] { result = Train(*exchange, 3, 1); });
+  ASSERT_TRUE(device_->AwaitIssued(issued + 6));
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+  device_->AllowAll();
+  training.join();
+  EXPECT_EQ(result->loss_sum, 4);
+  EXPECT_TRUE(exchange->AwaitAll().ok());
+}
+
+// The next batch's features come up, and wait for the weights, while this one's backward has not ended.
+TEST_F(OverlapTest, NextBatchComesUpWhileBackwardComputes) {
+  ParameterExchange* const exchange = Exchange({});
+  timeline_.BeginStep(1);
+  model_->Record(&timeline_);
+  device_->Allow(kForward + kLoss + kSecondLayersBackward);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  // Its first layer's weights are still to be pushed: it is interrupted while it waits for them.
+  interrupted_ = true;
+  EXPECT_EQ(Train(*exchange, 3, 1).status().code(), absl::StatusCode::kCancelled);
+  const TimelineRecorder::Recording recording = timeline_.Copy();
+  std::vector<std::string> uploads;
+  for (const TimelineSpan& span : recording.spans) {
+    if (recording.names[span.name] == "upload batch") uploads.push_back(recording.names[span.name]);
+  }
+  EXPECT_EQ(uploads.size(), 2u);
+}
+
+TEST_F(OverlapTest, LossThatIsNotFiniteIsNotPushed) {
+  ParameterExchange* const exchange = Exchange({});
+  const absl::Status status = Train(*exchange, 1e30f, 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the loss is inf at step 0: training has diverged"));
+  EXPECT_EQ(exchange->AwaitAll().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+}
+
+TEST_F(OverlapTest, ScaledLossThatIsNotFiniteIsNotPushed) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  const absl::Status status = Train(*exchange, 1e30f, 0).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the loss is inf at step 0: training has diverged"));
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+}
+
+TEST_F(OverlapTest, ScaledLossGivesTheSameGradients) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+}
+
+TEST_F(OverlapTest, OverflowIsPushedWithoutExamples) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(0, 0));
+  EXPECT_EQ(shard_.last_header().examples(), 0u);
+  EXPECT_EQ(exchange->TakeStats().skipped, 1u);
+}
+
+// (12 + 2) / 2.
+TEST_F(OverlapTest, AccumulatedBatchesPushTheirMean) {
+  ParameterExchange* const exchange = Exchange({.accumulate_batches = 2});
+  ASSERT_TRUE(Train(*exchange, 3, 1, /*last_of_step=*/false).ok());
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+  ASSERT_TRUE(Train(*exchange, 1, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(7, 7));
+  EXPECT_EQ(shard_.last_header().examples(), 2u);
+}
+
+// The exchange's copies of the weights are 1, as pulled; a local step makes 1 - 0.125 * 12 = -0.5 of each, and so the
+// second batch's output is 0.25.
+TEST_F(OverlapTest, LocalStepsComputeFromTheirOwnWeights) {
+  // The server has 0 less what is pushed.
+  const std::vector<float> minus_one = {-1};
+  ASSERT_TRUE(client_->Push(0, 1, {{0, minus_one}, {1, minus_one}}).Get().ok());
+  ParameterExchange* const exchange = Exchange({.local_learning_rate = 0.125});
+  ASSERT_TRUE(exchange->PullAll(0).ok());
+  ASSERT_TRUE(Train(*exchange, 3, 1, /*last_of_step=*/false).ok());
+  const absl::StatusOr<BatchResult> result = Train(*exchange, 1, 0);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->loss_sum, 0.0625);
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+}
+
+TEST_F(OverlapTest, EmptyBatchTakesPart) {
+  ParameterExchange* const exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  exchange->BeginBatch(step_, 0, true);
+  ASSERT_TRUE(exchange->PassEmptyBatch().ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(shard_.last_header().examples(), 0u);
+  EXPECT_EQ(shard_.sequences().size(), 4u);
+}
+
+TEST_F(OverlapTest, DeviceThatFailsInTheMiddleEndsTheBatchWithItsError) {
+  ParameterExchange* const exchange = Exchange({});
+  device_->Allow(kForward + kLoss + kSecondLayersBackward);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  ASSERT_TRUE(shard_.AwaitPushes(1));
+  device_->Fail(absl::UnavailableError("the GPU is lost"));
+  EXPECT_EQ(exchange->AwaitAll(), absl::UnavailableError("the GPU is lost"));
+  EXPECT_EQ(exchange->BeforeForward(0), absl::UnavailableError("the GPU is lost"));
+  EXPECT_EQ(shard_.sequences().size(), 1u);
+}
+
+TEST_F(OverlapTest, ServerThatFailsEndsTheNextHookWithItsError) {
+  ParameterExchange* const exchange = Exchange({});
+  shard_.FailNext(1, grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "no such job"));
+  // The answer may come while the batch is still issued.
+  absl::Status status = Train(*exchange, 3, 1).status();
+  if (status.ok()) status = exchange->AwaitAll();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no such job"));
+}
+
+TEST_F(OverlapTest, InterruptedWaitForServersEndsAndFetchesTheNewestWeights) {
+  ParameterExchange* const exchange = Exchange({});
+  shard_.Block();
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  ASSERT_TRUE(shard_.AwaitBlocked(1));
+  interrupted_ = true;
+  EXPECT_EQ(exchange->AwaitAll(), absl::CancelledError("interrupted while waiting for servers"));
+  shard_.Release();
+  ASSERT_TRUE(exchange->AbandonAndPull().ok());
+  EXPECT_EQ(model_->Evaluate({.features = {1}, .labels = {0}, .examples = 1})->loss_sum, 144 * 144);
+}
+
+TEST_F(OverlapTest, ExchangeThatEndsWithCopiesQueuedEnds) {
+  ParameterExchange* const exchange = Exchange({});
+  device_->Allow(kForward + kLoss);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  device_->Fail(absl::UnavailableError("the GPU is lost"));
+  client_->Shutdown("the test ends");
+  exchange_.reset();
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ballast
