@@ -6,10 +6,18 @@
 
 namespace ballast {
 
-absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaOptions&) {
+namespace {
+
+absl::Status Absent() {
   return absl::FailedPreconditionError(absl::StrCat("--device cuda: ", WhyBuildLacksCuda(0),
                                                     "; build with one, or use --device cpu, or auto to take what "
                                                     "there is"));
 }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaOptions&) { return Absent(); }
+
+absl::StatusOr<std::vector<int>> UsableCudaGpus() { return Absent(); }
 
 }  // namespace ballast

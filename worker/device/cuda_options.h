@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace ballast {
 
 // How a GPU computes.
 struct CudaOptions {
+  // CUDA's number of the GPU; the first usable one where it is not set.
+  std::optional<int> gpu;
   // Whether each new shape of a product is tried with several algorithms, and the fastest kept. Without it the
   // library's own guess is taken, which gives the same bits in every run.
   bool autotune = true;

@@ -583,7 +583,7 @@ class CudaDevice : public Device {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options) {
-  absl::StatusOr<Gpu> gpu = ChooseGpu();
+  absl::StatusOr<Gpu> gpu = ChooseGpu(options.gpu);
   if (!gpu.ok()) return gpu.status();
   CudaDevice::Parts parts;
   parts.gpu = *std::move(gpu);

@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// Opens the first GPU that is usable (see CheckCudaSupport). FAILED_PRECONDITION where there is none,
+// Opens the GPU of options.gpu, else the first usable one. FAILED_PRECONDITION where there is none,
 // RESOURCE_EXHAUSTED where it is full, UNAVAILABLE where another process has it alone; the message says what to do.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options);
 

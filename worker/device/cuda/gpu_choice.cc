@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/cuda_support.h"
 #include "worker/device/cuda/cuda_status.h"
@@ -24,7 +26,7 @@ std::string CountGpus(int* count) {
 
 }  // namespace
 
-absl::StatusOr<Gpu> ChooseGpu() {
+absl::StatusOr<std::vector<Gpu>> UsableGpus() {
   int driver = 0, runtime = 0;
   absl::Status status = CudaStatus(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   if (!status.ok()) return Unusable(status.message());
@@ -34,18 +36,33 @@ absl::StatusOr<Gpu> ChooseGpu() {
   int count = 0;
   if (const std::string why = CountGpus(&count); !why.empty()) return Unusable(why);
   std::string why;
+  std::vector<Gpu> usable;
   for (int index = 0; index < count; ++index) {
     cudaDeviceProp properties;
     status = CudaStatus(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
     if (!status.ok()) return Unusable(status.message());
     const std::string unfit = WhyGpuUnfit(properties.name, properties.major, properties.minor);
     if (unfit.empty()) {
-      if (absl::Status library = CheckGemmLibrary(); !library.ok()) return Unusable(library.message());
-      return Gpu{index, properties.name, properties.totalGlobalMem, properties.major, properties.minor};
+      usable.push_back({index, properties.name, properties.totalGlobalMem, properties.major, properties.minor});
+    } else if (why.empty()) {
+      why = unfit;
     }
-    if (why.empty()) why = unfit;
   }
-  return Unusable(why);
+  if (usable.empty()) return Unusable(why);
+  if (absl::Status library = CheckGemmLibrary(); !library.ok()) return Unusable(library.message());
+  return usable;
+}
+
+absl::StatusOr<Gpu> ChooseGpu(std::optional<int> index) {
+  absl::StatusOr<std::vector<Gpu>> usable = UsableGpus();
+  if (!usable.ok()) return usable.status();
+  std::string numbers;
+  for (Gpu& gpu : *usable) {
+    if (!index.has_value() || gpu.index == *index) return std::move(gpu);
+    absl::StrAppend(&numbers, numbers.empty() ? "" : ", ", gpu.index);
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("--device cuda: got GPU ", *index, ", want one of the usable ones: ", numbers));
 }
 
 absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,8 +20,11 @@ struct Gpu {
   int compute_minor = 0;
 };
 
-// The first GPU that this build can compute on. FAILED_PRECONDITION says why there is none and what to do.
-absl::StatusOr<Gpu> ChooseGpu();
+// Those that this build can compute on, at least one. FAILED_PRECONDITION says why there is none and what to do.
+absl::StatusOr<std::vector<Gpu>> UsableGpus();
+
+// The one of this index; the first usable one where it is not set. FAILED_PRECONDITION says why it cannot be had.
+absl::StatusOr<Gpu> ChooseGpu(std::optional<int> index);
 
 // The error of a GPU that was chosen and could not be opened: with what to do.
 absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status);

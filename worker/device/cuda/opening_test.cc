@@ -63,6 +63,14 @@ TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessFillsSaysWhatWasAskedAndWhatIs
   EXPECT_THAT(std::string(status.message()), HasSubstr("asked for 4.0 MiB, free are 1.0 MiB of 1.0 MiB"));
 }
 
+TEST_F(CudaDeviceErrorTest, AGpuIsOpenedByItsNumberAndAnotherIsRefused) {
+  emulator::Reset({.devices = 2});
+  EXPECT_TRUE(OpenCudaDevice({.gpu = 1}).ok());
+  const absl::Status status = OpenCudaDevice({.gpu = 2}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "--device cuda: got GPU 2, want one of the usable ones: 0, 1");
+}
+
 TEST_F(CudaDeviceErrorTest, AGpuThatIsFullWhenItIsOpenedSaysWhatToDo) {
   emulator::Reset({});
   emulator::FailCall("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, 0);
