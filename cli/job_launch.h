@@ -21,7 +21,7 @@ struct LaunchPlan {
   std::string job_file;
   int servers = 1;
   int workers = 1;
-  // For the workers, of what is to be otherwise than in the job file: {"--mode", "async"}.
+  // For the workers: what is to be otherwise than in the job file, and their GPUs: {"--mode", "async"}.
   std::vector<std::string> job_flags;
   std::string device = "auto";
   // Of each worker.

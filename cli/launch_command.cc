@@ -43,6 +43,7 @@ constexpr char kUsage[] =
 
 constexpr int kMostProcesses = 64;
 constexpr int kMostThreads = 1024;
+constexpr int kMostGpus = 64;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
@@ -56,6 +57,7 @@ const std::vector<FlagSpec>& Flags() {
       {"value-codec", "CODEC", "How values travel: fp32, fp16, bf16 or int8."},
       {"precision", "PRECISION", "What workers compute in: fp32, tf32, bf16 or fp16; the CPU has fp32 alone."},
       {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
+      {"gpus", "N|all", "With GPUs: over how many of them each worker splits its batches (1)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
       {"trace", "FILE",
@@ -111,6 +113,18 @@ absl::Status ReadTrace(const Arguments& arguments, Request& request) {
 
 int CoresPerWorker(int workers) { return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / workers); }
 
+absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
+  if (!arguments.Has("gpus")) return absl::OkStatus();
+  const std::string gpus = arguments.Get("gpus", "");
+  if (gpus != "all") {
+    if (absl::StatusOr<int> number = arguments.GetInt("gpus", 1, 1, kMostGpus); !number.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", or all"));
+    }
+  }
+  plan.job_flags.insert(plan.job_flags.end(), {"--gpus", gpus});
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (arguments.positional().size() != 1) {
     return absl::InvalidArgumentError(
@@ -140,6 +154,7 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.plan.threads = *threads;
   request.plan.job_flags = ToFlags(*overrides);
   request.plan.device = *device;
+  if (absl::Status status = ReadGpus(arguments, request.plan); !status.ok()) return status;
   absl::StatusOr<v1::Job> job = LoadJob(request.plan.job_file);
   if (!job.ok()) return job.status();
   job = Override(*std::move(job), *overrides, *workers);

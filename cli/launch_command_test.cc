@@ -142,6 +142,12 @@ TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
               StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 of "));
 }
 
+TEST_F(LaunchCommandTest, TellsWorkersHowManyGpusShareABatch) {
+  Program("worker", "echo \"$gpus\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --gpus all"), 1);
+  EXPECT_EQ(NextLine(), "all");
+}
+
 TEST_F(LaunchCommandTest, ClosesWithTheReportsPath) {
   Summary summary;
   summary.test_accuracy = 0.8913;
@@ -186,6 +192,7 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
        "flag --value_codec: codec of values: got top_k, which is for gradients only"},
       {"job.textproto --precision bf61", "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean"},
       {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
+      {"job.textproto --gpus 65", "flag --gpus: got \"65\", want a number from 1 to 64, or all"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
   };
   for (const auto& [flags, message] : cases) {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "worker/data/dataset.h"
-#include "worker/model/model.h"
+#include "worker/model/trainable_model.h"
 
 namespace ballast {
 
@@ -15,7 +15,7 @@ namespace ballast {
 class Evaluator {
  public:
   // Both must outlive this; the model takes batches of `batch_size`.
-  Evaluator(const Dataset* dataset, Model* model, int64_t batch_size)
+  Evaluator(const Dataset* dataset, TrainableModel* model, int64_t batch_size)
       : dataset_(dataset), model_(model), batch_size_(batch_size) {}
 
   // Fills in loss, and accuracy where the model classifies.
@@ -23,7 +23,7 @@ class Evaluator {
 
  private:
   const Dataset* const dataset_;
-  Model* const model_;
+  TrainableModel* const model_;
   const int64_t batch_size_;
 };
 

@@ -40,7 +40,7 @@ absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
 
 }  // namespace
 
-ParameterExchange::ParameterExchange(Model* model, Client* client, const Options& options)
+ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, const Options& options)
     : model_(model), client_(client), options_(options) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   for (const ParameterGroup& parameters : model->parameter_groups()) {
@@ -67,7 +67,7 @@ ParameterExchange::ParameterExchange(Model* model, Client* client, const Options
   }
 }
 
-std::vector<v1::TensorSpec> ParameterExchange::Specs(const Model& model, const v1::Job& job,
+std::vector<v1::TensorSpec> ParameterExchange::Specs(const TrainableModel& model, const v1::Job& job,
                                                      const v1::Optimizer& optimizer) {
   std::vector<v1::TensorSpec> specs;
   for (const Parameter& parameter : model.parameters()) {

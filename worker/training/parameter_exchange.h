@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "common/trace/timeline_recorder.h"
-#include "worker/model/model.h"
+#include "worker/model/trainable_model.h"
 #include "worker/training/contribution.h"
 #include "worker/training/gradient_courier.h"
 #include "worker/training/loss_scaler.h"
@@ -68,10 +68,11 @@ class ParameterExchange : public StepHooks {
 
   // Both must outlive this; what is still in flight at the end uses the model's memory and this one's, until
   // Client::Shutdown.
-  ParameterExchange(Model* model, Client* client, const Options& options);
+  ParameterExchange(TrainableModel* model, Client* client, const Options& options);
 
   // The tensors to declare, with the job's seed; `optimizer` is the job's with its schedule's length filled in.
-  static std::vector<v1::TensorSpec> Specs(const Model& model, const v1::Job& job, const v1::Optimizer& optimizer);
+  static std::vector<v1::TensorSpec> Specs(const TrainableModel& model, const v1::Job& job,
+                                           const v1::Optimizer& optimizer);
 
   // Fetches all weights; at step 0 the newest, without waiting for anyone. Nothing may be in flight.
   absl::Status PullAll(uint64_t step);
@@ -158,7 +159,7 @@ class ParameterExchange : public StepHooks {
   absl::StatusOr<GradientCourier::Pushed> EndBatch(Group& group, const BatchUnderWay& batch);
   Future<PushResult> Push(Group& group, const BatchUnderWay& batch);
 
-  Model* const model_;
+  TrainableModel* const model_;
   Client* const client_;
   const Options options_;
   std::vector<Group> groups_;

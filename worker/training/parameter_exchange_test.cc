@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/device/cpu/cpu_device.h"
+#include "worker/model/model.h"
 
 namespace ballast {
 namespace {

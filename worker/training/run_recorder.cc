@@ -84,7 +84,7 @@ absl::Status RunRecorder::Test(const v1::Evaluation& evaluation, double seconds)
   return metrics_.Write(metrics);
 }
 
-absl::Status RunRecorder::WriteModel(Model& model, const v1::JobProgress& progress) {
+absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgress& progress) {
   std::vector<std::vector<float>> copies;
   std::vector<TensorView> tensors;
   for (size_t i = 0; i < model.parameters().size(); ++i) {
@@ -143,7 +143,7 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   return summary;
 }
 
-absl::Status RunRecorder::Finish(Model& model, const v1::JobProgress& progress,
+absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& progress,
                                  const std::vector<v1::GetStatusResponse>& shards, bool interrupted) {
   if (absl::Status status = WriteModel(model, progress); !status.ok()) return status;
   Summary summary = Summarize(progress);

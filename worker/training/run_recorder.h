@@ -13,7 +13,7 @@
 #include "common/run/metrics_writer.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
-#include "worker/model/model.h"
+#include "worker/model/trainable_model.h"
 #include "worker/training/parameter_exchange.h"
 
 namespace ballast {
@@ -42,15 +42,15 @@ class RunRecorder {
 
   // Writes the model as it stands and the summary, with what the shards say of all workers; without that where there
   // are none.
-  absl::Status Finish(Model& model, const v1::JobProgress& progress, const std::vector<v1::GetStatusResponse>& shards,
-                      bool interrupted);
+  absl::Status Finish(TrainableModel& model, const v1::JobProgress& progress,
+                      const std::vector<v1::GetStatusResponse>& shards, bool interrupted);
 
   const RunFolder& folder() const { return folder_; }
 
  private:
   RunRecorder(Options options, RunFolder folder, MetricsWriter metrics)
       : options_(std::move(options)), folder_(std::move(folder)), metrics_(std::move(metrics)) {}
-  absl::Status WriteModel(Model& model, const v1::JobProgress& progress);
+  absl::Status WriteModel(TrainableModel& model, const v1::JobProgress& progress);
 
   Summary Summarize(const v1::JobProgress& progress) const;
 

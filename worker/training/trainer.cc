@@ -13,7 +13,8 @@
 #include "common/this_process.h"
 #include "common/trace/trace_file.h"
 #include "worker/data/open_dataset.h"
-#include "worker/device/device_factory.h"
+#include "worker/model/model.h"
+#include "worker/model/parallel/replicated_model.h"
 #include "worker/training/training_loop.h"
 
 namespace ballast {
@@ -23,7 +24,7 @@ namespace {
 constexpr int64_t kEvaluationBatch = 256;
 
 // Before training starts, so that the error says where the label stands.
-absl::Status CheckLabels(const Dataset& data, const Model& model) {
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
   for (const PlacedLabel& label : data.ExtremeLabels()) {
     if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
@@ -34,6 +35,26 @@ absl::Status CheckLabels(const Dataset& data, const Model& model) {
 
 absl::Duration Patience(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
+}
+
+void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& list,
+               std::vector<WorkerDevices::Placed>& placed) {
+  for (int i = 0; i < layers.size(); ++i) {
+    const v1::Layer& layer = layers[i];
+    const std::string field = absl::StrCat(list, "[", i, "]");
+    if (!layer.device().empty()) {
+      placed.push_back({layer.name().empty() ? field : absl::StrCat("layer \"", layer.name(), "\""), layer.device()});
+    }
+    AddPlaced(layer.residual().layers(), field + ".residual.layers", placed);
+    AddPlaced(layer.residual().shortcut(), field + ".residual.shortcut", placed);
+  }
+}
+
+// The layers that ask for a device.
+std::vector<WorkerDevices::Placed> PlacedLayers(const v1::Model& model) {
+  std::vector<WorkerDevices::Placed> placed;
+  AddPlaced(model.layers(), "model.layers", placed);
+  return placed;
 }
 
 Precision ToDevice(v1::Precision precision) {
@@ -65,16 +86,7 @@ absl::Status Trainer::Open() {
     if (absl::Status status = CheckTracePath(options_.trace); !status.ok()) return status;
     timeline_ = std::make_unique<TimelineRecorder>(options_.trace_steps);
   }
-  absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(options_.device, options_.threads);
-  if (!device.ok()) return device.status();
-  device_ = *std::move(device);
-  const Precision asked = ToDevice(job.training().precision());
-  absl::StatusOr<Precision> precision = device_->SetPrecision(asked);
-  if (!precision.ok()) return precision.status();
-  if (*precision != asked) {
-    std::cerr << "precision " << PrecisionName(job.training().precision())
-              << ": this device computes in fp32, which is more exact" << std::endl;
-  }
+  if (absl::Status status = OpenDevices(); !status.ok()) return status;
   const v1::Data& data = job.data();
   absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), options_.job_folder);
   if (!train.ok()) return train.status();
@@ -88,15 +100,12 @@ absl::Status Trainer::Open() {
           absl::StrCat("test data has ", test_->features(), " features, training data ", train_->features()));
     }
   }
-  const auto create = [&] {
-    return Model::Create(job.model(), train_->features(), job.seed(), max_batch_, device_.get());
-  };
   max_batch_ = std::max<int64_t>(job.training().batch_size(), kEvaluationBatch);
-  absl::StatusOr<std::unique_ptr<Model>> model = create();
+  absl::StatusOr<std::unique_ptr<TrainableModel>> model = CreateModel();
   if (absl::IsResourceExhausted(model.status()) && job.training().batch_size() < kEvaluationBatch) {
     // Evaluation is slower in smaller batches, but goes.
     max_batch_ = job.training().batch_size();
-    model = create();
+    model = CreateModel();
   }
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
@@ -104,6 +113,33 @@ absl::Status Trainer::Open() {
   absl::Status status = CheckLabels(*train_, *model_);
   if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
   return status;
+}
+
+absl::Status Trainer::OpenDevices() {
+  const v1::Training& training = options_.job.training();
+  absl::StatusOr<WorkerDevices> devices =
+      WorkerDevices::Open({options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model())});
+  if (!devices.ok()) return devices.status();
+  devices_ = *std::move(devices);
+  const Precision asked = ToDevice(training.precision());
+  const absl::StatusOr<Precision> precision = devices_->SetPrecision(asked);
+  if (!precision.ok()) return precision.status();
+  if (*precision != asked) {
+    std::cerr << "precision " << PrecisionName(training.precision())
+              << ": this device computes in fp32, which is more exact" << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TrainableModel>> Trainer::CreateModel() const {
+  const v1::Job& job = options_.job;
+  const ModelOptions options{.features = static_cast<int64_t>(train_->features()),
+                             .seed = job.seed(),
+                             .max_batch = max_batch_,
+                             .recompute = job.training().recompute(),
+                             .devices = devices_->devices()};
+  if (devices_->split()) return ReplicatedModel::Create(job.model(), options);
+  return Model::Create(job.model(), options);
 }
 
 void Trainer::OnJobChange(const JobCondition& condition) {
@@ -193,8 +229,8 @@ absl::Status Trainer::Train() {
   memory.staging += exchange.StagingBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
   if (rank == 0) {
-    absl::StatusOr<RunRecorder> recorder =
-        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), device_->Describe(), memory});
+    absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
+        {options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }
@@ -239,7 +275,7 @@ absl::Status Trainer::Train() {
 void Trainer::WriteTimeline() const {
   const TimelineRecorder::Recording recording = timeline_->Copy();
   const absl::Status status =
-      WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), device_->Describe())});
+      WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), devices_->Describe())});
   if (!status.ok()) std::cerr << "warning: no timeline: " << status.message() << std::endl;
   if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
 }
@@ -252,7 +288,7 @@ absl::Status Trainer::Run() {
 
 absl::Status Trainer::RunJob() {
   std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
-            << device_->Describe() << std::endl;
+            << devices_->Describe() << std::endl;
   if (absl::Status status = Join(); !status.ok()) return status;
   absl::Status status = Connect();
   if (status.ok()) status = Train();

@@ -16,8 +16,8 @@
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
-#include "worker/device/device.h"
-#include "worker/model/model.h"
+#include "worker/device/worker_devices.h"
+#include "worker/model/trainable_model.h"
 #include "worker/training/coordinator_leases.h"
 #include "worker/training/evaluator.h"
 #include "worker/training/parameter_exchange.h"
@@ -37,6 +37,8 @@ class Trainer {
     std::optional<uint32_t> rank;
     // "auto", "cpu" or "cuda".
     std::string device = "auto";
+    // Over how many GPUs batches are split: "all", or a number; empty for 1.
+    std::string gpus;
     int threads = 1;
     // Where rank 0 writes; empty: runs/<job>-<time>.
     std::string run_dir;
@@ -63,6 +65,8 @@ class Trainer {
  private:
   explicit Trainer(Options options) : options_(std::move(options)) {}
   absl::Status Open();
+  absl::Status OpenDevices();
+  absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel() const;
   absl::Status RunJob();
   absl::Status Join();
   absl::Status Connect();
@@ -76,10 +80,10 @@ class Trainer {
   std::atomic<bool> interrupted_{false};
   // Null where there is to be none.
   std::unique_ptr<TimelineRecorder> timeline_;
-  std::unique_ptr<Device> device_;
+  std::optional<WorkerDevices> devices_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> test_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<TrainableModel> model_;
   // Examples that the model takes at once.
   int64_t max_batch_ = 0;
   v1::JoinResponse joined_;

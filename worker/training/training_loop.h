@@ -11,7 +11,7 @@
 #include "client/coordinator_link.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
-#include "worker/model/model.h"
+#include "worker/model/trainable_model.h"
 #include "worker/training/evaluator.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
@@ -25,7 +25,7 @@ class TrainingLoop {
   // All outlive the loop. Null where the worker has none: only rank 0 evaluates, where there is a test set, and
   // records.
   struct Parts {
-    Model* model = nullptr;
+    TrainableModel* model = nullptr;
     ParameterExchange* exchange = nullptr;
     BatchStream* batches = nullptr;
     CoordinatorLink* coordinator = nullptr;
