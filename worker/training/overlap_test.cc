@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/device/testing/queued_device.h"
+#include "worker/model/model.h"
 #include "worker/training/parameter_exchange.h"
 
 namespace ballast {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "worker/device/testing/queued_device.h"
 #include "worker/model/model_fixture.h"
 
 namespace ballast {
@@ -258,6 +260,71 @@ TEST_F(ReplicatedModelTest, ADeviceWithTooLittleMemoryIsNamed) {
   const absl::Status status = Replicate(kDense, 2).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("device 1: model 12 -> dense 16"));
+}
+
+// Replicas on devices that compute beside the host, as GPUs do.
+class ReplicatedGpuTest : public ReplicatedModelTest {
+ protected:
+  ReplicatedGpuTest() {
+    for (int i = 0; i < 2; ++i) {
+      std::unique_ptr<QueuedDevice> device = CreateQueuedDevice();
+      queued_.push_back(device.get());
+      devices_.push_back(std::move(device));
+    }
+  }
+
+  std::vector<QueuedDevice*> queued_;
+};
+
+TEST_F(ReplicatedGpuTest, GradientsAreThoseOfOneDevice) {
+  const std::unique_ptr<Model> one = Single(kDense);
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> several = Replicate(kDense, 2);
+  ASSERT_TRUE(several.ok()) << several.status();
+  NoHooks hooks;
+  for (const int64_t examples : {16, 7, 1}) {
+    const absl::StatusOr<BatchResult> expected = one->Train(Batch(examples), hooks);
+    const absl::StatusOr<BatchResult> got = (*several)->Train(Batch(examples), hooks);
+    ASSERT_TRUE(expected.ok() && got.ok()) << expected.status() << got.status();
+    EXPECT_NEAR(got->loss_sum, expected->loss_sum, 1e-5);
+    const absl::StatusOr<double> loss_sum = (*several)->LossSum();
+    ASSERT_TRUE(loss_sum.ok()) << loss_sum.status();
+    EXPECT_NEAR(*loss_sum, expected->loss_sum, 1e-5);
+    EXPECT_THAT(Gradients(**several), Pointwise(FloatNear(1e-6f), Gradients(*one)));
+  }
+}
+
+class ReplicatedGpuFailureTest : public ReplicatedGpuTest, public ::testing::WithParamInterface<size_t> {};
+
+TEST_P(ReplicatedGpuFailureTest, ADeviceThatFailsEndsTheStepWithItsName) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  queued_[GetParam()]->Fail(absl::UnavailableError("GPU lost"));
+  NoHooks hooks;
+  const absl::Status status = (*model)->Train(Batch(16), hooks).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), absl::StrCat("device ", GetParam(), ": GPU lost"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ReplicatedGpuFailureTest, ::testing::Values(0, 1));
+
+// Fails while the replica computes: its gradients are waited for then.
+TEST_F(ReplicatedGpuTest, ADeviceThatFailsWhileOthersWaitForItEndsTheStep) {
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  queued_[1]->Allow(2);
+  absl::Status status;
+  {
+    DeviceThread trainer;
+    NoHooks hooks;
+    trainer.Start([&] { status = (*model)->Train(Batch(16), hooks).status(); });
+    const uint64_t before = queued_[1]->done();
+    ASSERT_TRUE(queued_[1]->AwaitIssued(before + 5));
+    queued_[1]->Fail(absl::UnavailableError("GPU lost"));
+    trainer.Wait();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("1: GPU lost"));
+  queued_[1]->AllowAll();
 }
 
 TEST_F(ReplicatedModelTest, RefusesLayersThatAskForADevice) {
