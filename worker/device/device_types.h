@@ -58,6 +58,9 @@ struct DeviceMemory {
 // What a device computes in. Values in its buffers are floats, and sums are made in fp32, in any case.
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
+// Floats rounded to 16 bits: a float's upper half, or IEEE's half.
+enum class HalfType { kBf16, kFp16 };
+
 // Where a loss writes: elements 0 and 1 of a buffer.
 inline constexpr int64_t kLossSum = 0;
 inline constexpr int64_t kCorrect = 1;

@@ -4,8 +4,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "common/codecs/codec.h"
 #include "worker/device/device_conformance_test.h"
 
 namespace ballast {
@@ -25,6 +30,55 @@ TEST_P(DeviceConformanceTest, CopyKeepsTheBits) {
     const Matrix y = Zeros(1, n);
     device().Copy(Put(1, n, x), y);
     EXPECT_EQ(Get(y), x);
+  }
+}
+
+namespace {
+
+// Values of every kind but NaN: zeros, subnormal halves, ties, what is too large for a half, infinities; then any.
+std::vector<float> ToRound(int64_t n, const std::vector<float>& any) {
+  const float kinds[] = {0.0f,     -0.0f,     1.0f,       -2.5f,      0x1p-24f,  0x1p-25f,  0x1.8p-25f,
+                         0x1p-14f, -0x1p-15f, 0x1.004p0f, 0x1.00cp0f, 0x1.01p0f, 0x1.03p0f, 65504.0f,
+                         65519.0f, 65520.0f,  -70000.0f,  3e38f,      INFINITY,  -INFINITY, 0x1p-130f};
+  std::vector<float> values = any;
+  for (int64_t i = 0; i < n && i < static_cast<int64_t>(std::size(kinds)); ++i) values[i] = kinds[i];
+  return values;
+}
+
+}  // namespace
+
+// The wire's encoding is the reference, bit for bit, there and back.
+TEST_P(DeviceConformanceTest, NarrowAndWidenGiveTheBitsOfTheWiresEncodings) {
+  for (const auto& [type, encoding] :
+       {std::pair(HalfType::kBf16, v1::ENCODING_BF16), std::pair(HalfType::kFp16, v1::ENCODING_FP16)}) {
+    const Codec& codec = **FindCodec(encoding);
+    for (const int64_t n : {0, 1, 7, 1001, 100003}) {
+      const std::vector<float> x = ToRound(n, Random(n, 1));
+      std::string want(codec.EncodedBytes(n), '\0');
+      codec.Encode(x, 0, want.data());
+      std::vector<float> widened(n);
+      const absl::string_view payload = want;
+      ASSERT_TRUE(codec.Decode({&payload, 1}, absl::MakeSpan(widened)).ok());
+
+      const Matrix halves = Zeros(1, (n + 1) / 2), y = Zeros(1, n);
+      device().Narrow(type, Put(1, n, x), *halves.buffer);
+      std::string got(want.size(), '\0');
+      const std::vector<float> places = Get(halves);
+      if (n > 0) std::memcpy(got.data(), places.data(), got.size());
+      EXPECT_EQ(got, want);
+      device().Widen(type, *halves.buffer, y);
+      EXPECT_EQ(Get(y), widened);
+    }
+  }
+}
+
+TEST_P(DeviceConformanceTest, NarrowedNanStaysNan) {
+  for (const HalfType type : {HalfType::kBf16, HalfType::kFp16}) {
+    const Matrix halves = Zeros(1, 1), y = Zeros(1, 2);
+    device().Narrow(type, Put(1, 2, {NAN, 1}), *halves.buffer);
+    device().Widen(type, *halves.buffer, y);
+    EXPECT_TRUE(std::isnan(Get(y)[0]));
+    EXPECT_EQ(Get(y)[1], 1);
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/codecs/codec.h"
 #include "worker/device/cpu/convolution.h"
 #include "worker/device/cpu/cpu_buffer.h"
 #include "worker/device/cpu/default_convolution.h"
@@ -81,6 +82,10 @@ ScaleAndOffsetGradient ValuesOf(const AffineGradient& gradient, int64_t columns)
 
 Statistics ValuesOf(const ColumnStatistics& statistics, int64_t columns) {
   return {Data(statistics.mean, columns), Data(statistics.variance, columns)};
+}
+
+const Codec& CodecOf(HalfType type) {
+  return **FindCodec(type == HalfType::kBf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16);
 }
 
 absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
@@ -311,6 +316,18 @@ class CpuDevice : public Device {
 
   void Scale(float alpha, Matrix x) override {
     for (float& value : Elements(x)) value *= alpha;
+  }
+
+  // In the codecs' own words, so that the bits are theirs.
+  void Narrow(HalfType type, Matrix x, Buffer& halves) override {
+    char* const bytes = reinterpret_cast<char*>(Data(halves, (x.elements() + 1) / 2));
+    CodecOf(type).Encode(Elements(x), 0, bytes);
+  }
+
+  void Widen(HalfType type, const Buffer& halves, Matrix y) override {
+    const char* const bytes = reinterpret_cast<const char*>(Data(halves, (y.elements() + 1) / 2));
+    const absl::string_view payload(bytes, y.elements() * 2);
+    Require(CodecOf(type).Decode({&payload, 1}, Elements(y)).ok(), "halves that cannot be decoded");
   }
 
   void Axpy(float alpha, Matrix x, Matrix y) override {

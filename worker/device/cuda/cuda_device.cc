@@ -32,6 +32,7 @@
 #include "worker/device/cuda/kernels/activation.h"
 #include "worker/device/cuda/kernels/add_bias.h"
 #include "worker/device/cuda/kernels/batch_norm.h"
+#include "worker/device/cuda/kernels/cast.h"
 #include "worker/device/cuda/kernels/dropout.h"
 #include "worker/device/cuda/kernels/layer_norm.h"
 #include "worker/device/cuda/kernels/loss.h"
@@ -399,6 +400,20 @@ class CudaDevice : public Device {
   void Scale(float alpha, Matrix x) override {
     RunKernel("scale", {}, {x.buffer},
               [&](cudaStream_t stream) { return LaunchScale(stream, alpha, x.elements(), Data(x)); });
+  }
+
+  void Narrow(HalfType type, Matrix x, Buffer& halves) override {
+    RunKernel("narrow", {x.buffer}, {&halves}, [&](cudaStream_t stream) {
+      return LaunchToHalf(stream, type, x.elements(), Data(x),
+                          reinterpret_cast<uint16_t*>(Data(halves, (x.elements() + 1) / 2)));
+    });
+  }
+
+  void Widen(HalfType type, const Buffer& halves, Matrix y) override {
+    RunKernel("widen", {&halves}, {y.buffer}, [&](cudaStream_t stream) {
+      return LaunchFromHalf(stream, type, y.elements(),
+                            reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), Data(y));
+    });
   }
 
   void Axpy(float alpha, Matrix x, Matrix y) override {

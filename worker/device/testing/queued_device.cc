@@ -230,6 +230,12 @@ class QueuedCpuDevice : public QueuedDevice {
   void Add(Matrix a, Matrix b, Matrix y) override {
     Issue({a.buffer, b.buffer, y.buffer}, [this, a = Inner(a), b = Inner(b), y = Inner(y)] { cpu_->Add(a, b, y); });
   }
+  void Narrow(HalfType type, Matrix x, Buffer& halves) override {
+    Issue({x.buffer, &halves}, [=, this, x = Inner(x), &halves = Inner(halves)] { cpu_->Narrow(type, x, halves); });
+  }
+  void Widen(HalfType type, const Buffer& halves, Matrix y) override {
+    Issue({&halves, y.buffer}, [=, this, &halves = Inner(halves), y = Inner(y)] { cpu_->Widen(type, halves, y); });
+  }
   void GatherRows(Matrix table, absl::Span<const int64_t> rows, Matrix y) override {
     Issue({table.buffer, y.buffer}, [this, table = Inner(table), rows = std::vector<int64_t>(rows.begin(), rows.end()),
                                      y = Inner(y)] { cpu_->GatherRows(table, rows, y); });

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 
-namespace ballast {
+#include "worker/device/device_types.h"
 
-enum class HalfType { kBf16, kFp16 };
+namespace ballast {
 
 // y[i] = x[i] rounded to 16 bits. See half_math.h.
 cudaError_t LaunchToHalf(cudaStream_t stream, HalfType type, int64_t n, const float* x, uint16_t* y);
+
+// y[i] = x[i], exactly.
+cudaError_t LaunchFromHalf(cudaStream_t stream, HalfType type, int64_t n, const uint16_t* x, float* y);
 
 }  // namespace ballast
