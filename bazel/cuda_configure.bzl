@@ -4,6 +4,7 @@ Makes the repository @cuda:
   facts.bzl        CUDA_PRESENT, CUDA_NVCC, CUDA_VERSION, CUDNN_PRESENT, NCCL_PRESENT: what //bazel:cuda.bzl builds with
   :headers         the toolkit's headers, for host code
   :runtime         the same and the CUDA runtime, linked statically; it loads the driver's library when it is first used
+  :cudnn_headers   those of cuDNN alone, which also compile beside the emulator's runtime
   :linked          what a program depends on that shall link NVIDIA's libraries, found where the toolkit keeps them; with
                    --config=static nothing, so that it starts without them and loads them when a GPU is opened
   :build_facts     ballast_cuda_build.h, which tells code the version; 0 where there is no toolkit
@@ -79,6 +80,13 @@ cc_library(
     deps = [":headers"],
 )
 
+# By themselves: with the toolkit's other headers they would bring its runtime.
+cc_library(
+    name = "cudnn_headers",
+    hdrs = glob(["cudnn/*.h"]),
+    includes = ["cudnn"],
+)
+
 # Nothing refers to them by symbols: code finds their functions by name, linked or not.
 cc_library(
     name = "linked",
@@ -90,7 +98,7 @@ cc_library(
             "-Wl,--push-state,--no-as-needed",
             "-lcublas",
             "-lcublasLt",
-            "-Wl,--pop-state",
+{cudnn}            "-Wl,--pop-state",
         ],
     }}),
 )
@@ -130,19 +138,25 @@ def _cuda_configure_impl(ctx):
     version = _define(ctx, include + "/cuda_runtime_api.h", "CUDART_VERSION") if root else 0
     cublas = _define(ctx, include + "/cublas_api.h", "CUBLAS_VER_MAJOR") if root else 0
     libraries = _library_folder(ctx, root) if root else ""
+
+    # The version whose interface cudnn_library.h is written to.
+    cudnn = bool(root) and _define(ctx, include + "/cudnn_version.h", "CUDNN_MAJOR") == 9 and ctx.path(libraries + "/libcudnn.so").exists
     if root:
         ctx.symlink(include, "include")
         ctx.symlink(libraries + "/libcudart_static.a", "lib/libcudart_static.a")
+    if cudnn:
+        for header in ["cudnn_cnn.h", "cudnn_graph.h", "cudnn_ops.h", "cudnn_version.h", "library_types.h"]:
+            ctx.symlink(include + "/" + header, "cudnn/" + header)
     ctx.file("facts.bzl", "\n".join([
         "CUDA_PRESENT = %s" % bool(root),
         "CUDA_NVCC = \"%s\"" % (root + "/bin/nvcc" if root else ""),
         "CUDA_VERSION = %d" % version,
-        "CUDNN_PRESENT = %s" % bool(root and ctx.path(include + "/cudnn.h").exists),
+        "CUDNN_PRESENT = %s" % cudnn,
         "NCCL_PRESENT = %s" % bool(root and ctx.path(include + "/nccl.h").exists),
         "",
     ]))
     ctx.file("ballast_cuda_build.h", _HEADER.format(version = version, cublas = cublas, libraries = libraries))
-    ctx.file("BUILD", (_BUILD.format(libraries = libraries) if root else _BUILD_ABSENT) + _BUILD_FACTS)
+    ctx.file("BUILD", (_BUILD.format(libraries = libraries, cudnn = "            \"-lcudnn\",\n" if cudnn else "") if root else _BUILD_ABSENT) + _BUILD_FACTS)
 
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,

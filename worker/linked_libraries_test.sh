@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the worker $1 loads of NVIDIA's when it starts: with $2 "linked" cuBLAS, found without LD_LIBRARY_PATH; with
-# "at_need" nothing.
+# What the worker $1 loads of NVIDIA's when it starts: with $2 "linked" cuBLAS (and cuDNN, where the toolkit has it),
+# found without LD_LIBRARY_PATH; with "at_need" nothing.
 set -euo pipefail
 
 needed=$(readelf -d "$1" | grep NEEDED)

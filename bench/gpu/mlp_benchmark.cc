@@ -110,18 +110,22 @@ absl::Status Run(const char* name, Precision precision) {
   absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(CudaOptionsFromEnvironment());
   if (!device.ok()) return device.status();
   if (const auto got = (*device)->SetPrecision(precision); !got.ok()) return got.status();
+  const DeviceMemory before = (*device)->Memory();
   Mlp mlp(device->get());
   if (absl::Status status = mlp.Allocate(); !status.ok()) return status;
   const absl::StatusOr<double> step = Time(**device, [&] { mlp.Step(); });
   if (!step.ok()) return step.status();
   const absl::StatusOr<double> product = Time(**device, [&] { mlp.Product(); });
   if (!product.ok()) return product.status();
+  // The pool keeps what it ever held, so this is the most at any time.
+  const int64_t memory = before.free - (*device)->Memory().free + before.workspace;
   // Three products a layer, less the first layer's gradient by its input.
   const double product_flops = 2.0 * kWidth * kWidth * kWidth, step_flops = product_flops * (3 * kLayers - 1);
   std::printf(
       "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"step_ms\": %.4f, \"step_tflops\": %.1f, "
-      "\"product_tflops\": %.1f, \"device\": \"%s\"}\n",
-      name, *step, step_flops / *step * 1e-9, product_flops / *product * 1e-9, (*device)->Describe().c_str());
+      "\"product_tflops\": %.1f, \"memory_bytes\": %lld, \"device\": \"%s\"}\n",
+      name, *step, step_flops / *step * 1e-9, product_flops / *product * 1e-9, static_cast<long long>(memory),
+      (*device)->Describe().c_str());
   return absl::OkStatus();
 }
 

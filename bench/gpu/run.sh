@@ -5,23 +5,26 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-Usage: bench/gpu/run.sh [--programs FOLDER] [--build-only FOLDER]
+Usage: bench/gpu/run.sh [--programs FOLDER] [--build-only FOLDER] [--only PART]
 
   --build-only FOLDER  builds the programs into FOLDER, and runs nothing: for a machine that has a GPU and no Bazel
   --programs FOLDER    runs those of FOLDER instead of building
+  --only PART          of checks (the tests), mlp, cnn, hidden (communication) and sharing (two workers on the GPU)
   --help               prints this
 
-Runs the GPU tests, once under compute-sanitizer where it is there, and then the benchmarks beside PyTorch where that
-is there. The exit status is 0 only when all that ran went well.
+Runs the GPU tests, once under compute-sanitizer where it is there, and then speed.py: what a worker must reach, beside
+PyTorch where that is there; the last line has all ratios. The exit status is 0 only when all that ran went well.
 USAGE
 }
 
 programs=""
 build_only=""
+only=""
 while (($# > 0)); do
   case $1 in
     --programs) programs=${2:?"--programs wants a folder"}; shift 2 ;;
     --build-only) build_only=${2:?"--build-only wants a folder"}; shift 2 ;;
+    --only) only=${2:?"--only wants a part"}; shift 2 ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; echo "error: unknown option $1" >&2; exit 2 ;;
   esac
@@ -31,10 +34,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # Builds into the folder $1. Static, for the machine that runs them may be another Linux.
 build() {
-  bazel build --config=static //bench/gpu:mlp_benchmark >&2
-  bazel build //worker/device:cuda_device_test >&2
   mkdir -p "$1"
-  cp -fL bazel-bin/bench/gpu/mlp_benchmark bazel-bin/worker/device/cuda_device_test "$1/"
+  bazel build --config=static //bench/gpu:mlp_benchmark //cli:ballast //server:ballast_server //worker:ballast_worker >&2
+  cp -fL bazel-bin/bench/gpu/mlp_benchmark bazel-bin/cli/ballast bazel-bin/server/ballast_server \
+    bazel-bin/worker/ballast_worker "$1/"
+  bazel build //worker/device:cuda_device_test >&2
+  cp -fL bazel-bin/worker/device/cuda_device_test "$1/"
   # What the test loads besides the C library.
   ldd bazel-bin/worker/device/cuda_device_test | grep -oE '/[^ ]*lib(absl|gtest|gmock|stdc)[^ ]*' |
     xargs -r cp -fL -t "$1"
@@ -65,19 +70,17 @@ check() {
   echo "{\"what\": \"$name\", \"result\": \"$result\"}"
 }
 
-check gpu_tests "$programs/cuda_device_test"
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck; do
-    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$programs/cuda_device_test" --gtest_filter='*/fp32'
-  done
-else
-  echo '{"what": "compute-sanitizer", "result": "not there"}'
+if [[ -z $only || $only == checks ]]; then
+  check gpu_tests "$programs/cuda_device_test"
+  if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+      check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$programs/cuda_device_test" --gtest_filter='*/fp32'
+    done
+  else
+    echo '{"what": "compute-sanitizer", "result": "not there"}'
+  fi
 fi
-
-"$programs/mlp_benchmark" tf32 bf16 || status=1
-if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-  python3 bench/gpu/torch_mlp.py tf32 bf16 || status=1
-else
-  echo '{"what": "mlp", "with": "torch", "result": "not there"}'
+if [[ $only != checks ]]; then
+  python3 bench/gpu/speed.py --programs "$programs" ${only:+--only "$only"} || status=1
 fi
 exit "$status"

@@ -10,8 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/device/cuda/gemm.h"
+#include "worker/device/cuda/half_copies.h"
 #include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda_options.h"
+#include "worker/device/device_types.h"
 #include "worker/device/image_shape.h"
 
 namespace ballast {
@@ -24,6 +26,8 @@ class CudaConvolution {
 
   // The library.
   virtual std::string Describe() const = 0;
+  // From now on rounds what it multiplies to this, and may round what comes out to it; sums stay float. Fp32 at first.
+  virtual void SetPrecision(Precision precision) = 0;
   // `bias` may be null.
   virtual absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* x,
                                const float* filters, const float* bias, float* y) = 0;
@@ -33,7 +37,20 @@ class CudaConvolution {
                                        const float* dy, float* dfilters) = 0;
 };
 
-// By products over the windows, which takes no library but Gemm's. Both outlive it.
+// What convolutions stand on. The first three outlive them; options and name are read when they are made.
+struct ConvolutionParts {
+  Gemm* gemm;
+  MemoryPool* memory;
+  HalfCopies* halves;
+  const CudaOptions& options;
+  // Names the GPU in what is kept between runs.
+  const std::string& gpu;
+};
+
+// By products over the windows, which takes no library but Gemm's, and has its precision. Both outlive it.
 std::unique_ptr<CudaConvolution> MakeIm2colConvolution(Gemm* gemm, MemoryPool* memory);
+
+// By cuDNN where the build and this machine have it, else by products.
+std::unique_ptr<CudaConvolution> MakeBestConvolution(const ConvolutionParts& parts);
 
 }  // namespace ballast

@@ -21,11 +21,11 @@
 #include "worker/device/cuda/cublas_library.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/gemm.h"
-#include "worker/device/cuda/handles.h"
 #include "worker/device/cuda/kernels/activation.h"
 #include "worker/device/cuda/kernels/add_bias.h"
 #include "worker/device/cuda/kernels/cast.h"
 #include "worker/device/cuda/scratch.h"
+#include "worker/device/cuda/stream_time.h"
 
 namespace ballast {
 namespace {
@@ -293,27 +293,9 @@ class CublasGemm : public Gemm {
   // Computes the product with each candidate, which leaves it computed.
   absl::StatusOr<int> Measure(cudaStream_t stream, const GemmCall& call, const Factors& factors, const Plan& plan,
                               const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
-    absl::StatusOr<Event> begin = MakeTimingEvent(), end = MakeTimingEvent();
-    if (!begin.ok()) return begin.status();
-    if (!end.ok()) return end.status();
-    return FindFastest(static_cast<int>(candidates.size()), [&](int candidate) -> absl::StatusOr<float> {
-      float milliseconds = 0;
-      absl::Status status = CudaStatus(cudaEventRecord(begin->get(), stream), "cudaEventRecord");
-      status.Update(Issue(stream, call, factors, plan, candidates[candidate].algo));
-      status.Update(CudaStatus(cudaEventRecord(end->get(), stream), "cudaEventRecord"));
-      status.Update(CudaStatus(cudaEventSynchronize(end->get()), "cudaEventSynchronize"));
-      if (!status.ok()) return status;
-      status = CudaStatus(cudaEventElapsedTime(&milliseconds, begin->get(), end->get()), "cudaEventElapsedTime");
-      if (!status.ok()) return status;
-      return milliseconds;
+    return FindFastest(static_cast<int>(candidates.size()), [&](int candidate) {
+      return TimeInStream(stream, [&] { return Issue(stream, call, factors, plan, candidates[candidate].algo); });
     });
-  }
-
-  static absl::StatusOr<Event> MakeTimingEvent() {
-    cudaEvent_t event = nullptr;
-    absl::Status status = CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
-    if (!status.ok()) return status;
-    return Event(event);
   }
 
   absl::Status Issue(cudaStream_t stream, const GemmCall& call, const Factors& factors, const Plan& plan,

@@ -142,6 +142,7 @@ class CudaDevice : public Device {
   // Every chip that is opened has all of them.
   absl::StatusOr<Precision> SetPrecision(Precision precision) override {
     parts_.gemm->SetPrecision(precision);
+    parts_.convolution->SetPrecision(precision);
     return precision;
   }
 
@@ -412,7 +413,8 @@ class CudaDevice : public Device {
   void Widen(HalfType type, const Buffer& halves, Matrix y) override {
     RunKernel("widen", {&halves}, {y.buffer}, [&](cudaStream_t stream) {
       return LaunchFromHalf(stream, type, y.elements(),
-                            reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), Data(y));
+                            reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), ColumnBias(),
+                            Data(y));
     });
   }
 
@@ -616,7 +618,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& option
       MakeGemm(options, parts.gpu.name, parts.memory.get(), parts.halves.get());
   if (!gemm.ok()) return OpeningFailed(parts.gpu, gemm.status());
   parts.gemm = *std::move(gemm);
-  parts.convolution = MakeIm2colConvolution(parts.gemm.get(), parts.memory.get());
+  parts.convolution =
+      MakeBestConvolution({parts.gemm.get(), parts.memory.get(), parts.halves.get(), options, parts.gpu.name});
   return std::make_unique<CudaDevice>(std::move(parts));
 }
 

@@ -19,6 +19,9 @@ class Im2colConvolution : public CudaConvolution {
 
   std::string Describe() const override { return "convolutions as products"; }
 
+  // The Gemm's.
+  void SetPrecision(Precision) override {}
+
   // y [places, filters] = windows [places, filter_elements] filters^T.
   absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* x,
                        const float* filters, const float* bias, float* y) override {

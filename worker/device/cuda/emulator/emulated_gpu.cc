@@ -33,6 +33,8 @@ struct CUstream_st {
 struct CUevent_st {
   std::shared_ptr<Queue> queue;
   uint64_t position = 0;
+  // When the GPU was there; null: it keeps no time.
+  std::shared_ptr<float> time;
 };
 
 namespace ballast::emulator {
@@ -54,6 +56,7 @@ struct Gpu {
   int host_allocations = 0;
   std::vector<CUstream_st*> streams;
   int events = 0;
+  float milliseconds = 0;
   cudaError_t everything = cudaSuccess;
   std::vector<Fault> faults;
 };
@@ -174,6 +177,11 @@ size_t HostBytes() {
 int Streams() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   return static_cast<int>(gpu.streams.size());
+}
+
+void PassTime(float milliseconds) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  gpu.milliseconds += milliseconds;
 }
 
 int Events() {
@@ -399,9 +407,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   BALLAST_ENTER("cudaEventCreateWithFlags");
   *event = new CUevent_st;
+  if ((flags & cudaEventDisableTiming) == 0) (*event)->time = std::make_shared<float>();
   ++gpu.events;
   return cudaSuccess;
 }
@@ -415,9 +424,18 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   BALLAST_ENTER("cudaEventRecord");
-  Put(stream, {nullptr, nullptr, 0});
+  std::function<void()> keep_time;
+  if (event->time != nullptr) keep_time = [time = event->time] { *time = gpu.milliseconds; };
+  Put(stream, {keep_time, nullptr, 0});
   event->queue = stream->queue;
   event->position = stream->queue->issued;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  BALLAST_ENTER("cudaEventElapsedTime");
+  if (begin->time == nullptr || end->time == nullptr) return cudaErrorInvalidValue;
+  *milliseconds = *end->time - *begin->time;
   return cudaSuccess;
 }
 

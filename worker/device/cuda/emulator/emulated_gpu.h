@@ -37,6 +37,9 @@ void FailEverything(cudaError_t error);
 // The `after`-th next call (0: the next) of this name fails, once.
 void FailCall(const char* call, cudaError_t error, int after);
 
+// In work of a stream: it takes this long, as events see it. All else takes no time.
+void PassTime(float milliseconds);
+
 // What was made and not yet given back: tests expect 0 at their end.
 size_t DeviceBytes();
 size_t HostBytes();
