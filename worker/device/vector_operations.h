@@ -25,8 +25,8 @@ class VectorOperations {
   // y = a + b. y may be a, b or both.
   virtual void Add(Matrix a, Matrix b, Matrix y) = 0;
 
-  // Of halves, the first x.elements() 16-bit places = x, rounded to the nearest, of equals to the even one: the bytes of
-  // a payload in that encoding. They share no memory.
+  // Of halves, the first x.elements() 16-bit places = x, rounded to the nearest, of equals to the even one: the bytes
+  // of a payload in that encoding. They share no memory.
   virtual void Narrow(HalfType type, Matrix x, Buffer& halves) = 0;
   // The other way, which is exact.
   virtual void Widen(HalfType type, const Buffer& halves, Matrix y) = 0;
