@@ -90,7 +90,7 @@ def cnn(options, ratios):
 
 
 def hidden(options, ratios):
-    # Of all time, so no more than what is hidden of the transfers' time where these take less than all of it.
+    # Of all time, so no less than what is hidden of the transfers' time where these take less than all of it.
     ratios["communication_hidden"] = 1.0 - launch(options, 2, 1)["wait_share"]
 
 
