@@ -56,6 +56,7 @@ const std::vector<FlagSpec>& Flags() {
       {"codec", "CODEC", "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too."},
       {"value-codec", "CODEC", "How values travel: fp32, fp16, bf16 or int8."},
       {"precision", "PRECISION", "What workers compute in: fp32, tf32, bf16 or fp16; the CPU has fp32 alone."},
+      {"durability", "MODE", "What the job outlives: none, checkpoint, wal, wal_sync or replica."},
       {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
       {"gpus", "N|all", "With GPUs: over how many of them each worker splits its batches (1)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
@@ -88,7 +89,8 @@ absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
                                                         {"codec", &overrides.codec},
                                                         {"local-steps", &overrides.local_steps},
                                                         {"value-codec", &overrides.value_codec},
-                                                        {"precision", &overrides.precision}};
+                                                        {"precision", &overrides.precision},
+                                                        {"durability", &overrides.durability}};
   for (const auto& [flag, value] : flags) {
     *value = arguments.Get(flag, "");
     if (arguments.Has(flag) && value->empty()) {

@@ -60,15 +60,15 @@ TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
 TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
   ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
               "tiny.textproto:1:1: the job has no field \"a1\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
               "tiny.textproto:2:1: the job has no field \"a2\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
               "tiny.textproto:3:1: the job has no field \"a3\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
               "tiny.textproto:4:1: the job has no field \"a4\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
               "tiny.textproto:5:1: the job has no field \"a5\"; there are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\"\n"
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
               "and 2 more");
 }
 

@@ -73,6 +73,17 @@ void CheckTraining(const v1::Training& training, Faults& faults) {
                "FP32, TF32, BF16 or FP16");
 }
 
+void CheckDurability(const v1::Durability& durability, Faults& faults) {
+  faults.Check(v1::Durability::Mode_IsValid(durability.mode()), "durability.mode", durability.mode(),
+               "NONE, CHECKPOINT, WAL, WAL_SYNC or REPLICA");
+  faults.Check(durability.checkpoint_seconds() <= 86400, "durability.checkpoint_seconds",
+               durability.checkpoint_seconds(), "1 to 86400, or nothing for 60");
+  faults.Check(durability.keep_checkpoints() <= 1000, "durability.keep_checkpoints", durability.keep_checkpoints(),
+               "1 to 1000, or nothing for 2");
+  faults.Check(durability.return_seconds() <= 600, "durability.return_seconds", durability.return_seconds(),
+               "1 to 600, or nothing for 60");
+}
+
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
@@ -82,6 +93,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckData(job.data(), faults);
   CheckModel(job.model(), faults);
   CheckTraining(job.training(), faults);
+  CheckDurability(job.durability(), faults);
   // A schedule's total of 0 is the job's length, known once the data is.
   faults.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
   faults.Add(ValidateCodec(job.codec()));

@@ -238,6 +238,13 @@ TEST(ValidateJobTest, RefusesBadData) {
 }
 
 TEST(ValidateJobTest, RefusesAPrecisionThatThereIsNot) {
+  ExpectFault("durability { mode: 9 }", "durability.mode is 9, want NONE, CHECKPOINT, WAL, WAL_SYNC or REPLICA");
+  ExpectFault("durability { checkpoint_seconds: 86401 }",
+              "durability.checkpoint_seconds is 86401, want 1 to 86400, or nothing for 60");
+  ExpectFault("durability { keep_checkpoints: 1001 }",
+              "durability.keep_checkpoints is 1001, want 1 to 1000, or nothing for 2");
+  ExpectFault("durability { return_seconds: 601 }",
+              "durability.return_seconds is 601, want 1 to 600, or nothing for 60");
   ExpectFault("training { precision: 7 }", "training.precision is 7, want FP32, TF32, BF16 or FP16");
 }
 

@@ -149,6 +149,17 @@ absl::Status SetPrecision(const std::string& name, v1::Training& training) {
   return absl::OkStatus();
 }
 
+absl::Status SetDurability(const std::string& name, v1::Durability& durability) {
+  const std::vector<std::string> names = {"none", "checkpoint", "wal", "wal_sync", "replica"};
+  v1::Durability::Mode mode;
+  if (std::find(names.begin(), names.end(), name) == names.end() ||
+      !v1::Durability::Mode_Parse(absl::AsciiStrToUpper(name), &mode)) {
+    return RefuseName("durability", name, names);
+  }
+  durability.set_mode(mode);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uint32_t workers) {
@@ -158,6 +169,9 @@ absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uin
   if (!overrides.codec.empty() || !overrides.value_codec.empty()) status = SetCodec(overrides, *job.mutable_codec());
   if (status.ok() && !overrides.precision.empty()) {
     status = SetPrecision(overrides.precision, *job.mutable_training());
+  }
+  if (status.ok() && !overrides.durability.empty()) {
+    status = SetDurability(overrides.durability, *job.mutable_durability());
   }
   if (!status.ok()) return status;
   return job;
@@ -171,7 +185,8 @@ std::vector<std::string> ToFlags(const JobOverrides& overrides) {
                                                             {"--codec", overrides.codec},
                                                             {"--local_steps", overrides.local_steps},
                                                             {"--value_codec", overrides.value_codec},
-                                                            {"--precision", overrides.precision}};
+                                                            {"--precision", overrides.precision},
+                                                            {"--durability", overrides.durability}};
   for (const auto& [flag, value] : all) {
     if (!value.empty()) flags.insert(flags.end(), {flag, value});
   }
@@ -190,6 +205,9 @@ std::string DescribeMode(const v1::Job& job) {
   if (job.training().precision() != v1::FP32) {
     absl::StrAppend(&text, ", precision ", PrecisionName(job.training().precision()));
   }
+  if (const std::string durability = DurabilityName(job.durability().mode()); durability != "none") {
+    absl::StrAppend(&text, ", durability ", durability);
+  }
   return text;
 }
 
@@ -197,6 +215,8 @@ std::string EncodingName(v1::Encoding encoding) {
   const absl::StatusOr<const Codec*> codec = FindCodec(encoding);
   return codec.ok() ? std::string((*codec)->name()) : absl::StrCat("encoding ", encoding);
 }
+
+std::string DurabilityName(v1::Durability::Mode mode) { return absl::AsciiStrToLower(v1::Durability::Mode_Name(mode)); }
 
 std::string PrecisionName(v1::Precision precision) { return absl::AsciiStrToLower(v1::Precision_Name(precision)); }
 

@@ -26,6 +26,8 @@ struct JobOverrides {
   std::string value_codec;
   // "fp32", "tf32", "bf16" or "fp16".
   std::string precision;
+  // "none", "checkpoint", "wal", "wal_sync" or "replica".
+  std::string durability;
 };
 
 // The job with what the flags say. Another mode keeps the options that both modes have; bounded and local_sgd want
@@ -44,5 +46,6 @@ std::string DescribeMode(const v1::Job& job);
 // "int8": as the flags name it.
 std::string EncodingName(v1::Encoding encoding);
 std::string PrecisionName(v1::Precision precision);
+std::string DurabilityName(v1::Durability::Mode mode);
 
 }  // namespace ballast

@@ -40,6 +40,9 @@ TEST(JobOverridesTest, PrecisionReplacesTheJobFiles) {
   EXPECT_EQ(Good(kSync, {.precision = "tf32"}).training().precision(), v1::TF32);
   EXPECT_EQ(Good(kSync, {.precision = "bf16"}).training().precision(), v1::BF16);
   EXPECT_EQ(Good(kSync, {.precision = "fp16"}).training().precision(), v1::FP16);
+  EXPECT_EQ(Good(kSync, {.durability = "wal_sync"}).durability().mode(), v1::Durability::WAL_SYNC);
+  EXPECT_EQ(Good("durability { mode: WAL }", {.durability = "none"}).durability().mode(), v1::Durability::NONE);
+  EXPECT_EQ(ToFlags({.durability = "wal"}), (std::vector<std::string>{"--durability", "wal"}));
   EXPECT_EQ(Good("training { precision: FP16 }", {}).training().precision(), v1::FP16);
   EXPECT_EQ(ToFlags({.precision = "bf16"}), (std::vector<std::string>{"--precision", "bf16"}));
 }
@@ -47,6 +50,9 @@ TEST(JobOverridesTest, PrecisionReplacesTheJobFiles) {
 TEST(JobOverridesTest, UnknownPrecisionIsRefused) {
   EXPECT_EQ(Fault(kSync, {.precision = "bf61"}),
             "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean \"bf16\"?");
+  EXPECT_EQ(Fault(kSync, {.durability = "wal_snc"}),
+            "flag --durability: got \"wal_snc\", want none, checkpoint, wal, wal_sync, replica; did you mean "
+            "\"wal_sync\"?");
   EXPECT_EQ(Fault(kSync, {.precision = "double"}), "flag --precision: got \"double\", want fp32, tf32, bf16, fp16");
 }
 
@@ -157,6 +163,7 @@ TEST(JobOverridesTest, DescribesAJobInAFewWords) {
   EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "bounded", .staleness = "0", .codec = "int8"})),
             "bounded, staleness 0, codec int8");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16"})), "sync, codec bf16");
+  EXPECT_EQ(DescribeMode(Good(kSync, {.durability = "checkpoint"})), "sync, durability checkpoint");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "bf16", .precision = "tf32"})), "sync, codec bf16, precision tf32");
   EXPECT_EQ(DescribeMode(Good(kSync, {.codec = "top_k", .value_codec = "fp16"})), "sync, codec top_k, values fp16");
   EXPECT_EQ(DescribeMode(Good(kSync, {.mode = "local_sgd", .local_steps = "8"})), "local_sgd, local steps 8");

@@ -29,7 +29,7 @@ ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as th
 ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
 ABSL_FLAG(std::string, mode, "",
           "sync, async, bounded or local_sgd, instead of what the job file says. This and the "
-          "next five, and precision, must be the same for all workers.");
+          "next five, precision and durability must be the same for all workers.");
 ABSL_FLAG(std::string, staleness, "", "With mode bounded: how many steps a worker may be ahead.");
 ABSL_FLAG(std::string, quorum, "", "With mode sync: how many workers' gradients a step waits for.");
 ABSL_FLAG(std::string, local_steps, "",
@@ -38,6 +38,7 @@ ABSL_FLAG(std::string, codec, "",
           "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too.");
 ABSL_FLAG(std::string, value_codec, "", "How values travel: fp32, fp16, bf16 or int8.");
 ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers of this machine through shared memory.");
+ABSL_FLAG(std::string, durability, "", "What the job outlives: none, checkpoint, wal, wal_sync or replica.");
 ABSL_FLAG(std::string, precision, "", "What to compute in: fp32, tf32, bf16 or fp16; the CPU has fp32 alone.");
 ABSL_FLAG(std::string, trace, "",
           "File that a timeline is left in (JSON; open it with ui.perfetto.dev or chrome://tracing): compute, copies, "
@@ -90,7 +91,8 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
                   .local_steps = absl::GetFlag(FLAGS_local_steps),
                   .codec = absl::GetFlag(FLAGS_codec),
                   .value_codec = absl::GetFlag(FLAGS_value_codec),
-                  .precision = absl::GetFlag(FLAGS_precision)},
+                  .precision = absl::GetFlag(FLAGS_precision),
+                  .durability = absl::GetFlag(FLAGS_durability)},
                  /*workers=*/0);
   if (!job.ok()) return job.status();
   options.job = *std::move(job);
@@ -140,10 +142,11 @@ int main(int argc, char** argv) {
   ballast::SkipLockOrderChecks();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage,
-      {"job", "coordinator", "rank", "device", "gpus", "threads", "run_dir", "mode", "staleness", "quorum",
-       "local_steps", "codec", "value_codec", "precision", "shared_memory", "trace", "trace_steps", "connect_timeout"});
+  const absl::Status parsed =
+      ballast::ParseFlags(argc, argv, ballast::kUsage,
+                          {"job", "coordinator", "rank", "device", "gpus", "threads", "run_dir", "mode", "staleness",
+                           "quorum", "local_steps", "codec", "value_codec", "precision", "durability", "shared_memory",
+                           "trace", "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }
