@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model on a device that computes beside the host and whose memory that cannot address: what waits for what.
-#include <google/protobuf/text_format.h>
-
-#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "client/testing/fake_parameter_service.h"
-#include "client/testing/fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/device/testing/queued_device.h"
-#include "worker/model/model.h"
-#include "worker/training/parameter_exchange.h"
+#include "worker/training/exchange_fixture.h"
 
 namespace ballast {
 namespace {
@@ -20,72 +16,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// y = w2 * (w1 * x). A batch's operations: two products, the loss; two products of the second layer's backward, one of
-// the first's.
-constexpr char kModel[] = R"pb(
-  layers { dense { units: 1 no_bias: true } }
-  layers { dense { units: 1 no_bias: true } }
-  loss { mean_squared_error {} }
-)pb";
+// A batch's operations: two products, the loss; two products of the second layer's backward, one of the first's.
 constexpr uint64_t kForward = 2, kLoss = 1, kSecondLayersBackward = 2;
 
-class OverlapTest : public ::testing::Test {
+class OverlapTest : public ExchangeFixture<QueuedDevice> {
  protected:
-  OverlapTest() : server_(&shard_) {
-    v1::Model config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
-    model_ = Model::Create(config, 1, 1, 4, device_.get()).value();
-    ClientOptions options;
-    options.shards = {server_.address()};
-    options.job = "test";
-    options.policy.mutable_async();
-    client_ = Client::Connect(std::move(options)).value();
-    v1::Optimizer optimizer;
-    optimizer.mutable_sgd()->set_learning_rate(1);
-    EXPECT_TRUE(client_->Declare(ParameterExchange::Specs(*model_, v1::Job(), optimizer)).ok());
-    SetWeights();
-  }
+  OverlapTest() : ExchangeFixture(CreateQueuedDevice()) {}
+  ~OverlapTest() override { device_->AllowAll(); }
 
-  ~OverlapTest() override {
-    device_->AllowAll();
-    client_->Shutdown("the test ends");
-  }
-
-  ParameterExchange* Exchange(ParameterExchange::Options options) {
-    options.interrupted = &interrupted_;
-    exchange_ = std::make_unique<ParameterExchange>(model_.get(), client_.get(), options);
-    return exchange_.get();
-  }
-
-  void SetWeights() {
-    EXPECT_TRUE(model_->SetParameter(0, {1}).ok());
-    EXPECT_TRUE(model_->SetParameter(1, {1}).ok());
-  }
-
-  // With both weights 1 the gradients of an example (x, y) are both 2 (x - y) x.
-  absl::StatusOr<BatchResult> Train(ParameterExchange& exchange, float x, float y, bool last_of_step = true) {
-    exchange.BeginBatch(step_, 1, last_of_step);
-    if (last_of_step) ++step_;
-    return model_->Train({.features = {x}, .labels = {y}, .examples = 1, .loss_scale = exchange.loss_scale()},
-                         exchange);
-  }
-
-  // What the server was pushed so far, the sum of each weight's gradients.
-  std::vector<float> Pushed() {
-    std::vector<float> first(1), second(1);
-    EXPECT_TRUE(client_->Pull(0, {{0, absl::MakeSpan(first)}, {1, absl::MakeSpan(second)}}).Get().ok());
-    return {-first[0], -second[0]};
-  }
-
-  const std::unique_ptr<QueuedDevice> device_ = CreateQueuedDevice();
-  FakeParameterService shard_;
-  FakeServer server_;
   TimelineRecorder timeline_{StepRange{1, 2}};
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Client> client_;
-  std::unique_ptr<ParameterExchange> exchange_;
-  std::atomic<bool> interrupted_{false};
-  uint64_t step_ = 0;
 };
 
 TEST_F(OverlapTest, PushesWhatABatchGave) {

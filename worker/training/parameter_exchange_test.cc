@@ -2,16 +2,15 @@
 // A model on the CPU device that exchanges with a server of the test's own.
 #include "worker/training/parameter_exchange.h"
 
-#include <google/protobuf/text_format.h>
+#include <cmath>
+#include <string>
+#include <vector>
 
-#include <memory>
-
-#include "client/testing/fake_parameter_service.h"
-#include "client/testing/fake_server.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/device/cpu/cpu_device.h"
-#include "worker/model/model.h"
+#include "worker/training/exchange_fixture.h"
 
 namespace ballast {
 namespace {
@@ -20,65 +19,17 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// y = w2 * (w1 * x), so that there are two layers. Weights are zeros at first; what the server holds after a push is
-// less by the gradient.
-constexpr char kModel[] = R"pb(
-  layers { dense { units: 1 no_bias: true } }
-  layers { dense { units: 1 no_bias: true } }
-  loss { mean_squared_error {} }
-)pb";
-
-class ParameterExchangeTest : public ::testing::Test {
+class ParameterExchangeTest : public ExchangeFixture<Device> {
  protected:
-  ParameterExchangeTest() : server_(&shard_) {
-    v1::Model config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
-    model_ = Model::Create(config, 1, 1, 4, device_.get()).value();
-    ClientOptions options;
-    options.shards = {server_.address()};
-    options.job = "test";
-    options.policy.mutable_async();
-    client_ = Client::Connect(std::move(options)).value();
-    v1::Job job;
-    v1::Optimizer optimizer;
-    optimizer.mutable_sgd()->set_learning_rate(1);
-    EXPECT_TRUE(client_->Declare(ParameterExchange::Specs(*model_, job, optimizer)).ok());
-  }
+  ParameterExchangeTest() : ExchangeFixture(CreateCpuDevice(1)) {}
 
-  ~ParameterExchangeTest() override { client_->Shutdown("the test ends"); }
-
-  std::unique_ptr<ParameterExchange> Exchange(ParameterExchange::Options options) {
-    options.interrupted = &interrupted_;
-    return std::make_unique<ParameterExchange>(model_.get(), client_.get(), options);
-  }
-
-  // With both weights 1 the gradients of an example (x, y) are both 2 (x - y) x.
+  // From weights of 1, whatever came before; and waits for what is pushed.
   absl::Status Train(ParameterExchange& exchange, float x, float y, bool last_of_step = true) {
-    EXPECT_TRUE(model_->SetParameter(0, {1}).ok());
-    EXPECT_TRUE(model_->SetParameter(1, {1}).ok());
-    exchange.BeginBatch(step_, 1, last_of_step);
-    if (last_of_step) ++step_;
-    absl::Status status =
-        model_->Train({.features = {x}, .labels = {y}, .examples = 1, .loss_scale = exchange.loss_scale()}, exchange)
-            .status();
+    SetWeights();
+    absl::Status status = ExchangeFixture::Train(exchange, x, y, last_of_step).status();
     if (status.ok() && last_of_step) status = exchange.AwaitAll();
     return status;
   }
-
-  // What the server was pushed so far, the sum of each weight's gradients.
-  std::vector<float> Pushed() {
-    std::vector<float> first(1), second(1);
-    EXPECT_TRUE(client_->Pull(0, {{0, absl::MakeSpan(first)}, {1, absl::MakeSpan(second)}}).Get().ok());
-    return {-first[0], -second[0]};
-  }
-
-  const std::unique_ptr<Device> device_ = CreateCpuDevice(1);
-  FakeParameterService shard_;
-  FakeServer server_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Client> client_;
-  std::atomic<bool> interrupted_{false};
-  uint64_t step_ = 0;
 };
 
 TEST_F(ParameterExchangeTest, PushesWhatABatchGave) {

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/testing/fake_parameter_service.h"
+#include "client/testing/fake_server.h"
+#include "worker/model/model.h"
+#include "worker/training/parameter_exchange.h"
+
+namespace ballast {
+
+// A model of two layers, y = w2 * (w1 * x), on a device of type `DeviceType`, that exchanges with a server of the
+// test's own. Both weights are 1 at first; the server's are 0, and what it holds after a push is less by the gradient.
+template <typename DeviceType>
+class ExchangeFixture : public ::testing::Test {
+ protected:
+  explicit ExchangeFixture(std::unique_ptr<DeviceType> device) : device_(std::move(device)), server_(&shard_) {
+    constexpr char kModel[] = R"pb(
+      layers { dense { units: 1 no_bias: true } }
+      layers { dense { units: 1 no_bias: true } }
+      loss { mean_squared_error {} }
+    )pb";
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
+    model_ = Model::Create(config, 1, 1, 4, device_.get()).value();
+    ClientOptions options;
+    options.shards = {server_.address()};
+    options.job = "test";
+    options.policy.mutable_async();
+    client_ = Client::Connect(std::move(options)).value();
+    v1::Optimizer optimizer;
+    optimizer.mutable_sgd()->set_learning_rate(1);
+    EXPECT_TRUE(client_->Declare(ParameterExchange::Specs(*model_, v1::Job(), optimizer)).ok());
+    SetWeights();
+  }
+
+  ~ExchangeFixture() override { client_->Shutdown("the test ends"); }
+
+  ParameterExchange* Exchange(ParameterExchange::Options options) {
+    options.interrupted = &interrupted_;
+    exchange_ = std::make_unique<ParameterExchange>(model_.get(), client_.get(), options);
+    return exchange_.get();
+  }
+
+  void SetWeights() {
+    EXPECT_TRUE(model_->SetParameter(0, {1}).ok());
+    EXPECT_TRUE(model_->SetParameter(1, {1}).ok());
+  }
+
+  // With both weights 1 the gradients of an example (x, y) are both 2 (x - y) x.
+  absl::StatusOr<BatchResult> Train(ParameterExchange& exchange, float x, float y, bool last_of_step = true) {
+    exchange.BeginBatch(step_, 1, last_of_step);
+    if (last_of_step) ++step_;
+    return model_->Train({.features = {x}, .labels = {y}, .examples = 1, .loss_scale = exchange.loss_scale()},
+                         exchange);
+  }
+
+  // What the server was pushed so far, the sum of each weight's gradients.
+  std::vector<float> Pushed() {
+    std::vector<float> first(1), second(1);
+    EXPECT_TRUE(client_->Pull(0, {{0, absl::MakeSpan(first)}, {1, absl::MakeSpan(second)}}).Get().ok());
+    return {-first[0], -second[0]};
+  }
+
+  const std::unique_ptr<DeviceType> device_;
+  FakeParameterService shard_;
+  FakeServer server_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<ParameterExchange> exchange_;
+  std::atomic<bool> interrupted_{false};
+  uint64_t step_ = 0;
+};
+
+}  // namespace ballast
