@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kExamples = 5;
 
-using Values = ReferenceNetwork::Values;
+using Values = ReferenceValues;
 
 struct Example {
   std::string name;
@@ -22,7 +22,7 @@ struct Example {
 class ModelGradientTest : public ModelFixture, public ::testing::WithParamInterface<Example> {
  protected:
   double MeanLoss(const v1::Model& config, const std::vector<Values>& weights) const {
-    return ReferenceNetwork(config, kExamples, weights, mask_).MeanLoss(features_, labels_);
+    return ReferenceMeanLoss(config, kExamples, weights, mask_, features_, labels_);
   }
 
   std::vector<float> features_ = Random(kExamples * GetParam().features, 1.0f);
@@ -133,6 +133,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "layers { dense { units: 6 no_bias: true } } layers { batch_norm { epsilon: 0.1 } } "
                 "layers { dense { units: 3 } } loss { softmax_cross_entropy {} }"},
         Images("layer_norm", std::string(kConv) + "layers { layer_norm { epsilon: 0.01 } } layers { gelu {} }"),
+        // 6 x 5 pixels.
+        Images("layer_norm_of_as_many_channels_as_pixels",
+               "layers { conv2d { filters: 30 kernel: 1 } } layers { layer_norm { epsilon: 0.1 } } layers { tanh {} }"),
         Example{"layer_norm_of_flat_values", Around("layers { layer_norm {} }")},
         Images("residual", std::string(kConv) + "layers { residual { " + kConv + "layers { tanh {} } } }"),
         Images("residual_of_the_features",

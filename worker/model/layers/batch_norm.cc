@@ -2,6 +2,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "worker/model/layers/layer_table.h"
+#include "worker/model/layers/normalization.h"
 
 namespace ballast {
 namespace {
@@ -16,13 +17,7 @@ class BatchNorm : public Layer {
   ImageShape output() const override { return shape_; }
   LayerTraits traits() const override { return {}; }
 
-  std::vector<Parameter> Parameters() const override {
-    Parameter scale{name_ + "/scale", {shape_.channels}, {}, shape_.channels};
-    scale.initializer.mutable_constant()->set_value(1.0f);
-    Parameter offset{name_ + "/offset", {shape_.channels}, {}, shape_.channels};
-    offset.initializer.mutable_zeros();
-    return {scale, offset};
-  }
+  std::vector<Parameter> Parameters() const override { return AffineParameters(name_, shape_.channels); }
 
   std::vector<LayerMemory> Memory() const override {
     const int64_t channels = shape_.channels;
@@ -33,24 +28,23 @@ class BatchNorm : public Layer {
     const Affine affine{*pass.parameters[0].value, *pass.parameters[1].value};
     const ColumnStatistics running{*pass.memory[pass.again ? 4 : 0], *pass.memory[pass.again ? 5 : 1]};
     if (pass.training) {
-      pass.device.BatchNorm(rates_, Pixels(x), affine, {*pass.memory[2], *pass.memory[3]}, running, Pixels(y));
+      pass.device.BatchNorm(rates_, PixelRows(x, shape_), affine, {*pass.memory[2], *pass.memory[3]}, running,
+                            PixelRows(y, shape_));
     } else {
-      pass.device.BatchNormInference(rates_.epsilon, Pixels(x), affine, running, Pixels(y));
+      pass.device.BatchNormInference(rates_.epsilon, PixelRows(x, shape_), affine, running, PixelRows(y, shape_));
     }
   }
 
   void Backward(const Pass& pass, Matrix x, Matrix dy, const Matrix* dx) const override {
     const Affine affine{*pass.parameters[0].value, *pass.parameters[1].value};
     const AffineGradient gradient{*pass.parameters[0].gradient, *pass.parameters[1].gradient};
-    const Matrix input_gradient = dx == nullptr ? Matrix() : Pixels(*dx);
-    pass.device.BatchNormBackward(Pixels(x), Pixels(dy), affine, {*pass.memory[2], *pass.memory[3]}, gradient,
+    const Matrix input_gradient = dx == nullptr ? Matrix() : PixelRows(*dx, shape_);
+    pass.device.BatchNormBackward(PixelRows(x, shape_), PixelRows(dy, shape_), affine,
+                                  {*pass.memory[2], *pass.memory[3]}, gradient,
                                   dx == nullptr ? nullptr : &input_gradient);
   }
 
  private:
-  // [examples, elements] as [examples * pixels, channels].
-  Matrix Pixels(const Matrix& m) const { return {m.buffer, m.rows * shape_.pixels(), shape_.channels}; }
-
   const std::string name_;
   const ImageShape shape_;
   const BatchNormRates rates_;
@@ -63,11 +57,8 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeBatchNorm(const LayerSite& site) {
   BatchNormRates rates;
   if (config.epsilon() != 0) rates.epsilon = config.epsilon();
   if (config.momentum() != 0) rates.momentum = config.momentum();
-  // In this form they refuse NaN, too.
-  if (!(rates.epsilon > 0 && rates.epsilon <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": epsilon is ", rates.epsilon, ", want above 0 and at most 1"));
-  }
+  if (absl::Status status = CheckEpsilon(site.name, rates.epsilon); !status.ok()) return status;
+  // In this form it refuses NaN, too.
   if (!(rates.momentum > 0 && rates.momentum <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer \"", site.name, "\": momentum is ", rates.momentum, ", want above 0 and at most 1"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "worker/model/layers/layer_table.h"
+#include "worker/model/layers/normalization.h"
 
 namespace ballast {
 namespace {
@@ -15,32 +15,24 @@ class LayerNorm : public Layer {
   ImageShape output() const override { return shape_; }
   LayerTraits traits() const override { return {}; }
 
-  std::vector<Parameter> Parameters() const override {
-    Parameter scale{name_ + "/scale", {shape_.channels}, {}, shape_.channels};
-    scale.initializer.mutable_constant()->set_value(1.0f);
-    Parameter offset{name_ + "/offset", {shape_.channels}, {}, shape_.channels};
-    offset.initializer.mutable_zeros();
-    return {scale, offset};
-  }
+  std::vector<Parameter> Parameters() const override { return AffineParameters(name_, shape_.channels); }
 
   std::vector<LayerMemory> Memory() const override { return {}; }
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {
-    pass.device.LayerNorm(epsilon_, Pixels(x), {*pass.parameters[0].value, *pass.parameters[1].value}, Pixels(y));
+    pass.device.LayerNorm(epsilon_, PixelRows(x, shape_), {*pass.parameters[0].value, *pass.parameters[1].value},
+                          PixelRows(y, shape_));
   }
 
   void Backward(const Pass& pass, Matrix x, Matrix dy, const Matrix* dx) const override {
     const Affine affine{*pass.parameters[0].value, *pass.parameters[1].value};
     const AffineGradient gradient{*pass.parameters[0].gradient, *pass.parameters[1].gradient};
-    const Matrix input_gradient = dx == nullptr ? Matrix() : Pixels(*dx);
-    pass.device.LayerNormBackward(epsilon_, Pixels(x), Pixels(dy), affine, gradient,
+    const Matrix input_gradient = dx == nullptr ? Matrix() : PixelRows(*dx, shape_);
+    pass.device.LayerNormBackward(epsilon_, PixelRows(x, shape_), PixelRows(dy, shape_), affine, gradient,
                                   dx == nullptr ? nullptr : &input_gradient);
   }
 
  private:
-  // [examples, elements] as [examples * pixels, channels].
-  Matrix Pixels(const Matrix& m) const { return {m.buffer, m.rows * shape_.pixels(), shape_.channels}; }
-
   const std::string name_;
   const ImageShape shape_;
   const float epsilon_;
@@ -51,11 +43,7 @@ class LayerNorm : public Layer {
 absl::StatusOr<std::unique_ptr<Layer>> MakeLayerNorm(const LayerSite& site) {
   const float given = site.config.layer_norm().epsilon();
   const float epsilon = given == 0 ? 1e-5f : given;
-  // In this form it refuses NaN, too.
-  if (!(epsilon > 0 && epsilon <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": epsilon is ", epsilon, ", want above 0 and at most 1"));
-  }
+  if (absl::Status status = CheckEpsilon(site.name, epsilon); !status.ok()) return status;
   return std::make_unique<LayerNorm>(site, epsilon);
 }
 
