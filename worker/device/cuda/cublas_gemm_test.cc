@@ -449,6 +449,13 @@ TEST_F(CublasGemmTest, AProductTooLargeForCublasIsRefused) {
   EXPECT_THAT(fake.older, IsEmpty());
 }
 
+TEST_F(CublasGemmTest, WithoutAutotuningCublasLtsFirstAlgorithmIsTaken) {
+  fake.milliseconds = {3.0f, 1.0f};
+  float six = 0;
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
+  EXPECT_THAT(fake.ran, ElementsAre(0, 0));
+}
+
 TEST_F(CublasGemmTest, TheFastestOfCublasLtsAlgorithmsIsTakenAndInTheNextRunAsWell) {
   const std::string folder = ::testing::TempDir() + "/cublas_gemm_test";
   std::filesystem::remove_all(folder);
