@@ -4,7 +4,8 @@ Makes the repository @cuda:
   facts.bzl        CUDA_PRESENT, CUDA_NVCC, CUDA_VERSION, CUDNN_PRESENT, NCCL_PRESENT: what //bazel:cuda.bzl builds with
   :headers         the toolkit's headers, for host code
   :runtime         the same and the CUDA runtime, linked statically; it loads the driver's library when it is first used
-  :cudnn_headers   those of cuDNN alone, which also compile beside the emulator's runtime
+  :cublas_headers  those of cuBLAS alone, which also compile beside the emulator's runtime
+  :cudnn_headers   the same of cuDNN
   :linked          what a program depends on that shall link NVIDIA's libraries, found where the toolkit keeps them; with
                    --config=static nothing, so that it starts without them and loads them when a GPU is opened
   :build_facts     ballast_cuda_build.h, which tells code the version; 0 where there is no toolkit
@@ -82,6 +83,12 @@ cc_library(
 
 # By themselves: with the toolkit's other headers they would bring its runtime.
 cc_library(
+    name = "cublas_headers",
+    hdrs = glob(["cublas/*.h"]),
+    includes = ["cublas"],
+)
+
+cc_library(
     name = "cudnn_headers",
     hdrs = glob(["cudnn/*.h"]),
     includes = ["cudnn"],
@@ -144,6 +151,8 @@ def _cuda_configure_impl(ctx):
     if root:
         ctx.symlink(include, "include")
         ctx.symlink(libraries + "/libcudart_static.a", "lib/libcudart_static.a")
+        for header in ["cublasLt.h", "cublas_api.h", "cublas_v2.h", "library_types.h"]:
+            ctx.symlink(include + "/" + header, "cublas/" + header)
     if cudnn:
         for header in ["cudnn_cnn.h", "cudnn_graph.h", "cudnn_ops.h", "cudnn_version.h", "library_types.h"]:
             ctx.symlink(include + "/" + header, "cudnn/" + header)

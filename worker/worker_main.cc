@@ -18,6 +18,7 @@
 #include "common/signal_watch.h"
 #include "common/this_process.h"
 #include "common/version.h"
+#include "worker/device/cuda_options.h"
 #include "worker/training/trainer.h"
 
 ABSL_FLAG(std::string, job, "", "The job file (examples/*.textproto). Required.");
@@ -25,6 +26,9 @@ ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");
 ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod's name that ends in it; the next free one if empty.");
 ABSL_FLAG(std::string, device, "auto", "What to compute on: auto, cpu or cuda.");
 ABSL_FLAG(std::string, gpus, "1", "With device cuda: over how many GPUs each batch is split, or all.");
+ABSL_FLAG(bool, autotune, true,
+          "On a GPU: try several algorithms when a shape is first seen and keep the fastest, also for the next run. "
+          "Without it the libraries' own guesses are taken, and a run's bits are the next one's.");
 ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as there are cores.");
 ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
 ABSL_FLAG(std::string, mode, "",
@@ -108,6 +112,8 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   }
   options.device = absl::GetFlag(FLAGS_device);
   options.gpus = absl::GetFlag(FLAGS_gpus);
+  options.cuda = CachingCudaOptions();
+  options.cuda.autotune = absl::GetFlag(FLAGS_autotune);
   const int threads = absl::GetFlag(FLAGS_threads);
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
@@ -142,11 +148,11 @@ int main(int argc, char** argv) {
   ballast::SkipLockOrderChecks();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  const absl::Status parsed =
-      ballast::ParseFlags(argc, argv, ballast::kUsage,
-                          {"job", "coordinator", "rank", "device", "gpus", "threads", "run_dir", "mode", "staleness",
-                           "quorum", "local_steps", "codec", "value_codec", "precision", "durability", "shared_memory",
-                           "trace", "trace_steps", "connect_timeout"});
+  const absl::Status parsed = ballast::ParseFlags(
+      argc, argv, ballast::kUsage,
+      {"job",       "coordinator", "rank",          "device", "gpus",        "autotune",       "threads",
+       "run_dir",   "mode",        "staleness",     "quorum", "local_steps", "codec",          "value_codec",
+       "precision", "durability",  "shared_memory", "trace",  "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -107,7 +107,7 @@ absl::StatusOr<double> Time(Device& device, Call call) {
 }
 
 absl::Status Run(const char* name, Precision precision) {
-  absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(CudaOptionsFromEnvironment());
+  absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(CachingCudaOptions());
   if (!device.ok()) return device.status();
   if (const auto got = (*device)->SetPrecision(precision); !got.ok()) return got.status();
   const DeviceMemory before = (*device)->Memory();

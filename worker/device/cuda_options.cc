@@ -15,9 +15,8 @@ std::string Environment(const char* name) {
 
 }  // namespace
 
-CudaOptions CudaOptionsFromEnvironment() {
+CudaOptions CachingCudaOptions() {
   CudaOptions options;
-  options.autotune = Environment("BALLAST_GPU_AUTOTUNE") != "off";
   const std::string cache = Environment("XDG_CACHE_HOME"), home = Environment("HOME");
   if (!cache.empty()) {
     options.cache_folder = absl::StrCat(cache, "/ballast/gpu");

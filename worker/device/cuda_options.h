@@ -17,7 +17,7 @@ struct CudaOptions {
   std::string cache_folder;
 };
 
-// From the environment: BALLAST_GPU_AUTOTUNE (on, off), and the user's cache folder ($XDG_CACHE_HOME, else ~/.cache).
-CudaOptions CudaOptionsFromEnvironment();
+// Keeps what was measured in the user's cache folder: $XDG_CACHE_HOME, else ~/.cache; nowhere where there is none.
+CudaOptions CachingCudaOptions();
 
 }  // namespace ballast

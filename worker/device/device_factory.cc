@@ -8,15 +8,15 @@
 
 namespace ballast {
 
-absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int threads) {
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int threads, const CudaOptions& cuda) {
   if (threads < 1 || threads > 1024) {
     return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want a number from 1 to 1024"));
   }
   if (kind == "cpu") return CreateCpuDevice(threads);
-  if (kind == "cuda") return CreateCudaDevice(CudaOptionsFromEnvironment());
+  if (kind == "cuda") return CreateCudaDevice(cuda);
   if (kind == "auto") {
-    absl::StatusOr<std::unique_ptr<Device>> cuda = CreateCudaDevice(CudaOptionsFromEnvironment());
-    if (cuda.ok()) return cuda;
+    absl::StatusOr<std::unique_ptr<Device>> gpu = CreateCudaDevice(cuda);
+    if (gpu.ok()) return gpu;
     return CreateCpuDevice(threads);
   }
   return absl::InvalidArgumentError(absl::StrCat("--device: got \"", std::string(kind), "\", want auto, cpu or cuda"));

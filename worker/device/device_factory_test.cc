@@ -15,15 +15,15 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(DeviceFactoryTest, CpuIsAlwaysThere) {
-  absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice("cpu", 1);
+  absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice("cpu", 1, {});
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_THAT((*device)->Describe(), StartsWith("cpu"));
 }
 
-TEST(DeviceFactoryTest, AutoAlwaysFindsADevice) { EXPECT_TRUE(CreateDevice("auto", 1).ok()); }
+TEST(DeviceFactoryTest, AutoAlwaysFindsADevice) { EXPECT_TRUE(CreateDevice("auto", 1, {}).ok()); }
 
 TEST(DeviceFactoryTest, CudaIsOpenedOrRefusedWithTheWayOut) {
-  const absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice("cuda", 1);
+  const absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice("cuda", 1, {});
   if (device.ok()) {
     EXPECT_THAT((*device)->Describe(), StartsWith("cuda"));
     return;
@@ -34,13 +34,13 @@ TEST(DeviceFactoryTest, CudaIsOpenedOrRefusedWithTheWayOut) {
 }
 
 TEST(DeviceFactoryTest, UnknownKindIsRefusedWithTheKnownOnes) {
-  const absl::Status status = CreateDevice("tpu", 1).status();
+  const absl::Status status = CreateDevice("tpu", 1, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "--device: got \"tpu\", want auto, cpu or cuda");
 }
 
 TEST(DeviceFactoryTest, NoThreadsAreRefused) {
-  const absl::Status status = CreateDevice("cpu", 0).status();
+  const absl::Status status = CreateDevice("cpu", 0, {}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(), "--threads: got 0, want a number from 1 to 1024");
 }

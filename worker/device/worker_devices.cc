@@ -16,8 +16,7 @@ namespace {
 
 constexpr char kCpu[] = "cpu";
 
-absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int number) {
-  CudaOptions options = CudaOptionsFromEnvironment();
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(CudaOptions options, int number) {
   options.gpu = number;
   return CreateCudaDevice(options);
 }
@@ -44,7 +43,7 @@ absl::StatusOr<WorkerDevices> WorkerDevices::Open(const Request& request) {
   const absl::StatusOr<int> gpus = ParseGpus(request.gpus);
   if (!gpus.ok()) return gpus.status();
   if (*gpus == 1) {
-    absl::StatusOr<std::unique_ptr<Device>> own = CreateDevice(request.kind, request.threads);
+    absl::StatusOr<std::unique_ptr<Device>> own = CreateDevice(request.kind, request.threads, request.cuda);
     if (!own.ok()) return own.status();
     devices.Add(NameOfOwn(request.kind), *std::move(own));
   } else if (absl::Status status = devices.OpenSplit(request); !status.ok()) {
@@ -66,7 +65,7 @@ absl::Status WorkerDevices::OpenSplit(const Request& request) {
   }
   const absl::StatusOr<std::vector<int>> usable = UsableCudaGpus();
   if (!usable.ok() && request.kind == "auto" && request.gpus == "all") {
-    absl::StatusOr<std::unique_ptr<Device>> own = CreateDevice(kCpu, request.threads);
+    absl::StatusOr<std::unique_ptr<Device>> own = CreateDevice(kCpu, request.threads, request.cuda);
     if (!own.ok()) return own.status();
     Add(kCpu, *std::move(own));
     return absl::OkStatus();
@@ -78,7 +77,7 @@ absl::Status WorkerDevices::OpenSplit(const Request& request) {
         absl::StrCat("--gpus: got ", wanted, ", want at most ", usable->size(), ", which is what this worker sees"));
   }
   for (size_t i = 0; i < wanted; ++i) {
-    absl::StatusOr<std::unique_ptr<Device>> gpu = OpenGpu((*usable)[i]);
+    absl::StatusOr<std::unique_ptr<Device>> gpu = OpenGpu(request.cuda, (*usable)[i]);
     if (!gpu.ok()) return gpu.status();
     Add(absl::StrCat((*usable)[i]), *std::move(gpu));
   }
@@ -103,8 +102,9 @@ absl::Status WorkerDevices::OpenPlaced(const Request& request) {
     const auto is_open = [&](const NamedDevice& device) { return device.name == placed.device; };
     if (std::any_of(names_.begin(), names_.end(), is_open)) continue;
     int number = 0;
-    absl::StatusOr<std::unique_ptr<Device>> device =
-        absl::SimpleAtoi(placed.device, &number) ? OpenGpu(number) : CreateDevice(kCpu, request.threads);
+    absl::StatusOr<std::unique_ptr<Device>> device = absl::SimpleAtoi(placed.device, &number)
+                                                         ? OpenGpu(request.cuda, number)
+                                                         : CreateDevice(kCpu, request.threads, request.cuda);
     if (!device.ok()) {
       return absl::Status(device.status().code(), absl::StrCat(placed.layer, ": ", device.status().message()));
     }

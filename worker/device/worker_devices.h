@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/device/cuda_options.h"
 #include "worker/device/device.h"
 #include "worker/device/named_device.h"
 
@@ -31,6 +32,8 @@ class WorkerDevices {
     // Over how many GPUs batches are split: "all", or a number from 1; empty for 1.
     std::string gpus;
     std::vector<Placed> placed;
+    // Of all GPUs, but for their numbers.
+    CudaOptions cuda;
   };
 
   // INVALID_ARGUMENT where the request is wrong in itself, asks for several GPUs both ways, or for a device that is not

@@ -117,8 +117,8 @@ absl::Status Trainer::Open() {
 
 absl::Status Trainer::OpenDevices() {
   const v1::Training& training = options_.job.training();
-  absl::StatusOr<WorkerDevices> devices =
-      WorkerDevices::Open({options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model())});
+  absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open(
+      {options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model()), options_.cuda});
   if (!devices.ok()) return devices.status();
   devices_ = *std::move(devices);
   const Precision asked = ToDevice(training.precision());

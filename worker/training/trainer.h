@@ -39,6 +39,8 @@ class Trainer {
     std::string device = "auto";
     // Over how many GPUs batches are split: "all", or a number; empty for 1.
     std::string gpus;
+    // How GPUs compute.
+    CudaOptions cuda;
     int threads = 1;
     // Where rank 0 writes; empty: runs/<job>-<time>.
     std::string run_dir;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cublasLt.h>
-#include <cuda_runtime.h>
+#include "worker/device/cuda/cublas_gemm.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,9 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "worker/device/cuda/algorithm_cache.h"
-#include "worker/device/cuda/cublas_library.h"
 #include "worker/device/cuda/cuda_status.h"
-#include "worker/device/cuda/gemm.h"
 #include "worker/device/cuda/kernels/activation.h"
 #include "worker/device/cuda/kernels/add_bias.h"
 #include "worker/device/cuda/kernels/cast.h"
@@ -108,14 +105,15 @@ std::string ShapeOf(const GemmCall& call, const Factors& factors, absl::string_v
 
 class CublasGemm : public Gemm {
  public:
-  CublasGemm(const CublasLt& lt, const CudaOptions& options, const std::string& gpu, cublasLtHandle_t handle,
+  CublasGemm(const CublasTables& tables, const CudaOptions& options, const std::string& gpu, cublasLtHandle_t handle,
              HalfCopies* halves, Scratch workspace)
-      : lt_(lt),
+      : lt_(tables.lt),
+        load_cublas_(tables.load_cublas),
         autotune_(options.autotune),
         halves_(*halves),
-        handle_(handle, lt.Destroy),
+        handle_(handle, lt_.Destroy),
         workspace_(std::move(workspace)),
-        cache_(CachePath(lt, options, gpu)) {}
+        cache_(CachePath(lt_, options, gpu)) {}
 
   std::string Describe() const override {
     const size_t version = lt_.GetVersion();
@@ -312,7 +310,7 @@ class CublasGemm : public Gemm {
   }
 
   absl::Status OpenCublas() {
-    absl::StatusOr<const Cublas*> cublas = LoadCublas();
+    absl::StatusOr<const Cublas*> cublas = load_cublas_();
     if (!cublas.ok()) return cublas.status();
     cublasHandle_t handle = nullptr;
     absl::Status status = lt_.ToStatus((*cublas)->Create(&handle), "cublasCreate");
@@ -348,6 +346,7 @@ class CublasGemm : public Gemm {
   }
 
   const CublasLt& lt_;
+  absl::StatusOr<const Cublas*> (*const load_cublas_)();
   const bool autotune_;
   Arithmetic arithmetic_ = ArithmeticOf(Precision::kFp32);
   HalfCopies& halves_;
@@ -363,18 +362,14 @@ class CublasGemm : public Gemm {
 
 }  // namespace
 
-absl::Status CheckGemmLibrary() { return LoadCublasLt().status(); }
-
-absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory,
-                                               HalfCopies* halves) {
-  absl::StatusOr<const CublasLt*> lt = LoadCublasLt();
-  if (!lt.ok()) return lt.status();
+absl::StatusOr<std::unique_ptr<Gemm>> MakeCublasGemm(const CublasTables& tables, const CudaOptions& options,
+                                                     const std::string& gpu, MemoryPool* memory, HalfCopies* halves) {
   absl::StatusOr<Scratch> workspace = Scratch::Make(memory, kWorkspaceBytes);
   if (!workspace.ok()) return workspace.status();
   cublasLtHandle_t handle = nullptr;
-  absl::Status status = (*lt)->ToStatus((*lt)->Create(&handle), "cublasLtCreate");
+  absl::Status status = tables.lt.ToStatus(tables.lt.Create(&handle), "cublasLtCreate");
   if (!status.ok()) return status;
-  return std::make_unique<CublasGemm>(**lt, options, gpu, handle, halves, *std::move(workspace));
+  return std::make_unique<CublasGemm>(tables, options, gpu, handle, halves, *std::move(workspace));
 }
 
 }  // namespace ballast

@@ -49,14 +49,6 @@ absl::StatusOr<Cublas> LoadOlder() {
 
 }  // namespace
 
-absl::Status CublasLt::ToStatus(cublasStatus_t status, absl::string_view call) const {
-  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
-  const std::string message =
-      absl::StrCat("cuda device: ", call, ": error ", static_cast<int>(status), ", ", GetStatusString(status));
-  if (status == CUBLAS_STATUS_ALLOC_FAILED) return absl::ResourceExhaustedError(message);
-  return absl::InternalError(message);
-}
-
 absl::StatusOr<const CublasLt*> LoadCublasLt() {
   static const auto* const lt = new absl::StatusOr<CublasLt>(Load());
   if (!lt->ok()) return lt->status();

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What the worker says of its flags for GPUs. $1: the worker.
+set -euo pipefail
+
+# The command $2 $3 ... ends with status 2 and the message $1.
+refuses() {
+  local want=$1 got status=0
+  shift
+  got=$("$@" 2>&1) || status=$?
+  if [[ $status != 2 || $got != *"$want"* ]]; then
+    echo "$*: got status $status and \"$got\", want status 2 and \"$want\"" >&2
+    exit 1
+  fi
+}
+
+"$1" --help | grep -A3 -e '--autotune (true)' | grep -q 'algorithms'
+refuses 'flag --autotune: got "maybe"' "$1" --autotune=maybe
+refuses 'environment variable BALLAST_AUTOTUNE: got "maybe"' env BALLAST_AUTOTUNE=maybe "$1"
+# Known, so that what is missed is the job.
+refuses '--job is required' "$1" --noautotune
+refuses '--job is required' env BALLAST_AUTOTUNE=false "$1"
