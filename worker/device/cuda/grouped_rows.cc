@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/grouped_rows.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+namespace ballast {
+
+GroupedRows::GroupedRows(absl::Span<const int64_t> rows) : source(rows.size()) {
+  std::iota(source.begin(), source.end(), 0);
+  std::stable_sort(source.begin(), source.end(), [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
+  for (size_t k = 0; k < source.size(); ++k) {
+    const int64_t row = rows[source[k]];
+    if (!target.empty() && target.back() == row) continue;
+    target.push_back(row);
+    begin.push_back(static_cast<int64_t>(k));
+  }
+  begin.push_back(static_cast<int64_t>(source.size()));
+}
+
+}  // namespace ballast

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace ballast {
+
+// Rows sorted by where they go, those that go to one row in their own order: see RowGroups.
+struct GroupedRows {
+  std::vector<int64_t> target, begin, source;
+
+  explicit GroupedRows(absl::Span<const int64_t> rows);
+};
+
+}  // namespace ballast

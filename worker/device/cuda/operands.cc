@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/operands.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast::gpu {
+
+void Require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "cuda device: %s\n", what);
+  std::abort();
+}
+
+const CudaBuffer& Own(const Buffer& buffer) { return static_cast<const CudaBuffer&>(buffer); }
+
+float* Data(const Buffer& buffer, int64_t least) {
+  Require(buffer.size() >= least, "buffer too short");
+  return Own(buffer).data();
+}
+
+float* Data(const Matrix& m) {
+  Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix outside its buffer");
+  return Own(*m.buffer).data();
+}
+
+float* FilterData(const ConvShape& shape, const Buffer& filters) {
+  return Data(filters, shape.filters * shape.filter_elements());
+}
+
+void CheckSame(const Matrix& a, const Matrix& b) {
+  Require(a.rows == b.rows && a.columns == b.columns, "matrices of different sizes");
+}
+
+void CheckElements(const Matrix& a, const Matrix& b) {
+  Require(a.elements() == b.elements(), "matrices of different numbers of elements");
+}
+
+void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values) {
+  Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns, "rows of another size");
+  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row outside the table");
+}
+
+absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
+  if (offset >= 0 && offset <= buffer.size() && elements <= static_cast<size_t>(buffer.size() - offset)) {
+    return absl::OkStatus();
+  }
+  return absl::OutOfRangeError(absl::StrCat("device buffer of ", buffer.size(), " elements: got ", elements,
+                                            " elements at ", offset, ", want a range inside it"));
+}
+
+GemmCall Product(const Factor& a, const Factor& b, const Matrix& c) {
+  GemmCall call;
+  call.rows = c.rows;
+  call.columns = c.columns;
+  call.depth = a.transposed ? a.matrix.rows : a.matrix.columns;
+  Require((a.transposed ? a.matrix.columns : a.matrix.rows) == c.rows &&
+              (b.transposed ? b.matrix.rows : b.matrix.columns) == c.columns &&
+              (b.transposed ? b.matrix.columns : b.matrix.rows) == call.depth,
+          "factors that do not fit");
+  call.a = Data(a.matrix);
+  call.a_transposed = a.transposed;
+  call.b = Data(b.matrix);
+  call.b_transposed = b.transposed;
+  call.c = Data(c);
+  return call;
+}
+
+BatchNormCall BatchNormOf(const Matrix& x, const Affine& affine, const SavedStatistics* saved, float* scratch) {
+  return {x.rows,
+          x.columns,
+          Data(x),
+          Data(affine.scale, x.columns),
+          Data(affine.offset, x.columns),
+          saved == nullptr ? nullptr : Data(saved->mean, x.columns),
+          saved == nullptr ? nullptr : Data(saved->inverse_stddev, x.columns),
+          scratch};
+}
+
+RunningStatistics RunningOf(float epsilon, float momentum, const ColumnStatistics& running, int64_t columns) {
+  return {epsilon, momentum, Data(running.mean, columns), Data(running.variance, columns)};
+}
+
+}  // namespace ballast::gpu

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/operation_queue.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace ballast {
+namespace {
+
+// 4 MiB: large enough for the bus's full speed, small enough that a copy begins soon.
+constexpr int64_t kPieceFloats = int64_t{1} << 20;
+constexpr size_t kMostPieces = 16;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<OperationQueue>> OperationQueue::Create(const Gpu& gpu) {
+  absl::Status status = CudaStatus(cudaSetDevice(gpu.index), "cudaSetDevice");
+  if (!status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<StreamOrder>> order = StreamOrder::Create();
+  if (!order.ok()) return order.status();
+  absl::StatusOr<MemoryPool> memory = MemoryPool::Create(gpu.index, (*order)->compute());
+  if (!memory.ok()) return memory.status();
+  return std::unique_ptr<OperationQueue>(new OperationQueue(gpu, *std::move(order), *std::move(memory)));
+}
+
+OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory)
+    : gpu_(std::move(gpu)),
+      order_(std::move(order)),
+      memory_(std::make_unique<MemoryPool>(std::move(memory))),
+      halves_(std::make_unique<HalfCopies>(memory_.get())),
+      staging_(std::make_unique<StagingPool>(kPieceFloats, kMostPieces)),
+      copies_(order_.get(), staging_.get()) {}
+
+absl::Status OperationQueue::Synchronize() {
+  if (absl::Status status = Enter(); !status.ok()) return status;
+  for (const cudaStream_t stream : {order_->upload(), order_->compute()}) {
+    const absl::Status status = Keep(CudaStatus(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void OperationQueue::Drain() {
+  cudaSetDevice(gpu_.index);
+  for (const cudaStream_t stream : {order_->compute(), order_->upload(), order_->download()}) {
+    cudaStreamSynchronize(stream);
+  }
+}
+
+absl::StatusOr<Scratch> OperationQueue::MakeScratch(int64_t floats) {
+  return Scratch::Make(memory_.get(), floats * static_cast<int64_t>(sizeof(float)));
+}
+
+absl::StatusOr<Scratch> OperationQueue::PutNumbers(cudaStream_t stream,
+                                                   std::initializer_list<absl::Span<const int64_t>> lists) {
+  std::vector<int64_t> all;
+  for (const absl::Span<const int64_t> list : lists) all.insert(all.end(), list.begin(), list.end());
+  const size_t bytes = all.size() * sizeof(int64_t);
+  absl::StatusOr<Scratch> scratch = Scratch::Make(memory_.get(), static_cast<int64_t>(bytes));
+  if (!scratch.ok()) return scratch;
+  const size_t piece_bytes = staging_->piece_floats() * sizeof(float);
+  for (size_t done = 0; done < bytes; done += piece_bytes) {
+    absl::StatusOr<StagingPool::Piece*> piece = staging_->Take();
+    if (!piece.ok()) return piece.status();
+    const size_t part = std::min(piece_bytes, bytes - done);
+    std::memcpy((*piece)->floats(), reinterpret_cast<const char*>(all.data()) + done, part);
+    absl::Status status = CudaStatus(cudaMemcpyAsync(static_cast<char*>(scratch->bytes()) + done, (*piece)->floats(),
+                                                     part, cudaMemcpyHostToDevice, stream),
+                                     "cudaMemcpyAsync");
+    status.Update(staging_->GiveBack(*piece, stream));
+    if (!status.ok()) return status;
+  }
+  return scratch;
+}
+
+absl::Status OperationQueue::Enter() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!first_error_.ok()) return first_error_;
+  }
+  return Keep(CudaStatus(cudaSetDevice(gpu_.index), "cudaSetDevice"));
+}
+
+absl::Status OperationQueue::Keep(const absl::Status& status) {
+  if (status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  first_error_.Update(status);
+  return first_error_;
+}
+
+}  // namespace ballast

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "worker/device/cuda/cuda_buffer.h"
+#include "worker/device/cuda/cuda_status.h"
+#include "worker/device/cuda/gpu_choice.h"
+#include "worker/device/cuda/half_copies.h"
+#include "worker/device/cuda/host_copies.h"
+#include "worker/device/cuda/memory_pool.h"
+#include "worker/device/cuda/operands.h"
+#include "worker/device/cuda/scratch.h"
+#include "worker/device/cuda/staging_pool.h"
+#include "worker/device/cuda/stream_order.h"
+#include "worker/device/device_types.h"
+
+namespace ballast {
+
+// Owns one GPU's streams and memory, and issues operations into them, each after the uploads of what it reads and
+// writes. The first error stays, and after it nothing more is issued. It knows no operation. Thread safety: Device's.
+class OperationQueue {
+ public:
+  using Buffers = std::initializer_list<const Buffer*>;
+
+  static absl::StatusOr<std::unique_ptr<OperationQueue>> Create(const Gpu& gpu);
+  // Streams and pinned memory must not go while something uses them.
+  ~OperationQueue() { Drain(); }
+
+  const Gpu& gpu() const { return gpu_; }
+  StreamOrder& order() const { return *order_; }
+  MemoryPool& memory() const { return *memory_; }
+  HalfCopies& halves() const { return *halves_; }
+  StagingPool& staging() const { return *staging_; }
+  HostCopies& copies() { return copies_; }
+
+  // Issues an operation that reads and writes buffers, of which some may be null. `launch` takes the stream and answers
+  // a status.
+  template <typename Launch>
+  void Run(Buffers read, Buffers written, Launch launch) {
+    if (!Enter().ok()) return;
+    absl::InlinedVector<BufferUse*, 8> operands;
+    for (const Buffers& buffers : {read, written}) {
+      for (const Buffer* buffer : buffers) {
+        if (buffer != nullptr) operands.push_back(&gpu::Own(*buffer).use());
+      }
+    }
+    absl::Status status = order_->BeforeOperation(operands);
+    if (status.ok()) status = launch(order_->compute());
+    order_->AfterOperation(operands);
+    for (const Buffer* buffer : written) {
+      if (buffer != nullptr) gpu::Own(*buffer).Written();
+    }
+    Keep(status).IgnoreError();
+  }
+
+  // The same with a kernel or one call of CUDA.
+  template <typename Launch>
+  void RunKernel(const char* name, Buffers read, Buffers written, Launch launch) {
+    Run(read, written, [&](cudaStream_t stream) { return CudaStatus(launch(stream), name); });
+  }
+
+  // For an operation that is being issued.
+  absl::StatusOr<Scratch> MakeScratch(int64_t floats);
+  // Lists of numbers, one after the other, on the GPU.
+  absl::StatusOr<Scratch> PutNumbers(cudaStream_t stream, std::initializer_list<absl::Span<const int64_t>> lists);
+
+  // Waits for all operations and uploads.
+  absl::Status Synchronize();
+  // Waits for whatever was issued, also after an error.
+  void Drain();
+
+  // What every call begins with: the GPU is a thread's own choice, and an error stays.
+  absl::Status Enter() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Keeps the first error; answers it, or that there is none.
+  absl::Status Keep(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory);
+
+  // Each outlives those after it.
+  const Gpu gpu_;
+  const std::unique_ptr<StreamOrder> order_;
+  const std::unique_ptr<MemoryPool> memory_;
+  const std::unique_ptr<HalfCopies> halves_;
+  const std::unique_ptr<StagingPool> staging_;
+  HostCopies copies_;
+  absl::Mutex mutex_;
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ballast
