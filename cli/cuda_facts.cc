@@ -3,6 +3,7 @@
 
 #include <ballast_cuda_build.h>
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -102,20 +103,46 @@ std::string AskDriver(void* library, CudaFacts& facts) {
   return facts.devices.front().unfit;
 }
 
-// As the worker looks for it. Loaded and unloaded again: it is half a gigabyte.
-std::string WhyNoBlas() {
-  const std::string name = absl::StrCat("libcublasLt.so.", BALLAST_CUBLAS_MAJOR);
+// The file that the loader takes for a name, as the worker has it look; empty: none. Loaded and unloaded again: some
+// are half a gigabyte.
+std::string FindLibrary(const std::string& name) {
   for (const std::string& path : {name, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", name)}) {
-    if (void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL); library != nullptr) {
-      dlclose(library);
-      return "";
-    }
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) continue;
+    struct link_map* map = nullptr;
+    const bool known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && *map->l_name != '\0';
+    const std::string found = known ? map->l_name : path;
+    dlclose(library);
+    return found;
   }
-  return absl::StrCat("no cuBLAS: ", name, " is neither where the loader looks nor in ", BALLAST_CUDA_LIBRARIES,
-                      "; install cuBLAS ", BALLAST_CUBLAS_MAJOR, ", or name its folder in LD_LIBRARY_PATH");
+  return "";
+}
+
+std::vector<LibraryFacts> ProbeLibraries() {
+  std::vector<LibraryFacts> libraries;
+  // A build without CUDA knows no version to look for.
+  if (BALLAST_CUBLAS_MAJOR == 0) return libraries;
+  const std::string blas = absl::StrCat(".so.", BALLAST_CUBLAS_MAJOR);
+  libraries = {
+      {"libcublasLt" + blas, "products: no GPU without it", true, ""},
+      {"libcublas" + blas, "the rare products that cuBLASLt has no algorithm for: an error without it", false, ""},
+      {"libcudnn.so.9", "convolutions: slower, as products, without it", false, ""},
+      {"libnccl.so.2", "sums over several GPUs: slower, through the host, without it", false, ""}};
+  for (LibraryFacts& library : libraries) library.path = FindLibrary(library.name);
+  return libraries;
 }
 
 }  // namespace
+
+std::string WhyLibraryMissing(const std::vector<LibraryFacts>& libraries) {
+  for (const LibraryFacts& library : libraries) {
+    if (!library.needed || !library.path.empty()) continue;
+    return absl::StrCat("no cuBLAS: ", library.name, " is neither where the loader looks nor in ",
+                        BALLAST_CUDA_LIBRARIES, "; install cuBLAS ", BALLAST_CUBLAS_MAJOR,
+                        ", or name its folder in LD_LIBRARY_PATH");
+  }
+  return "";
+}
 
 CudaFacts ProbeCuda() {
   CudaFacts facts;
@@ -126,7 +153,8 @@ CudaFacts ProbeCuda() {
   facts.reason = library == nullptr ? WhyDriverUnfit(0, BALLAST_CUDA_VERSION) : AskDriver(library, facts);
   // A build without CUDA is the first thing to mend, whatever else is missing.
   if (std::string why = WhyBuildLacksCuda(BALLAST_CUDA_VERSION); !why.empty()) facts.reason = why;
-  if (facts.reason.empty()) facts.reason = WhyNoBlas();
+  facts.libraries = ProbeLibraries();
+  if (facts.reason.empty()) facts.reason = WhyLibraryMissing(facts.libraries);
   facts.usable = facts.reason.empty();
   return facts;
 }

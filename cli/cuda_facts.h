@@ -16,6 +16,18 @@ struct GpuFacts {
   std::string unfit;
 };
 
+// One of NVIDIA's libraries, as the worker looks for it.
+struct LibraryFacts {
+  // "libcublasLt.so.13".
+  std::string name;
+  // What a worker does with it, and what it does without.
+  std::string use;
+  // Without it no worker computes on a GPU here.
+  bool needed = false;
+  // Where it was found; empty: nowhere.
+  std::string path;
+};
+
 // What of CUDA this machine has.
 struct CudaFacts {
   // Folder that Bazel would build with; empty: none.
@@ -23,6 +35,7 @@ struct CudaFacts {
   // "550.54.15, CUDA 12.4"; empty: none.
   std::string driver;
   std::vector<GpuFacts> devices;
+  std::vector<LibraryFacts> libraries;
   // A worker of this build computes on a GPU here.
   bool usable = false;
   // Why not, in the worker's own words.
@@ -31,5 +44,9 @@ struct CudaFacts {
 
 // Asks the driver's own library, which is loaded for it and need not be there; starts threads.
 CudaFacts ProbeCuda();
+
+// Of the libraries that a worker of this build may load: a missing one that it needs is a reason, in the worker's own
+// words; empty: it has all.
+std::string WhyLibraryMissing(const std::vector<LibraryFacts>& libraries);
 
 }  // namespace ballast

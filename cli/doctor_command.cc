@@ -92,11 +92,13 @@ Json CudaJson(const CudaFacts& cuda) {
     devices.push_back(
         {{"name", gpu.name}, {"compute_capability", gpu.compute_capability}, {"memory_bytes", gpu.memory_bytes}});
   }
-  return {{"toolkit", OrNull(cuda.toolkit)},
-          {"driver", OrNull(cuda.driver)},
-          {"devices", devices},
-          {"usable", cuda.usable},
-          {"reason", OrNull(cuda.reason)}};
+  Json libraries = Json::array();
+  for (const LibraryFacts& library : cuda.libraries) {
+    libraries.push_back(
+        {{"name", library.name}, {"use", library.use}, {"needed", library.needed}, {"path", OrNull(library.path)}});
+  }
+  return {{"toolkit", OrNull(cuda.toolkit)}, {"driver", OrNull(cuda.driver)}, {"devices", devices},
+          {"libraries", libraries},          {"usable", cuda.usable},         {"reason", OrNull(cuda.reason)}};
 }
 
 Json DiagnosisJson(const Diagnosis& found) {
@@ -141,6 +143,14 @@ std::string CudaText(const CudaFacts& cuda) {
   });
 }
 
+std::string LibrariesText(const std::vector<LibraryFacts>& libraries) {
+  if (libraries.empty()) return "none looked for";
+  return absl::StrJoin(libraries, "; ", [](std::string* text, const LibraryFacts& library) {
+    absl::StrAppend(text, library.path.empty() ? "no " : "", library.name,
+                    library.path.empty() ? absl::StrCat(" (", library.use, ")") : "");
+  });
+}
+
 void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
   auto line = [&](absl::string_view what, const std::string& text) { out << absl::StrFormat("%-9s %s\n", what, text); };
   line("ballast", absl::StrFormat("%s, wire protocol %d", kVersion, kProtocolVersion));
@@ -154,6 +164,7 @@ void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
   line("gpu", CudaText(found.cuda));
   line("cuda", absl::StrFormat("toolkit %s, driver %s", found.cuda.toolkit.empty() ? "none" : found.cuda.toolkit,
                                found.cuda.driver.empty() ? "none" : found.cuda.driver));
+  line("libraries", LibrariesText(found.cuda.libraries));
   line("ports", found.loopback.ok() ? "a server can listen on 127.0.0.1" : std::string(found.loopback.message()));
   line("server", ProgramText(found.server));
   line("worker", ProgramText(found.worker));

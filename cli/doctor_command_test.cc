@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/doctor_command.h"
 
+#include <ballast_cuda_build.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <vector>
 
+#include "cli/cuda_facts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -14,6 +17,9 @@
 namespace ballast {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class DoctorCommandTest : public ::testing::Test {
@@ -57,6 +63,41 @@ TEST_F(DoctorCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["cuda"]["usable"].get<bool>(), json["cuda"]["reason"].is_null());
   // A GPU may be there and not fit.
   EXPECT_TRUE(!json["cuda"]["usable"].get<bool>() || !json["cuda"]["devices"].empty());
+}
+
+TEST_F(DoctorCommandTest, NamesEachLibraryOfNvidiasAndWhetherItIsNeeded) {
+  EXPECT_EQ(Run({"--json"}), 0);
+  const auto libraries = nlohmann::json::parse(out_.str())["cuda"]["libraries"];
+  if (BALLAST_CUBLAS_MAJOR == 0) {
+    EXPECT_TRUE(libraries.empty());
+    return;
+  }
+  std::vector<std::string> names, needed;
+  for (const auto& library : libraries) {
+    const std::string name = library["name"];
+    names.push_back(name.substr(0, name.find('.')));
+    if (library["needed"]) needed.push_back(names.back());
+    EXPECT_FALSE(library["use"].get<std::string>().empty());
+    // Where it is there is a file.
+    const std::string path = library["path"].is_null() ? "" : library["path"].get<std::string>();
+    EXPECT_TRUE(path.empty() || std::filesystem::exists(path)) << name;
+  }
+  EXPECT_THAT(names, ElementsAre("libcublasLt", "libcublas", "libcudnn", "libnccl"));
+  EXPECT_THAT(needed, ElementsAre("libcublasLt"));
+  out_.str("");
+  EXPECT_EQ(Run({}), 0);
+  EXPECT_THAT(out_.str(), ContainsRegex("\nlibraries [^\n]*libcublas[.]so[^\n]*libcudnn[.]so[^\n]*libnccl[.]so"));
+}
+
+TEST(WhyLibraryMissingTest, OnlyANeededLibraryMakesAGpuUnusable) {
+  EXPECT_EQ(WhyLibraryMissing({}), "");
+  EXPECT_EQ(WhyLibraryMissing({{"libcublasLt.so.13", "products", true, "/lib/libcublasLt.so.13"},
+                               {"libcudnn.so.9", "convolutions", false, ""},
+                               {"libnccl.so.2", "sums", false, ""}}),
+            "");
+  EXPECT_THAT(WhyLibraryMissing({{"libcublasLt.so.13", "products", true, ""}}),
+              AllOf(HasSubstr("no cuBLAS: libcublasLt.so.13 is neither where the loader looks nor in "),
+                    HasSubstr("name its folder in LD_LIBRARY_PATH")));
 }
 
 TEST_F(DoctorCommandTest, NamesAProgramThatDoesNotStart) {
