@@ -11,6 +11,7 @@
 #include "client/coordinator_link.h"
 #include "client/error_feedback.h"
 #include "client/shard_channel.h"
+#include "common/codecs/codec.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "common/version.h"
@@ -62,6 +63,37 @@ absl::Status CheckElements(const char* what, const PlacedTensor& tensor, uint64_
   if (got == want) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, " of \"", tensor.spec.name(), "\" has ", got, " elements, want ", want));
+}
+
+absl::string_view NameOf(v1::Encoding encoding) {
+  const absl::StatusOr<const Codec*> codec = FindCodec(encoding);
+  return codec.ok() ? (*codec)->name() : "of an unknown encoding";
+}
+
+// Of a tensor's elements; of nothing, nothing.
+template <typename T>
+absl::Span<T> PartOf(absl::Span<T> whole, const PlacedSlice& slice) {
+  return whole.empty() ? whole : whole.subspan(slice.offset, slice.elements);
+}
+
+// A tensor as floats, or as what is encoded as the client's codec says.
+template <typename Tensor>
+absl::Status CheckMemory(const char* what, const PlacedTensor& placed, const Tensor& got, v1::Encoding want) {
+  if (got.encoded.empty()) return CheckElements(what, placed, got.values.size());
+  const std::string name = absl::StrCat(what, " of \"", placed.spec.name(), "\"");
+  if (!got.values.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is given both as floats and encoded, want one of them"));
+  }
+  const v1::Encoding encoding = got.encoded.encoding;
+  if (encoding != want || (encoding != v1::ENCODING_BF16 && encoding != v1::ENCODING_FP16)) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " is ", NameOf(encoding), ", want floats",
+                                                   ", or bf16 or fp16 where the client's codec is that: it is ",
+                                                   NameOf(want)));
+  }
+  const uint64_t want_bytes = CountElements(placed.spec) * got.encoded.kBytesEach;
+  if (got.encoded.bytes.size() == want_bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ", encoded, has ", got.encoded.bytes.size(), " bytes, want ", want_bytes));
 }
 
 v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard) {
@@ -316,18 +348,24 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
                                                      " beside the gradient of tensor ", id, ", want the same"));
     }
     const bool adds = pushes && request.examples > 0;
-    if (adds || (pushes && !request.gradients[i].values.empty())) {
-      absl::Status status = CheckElements("gradient", placed, request.gradients[i].values.size());
+    const TensorGradient gradient = pushes ? request.gradients[i] : TensorGradient();
+    const TensorValues values = pulls ? request.values[i] : TensorValues();
+    if (adds || !gradient.values.empty() || !gradient.encoded.empty()) {
+      absl::Status status = CheckMemory("gradient", placed, gradient, options_.codec.gradients());
       if (!status.ok()) return status;
     }
     if (pulls) {
-      absl::Status status = CheckElements("memory for the values", placed, request.values[i].values.size());
+      absl::Status status = CheckMemory("memory for the values", placed, values, options_.codec.values());
       if (!status.ok()) return status;
     }
     for (const PlacedSlice& slice : placed.slices) {
       SliceTransfer transfer{id, slice.index, slice.elements, versions[slice.index], {}, {}};
-      if (adds) transfer.gradient = request.gradients[i].values.subspan(slice.offset, slice.elements);
-      if (pulls) transfer.values = request.values[i].values.subspan(slice.offset, slice.elements);
+      if (adds) {
+        transfer.gradient = PartOf(gradient.values, slice);
+        transfer.encoded_gradient = gradient.encoded.Part(slice.offset, slice.elements);
+      }
+      transfer.values = PartOf(values.values, slice);
+      transfer.encoded_values = values.encoded.Part(slice.offset, slice.elements);
       by_shard[slice.shard].push_back(transfer);
     }
   }

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "ballast/v1/tensor.pb.h"
+#include "client/encoded_elements.h"
 #include "client/future.h"
 #include "client/message_packer.h"
 #include "common/shard_map.h"
@@ -95,15 +96,18 @@ struct PullResult {
   AnswerTimes answers;
 };
 
-// A whole tensor's gradient and values in the caller's memory, row-major. The memory is the client's from the call
-// until its future is ready.
+// A whole tensor's gradient and values in the caller's memory, row-major: as floats, or instead as the client's codec
+// encodes them, where that is bf16 or fp16, for a caller that encodes and decodes itself. The memory is the client's
+// from the call until its future is ready.
 struct TensorGradient {
   uint32_t tensor_id = 0;
   absl::Span<const float> values;
+  EncodedElements<const char> encoded;
 };
 struct TensorValues {
   uint32_t tensor_id = 0;
   absl::Span<float> values;
+  EncodedElements<char> encoded;
 };
 
 // A job's tensors, on however many shards they lie: routes slices to their owners and remembers their versions.
@@ -124,7 +128,7 @@ class Client {
   absl::Status Declare(absl::Span<const v1::TensorSpec> specs);
 
   // Hands in gradients, means over `examples` examples, computed when the worker had finished `step` steps. With
-  // examples = 0 the worker takes part in the step and adds nothing; `values` may then be empty.
+  // examples = 0 the worker takes part in the step and adds nothing; gradients may then be empty.
   Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients);
 
   // Reads values; under policy sync those that hold the update of step - 1.

@@ -75,6 +75,49 @@ TEST_F(ClientTest, PushPullDoesBothInOneMessage) {
   EXPECT_EQ(shard0_.last_header().job(), "test");
 }
 
+// 1, 2, 3, 4 and -1, -2, -3, -4 in bf16.
+TEST_F(ClientTest, EncodedGradientsAndValuesTravelAsTheyAre) {
+  options_.codec.set_gradients(v1::ENCODING_BF16);
+  options_.codec.set_values(v1::ENCODING_BF16);
+  auto client = Ready();
+  const char gradient[] = "\x80\x3f\x00\x40\x40\x40\x80\x40";
+  char values[8];
+  const auto result = client
+                          ->PushPull(0, 8, {{1, {}, {v1::ENCODING_BF16, {gradient, 8}}}, {2, g2_}},
+                                     {{1, {}, {v1::ENCODING_BF16, values}}, {2, absl::MakeSpan(v_)}})
+                          .Get();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(std::string(values, 8), std::string("\x80\xbf\x00\xc0\x40\xc0\x80\xc0", 8));
+  EXPECT_THAT(v_, ElementsAre(-5, -6));
+  EXPECT_EQ(shard0_.payload_bytes(), 8u);
+}
+
+TEST_F(ClientTest, RefusesWhatIsEncodedOtherwiseThanItsCodecSays) {
+  options_.codec.set_gradients(v1::ENCODING_BF16);
+  auto client = Ready();
+  char bytes[8] = {};
+  EXPECT_EQ(client->Push(0, 8, {{1, {}, {v1::ENCODING_FP16, bytes}}}).Get().status(),
+            absl::InvalidArgumentError("gradient of \"w\" is fp16, want floats, or bf16 or fp16 where the client's "
+                                       "codec is that: it is bf16"));
+  EXPECT_EQ(client->Pull(0, {{1, {}, {v1::ENCODING_BF16, bytes}}}).Get().status(),
+            absl::InvalidArgumentError("memory for the values of \"w\" is bf16, want floats, or bf16 or fp16 where the "
+                                       "client's codec is that: it is fp32"));
+  EXPECT_EQ(client->Push(0, 8, {{1, {}, {v1::ENCODING_BF16, {bytes, 7}}}}).Get().status(),
+            absl::InvalidArgumentError("gradient of \"w\", encoded, has 7 bytes, want 8"));
+  EXPECT_EQ(client->Push(0, 8, {{1, g4_, {v1::ENCODING_BF16, bytes}}}).Get().status(),
+            absl::InvalidArgumentError("gradient of \"w\" is given both as floats and encoded, want one of them"));
+}
+
+// Elements of int8 share a scale.
+TEST_F(ClientTest, RefusesEncodedElementsOfAnotherSizeThan16Bits) {
+  options_.codec.set_gradients(v1::ENCODING_INT8);
+  auto client = Ready();
+  const char bytes[8] = {};
+  EXPECT_EQ(client->Push(0, 8, {{1, {}, {v1::ENCODING_INT8, bytes}}}).Get().status(),
+            absl::InvalidArgumentError("gradient of \"w\" is int8, want floats, or bf16 or fp16 where the client's "
+                                       "codec is that: it is int8"));
+}
+
 TEST_F(ClientTest, SaysWhenAnswersBeganAndEnded) {
   for (bool watch : {false, true}) {
     options_.watch_answers = watch;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "client/encoded_elements.h"
 #include "common/wire/limits.h"
 
 namespace ballast {
@@ -24,6 +25,9 @@ struct SliceTransfer {
   absl::Span<const float> gradient;
   // Written by a pull; `elements` long.
   absl::Span<float> values;
+  // Instead of either where the caller has them encoded.
+  EncodedElements<const char> encoded_gradient;
+  EncodedElements<char> encoded_values;
 };
 
 // Distributes slices over messages, in their order, as many into each as stay under `max_bytes` when encoded, in

@@ -100,7 +100,9 @@ struct ShardChannel::Exchange {
 uint64_t ShardChannel::Exchange::Bytes() const {
   uint64_t request_bytes = 0, answer_bytes = 0;
   for (const GradientPayload& payload : payloads) request_bytes += payload.bytes.size();
-  for (const SliceTransfer& slice : message.slices) answer_bytes += slice.values.size() * sizeof(float);
+  for (const SliceTransfer& slice : message.slices) {
+    answer_bytes += slice.values.size() * sizeof(float) + slice.encoded_values.bytes.size();
+  }
   return std::max(request_bytes, answer_bytes);
 }
 
@@ -237,7 +239,7 @@ void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
                              ? LendGradients(exchange->message.slices, exchange->hold)
                              : EncodePayloads(exchange->message.slices,
                                               CodecSeed({options_.worker, options_.incarnation, exchange->sequence}),
-                                              *options_.feedback);
+                                              *options_.feedback, exchange->hold);
   }
   const ShardMessage::Kind kind = exchange->message.kind;
   const absl::Duration wait = kind == ShardMessage::Kind::kPush ? absl::ZeroDuration() : options_.wait_timeout;

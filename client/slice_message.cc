@@ -2,6 +2,7 @@
 #include "client/slice_message.h"
 
 #include <bit>
+#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -26,11 +27,25 @@ absl::StatusOr<const Codec*> CheckValue(const ItemWithPayload<v1::SliceValue>& g
   }
   const size_t bytes = PayloadBytes(got.payload);
   const size_t want_bytes = (*codec)->EncodedBytes(want.elements);
-  if (!(*codec)->carries_values() || bytes != want_bytes || want.values.size() != want.elements) {
+  const EncodedElements<char>& encoded = want.encoded_values;
+  if (!encoded.empty() && got.item.encoding() != encoded.encoding) {
+    return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, " is ",
+                                            (*codec)->name(), ", want ", FindCodec(encoded.encoding).value()->name()));
+  }
+  const bool fits = encoded.empty() ? want.values.size() == want.elements : encoded.bytes.size() == want_bytes;
+  if (!(*codec)->carries_values() || bytes != want_bytes || !fits) {
     return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, " has ",
                                             bytes, " bytes of ", (*codec)->name(), ", want ", want_bytes));
   }
   return codec;
+}
+
+// The pieces one after the other; as many bytes as `to` has.
+void CopyPieces(Codec::Pieces pieces, absl::Span<char> to) {
+  for (absl::string_view piece : pieces) {
+    std::memcpy(to.data(), piece.data(), piece.size());
+    to.remove_prefix(piece.size());
+  }
 }
 
 }  // namespace
@@ -45,11 +60,15 @@ std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slice
 }
 
 std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slices, uint64_t seed,
-                                            ErrorFeedback& feedback) {
+                                            ErrorFeedback& feedback, MemoryHold& hold) {
   std::vector<GradientPayload> payloads;
   payloads.reserve(slices.size());
   for (const SliceTransfer& slice : slices) {
     GradientPayload& payload = payloads.emplace_back();
+    if (const EncodedElements<const char>& encoded = slice.encoded_gradient; !encoded.empty()) {
+      payload = {encoded.encoding, hold.Lend(encoded.bytes.data(), encoded.bytes.size())};
+      continue;
+    }
     // A gradient that adds nothing has no bytes.
     if (slice.gradient.empty()) continue;
     payload.encoding = feedback.codec().encoding();
@@ -85,11 +104,13 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
   std::vector<uint64_t> versions;
   versions.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    if (absl::Status status = codecs[i]->Decode(answer[i].payload, slices[i].values); !status.ok()) {
+    versions.push_back(answer[i].item.version());
+    if (!slices[i].encoded_values.empty()) {
+      CopyPieces(answer[i].payload, slices[i].encoded_values.bytes);
+    } else if (absl::Status status = codecs[i]->Decode(answer[i].payload, slices[i].values); !status.ok()) {
       return absl::InternalError(absl::StrCat("answer's tensor ", slices[i].tensor_id, " slice ", slices[i].slice_index,
                                               ": ", status.message()));
     }
-    versions.push_back(answer[i].item.version());
   }
   return versions;
 }

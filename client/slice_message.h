@@ -23,9 +23,10 @@ struct GradientPayload {
 // The gradients where they lie, lent by `hold`.
 std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slices, MemoryHold& hold);
 
-// The gradients as `feedback`'s codec encodes them, in memory of their own. `seed` is of this message alone.
+// The gradients as `feedback`'s codec encodes them, in memory of their own; those that the caller has encoded where
+// they lie, lent by `hold`. `seed` is of this message alone.
 std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slices, uint64_t seed,
-                                            ErrorFeedback& feedback);
+                                            ErrorFeedback& feedback, MemoryHold& hold);
 
 // The message of a push or, where `envelope` is a PushPullRequest, a push-pull: a payload for each slice.
 template <typename Envelope>
@@ -46,9 +47,9 @@ grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const Slic
 // Names the slices of a pull.
 void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
 
-// Decodes an answer into the slices' `values` and returns their versions, in order. INTERNAL where the answer is not
-// exactly what was asked for; no value is written then, unless it is a later payload that is not what its encoding
-// says.
+// Decodes an answer into the slices' `values`, or copies it to their `encoded_values`, and returns their versions, in
+// order. INTERNAL where the answer is not exactly what was asked for; no value is written then, unless it is a later
+// payload that is not what its encoding says.
 absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
                                                    absl::Span<const SliceTransfer> slices);
 

@@ -65,6 +65,55 @@ TEST_F(SliceMessageTest, WritesNothingWhenALaterSliceIsWrong) {
   EXPECT_EQ(memory_, std::vector<float>({0, 0}));
 }
 
+TEST_F(SliceMessageTest, CopiesEncodedValuesAsTheyCame) {
+  char encoded[4] = {};
+  slices_[0].values = {};
+  slices_[0].encoded_values = {v1::ENCODING_BF16, absl::MakeSpan(encoded)};
+  answer_[0].item.set_encoding(v1::ENCODING_BF16);
+  // Cut within an element.
+  answer_[0].payload = {"\xc0", "\x3f\x01\xc0"};
+  EXPECT_EQ(DecodeValues(answer_, slices_).value(), std::vector<uint64_t>({17}));
+  EXPECT_EQ(std::string(encoded, 4), "\xc0\x3f\x01\xc0");
+}
+
+TEST_F(SliceMessageTest, RefusesValuesInAnotherEncodingThanTheirMemorys) {
+  char encoded[4] = {};
+  slices_[0].values = {};
+  slices_[0].encoded_values = {v1::ENCODING_BF16, absl::MakeSpan(encoded)};
+  EXPECT_EQ(DecodeValues(answer_, slices_).status(),
+            absl::InternalError("answer's tensor 4 slice 1 is fp32, want bf16"));
+}
+
+TEST_F(SliceMessageTest, LendsAnEncodedGradientAndEncodesTheOther) {
+  const std::vector<float> gradient = {1.0f};
+  const char encoded[2] = {'\x80', '\x3f'};
+  std::vector<SliceTransfer> slices = {{2, 0, 1, 9, gradient, {}}, {3, 0, 1, 9, {}, {}}};
+  slices[1].encoded_gradient = {v1::ENCODING_BF16, encoded};
+  v1::Codec config;
+  config.set_gradients(v1::ENCODING_BF16);
+  ErrorFeedback feedback(MakeGradientCodec(config).value());
+  MemoryHold hold;
+  const std::vector<GradientPayload> payloads = EncodePayloads(slices, 1, feedback, hold);
+  ASSERT_EQ(payloads.size(), 2u);
+  for (const GradientPayload& payload : payloads) {
+    EXPECT_EQ(payload.encoding, v1::ENCODING_BF16);
+    EXPECT_EQ(std::string(payload.bytes.begin(), payload.bytes.end()), std::string(encoded, 2));
+  }
+}
+
+TEST_F(SliceMessageTest, SendsALargeEncodedGradientFromWhereItLies) {
+  const std::vector<char> encoded(100000);
+  std::vector<SliceTransfer> slices = {{2, 3, 50000, 9, {}, {}}};
+  slices[0].encoded_gradient = {v1::ENCODING_BF16, encoded};
+  v1::Codec config;
+  config.set_gradients(v1::ENCODING_BF16);
+  ErrorFeedback feedback(MakeGradientCodec(config).value());
+  MemoryHold hold;
+  const std::vector<GradientPayload> payloads = EncodePayloads(slices, 1, feedback, hold);
+  EXPECT_EQ(payloads[0].bytes.begin(), reinterpret_cast<const uint8_t*>(encoded.data()));
+  EXPECT_EQ(payloads[0].bytes.size(), 100000u);
+}
+
 TEST_F(SliceMessageTest, EncodesGradientBytesAndVersion) {
   const std::vector<float> gradient = {1.0f};
   const std::vector<SliceTransfer> slices = {{2, 3, 1, 9, gradient, {}}};

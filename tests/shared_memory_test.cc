@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "client/client.h"
+#include "common/codecs/codec.h"
 #include "common/shared_memory/shared_area.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/wire/payload_message.h"
@@ -98,6 +99,33 @@ TEST(SharedMemoryTest, TrainsToTheSameBitsInEveryEncoding) {
         std::pair(v1::ENCODING_INT8, v1::ENCODING_INT8), std::pair(v1::ENCODING_TOP_K, v1::ENCODING_FP32),
         std::pair(v1::ENCODING_SIGN, v1::ENCODING_BF16)}) {
     EXPECT_TRUE(Train(true, gradients, values) == Train(false, gradients, values)) << v1::Encoding_Name(gradients);
+  }
+}
+
+// In shared memory, too, a client's caller may encode by itself.
+TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
+  for (const bool shared : {true, false}) {
+    const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+    ClientOptions options = OptionsFor(*server, 0);
+    options.shared_memory = shared;
+    options.codec.set_gradients(v1::ENCODING_BF16);
+    options.codec.set_values(v1::ENCODING_FP16);
+    const std::unique_ptr<Client> client = JoinAs(options);
+    if (shared) AwaitSharing(*client);
+    const uint64_t calls = StatusOf(*client).shared_calls();
+    std::string gradient(kElements * 2, '\0'), values(kElements * 2, '\0');
+    (*FindCodec(v1::ENCODING_BF16))->Encode(Gradient(), 0, gradient.data());
+    for (int step = 0; step < 3; ++step) {
+      const TensorGradient pushed{1, {}, {v1::ENCODING_BF16, gradient}};
+      const TensorValues pulled{1, {}, {v1::ENCODING_FP16, absl::MakeSpan(values)}};
+      const auto result = client->PushPull(step, 1, {pushed}, {pulled}).Get();
+      ASSERT_TRUE(result.ok()) << result.status();
+    }
+    EXPECT_EQ(StatusOf(*client).shared_calls() > calls, shared);
+    const absl::string_view payload = values;
+    std::vector<float> decoded(kElements);
+    ASSERT_TRUE((*FindCodec(v1::ENCODING_FP16))->Decode({&payload, 1}, absl::MakeSpan(decoded)).ok());
+    EXPECT_TRUE(decoded == Train(shared, v1::ENCODING_BF16, v1::ENCODING_FP16));
   }
 }
 

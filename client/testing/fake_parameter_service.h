@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/codecs/codec.h"
 
 namespace ballast {
 
@@ -71,6 +71,11 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     return last_header_;
   }
+  // Of all gradients.
+  size_t payload_bytes() const {
+    absl::MutexLock lock(&mutex_);
+    return payload_bytes_;
+  }
   uint32_t last_wait_ms() const {
     absl::MutexLock lock(&mutex_);
     return last_wait_ms_;
@@ -108,7 +113,7 @@ class FakeParameterService : public v1::ParameterService::Service {
     BlockLocked();
     if (failures_ > 0 && failures_-- > 0) return failure_;
     for (const v1::SliceRef& ref : request->slices()) {
-      AnswerLocked(ref.tensor_id(), ref.slice_index(), response->add_values());
+      AnswerLocked(ref.tensor_id(), ref.slice_index(), request->encoding(), response->add_values());
     }
     largest_message_ = std::max(largest_message_, response->ByteSizeLong());
     return grpc::Status::OK;
@@ -122,7 +127,7 @@ class FakeParameterService : public v1::ParameterService::Service {
     if (!status.ok()) return status;
     BlockLocked();
     for (const v1::SliceGradient& gradient : request->gradients()) {
-      AnswerLocked(gradient.tensor_id(), gradient.slice_index(), response->add_values());
+      AnswerLocked(gradient.tensor_id(), gradient.slice_index(), request->encoding(), response->add_values());
     }
     return grpc::Status::OK;
   }
@@ -157,9 +162,13 @@ class FakeParameterService : public v1::ParameterService::Service {
     for (const v1::SliceGradient& gradient : gradients) {
       versions_sent_.push_back(gradient.version());
       Slice& slice = slices_[{gradient.tensor_id(), gradient.slice_index()}];
-      std::vector<float> g(gradient.payload().size() / sizeof(float));
-      if (!g.empty()) std::memcpy(g.data(), gradient.payload().data(), g.size() * sizeof(float));
-      for (size_t i = 0; i < std::min(g.size(), slice.values.size()); ++i) slice.values[i] -= g[i];
+      payload_bytes_ += gradient.payload().size();
+      std::vector<float> g(slice.values.size());
+      const absl::string_view payload(gradient.payload());
+      // What has no payload adds nothing; nor does what was not declared.
+      const absl::StatusOr<const Codec*> codec = FindCodec(gradient.encoding());
+      if (!codec.ok() || !(*codec)->Decode({&payload, 1}, absl::MakeSpan(g)).ok()) g.assign(g.size(), 0);
+      for (size_t i = 0; i < g.size(); ++i) slice.values[i] -= g[i];
       ++slice.version;
     }
     outcome->set_applied(gradients.size());
@@ -167,14 +176,16 @@ class FakeParameterService : public v1::ParameterService::Service {
     return grpc::Status::OK;
   }
 
-  void AnswerLocked(uint32_t tensor_id, uint32_t slice_index, v1::SliceValue* value)
+  void AnswerLocked(uint32_t tensor_id, uint32_t slice_index, v1::Encoding encoding, v1::SliceValue* value)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const Slice& slice = slices_[{tensor_id, slice_index}];
     value->set_tensor_id(tensor_id);
     value->set_slice_index(slice_index);
     value->set_version(slice.version);
-    value->set_encoding(v1::ENCODING_FP32);
-    value->set_payload(slice.values.data(), slice.values.size() * sizeof(float));
+    const Codec& codec = **FindCodec(encoding);
+    value->set_encoding(codec.encoding());
+    value->mutable_payload()->resize(codec.EncodedBytes(slice.values.size()));
+    codec.Encode(slice.values, 0, value->mutable_payload()->data());
     if (spoil_) value->mutable_payload()->pop_back();
   }
 
@@ -192,6 +203,7 @@ class FakeParameterService : public v1::ParameterService::Service {
   std::vector<v1::DeclareTensorsRequest> declarations_ ABSL_GUARDED_BY(mutex_);
   v1::PushHeader last_header_ ABSL_GUARDED_BY(mutex_);
   uint32_t last_wait_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t largest_message_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
