@@ -20,6 +20,8 @@ class VectorOperations {
   virtual void Copy(Matrix x, Matrix y) = 0;
   // x = alpha * x.
   virtual void Scale(float alpha, Matrix x) = 0;
+  // The same; and not_finite[0] becomes 1 where an element of x was infinite or NaN, and else stays as it is.
+  virtual void ScaleAndCheck(float alpha, Matrix x, Buffer& not_finite) = 0;
   // y = y + alpha * x.
   virtual void Axpy(float alpha, Matrix x, Matrix y) = 0;
   // y = a + b. y may be a, b or both.

@@ -318,6 +318,11 @@ class CpuDevice : public Device {
     for (float& value : Elements(x)) value *= alpha;
   }
 
+  void ScaleAndCheck(float alpha, Matrix x, Buffer& not_finite) override {
+    float& flag = *Data(not_finite, 1);
+    if (!ballast::ScaleAndCheck(alpha, Elements(x))) flag = 1;
+  }
+
   // In the codecs' own words, so that the bits are theirs.
   void Narrow(HalfType type, Matrix x, Buffer& halves) override {
     char* const bytes = reinterpret_cast<char*>(Data(halves, (x.elements() + 1) / 2));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "absl/base/casts.h"
 #include "worker/device/philox.h"
 
 namespace ballast {
@@ -59,6 +60,17 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
       }
       return;
   }
+}
+
+bool ScaleAndCheck(float alpha, absl::Span<float> x) {
+  // By their bits, so that it vectorises.
+  constexpr uint32_t kExponent = 0x7F800000;
+  bool finite = true;
+  for (float& element : x) {
+    finite &= (absl::bit_cast<uint32_t>(element) & kExponent) != kExponent;
+    element *= alpha;
+  }
+  return finite;
 }
 
 void Axpy(float alpha, absl::Span<const float> x, absl::Span<float> y) {

@@ -12,6 +12,8 @@ namespace ballast {
 void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y);
 // dx = dy * f'(x).
 void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const float> dy, absl::Span<float> dx);
+// x = alpha * x. Whether all of x was finite.
+bool ScaleAndCheck(float alpha, absl::Span<float> x);
 // y = y + alpha * x.
 void Axpy(float alpha, absl::Span<const float> x, absl::Span<float> y);
 // y = a + b.

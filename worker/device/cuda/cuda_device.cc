@@ -28,6 +28,7 @@
 #include "worker/device/cuda/kernels/loss.h"
 #include "worker/device/cuda/kernels/pooling.h"
 #include "worker/device/cuda/kernels/rows.h"
+#include "worker/device/cuda/kernels/scale_and_check.h"
 #include "worker/device/cuda/kernels/sum_rows.h"
 #include "worker/device/cuda/kernels/vector.h"
 #include "worker/device/cuda/operands.h"
@@ -325,6 +326,12 @@ class CudaDevice : public Device {
   void Scale(float alpha, Matrix x) override {
     queue_->RunKernel("scale", {}, {x.buffer},
                       [&](cudaStream_t stream) { return LaunchScale(stream, alpha, x.elements(), Data(x)); });
+  }
+
+  void ScaleAndCheck(float alpha, Matrix x, Buffer& not_finite) override {
+    queue_->RunKernel("scale and check", {}, {x.buffer, &not_finite}, [&](cudaStream_t stream) {
+      return LaunchScaleAndCheck(stream, alpha, x.elements(), Data(x), Data(not_finite, 1));
+    });
   }
 
   void Narrow(HalfType type, Matrix x, Buffer& halves) override {

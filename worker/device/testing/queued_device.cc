@@ -81,6 +81,19 @@ class QueuedCpuDevice : public QueuedDevice {
     const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return issued_ >= operations; };
     return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
   }
+  uint64_t uploaded() const override {
+    absl::MutexLock lock(&mutex_);
+    return uploaded_;
+  }
+  uint64_t downloaded() const override {
+    absl::MutexLock lock(&mutex_);
+    return downloaded_;
+  }
+  bool AwaitDownloaded(uint64_t bytes) override {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return downloaded_ >= bytes; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
   void SetDuration(absl::Duration duration) override {
     absl::MutexLock lock(&mutex_);
     duration_ = duration;
@@ -102,11 +115,17 @@ class QueuedCpuDevice : public QueuedDevice {
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
     if (absl::Status status = AwaitLast(to); !status.ok()) return status;
-    return cpu_->Upload(values, Inner(to), offset);
+    absl::Status status = cpu_->Upload(values, Inner(to), offset);
+    absl::MutexLock lock(&mutex_);
+    uploaded_ += status.ok() ? values.size() * sizeof(float) : 0;
+    return status;
   }
   absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) override {
     if (absl::Status status = AwaitLast(from); !status.ok()) return status;
-    return cpu_->Download(Inner(from), offset, values);
+    absl::Status status = cpu_->Download(Inner(from), offset, values);
+    absl::MutexLock lock(&mutex_);
+    downloaded_ += status.ok() ? values.size() * sizeof(float) : 0;
+    return status;
   }
   absl::Status Synchronize() override {
     absl::MutexLock lock(&mutex_);
@@ -224,6 +243,10 @@ class QueuedCpuDevice : public QueuedDevice {
   void Scale(float alpha, Matrix x) override {
     Issue({x.buffer}, [=, this, x = Inner(x)] { cpu_->Scale(alpha, x); });
   }
+  void ScaleAndCheck(float alpha, Matrix x, Buffer& not_finite) override {
+    Issue({x.buffer, &not_finite},
+          [=, this, x = Inner(x), &not_finite = Inner(not_finite)] { cpu_->ScaleAndCheck(alpha, x, not_finite); });
+  }
   void Axpy(float alpha, Matrix x, Matrix y) override {
     Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->Axpy(alpha, x, y); });
   }
@@ -311,6 +334,8 @@ class QueuedCpuDevice : public QueuedDevice {
   std::deque<Operation> queue_ ABSL_GUARDED_BY(mutex_);
   uint64_t issued_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t uploaded_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t downloaded_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t limit_ ABSL_GUARDED_BY(mutex_) = kNoLimit;
   // Rising.
   std::vector<uint64_t> marks_ ABSL_GUARDED_BY(mutex_);

@@ -23,6 +23,11 @@ class QueuedDevice : public Device {
   virtual uint64_t issued() const = 0;
   // Waits, at most a minute, until so many were; whether they were.
   virtual bool AwaitIssued(uint64_t operations) = 0;
+  // Bytes that copies have brought to it, and taken from it.
+  virtual uint64_t uploaded() const = 0;
+  virtual uint64_t downloaded() const = 0;
+  // Waits, at most a minute, until so many were taken; whether they were.
+  virtual bool AwaitDownloaded(uint64_t bytes) = 0;
   // Each operation then takes at least so long.
   virtual void SetDuration(absl::Duration duration) = 0;
   // From now on copies and Synchronize fail with this, those that wait, too.
