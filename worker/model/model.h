@@ -62,9 +62,8 @@ class Model : public TrainableModel {
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
   absl::Span<float> HostParameter(size_t index) override { return memory_[index].value->host(); }
   absl::Span<const float> HostGradient(size_t index) override { return memory_[index].gradient->host(); }
-
-  // The gradient where the device has it, under the same rules.
-  Matrix DeviceGradient(size_t index) const { return {memory_[index].gradient.get(), 1, parameters_[index].elements}; }
+  std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *memory_[index].value); }
+  DeviceTensor DeviceGradient(size_t index) override { return Place(index, *memory_[index].gradient); }
 
   void Record(TimelineRecorder* timeline) override { timeline_ = timeline; }
 
@@ -96,6 +95,10 @@ class Model : public TrainableModel {
   // Of a value of the chain.
   int64_t ElementsOf(size_t value) const;
   size_t DeviceOf(size_t value) const;
+  // Of a parameter or its gradient.
+  DeviceTensor Place(size_t index, Buffer& buffer) const {
+    return {options_.devices[parameter_devices_[index]], {&buffer, 1, parameters_[index].elements}};
+  }
   Device& device(size_t index) const { return *options_.devices[index].device; }
   // The device's error with its name, where there are others.
   absl::Status Named(size_t index, const absl::Status& status) const;

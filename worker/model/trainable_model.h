@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/types/span.h"
 #include "common/memory_bytes.h"
 #include "common/trace/timeline_recorder.h"
+#include "worker/device/named_device.h"
 #include "worker/model/parameter.h"
 
 namespace ballast {
@@ -50,6 +52,12 @@ struct BatchResult {
     correct += other.correct;
     return *this;
   }
+};
+
+// A tensor where one of a model's devices has it.
+struct DeviceTensor {
+  NamedDevice on;
+  Matrix elements;
 };
 
 // What a training loop does while a batch is computed. An error ends the batch and is returned from Train.
@@ -98,6 +106,10 @@ class TrainableModel {
   // places.
   virtual absl::Span<float> HostParameter(size_t index) = 0;
   virtual absl::Span<const float> HostGradient(size_t index) = 0;
+  // Where a device has it, for operations of the thread that trains, under the same rules; none where it is in several
+  // places.
+  virtual std::optional<DeviceTensor> DeviceParameter(size_t index) = 0;
+  virtual DeviceTensor DeviceGradient(size_t index) = 0;
 
   // From now on the layers' passes and the copies to and from the device are noted there, as the host sees them; null:
   // nowhere. The timeline outlives the model.

@@ -22,7 +22,9 @@ namespace ballast {
 template <typename DeviceType>
 class ExchangeFixture : public ::testing::Test {
  protected:
-  explicit ExchangeFixture(std::unique_ptr<DeviceType> device) : device_(std::move(device)), server_(&shard_) {
+  // Of an encoding other than fp32, the codec is both ways', and the devices encode and decode where they can.
+  explicit ExchangeFixture(std::unique_ptr<DeviceType> device, v1::Encoding encoding = v1::ENCODING_FP32)
+      : device_(std::move(device)), server_(&shard_) {
     constexpr char kModel[] = R"pb(
       layers { dense { units: 1 no_bias: true } }
       layers { dense { units: 1 no_bias: true } }
@@ -35,6 +37,9 @@ class ExchangeFixture : public ::testing::Test {
     options.shards = {server_.address()};
     options.job = "test";
     options.policy.mutable_async();
+    options.codec.set_gradients(encoding);
+    options.codec.set_values(encoding);
+    codec_ = DeviceCodec::Create(model_.get(), options.codec, nullptr).value();
     client_ = Client::Connect(std::move(options)).value();
     v1::Optimizer optimizer;
     optimizer.mutable_sgd()->set_learning_rate(1);
@@ -46,6 +51,7 @@ class ExchangeFixture : public ::testing::Test {
 
   ParameterExchange* Exchange(ParameterExchange::Options options) {
     options.interrupted = &interrupted_;
+    options.codec = codec_.get();
     exchange_ = std::make_unique<ParameterExchange>(model_.get(), client_.get(), options);
     return exchange_.get();
   }
@@ -74,6 +80,7 @@ class ExchangeFixture : public ::testing::Test {
   FakeParameterService shard_;
   FakeServer server_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<DeviceCodec> codec_;
   std::unique_ptr<Client> client_;
   std::unique_ptr<ParameterExchange> exchange_;
   std::atomic<bool> interrupted_{false};

@@ -199,5 +199,140 @@ TEST_F(OverlapTest, ExchangeThatEndsWithCopiesQueuedEnds) {
   EXPECT_THAT(shard_.sequences(), IsEmpty());
 }
 
+// The loss's totals, then the second layer's gradient, while the first one's is still to be computed.
+TEST_F(OverlapTest, ScaledGradientsComeDownWhileBackwardComputesAndAreNotPushedYet) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  constexpr uint64_t kScaleLoss = 1, kUnscale = 1;
+  const uint64_t before = device_->downloaded();
+  device_->Allow(kForward + kLoss + kScaleLoss + kSecondLayersBackward + kUnscale);
+  absl::StatusOr<BatchResult> result;
+  std::thread training([&] { result = Train(*exchange, 3, 1); });
+  EXPECT_TRUE(device_->AwaitDownloaded(before + 8 + 4));
+  EXPECT_THAT(shard_.sequences(), IsEmpty());
+  device_->AllowAll();
+  training.join();
+  EXPECT_TRUE(result.ok()) << result.status();
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+}
+
+// Beside them a loss and a flag.
+TEST_F(OverlapTest, OfScaledGradientsOneFloatTellsWhetherTheyAreFinite) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  const uint64_t before = device_->downloaded();
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  // The loss is read by the courier and by the model.
+  EXPECT_EQ(device_->downloaded() - before, 2 * 8 + 2 * 4 + 4u);
+}
+
+TEST_F(OverlapTest, BatchAfterAnOverflowCounts) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_EQ(exchange->loss_scale(), 32768);
+  SetWeights();
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+  EXPECT_EQ(shard_.last_header().examples(), 1u);
+  EXPECT_EQ(exchange->TakeStats().skipped, 1u);
+}
+
+TEST_F(OverlapTest, OverflowOfOneAccumulatedBatchLeavesTheOthersMean) {
+  ParameterExchange* const exchange = Exchange({.accumulate_batches = 3, .scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 3, 1, /*last_of_step=*/false).ok());
+  ASSERT_TRUE(Train(*exchange, 1e17, 0, /*last_of_step=*/false).ok());
+  ASSERT_TRUE(Train(*exchange, 1, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(7, 7));
+  EXPECT_EQ(shard_.last_header().examples(), 2u);
+}
+
+// The device rounds to bf16 and back.
+class HalfOverlapTest : public ExchangeFixture<QueuedDevice> {
+ protected:
+  HalfOverlapTest() : ExchangeFixture(CreateQueuedDevice(), v1::ENCODING_BF16) {}
+  ~HalfOverlapTest() override { device_->AllowAll(); }
+};
+
+// 2 (x - y) x = 2.0625 * 1.03125 = 2.126953125, in bf16 2.125.
+TEST_F(HalfOverlapTest, PushesWhatABatchGaveRoundedByTheDevice) {
+  ParameterExchange* const exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 1.03125f, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(2.125, 2.125));
+  EXPECT_EQ(shard_.payload_bytes(), 4u);
+}
+
+TEST_F(HalfOverlapTest, ForwardUsesTheValuesThatCame) {
+  ParameterExchange* const exchange = Exchange({});
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_EQ(Train(*exchange, 1, 0)->loss_sum, 144 * 144);
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+}
+
+TEST_F(HalfOverlapTest, PulledWeightsAreThereForEvaluation) {
+  const std::vector<float> minus_three = {-3};
+  ASSERT_TRUE(client_->Push(0, 1, {{0, minus_three}, {1, minus_three}}).Get().ok());
+  ASSERT_TRUE(Exchange({})->PullAll(0).ok());
+  EXPECT_EQ(model_->Evaluate({.features = {1}, .labels = {0}, .examples = 1})->loss_sum, 81);
+}
+
+TEST_F(HalfOverlapTest, LayerIsPushedWhileTheOneBeforeItStillComputes) {
+  ParameterExchange* const exchange = Exchange({});
+  constexpr uint64_t kRound = 1;
+  device_->Allow(kForward + kLoss + kSecondLayersBackward + kRound);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  EXPECT_TRUE(shard_.AwaitPushes(1));
+  EXPECT_THAT(Pushed(), ElementsAre(0, 12));
+  device_->AllowAll();
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(12, 12));
+}
+
+TEST_F(HalfOverlapTest, ScaledLossGivesTheSameGradients) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 1.03125f, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(2.125, 2.125));
+}
+
+TEST_F(HalfOverlapTest, OverflowIsPushedWithoutExamples) {
+  ParameterExchange* const exchange = Exchange({.scale_loss = true});
+  ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_THAT(Pushed(), ElementsAre(0, 0));
+  EXPECT_EQ(shard_.last_header().examples(), 0u);
+  EXPECT_EQ(shard_.payload_bytes(), 0u);
+}
+
+TEST_F(HalfOverlapTest, EmptyBatchTakesPart) {
+  ParameterExchange* const exchange = Exchange({});
+  exchange->BeginBatch(step_, 0, true);
+  ASSERT_TRUE(exchange->PassEmptyBatch().ok());
+  ASSERT_TRUE(exchange->AwaitAll().ok());
+  EXPECT_EQ(shard_.sequences().size(), 2u);
+  EXPECT_EQ(shard_.payload_bytes(), 0u);
+}
+
+TEST_F(HalfOverlapTest, EncodedGradientsAreNotSummed) {
+  ParameterExchange* const exchange = Exchange({.accumulate_batches = 2});
+  absl::Status status = Train(*exchange, 3, 1, /*last_of_step=*/false).status();
+  if (status.ok()) status = exchange->AwaitAll();
+  EXPECT_EQ(status, absl::InternalError("gradient of dense2 is encoded, want floats to sum"));
+}
+
+TEST_F(HalfOverlapTest, DeviceThatFailsIsNamed) {
+  ParameterExchange* const exchange = Exchange({});
+  const uint64_t before = device_->downloaded();
+  device_->Allow(kForward + kLoss);
+  ASSERT_TRUE(Train(*exchange, 3, 1).ok());
+  // The loss, by the model and by the courier.
+  ASSERT_TRUE(device_->AwaitDownloaded(before + 16));
+  device_->Fail(absl::UnavailableError("the GPU is lost"));
+  EXPECT_EQ(exchange->AwaitAll(), absl::UnavailableError("device cpu: the GPU is lost"));
+}
+
 }  // namespace
 }  // namespace ballast

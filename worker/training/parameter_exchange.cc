@@ -6,7 +6,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -19,17 +18,6 @@ constexpr absl::Duration kGrace = absl::Seconds(1);
 // For copies that run when everything is given up: longer than a device takes for a step.
 constexpr absl::Duration kLastCopies = absl::Seconds(60);
 
-// Multiplies by `factor`; whether all were finite.
-bool Unscale(float factor, absl::Span<float> gradient) {
-  constexpr uint32_t kExponent = 0x7F800000;
-  bool finite = true;
-  for (float& element : gradient) {
-    finite &= (absl::bit_cast<uint32_t>(element) & kExponent) != kExponent;
-    element *= factor;
-  }
-  return finite;
-}
-
 absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
   if (std::isfinite(loss_sum)) return absl::OkStatus();
   return absl::OutOfRangeError(absl::StrCat("the loss is ", loss_sum, " at step ", step,
@@ -41,7 +29,7 @@ absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
 }  // namespace
 
 ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, const Options& options)
-    : model_(model), client_(client), options_(options) {
+    : model_(model), client_(client), options_(options), unscaler_(model) {
   if (options.scale_loss) stats_.loss_scale = scaler_.emplace().scale();
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     Group group;
@@ -50,13 +38,21 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     const std::string& name = model->parameters()[parameters.first].name;
     group.layer = name.substr(0, name.rfind('/'));
     for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
-      absl::Span<float> values = model->HostParameter(i);
-      absl::Span<const float> gradient = model->HostGradient(i);
       const size_t elements = model->parameters()[i].elements;
-      if (gradient.empty() || scaler_.has_value()) gradient = group.gradient_buffers.emplace_back(elements);
-      if (values.empty()) values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
-      group.values.push_back({static_cast<uint32_t>(i), values});
-      group.gradients.push_back({static_cast<uint32_t>(i), gradient});
+      TensorGradient& gradient = group.gradients.emplace_back();
+      gradient.tensor_id = i;
+      gradient.values = model->HostGradient(i);
+      if (options.codec != nullptr) gradient.encoded = options.codec->gradient(i);
+      if (gradient.values.empty() && gradient.encoded.empty()) {
+        gradient.values = group.gradient_buffers.emplace_back(elements);
+      }
+      TensorValues& values = group.values.emplace_back();
+      values.tensor_id = i;
+      values.values = model->HostParameter(i);
+      if (options.codec != nullptr) values.encoded = options.codec->values(i);
+      if (values.values.empty() && values.encoded.empty()) {
+        values.values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
+      }
     }
     group.contributions.resize(parameters.count);
     groups_.push_back(std::move(group));
@@ -115,11 +111,22 @@ void ParameterExchange::Note(Group& group, const PushResult& result) {
 }
 
 absl::Status ParameterExchange::Upload(const Group& group) {
-  if (group.value_buffers.empty()) return absl::OkStatus();
   for (const TensorValues& values : group.values) {
-    if (absl::Status status = model_->SetParameter(values.tensor_id, values.values); !status.ok()) return status;
+    absl::Status status;
+    if (!values.encoded.empty()) {
+      status = options_.codec->Upload(values.tensor_id);
+    } else if (!group.value_buffers.empty()) {
+      status = model_->SetParameter(values.tensor_id, values.values);
+    }
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+void ParameterExchange::Decode(const Group& group) {
+  for (const TensorValues& values : group.values) {
+    if (!values.encoded.empty()) options_.codec->Decode(values.tensor_id);
+  }
 }
 
 absl::Status ParameterExchange::PullAll(uint64_t step) {
@@ -140,6 +147,7 @@ absl::Status ParameterExchange::PullAll(uint64_t step) {
   stats_.bytes_received += pulled->bytes_received;
   for (const Group& group : groups_) {
     if (absl::Status status = Upload(group); !status.ok()) return status;
+    Decode(group);
   }
   return absl::OkStatus();
 }
@@ -179,6 +187,7 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   const absl::StatusOr<std::optional<PushResult>> pushed = AwaitPush(index);
   if (!pushed.ok()) return pushed.status();
   if (!pushed->has_value()) return absl::OkStatus();
+  Decode(groups_[index]);
   const PushResult& result = **pushed;
   Note(groups_[index], result);
   ++pushes_;
@@ -203,50 +212,74 @@ absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
 }
 
 absl::Status ParameterExchange::GradientReady(size_t index) {
-  if (courier_ != nullptr && !scaler_.has_value()) return Send(index);
   Group& group = groups_[index];
-  if (!scaler_.has_value()) {
-    absl::StatusOr<GradientCourier::Pushed> pushed = EndBatch(group, batch_);
-    if (pushed.ok()) group.in_flight = *std::move(pushed);
-    return pushed.status();
+  if (absl::Status status = Prepare(group); !status.ok()) return status;
+  if (courier_ != nullptr) {
+    if (absl::Status status = Send(index); !status.ok()) return status;
   }
-  // The first layer's come last. What is fetched only then has had all of backward's operations issued before.
-  if (courier_ == nullptr) {
-    if (absl::Status status = FetchGradients(group); !status.ok()) return status;
+  // The first layer's come last.
+  if (scaler_.has_value()) return index == 0 ? EndScaledBatch() : absl::OkStatus();
+  if (courier_ != nullptr) return absl::OkStatus();
+  absl::StatusOr<GradientCourier::Pushed> pushed = EndBatch(group, batch_);
+  if (pushed.ok()) group.in_flight = *std::move(pushed);
+  return pushed.status();
+}
+
+absl::Status ParameterExchange::Prepare(const Group& group) {
+  Device* changed_on = nullptr;
+  for (const TensorGradient& gradient : group.gradients) {
+    const size_t index = gradient.tensor_id;
+    if (scaler_.has_value()) {
+      if (absl::Status status = unscaler_.Unscale(index, 1 / scaler_->scale()); !status.ok()) return status;
+    }
+    if (!gradient.encoded.empty()) options_.codec->Encode(index);
+    if (scaler_.has_value() || !gradient.encoded.empty()) changed_on = model_->DeviceGradient(index).on.device;
   }
-  return index == 0 ? EndScaledBatch() : absl::OkStatus();
+  if (changed_on != nullptr) changed_on->Mark();
+  return absl::OkStatus();
 }
 
 absl::Status ParameterExchange::Send(size_t index) {
   const bool first = std::exchange(loss_unchecked_, false);
+  const bool pushes = !scaler_.has_value();
   const float rate = stats_.learning_rate;
   return courier_->Begin(index, [=, this, batch = batch_]() -> absl::StatusOr<GradientCourier::Pushed> {
     if (first) {
       if (absl::Status status = CheckLoss(batch.step, rate); !status.ok()) return status;
     }
     if (absl::Status status = FetchGradients(groups_[index]); !status.ok()) return status;
+    if (!pushes) return std::nullopt;
     return EndBatch(groups_[index], batch);
   });
 }
 
 absl::Status ParameterExchange::FetchGradients(Group& group) {
-  for (size_t i = 0; i < group.gradient_buffers.size(); ++i) {
-    std::vector<float>& gradient = group.gradient_buffers[i];
-    absl::Status status = model_->GetGradient(group.parameters.first + i, absl::MakeSpan(gradient));
+  for (size_t i = 0; i < group.gradients.size(); ++i) {
+    const size_t index = group.gradients[i].tensor_id;
+    absl::Status status;
+    if (!group.gradients[i].encoded.empty()) {
+      status = options_.codec->Download(index);
+    } else if (!group.gradient_buffers.empty()) {
+      status = model_->GetGradient(index, absl::MakeSpan(group.gradient_buffers[i]));
+    }
     if (!status.ok()) return status;
-    if (scaler_.has_value()) finite_ = Unscale(1 / scaler_->scale(), absl::MakeSpan(gradient)) && finite_;
   }
   return absl::OkStatus();
 }
 
 absl::Status ParameterExchange::EndScaledBatch() {
-  if (courier_ != nullptr) {
-    if (absl::Status status = CheckLoss(batch_.step, stats_.learning_rate); !status.ok()) return status;
-    for (auto group = groups_.rbegin(); group != groups_.rend(); ++group) {
-      if (absl::Status status = FetchGradients(*group); !status.ok()) return status;
+  const absl::StatusOr<bool> finite = unscaler_.TakeFinite();
+  if (!finite.ok()) return finite.status();
+  // What came down meanwhile; and where the loss is not finite, it is that which ends the job.
+  for (size_t index = groups_.size(); courier_ != nullptr && index-- > 0;) {
+    if (!courier_->WaitFor(index, kLastCopies)) {
+      return absl::DeadlineExceededError(absl::StrCat("gradients of ", groups_[index].layer,
+                                                      " have not come from the device within ",
+                                                      absl::FormatDuration(kLastCopies), ", want them to"));
     }
+    if (absl::Status status = courier_->Take(index).status(); !status.ok()) return status;
   }
-  if (!finite_) {
+  if (!*finite) {
     if (scaler_->scale() == LossScaler::kLeast) {
       return absl::OutOfRangeError(
           absl::StrCat("gradients are not finite at step ", batch_.step, ", even at loss scale ", scaler_->scale(),
@@ -257,7 +290,7 @@ absl::Status ParameterExchange::EndScaledBatch() {
     batch_.step_examples -= batch_.examples;
     batch_.examples = 0;
   }
-  scaler_->Update(std::exchange(finite_, true));
+  scaler_->Update(*finite);
   stats_.loss_scale = scaler_->scale();
   return EndBatchOfAll();
 }
@@ -286,6 +319,9 @@ absl::StatusOr<GradientCourier::Pushed> ParameterExchange::EndBatch(Group& group
   const bool gathers = local || batch.batches > 1 || !batch.ends_step;
   for (size_t i = 0; gathers && i < group.contributions.size(); ++i) {
     Contribution& contribution = group.contributions[i];
+    if (!group.gradients[i].encoded.empty()) {
+      return absl::InternalError(absl::StrCat("gradient of ", group.layer, " is encoded, want floats to sum"));
+    }
     if (batch.examples > 0) contribution.Add(group.gradients[i].values, batch.examples);
     if (local && batch.ends_local_step) contribution.Step(options_.local_learning_rate, group.values[i].values);
   }
@@ -305,6 +341,7 @@ Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& ba
       gradients[i].values = contribution.TakeChange(group.values[i].values);
     } else if (batch.batches > 1 || batch.examples == 0) {
       gradients[i].values = contribution.TakeMean();
+      gradients[i].encoded = {};
     }
   }
   const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());
@@ -341,9 +378,10 @@ int64_t ParameterExchange::StagingBytes() const {
   for (const Group& group : groups_) {
     for (const std::vector<float>& buffer : group.value_buffers) floats += buffer.size();
     for (const std::vector<float>& buffer : group.gradient_buffers) floats += buffer.size();
-    for (const TensorValues& values : group.values) floats += kept * values.values.size();
+    for (const TensorValues& values : group.values) floats += kept * model_->parameters()[values.tensor_id].elements;
   }
-  return floats * static_cast<int64_t>(sizeof(float));
+  const int64_t encoded = options_.codec == nullptr ? 0 : options_.codec->HostBytes();
+  return floats * static_cast<int64_t>(sizeof(float)) + encoded;
 }
 
 ExchangeStats ParameterExchange::TakeStats() {

@@ -15,7 +15,9 @@
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/contribution.h"
+#include "worker/training/device_codec.h"
 #include "worker/training/gradient_courier.h"
+#include "worker/training/gradient_unscaler.h"
 #include "worker/training/loss_scaler.h"
 
 namespace ballast {
@@ -45,8 +47,9 @@ struct ExchangeStats {
 // layer's push-pull starts when its gradient is ready, and is waited for when the next forward needs its weights.
 // A step is what one push is made from: a batch; several, whose gradients' mean is pushed; or several steps of local
 // SGD. In any case the layers leave one by one while the step's last batch is computed.
-// Where the loss is scaled, what a batch gave is known to be finite only when all of it is there, so the layers leave
-// together at its end. A batch with an overflow adds nothing: the worker takes part in the step without its examples.
+// Where the loss is scaled, what a batch gave is known to be finite only when all of it is there: gradients come down
+// while backward goes on, and are pushed together at its end. A batch with an overflow adds nothing: the worker takes
+// part in the step without its examples.
 // Where the host cannot address the device's memory, the thread that trains only issues operations: a courier's threads
 // take gradients down and push them while layers before them still compute, and put up the values that come. Nothing of
 // a batch is pushed before its loss is known to be finite. Tensors have their parameter's index as id. Thread safety:
@@ -60,6 +63,9 @@ class ParameterExchange : public StepHooks {
     float local_learning_rate = 0;
     // Multiply the loss by a factor that fits the gradients into fp16, and divide them by it.
     bool scale_loss = false;
+    // Encodes and decodes on the devices; null: the client does that. One that takes gradients is for steps of one
+    // batch, and none for local SGD. Outlives the exchange.
+    DeviceCodec* codec = nullptr;
     // Once it is set, no wait for servers takes longer than a second more.
     const std::atomic<bool>* interrupted = nullptr;
     // Where pushes, pulls and waits are noted; null: nowhere. Outlives the exchange.
@@ -118,8 +124,8 @@ class ParameterExchange : public StepHooks {
     bool ends_local_step = false;
   };
 
-  // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, those
-  // of gradients also where these are to be changed. A courier's while it is not at rest there.
+  // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, and nothing
+  // is encoded there. A courier's while it is not at rest there.
   struct Group {
     ParameterGroup parameters;
     std::string layer;
@@ -144,14 +150,18 @@ class ParameterExchange : public StepHooks {
   absl::Status AwaitGroup(size_t index);
   // What the group's push gave since the last time, if there was one; waits for it.
   absl::StatusOr<std::optional<PushResult>> AwaitPush(size_t index);
+  // By any thread, and what is then to be done by the one that trains.
   absl::Status Upload(const Group& group);
+  void Decode(const Group& group);
   // Refuses a loss that is not finite, waiting for it; the learning rate is for the message.
   absl::Status CheckLoss(uint64_t step, float learning_rate) const;
-  // Has the courier fetch the group's gradients and end the batch for it.
+  // Issues what is to be done with the group's gradients before they leave the device.
+  absl::Status Prepare(const Group& group);
+  // Has the courier fetch the group's gradients and, where the loss is not scaled, end the batch for it.
   absl::Status Send(size_t index);
-  // Copies the gradients to where they can be divided by the loss scale, and does so.
+  // To where the host can read them.
   absl::Status FetchGradients(Group& group);
-  // Of the batch under way, all of whose gradients may be read.
+  // Of the batch under way, all of whose gradients have been prepared.
   absl::Status EndScaledBatch();
   // In backward's order, as all workers push: a shard answers them in it.
   absl::Status EndBatchOfAll();
@@ -164,8 +174,7 @@ class ParameterExchange : public StepHooks {
   const Options options_;
   std::vector<Group> groups_;
   std::optional<LossScaler> scaler_;
-  // Whether all gradients of the batch under way so far are; only where there is a scaler.
-  bool finite_ = true;
+  GradientUnscaler unscaler_;
   BatchUnderWay batch_;
   // Whether its loss is still to be checked, before its first gradients are taken.
   bool loss_unchecked_ = false;

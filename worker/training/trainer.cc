@@ -110,6 +110,7 @@ absl::Status Trainer::Open() {
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
   model_->Record(timeline_.get());
+  if (absl::Status status = CreateCodec(); !status.ok()) return status;
   absl::Status status = CheckLabels(*train_, *model_);
   if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
   return status;
@@ -140,6 +141,18 @@ absl::StatusOr<std::unique_ptr<TrainableModel>> Trainer::CreateModel() const {
                              .devices = devices_->devices()};
   if (devices_->split()) return ReplicatedModel::Create(job.model(), options);
   return Model::Create(job.model(), options);
+}
+
+absl::Status Trainer::CreateCodec() {
+  const v1::Job& job = options_.job;
+  v1::Codec codec = job.codec();
+  // The host sums several batches' gradients, and makes local steps, in floats.
+  if (BatchesPerPush(job) > 1) codec.clear_gradients();
+  if (job.policy().has_local_sgd()) codec.Clear();
+  absl::StatusOr<std::unique_ptr<DeviceCodec>> made = DeviceCodec::Create(model_.get(), codec, timeline_.get());
+  if (!made.ok()) return made.status();
+  codec_ = *std::move(made);
+  return absl::OkStatus();
 }
 
 void Trainer::OnJobChange(const JobCondition& condition) {
@@ -223,10 +236,12 @@ absl::Status Trainer::Train() {
                              {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
                               .local_learning_rate = job.policy().local_sgd().learning_rate(),
                               .scale_loss = job.training().precision() == v1::FP16,
+                              .codec = codec_.get(),
                               .interrupted = &interrupted_,
                               .timeline = timeline_.get()});
   MemoryBytes memory = model_->Memory();
   memory.staging += exchange.StagingBytes();
+  memory.gradients += codec_->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
   if (rank == 0) {
     absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(

@@ -19,6 +19,7 @@
 #include "worker/device/worker_devices.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/coordinator_leases.h"
+#include "worker/training/device_codec.h"
 #include "worker/training/evaluator.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
@@ -69,6 +70,7 @@ class Trainer {
   absl::Status Open();
   absl::Status OpenDevices();
   absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel() const;
+  absl::Status CreateCodec();
   absl::Status RunJob();
   absl::Status Join();
   absl::Status Connect();
@@ -86,6 +88,7 @@ class Trainer {
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> test_;
   std::unique_ptr<TrainableModel> model_;
+  std::unique_ptr<DeviceCodec> codec_;
   // Examples that the model takes at once.
   int64_t max_batch_ = 0;
   v1::JoinResponse joined_;

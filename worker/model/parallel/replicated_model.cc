@@ -138,7 +138,7 @@ absl::Status ReplicatedModel::SumGradients(size_t group) {
     const TimelineScope span(timeline_, TimelineRow::kCopies, "sum", replicas_[0]->parameters()[p].name,
                              (replicas_.size() - 1) * replicas_[0]->parameters()[p].elements * sizeof(float));
     std::vector<Matrix> parts;
-    for (const std::unique_ptr<Model>& replica : replicas_) parts.push_back(replica->DeviceGradient(p));
+    for (const std::unique_ptr<Model>& replica : replicas_) parts.push_back(replica->DeviceGradient(p).elements);
     if (absl::Status status = reducer_->Sum(parts); !status.ok()) return status;
   }
   options_.devices[0].device->Mark();

@@ -40,6 +40,9 @@ class ReplicatedModel : public TrainableModel {
   // Empty: what is set must reach all.
   absl::Span<float> HostParameter(size_t) override { return {}; }
   absl::Span<const float> HostGradient(size_t index) override { return replicas_[0]->HostGradient(index); }
+  // None, for the same reason.
+  std::optional<DeviceTensor> DeviceParameter(size_t) override { return std::nullopt; }
+  DeviceTensor DeviceGradient(size_t index) override { return replicas_[0]->DeviceGradient(index); }
 
   // The first replica's passes, and the sums.
   void Record(TimelineRecorder* timeline) override;

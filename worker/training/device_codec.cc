@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/device_codec.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+namespace {
+
+std::optional<HalfType> HalfTypeOf(v1::Encoding encoding) {
+  if (encoding == v1::ENCODING_BF16) return HalfType::kBf16;
+  if (encoding == v1::ENCODING_FP16) return HalfType::kFp16;
+  return std::nullopt;
+}
+
+v1::Encoding EncodingOf(HalfType type) { return type == HalfType::kBf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16; }
+
+// Floats that have room for so many elements.
+int64_t Places(int64_t elements) { return (elements + 1) / 2; }
+
+absl::Status Named(const NamedDevice& device, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("device ", device.name, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceCodec>> DeviceCodec::Create(TrainableModel* model, const v1::Codec& codec,
+                                                                 TimelineRecorder* timeline) {
+  std::unique_ptr<DeviceCodec> made(new DeviceCodec(model, timeline));
+  made->gradients_ = HalfTypeOf(codec.gradients());
+  made->values_ = HalfTypeOf(codec.values());
+  made->rooms_.resize(model->parameters().size());
+  for (size_t i = 0; i < made->rooms_.size(); ++i) {
+    if (absl::Status status = made->MakeRoom(i); !status.ok()) return status;
+  }
+  return made;
+}
+
+absl::Status DeviceCodec::MakeRoom(size_t index) {
+  const bool encodes = gradients_.has_value() && model_.HostGradient(index).empty();
+  const bool decodes =
+      values_.has_value() && model_.HostParameter(index).empty() && model_.DeviceParameter(index).has_value();
+  if (!encodes && !decodes) return absl::OkStatus();
+  // A parameter is where its gradient is.
+  const NamedDevice on = model_.DeviceGradient(index).on;
+  const int64_t places = Places(model_.parameters()[index].elements);
+  absl::StatusOr<std::unique_ptr<Buffer>> memory = on.device->Allocate(places);
+  if (!memory.ok()) {
+    return absl::Status(memory.status().code(),
+                        absl::StrCat("device ", on.name, ": no room for \"", model_.parameters()[index].name,
+                                     "\" in 16 bits, want codec fp32 or a smaller batch: ", memory.status().message()));
+  }
+  rooms_[index].device = *std::move(memory);
+  if (encodes) rooms_[index].gradient.resize(places);
+  if (decodes) rooms_[index].values.resize(places);
+  return absl::OkStatus();
+}
+
+size_t DeviceCodec::EncodedBytes(size_t index) const {
+  return model_.parameters()[index].elements * EncodedElements<char>::kBytesEach;
+}
+
+EncodedElements<const char> DeviceCodec::gradient(size_t index) const {
+  const std::vector<float>& places = rooms_[index].gradient;
+  if (places.empty()) return {};
+  return {EncodingOf(*gradients_), {reinterpret_cast<const char*>(places.data()), EncodedBytes(index)}};
+}
+
+EncodedElements<char> DeviceCodec::values(size_t index) {
+  std::vector<float>& places = rooms_[index].values;
+  if (places.empty()) return {};
+  return {EncodingOf(*values_), {reinterpret_cast<char*>(places.data()), EncodedBytes(index)}};
+}
+
+void DeviceCodec::Encode(size_t index) {
+  const DeviceTensor gradient = model_.DeviceGradient(index);
+  gradient.on.device->Narrow(*gradients_, gradient.elements, *rooms_[index].device);
+}
+
+absl::Status DeviceCodec::Download(size_t index) {
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "download", model_.parameters()[index].name,
+                           EncodedBytes(index));
+  Room& room = rooms_[index];
+  const NamedDevice on = model_.DeviceGradient(index).on;
+  return Named(on, on.device->Download(*room.device, 0, absl::MakeSpan(room.gradient)));
+}
+
+absl::Status DeviceCodec::Upload(size_t index) {
+  const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", model_.parameters()[index].name,
+                           EncodedBytes(index));
+  const Room& room = rooms_[index];
+  const NamedDevice on = model_.DeviceGradient(index).on;
+  return Named(on, on.device->Upload(room.values, *room.device, 0));
+}
+
+void DeviceCodec::Decode(size_t index) {
+  const DeviceTensor parameter = *model_.DeviceParameter(index);
+  parameter.on.device->Widen(*values_, *rooms_[index].device, parameter.elements);
+}
+
+int64_t DeviceCodec::DeviceBytes() const {
+  int64_t floats = 0;
+  for (const Room& room : rooms_) floats += room.device == nullptr ? 0 : room.device->size();
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t DeviceCodec::HostBytes() const {
+  int64_t floats = 0;
+  for (const Room& room : rooms_) floats += room.gradient.size() + room.values.size();
+  return floats * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace ballast
