@@ -54,7 +54,7 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
         values.values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
       }
     }
-    group.contributions.resize(parameters.count);
+    group.gathered.resize(parameters.count);
     groups_.push_back(std::move(group));
   }
   if (!model->waits_for_loss()) {
@@ -317,13 +317,13 @@ absl::StatusOr<GradientCourier::Pushed> ParameterExchange::EndBatch(Group& group
   const bool local = options_.local_learning_rate > 0;
   // A step of one batch is pushed from where its gradient lies.
   const bool gathers = local || batch.batches > 1 || !batch.ends_step;
-  for (size_t i = 0; gathers && i < group.contributions.size(); ++i) {
-    Contribution& contribution = group.contributions[i];
+  for (size_t i = 0; gathers && i < group.gathered.size(); ++i) {
+    GatheredGradient& gathered = group.gathered[i];
     if (!group.gradients[i].encoded.empty()) {
       return absl::InternalError(absl::StrCat("gradient of ", group.layer, " is encoded, want floats to sum"));
     }
-    if (batch.examples > 0) contribution.Add(group.gradients[i].values, batch.examples);
-    if (local && batch.ends_local_step) contribution.Step(options_.local_learning_rate, group.values[i].values);
+    if (batch.examples > 0) gathered.Add(group.gradients[i].values, batch.examples);
+    if (local && batch.ends_local_step) gathered.Step(options_.local_learning_rate, group.values[i].values);
   }
   if (batch.ends_step) return Push(group, batch);
   if (local && batch.ends_local_step) {
@@ -336,11 +336,11 @@ Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& ba
   const bool local = options_.local_learning_rate > 0;
   std::vector<TensorGradient> gradients = group.gradients;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    Contribution& contribution = group.contributions[i];
+    GatheredGradient& gathered = group.gathered[i];
     if (local) {
-      gradients[i].values = contribution.TakeChange(group.values[i].values);
+      gradients[i].values = gathered.TakeChange(group.values[i].values);
     } else if (batch.batches > 1 || batch.examples == 0) {
-      gradients[i].values = contribution.TakeMean();
+      gradients[i].values = gathered.TakeMean();
       gradients[i].encoded = {};
     }
   }

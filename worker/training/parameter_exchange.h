@@ -14,8 +14,8 @@
 #include "client/client.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
-#include "worker/training/contribution.h"
 #include "worker/training/device_codec.h"
+#include "worker/training/gathered_gradient.h"
 #include "worker/training/gradient_courier.h"
 #include "worker/training/gradient_unscaler.h"
 #include "worker/training/loss_scaler.h"
@@ -134,7 +134,7 @@ class ParameterExchange : public StepHooks {
     std::vector<std::vector<float>> value_buffers;
     std::vector<std::vector<float>> gradient_buffers;
     // Of each parameter, where a push is made from more than one batch.
-    std::vector<Contribution> contributions;
+    std::vector<GatheredGradient> gathered;
     // Where there is no courier.
     std::optional<Future<PushResult>> in_flight;
     // Of the push, where it is to be noted.
