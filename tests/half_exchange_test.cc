@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights and gradients that travel in 16 bits between a server and a device whose memory the host cannot address: the
+// device rounds them, to the bits that the host would have sent, and half the bytes cross.
+#include <google/protobuf/text_format.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/cluster.h"
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/testing/queued_device.h"
+#include "worker/model/model.h"
+#include "worker/training/parameter_exchange.h"
+
+namespace ballast {
+namespace {
+
+constexpr int kSteps = 3, kBatch = 4, kFeatures = 8;
+constexpr uint64_t kWeights = 8 * 32 + 32 + 32;
+// Of a batch, with its labels; of the loss, which the model and the exchange look at; of a step's check of fp16.
+constexpr uint64_t kBatchBytes = kBatch * (kFeatures + 1) * 4, kLossBytes = 2 * 8, kFlagBytes = 4;
+
+struct Way {
+  v1::Encoding gradients = v1::ENCODING_FP32;
+  v1::Encoding values = v1::ENCODING_FP32;
+  bool scale_loss = false;
+  // Else the client encodes floats that come from the device.
+  bool by_device = true;
+};
+
+// Weights that the server has after a few steps.
+std::vector<float> Train(Device& device, const Way& way) {
+  constexpr char kModel[] = R"pb(
+    layers { dense { units: 32 } }
+    layers { relu {} }
+    layers { dense { units: 1 no_bias: true } }
+    loss { mean_squared_error {} }
+  )pb";
+  Cluster cluster(/*servers=*/2, /*workers=*/1);
+  v1::Model config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
+  const std::unique_ptr<Model> model = Model::Create(config, kFeatures, 1, kBatch, &device).value();
+  v1::Job job;
+  job.set_seed(7);
+  v1::Optimizer optimizer;
+  optimizer.mutable_sgd()->set_learning_rate(0.125f);
+  ClientOptions options = cluster.Options(0);
+  options.codec.set_gradients(way.gradients);
+  options.codec.set_values(way.values);
+  const std::unique_ptr<Client> client = Join(options, ParameterExchange::Specs(*model, job, optimizer)).value();
+  std::unique_ptr<DeviceCodec> codec;
+  if (way.by_device) codec = DeviceCodec::Create(model.get(), options.codec, nullptr).value();
+  const std::atomic<bool> interrupted{false};
+  {
+    ParameterExchange exchange(model.get(), client.get(),
+                               {.scale_loss = way.scale_loss, .codec = codec.get(), .interrupted = &interrupted});
+    EXPECT_TRUE(exchange.PullAll(0).ok());
+    std::vector<float> features(kBatch * kFeatures), labels(kBatch);
+    for (int step = 0; step < kSteps; ++step) {
+      for (size_t i = 0; i < features.size(); ++i) features[i] = static_cast<float>((i * 7 + step * 3) % 11) / 10;
+      for (int i = 0; i < kBatch; ++i) labels[i] = static_cast<float>(i + step) / 4;
+      exchange.BeginBatch(step, kBatch, /*last_of_step=*/true);
+      const absl::StatusOr<BatchResult> result = model->Train(
+          {.features = features, .labels = labels, .examples = kBatch, .loss_scale = exchange.loss_scale()}, exchange);
+      EXPECT_TRUE(result.ok()) << result.status();
+    }
+    EXPECT_TRUE(exchange.AwaitAll().ok());
+    EXPECT_EQ(exchange.TakeStats().skipped, 0u);
+  }
+  // The servers' own may be finer than what came in 16 bits, so they are what tells.
+  ClientOptions exact = cluster.Options(0);
+  exact.incarnation = 2;
+  const std::unique_ptr<Client> reader = Client::Connect(exact).value();
+  std::vector<float> weights;
+  for (uint32_t i = 0; i < model->parameters().size(); ++i) {
+    std::vector<float> tensor(model->parameters()[i].elements);
+    EXPECT_TRUE(reader->Pull(0, {{i, absl::MakeSpan(tensor)}}).Get().ok());
+    weights.insert(weights.end(), tensor.begin(), tensor.end());
+  }
+  client->Shutdown("the test ends");
+  return weights;
+}
+
+struct Kind {
+  std::string name;
+  std::function<std::unique_ptr<Device>()> open;
+};
+
+class HalfExchangeTest : public testing::TestWithParam<Kind> {};
+
+TEST_P(HalfExchangeTest, DeviceThatRoundsGivesTheWeightsThatAHostThatRoundsGives) {
+  for (const auto& [gradients, values] :
+       {std::pair(v1::ENCODING_BF16, v1::ENCODING_BF16), std::pair(v1::ENCODING_FP16, v1::ENCODING_FP16),
+        std::pair(v1::ENCODING_BF16, v1::ENCODING_FP32), std::pair(v1::ENCODING_FP32, v1::ENCODING_FP16),
+        std::pair(v1::ENCODING_FP16, v1::ENCODING_BF16), std::pair(v1::ENCODING_INT8, v1::ENCODING_BF16)}) {
+    for (const bool scale_loss : {false, true}) {
+      std::vector<float> weights[2];
+      for (const bool by_device : {false, true}) {
+        const std::unique_ptr<Device> device = GetParam().open();
+        ASSERT_NE(device, nullptr);
+        weights[by_device] = Train(*device, {gradients, values, scale_loss, by_device});
+      }
+      ASSERT_EQ(weights[true].size(), kWeights);
+      EXPECT_TRUE(weights[true] == weights[false]) << v1::Encoding_Name(gradients) << " " << v1::Encoding_Name(values);
+      EXPECT_NE(weights[true], std::vector<float>(kWeights, weights[true][0]));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, HalfExchangeTest,
+                         testing::Values(Kind{"queued", [] { return CreateQueuedDevice(); }},
+                                         Kind{"cuda", [] { return OpenCudaDevice({}).value(); }}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(HalfExchangeBytesTest, HalfTheBytesCrossInEachDirectionThatIsEncoded) {
+  const uint64_t floats = kWeights * 4, halves = kWeights * 2;
+  for (const auto& [gradients, values] :
+       {std::pair(v1::ENCODING_FP32, v1::ENCODING_FP32), std::pair(v1::ENCODING_BF16, v1::ENCODING_FP32),
+        std::pair(v1::ENCODING_FP32, v1::ENCODING_FP16), std::pair(v1::ENCODING_FP16, v1::ENCODING_BF16)}) {
+    for (const bool scale_loss : {false, true}) {
+      const std::unique_ptr<QueuedDevice> device = CreateQueuedDevice();
+      Train(*device, {gradients, values, scale_loss});
+      const uint64_t down = gradients == v1::ENCODING_FP32 ? floats : halves;
+      const uint64_t up = values == v1::ENCODING_FP32 ? floats : halves;
+      EXPECT_EQ(device->downloaded(), kSteps * (down + kLossBytes + (scale_loss ? kFlagBytes : 0)));
+      EXPECT_EQ(device->uploaded(), kSteps * kBatchBytes + (1 + kSteps) * up);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ballast
