@@ -94,21 +94,19 @@ struct Kind {
 class HalfExchangeTest : public testing::TestWithParam<Kind> {};
 
 TEST_P(HalfExchangeTest, DeviceThatRoundsGivesTheWeightsThatAHostThatRoundsGives) {
-  for (const auto& [gradients, values] :
-       {std::pair(v1::ENCODING_BF16, v1::ENCODING_BF16), std::pair(v1::ENCODING_FP16, v1::ENCODING_FP16),
-        std::pair(v1::ENCODING_BF16, v1::ENCODING_FP32), std::pair(v1::ENCODING_FP32, v1::ENCODING_FP16),
-        std::pair(v1::ENCODING_FP16, v1::ENCODING_BF16), std::pair(v1::ENCODING_INT8, v1::ENCODING_BF16)}) {
-    for (const bool scale_loss : {false, true}) {
-      std::vector<float> weights[2];
-      for (const bool by_device : {false, true}) {
-        const std::unique_ptr<Device> device = GetParam().open();
-        ASSERT_NE(device, nullptr);
-        weights[by_device] = Train(*device, {gradients, values, scale_loss, by_device});
-      }
-      ASSERT_EQ(weights[true].size(), kWeights);
-      EXPECT_TRUE(weights[true] == weights[false]) << v1::Encoding_Name(gradients) << " " << v1::Encoding_Name(values);
-      EXPECT_NE(weights[true], std::vector<float>(kWeights, weights[true][0]));
+  for (Way way : {Way{v1::ENCODING_BF16, v1::ENCODING_BF16}, Way{v1::ENCODING_BF16, v1::ENCODING_FP32},
+                  Way{v1::ENCODING_FP32, v1::ENCODING_FP16}, Way{v1::ENCODING_INT8, v1::ENCODING_BF16},
+                  Way{v1::ENCODING_FP16, v1::ENCODING_FP16, /*scale_loss=*/true}}) {
+    std::vector<float> weights[2];
+    for (const bool by_device : {false, true}) {
+      const std::unique_ptr<Device> device = GetParam().open();
+      way.by_device = by_device;
+      weights[by_device] = Train(*device, way);
     }
+    ASSERT_EQ(weights[true].size(), kWeights);
+    EXPECT_TRUE(weights[true] == weights[false])
+        << v1::Encoding_Name(way.gradients) << " " << v1::Encoding_Name(way.values);
+    EXPECT_NE(weights[true], std::vector<float>(kWeights, weights[true][0]));
   }
 }
 
