@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "worker/device/cuda_device.h"
+#include "absl/strings/match.h"
+#include "bench/gpu/gpu_timing.h"
 
 // Times the gradient of a perceptron of four dense layers, each 4096 wide, at a batch of 4096, on the first GPU; and
-// one of its products alone. Prints one JSON object a line. torch_mlp.py does the same with PyTorch.
+// one of its products alone. Prints one JSON object a line. torch_mlp.py does the same with PyTorch. On the CPU, and
+// narrower, it shows that all of it works.
 //
-//   mlp_benchmark fp32|tf32|bf16|fp16 ...
+//   mlp_benchmark [--device=cuda|cpu] [--width=4096] fp32|tf32|bf16|fp16 ...
 namespace ballast {
 namespace {
 
-constexpr int64_t kWidth = 4096;
 constexpr int kLayers = 4;
 constexpr int kWarmUp = 5;
 constexpr int kSteps = 30;
@@ -29,21 +32,21 @@ struct DenseLayer {
 // Forward, loss and backward as a model does them, with ReLU between the layers.
 class Mlp {
  public:
-  explicit Mlp(Device* device) : device_(*device) {}
+  Mlp(Device* device, int64_t width) : device_(*device), width_(width) {}
 
   absl::Status Allocate() {
     for (std::unique_ptr<Buffer>* buffer : {&input_, &gradient_[0], &gradient_[1]}) {
-      if (absl::Status status = Make(kWidth * kWidth, 1.0f, buffer); !status.ok()) return status;
+      if (absl::Status status = Make(width_ * width_, 1.0f, buffer); !status.ok()) return status;
     }
     for (std::unique_ptr<Buffer>* buffer : {&labels_, &totals_}) {
-      if (absl::Status status = Make(kWidth, 0.0f, buffer); !status.ok()) return status;
+      if (absl::Status status = Make(width_, 0.0f, buffer); !status.ok()) return status;
     }
     for (DenseLayer& layer : layers_) {
       for (std::unique_ptr<Buffer>* buffer : {&layer.weight, &layer.weight_gradient, &layer.output}) {
-        if (absl::Status status = Make(kWidth * kWidth, 0.02f, buffer); !status.ok()) return status;
+        if (absl::Status status = Make(width_ * width_, 0.02f, buffer); !status.ok()) return status;
       }
       for (std::unique_ptr<Buffer>* buffer : {&layer.bias, &layer.bias_gradient}) {
-        if (absl::Status status = Make(kWidth, 0.02f, buffer); !status.ok()) return status;
+        if (absl::Status status = Make(width_, 0.02f, buffer); !status.ok()) return status;
       }
     }
     return absl::OkStatus();
@@ -75,7 +78,7 @@ class Mlp {
   }
 
  private:
-  static Matrix Square(const std::unique_ptr<Buffer>& buffer) { return {buffer.get(), kWidth, kWidth}; }
+  Matrix Square(const std::unique_ptr<Buffer>& buffer) const { return {buffer.get(), width_, width_}; }
 
   // Random values, for a GPU draws less power, and so is faster, on equal ones.
   absl::Status Make(int64_t elements, float spread, std::unique_ptr<Buffer>* buffer) {
@@ -90,61 +93,66 @@ class Mlp {
   }
 
   Device& device_;
+  const int64_t width_;
   std::mt19937 random_{1};
   std::unique_ptr<Buffer> input_, labels_, totals_, gradient_[2];
   DenseLayer layers_[kLayers];
 };
 
-// Milliseconds for one call, of which many are issued at once.
-template <typename Call>
-absl::StatusOr<double> Time(Device& device, Call call) {
-  for (int i = 0; i < kWarmUp; ++i) call();
-  if (absl::Status status = device.Synchronize(); !status.ok()) return status;
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kSteps; ++i) call();
-  if (absl::Status status = device.Synchronize(); !status.ok()) return status;
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count() / kSteps;
-}
+struct Options {
+  std::string device = "cuda";
+  int64_t width = 4096;
+};
 
-absl::Status Run(const char* name, Precision precision) {
-  absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(CachingCudaOptions());
+absl::Status Run(const Options& options, const char* name, Precision precision) {
+  absl::StatusOr<std::unique_ptr<Device>> device = OpenDeviceFor(options.device, precision);
   if (!device.ok()) return device.status();
-  if (const auto got = (*device)->SetPrecision(precision); !got.ok()) return got.status();
   const DeviceMemory before = (*device)->Memory();
-  Mlp mlp(device->get());
+  Mlp mlp(device->get(), options.width);
   if (absl::Status status = mlp.Allocate(); !status.ok()) return status;
-  const absl::StatusOr<double> step = Time(**device, [&] { mlp.Step(); });
+  const auto wait = [&] { return (*device)->Synchronize(); };
+  const auto take_step = [&] { return mlp.Step(), absl::OkStatus(); };
+  const auto multiply = [&] { return mlp.Product(), absl::OkStatus(); };
+  const absl::StatusOr<double> step = MillisecondsPerCall(kWarmUp, kSteps, take_step, wait);
   if (!step.ok()) return step.status();
-  const absl::StatusOr<double> product = Time(**device, [&] { mlp.Product(); });
+  const absl::StatusOr<double> product = MillisecondsPerCall(kWarmUp, kSteps, multiply, wait);
   if (!product.ok()) return product.status();
   // The pool keeps what it ever held, so this is the most at any time.
   const int64_t memory = before.free - (*device)->Memory().free + before.workspace;
   // Three products a layer, less the first layer's gradient by its input.
-  const double product_flops = 2.0 * kWidth * kWidth * kWidth, step_flops = product_flops * (3 * kLayers - 1);
+  const double product_flops = 2.0 * options.width * options.width * options.width;
+  const double step_flops = product_flops * (3 * kLayers - 1);
   std::printf(
-      "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"step_ms\": %.4f, \"step_tflops\": %.1f, "
-      "\"product_tflops\": %.1f, \"memory_bytes\": %lld, \"device\": \"%s\"}\n",
-      name, *step, step_flops / *step * 1e-9, product_flops / *product * 1e-9, static_cast<long long>(memory),
-      (*device)->Describe().c_str());
+      "{\"what\": \"mlp\", \"with\": \"ballast\", \"precision\": \"%s\", \"width\": %lld, \"step_ms\": %.4f, "
+      "\"step_tflops\": %.4g, "
+      "\"product_tflops\": %.4g, \"memory_bytes\": %lld, \"device\": \"%s\"}\n",
+      name, static_cast<long long>(options.width), *step, step_flops / *step * 1e-9, product_flops / *product * 1e-9,
+      static_cast<long long>(memory), (*device)->Describe().c_str());
   return absl::OkStatus();
 }
 
 int Main(int argc, char** argv) {
-  const std::pair<const char*, Precision> kPrecisions[] = {
-      {"fp32", Precision::kFp32}, {"tf32", Precision::kTf32}, {"bf16", Precision::kBf16}, {"fp16", Precision::kFp16}};
+  Options options;
   for (int i = 1; i < argc; ++i) {
-    bool known = false;
-    for (const auto& [name, precision] : kPrecisions) {
-      if (std::strcmp(argv[i], name) != 0) continue;
-      known = true;
-      if (const absl::Status status = Run(name, precision); !status.ok()) {
-        std::fprintf(stderr, "error: %s\n", status.ToString().c_str());
-        return 1;
-      }
+    const absl::string_view word = argv[i];
+    if (absl::StartsWith(word, "--device=")) {
+      options.device = std::string(word.substr(strlen("--device=")));
+      continue;
     }
-    if (!known) {
+    if (absl::StartsWith(word, "--width=")) {
+      options.width = std::atoi(argv[i] + strlen("--width="));
+      if (options.width >= 1 && options.width <= 1 << 15) continue;
+      std::fprintf(stderr, "error: got %s, want a width from 1 to 32768\n", argv[i]);
+      return 2;
+    }
+    const std::optional<Precision> precision = PrecisionNamed(argv[i]);
+    if (!precision.has_value()) {
       std::fprintf(stderr, "error: precision: got \"%s\", want fp32, tf32, bf16 or fp16\n", argv[i]);
       return 2;
+    }
+    if (const absl::Status status = Run(options, argv[i], *precision); !status.ok()) {
+      std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+      return 1;
     }
   }
   return 0;

@@ -1,86 +1,81 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds, checks and times the GPU device on a machine with an NVIDIA GPU; prints JSON, one object a line.
+# Builds, checks and times the GPU worker on a machine with an NVIDIA GPU; prints JSON, one object a line.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-Usage: bench/gpu/run.sh [--programs FOLDER] [--build-only FOLDER] [--only PART]
+Usage: bench/gpu/run.sh [--only PARTS] [--json] [--data FOLDER] [--programs FOLDER | --build-only FOLDER]
+                        [--device cuda|cpu]
 
-  --build-only FOLDER  builds the programs into FOLDER, and runs nothing: for a machine that has a GPU and no Bazel
-  --programs FOLDER    runs those of FOLDER instead of building
-  --only PART          of checks (the tests), mlp, cnn, hidden (communication) and sharing (two workers on the GPU)
+  --only PARTS         of these, with commas between them (all):
+                         checks    the GPU tests, and memcheck and racecheck where compute-sanitizer is
+                         mlp       the gradient of a 4096-wide perceptron beside PyTorch and the GPU's products; memory
+                         cnn       the gradient of examples/fashion_mnist_cnn.textproto beside PyTorch
+                         hidden    how much of the communication with two servers is hidden behind computation
+                         sharing   two workers on the GPU beside one
+                         accuracy  what the examples reach in each precision
+  --json               no table for people on stderr
+  --data FOLDER        where Fashion-MNIST is (data/ beside the programs, else /usr/share/datasets/fashion-mnist)
+  --build-only FOLDER  builds all that is needed into FOLDER, and runs nothing: for a machine that has a GPU and no Bazel.
+                       There FOLDER/bench/gpu/run.sh --programs FOLDER runs it
+  --programs FOLDER    runs the programs of FOLDER instead of building
+  --device cpu         runs everything small on the CPU, to try this script; its figures mean nothing
   --help               prints this
 
-Runs the GPU tests, once under compute-sanitizer where it is there, and then speed.py: what a worker must reach, beside
-PyTorch where that is there; the last line has all ratios. The exit status is 0 only when all that ran went well.
+PyTorch is compared with where $BALLAST_PYTHON, python3 or /usr/bin/python3 has it. The last line has all ratios, what is
+wanted of them, which missed it and which were not measured. The exit status is 0 only when all that ran went well and
+missed nothing.
 USAGE
 }
 
 programs=""
 build_only=""
-only=""
+device=cuda
+arguments=()
 while (($# > 0)); do
   case $1 in
     --programs) programs=${2:?"--programs wants a folder"}; shift 2 ;;
     --build-only) build_only=${2:?"--build-only wants a folder"}; shift 2 ;;
-    --only) only=${2:?"--only wants a part"}; shift 2 ;;
+    --device) device=${2:?"--device wants cuda or cpu"}; shift 2 ;;
+    --only | --data) arguments+=("$1" "${2:?"$1 wants a value"}"); shift 2 ;;
+    --json) arguments+=("$1"); shift ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; echo "error: unknown option $1" >&2; exit 2 ;;
   esac
 done
+# The caller's paths, before this changes folders.
+programs=${programs:+$(realpath -m "$programs")}
+build_only=${build_only:+$(realpath -m "$build_only")}
+arguments+=(--device "$device")
+if [[ $device == cpu ]]; then arguments+=(--tiny); fi
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+cd "$here/../.."
 
 # Builds into the folder $1. Static, for the machine that runs them may be another Linux.
 build() {
+  local targets=(bench/gpu/mlp_benchmark bench/gpu/model_benchmark cli/ballast server/ballast_server
+    worker/ballast_worker worker/device/cuda_device_test)
   mkdir -p "$1"
-  bazel build --config=static //bench/gpu:mlp_benchmark //cli:ballast //server:ballast_server //worker:ballast_worker >&2
-  cp -fL bazel-bin/bench/gpu/mlp_benchmark bazel-bin/cli/ballast bazel-bin/server/ballast_server \
-    bazel-bin/worker/ballast_worker "$1/"
-  bazel build //worker/device:cuda_device_test >&2
-  cp -fL bazel-bin/worker/device/cuda_device_test "$1/"
-  # What the test loads besides the C library.
-  ldd bazel-bin/worker/device/cuda_device_test | grep -oE '/[^ ]*lib(absl|gtest|gmock|stdc)[^ ]*' |
-    xargs -r cp -fL -t "$1"
+  bazel build --config=static $(printf '//%s ' "${targets[@]}" | sed 's#/\([^/ ]*\) #:\1 #g') >&2
+  cp -fL $(printf 'bazel-bin/%s ' "${targets[@]}") "$1/"
 }
 
 if [[ -n $build_only ]]; then
   build "$build_only"
+  mkdir -p "$build_only"/{bench/gpu,examples,data}
+  cp -f bench/gpu/run.sh bench/gpu/*.py "$build_only/bench/gpu/"
+  cp -f examples/*.textproto "$build_only/examples/"
+  cp -f /usr/share/datasets/fashion-mnist/*.gz "$build_only/data/"
+  echo "$(du -sm "$build_only" | cut -f1) MiB in $build_only" >&2
   exit 0
 fi
+# Before the build, which takes minutes.
+python3 "$here/speed.py" --check-only --device "$device"
 if [[ -z $programs ]]; then
   programs=$(mktemp -d)
   trap 'rm -rf "$programs"' EXIT
   build "$programs"
 fi
-
-status=0
-check() {
-  local name=$1 result=passed
-  shift
-  if ! LD_LIBRARY_PATH="$programs${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@" >"$name.log" 2>&1; then
-    result=failed
-    status=1
-    tail -40 "$name.log" >&2
-  elif ! grep -q '\[       OK' "$name.log"; then
-    result=skipped
-  fi
-  rm -f "$name.log"
-  echo "{\"what\": \"$name\", \"result\": \"$result\"}"
-}
-
-if [[ -z $only || $only == checks ]]; then
-  check gpu_tests "$programs/cuda_device_test"
-  if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-      check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$programs/cuda_device_test" --gtest_filter='*/fp32'
-    done
-  else
-    echo '{"what": "compute-sanitizer", "result": "not there"}'
-  fi
-fi
-if [[ $only != checks ]]; then
-  python3 bench/gpu/speed.py --programs "$programs" ${only:+--only "$only"} || status=1
-fi
-exit "$status"
+python3 "$here/speed.py" --programs "$programs" "${arguments[@]}"

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks with PyTorch share."""
+
+import time
+
+import torch
+
+
+def milliseconds(call, device, warm_up, calls):
+    """For one of `calls` calls, after those that do not count; all are issued before they are waited for."""
+    def run(count):
+        for _ in range(count):
+            call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    run(warm_up)
+    begin = time.perf_counter()
+    run(calls)
+    return (time.perf_counter() - begin) / calls * 1e3
+
+
+def captured(step):
+    """The step as a CUDA graph."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
