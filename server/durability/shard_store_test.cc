@@ -273,7 +273,8 @@ TEST(ShardStoreTest, WalSyncLosesNothingThatWasAcknowledgedWhenTheMachineDies) {
     Process process(folder);
     ASSERT_TRUE(process.status.ok()) << round << ": " << process.status;
     EXPECT_GE(process.shard.status().workers_pushes[0].highest, acknowledged) << round;
-    EXPECT_EQ(process.shard.status().workers_pushes[0].accepted, process.shard.status().workers_pushes[0].highest) << round;
+    EXPECT_EQ(process.shard.status().workers_pushes[0].accepted, process.shard.status().workers_pushes[0].highest)
+        << round;
   }
 }
 
