@@ -135,6 +135,7 @@ class QueuedCpuDevice : public QueuedDevice {
     absl::MutexLock lock(&mutex_);
     marks_.push_back(issued_);
   }
+  void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     Issue({a.matrix.buffer, b.matrix.buffer, c.buffer},
