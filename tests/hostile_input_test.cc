@@ -3,11 +3,13 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <random>
 #include <set>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -255,8 +257,15 @@ class HostileInputTest : public ::testing::Test {
     return Call("ParameterService/Push", request.SerializeAsString());
   }
 
-  // `count` hostile messages to each method, by a few threads; no answer but to a wait may be late.
+  // `count` hostile messages to each method, or BALLAST_HOSTILE_TIMES as many, by a few threads; no answer but to a
+  // wait may be late.
   void Attack(const std::vector<std::pair<std::string, const Message*>>& methods, int count) {
+    if (const char* text = std::getenv("BALLAST_HOSTILE_TIMES")) {
+      int times = 0;
+      ASSERT_TRUE(absl::SimpleAtoi(text, &times) && times >= 1 && times <= 1000)
+          << "BALLAST_HOSTILE_TIMES is \"" << text << "\", want 1 to 1000";
+      count *= times;
+    }
     std::atomic<int> accepted = 0, refused = 0;
     std::vector<std::thread> threads;
     for (int seed = 0; seed < 8; ++seed) {
@@ -285,6 +294,8 @@ class HostileInputTest : public ::testing::Test {
     // Some have to get past the first check for the others to be reached.
     EXPECT_GT(accepted, 0);
     EXPECT_GT(refused, count);
+    calls_ += count / 8 * 8 * static_cast<int>(methods.size());
+    RecordProperty("calls", calls_);
   }
 
   void AttackParameterService() {
@@ -305,6 +316,7 @@ class HostileInputTest : public ::testing::Test {
   // Methods that may make a call wait for what does not come.
   std::set<std::string> waiting_;
   uint32_t workers_ = 100;
+  int calls_ = 0;
   v1::DeclareTensorsRequest declare_ = Parse<v1::DeclareTensorsRequest>(R"pb(
     job: "hostile"
     workers: 100

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run folder holds: metrics.jsonl, every line of which is read or counted, and summary.json, which is read back
+// as it was written.
+#include "absl/strings/str_split.h"
+#include "common/run/metrics_reader.h"
+#include "common/run/summary.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace ballast {
+
+std::vector<std::string> FuzzSeeds() {
+  Summary summary;
+  summary.job = "blobs";
+  summary.mode = "bounded";
+  summary.staleness_bound = 4;
+  summary.staleness = {.buckets = {1, 2, 3}, .mean = 1.5, .max = 6};
+  summary.test_loss = 0.25;
+  return {R"({"kind":"train","epoch":1,"step":10,"examples":80,"seconds":0.5,"loss":1.25,"learning_rate":0.1,)"
+          R"("samples_per_second":160,"staleness":0,"wait_share":0.1,"max_staleness":0,"bytes_sent":10,)"
+          R"("bytes_received":20,"dropped":0,"skipped_steps":0,"loss_scale":null})"
+          "\n"
+          R"({"kind":"test","epoch":1,"step":10,"seconds":0.6,"loss":null,"accuracy":0.5})"
+          "\n"
+          R"({"kind":"other","x":[1,{"y":2}]})"
+          "\n{\"kind\":\"tra",
+          SummaryToJson(summary), SummaryToJson(Summary()), "[[[[[[[[{}]]]]]]]]\n\n\n"};
+}
+
+}  // namespace ballast
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ballast;
+  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+  const Metrics metrics = ParseMetrics(text);
+  const size_t lines = std::count(text.begin(), text.end(), '\n') + 1;
+  Require(metrics.train.size() + metrics.test.size() + metrics.malformed_lines.size() <= lines,
+          "a line is read once at most");
+  const absl::StatusOr<Summary> summary = SummaryFromJson(text);
+  if (!summary.ok()) return 0;
+  const std::string written = SummaryToJson(*summary);
+  const absl::StatusOr<Summary> again = SummaryFromJson(written);
+  Require(again.ok(), "a summary that was written is read");
+  Require(SummaryToJson(*again) == written, "a summary that was written is read as it was");
+  return 0;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ballast {
+
+// Damages inputs the way that files and messages get damaged: flipped bits, edge values, cuts, repeats, splices of two.
+// The same seed gives the same sequence on every machine. Thread safety: none.
+class Mutator {
+ public:
+  explicit Mutator(uint64_t seed) : random_(seed) {}
+
+  // One of the seeds, of which there is at least one, with 1 to 4 things changed; at most kMaxBytes.
+  std::string Next(const std::vector<std::string>& seeds);
+
+  static constexpr size_t kMaxBytes = 64 << 10;
+
+ private:
+  size_t Below(size_t bound) { return bound == 0 ? 0 : random_() % bound; }
+  void Change(std::string& text, const std::vector<std::string>& seeds);
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace ballast

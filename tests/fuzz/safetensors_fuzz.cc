@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Safetensors files: refused, or tensors whose shapes fit their values, in no more memory than the file justifies.
+#include "common/run/safetensors.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/input_file.h"
+
+namespace ballast {
+namespace {
+
+std::string Seed(const std::string& header, const std::string& values) {
+  std::string length(8, '\0');
+  length[0] = static_cast<char>(header.size());
+  length[1] = static_cast<char>(header.size() >> 8);
+  return length + header + values;
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  return {Seed(R"({"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+               R"("b":{"dtype":"F32","shape":[],"data_offsets":[16,20]},"__metadata__":{"job":"x","step":"7"}}  )",
+               std::string(20, '\x3f')),
+          Seed(R"({"none":{"dtype":"F32","shape":[0,9],"data_offsets":[0,0]}})", ""), Seed("{}", ""),
+          Seed(R"({"h":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", "abcd")};
+}
+
+}  // namespace ballast
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ballast;
+  static InputFile file(".safetensors");
+  file.Put(absl::string_view(reinterpret_cast<const char*>(data), size));
+  const absl::StatusOr<Safetensors> read = ReadSafetensors(file.path());
+  if (!read.ok()) return 0;
+  size_t bytes = 0;
+  for (const LoadedTensor& tensor : read->tensors) {
+    int64_t elements = 1;
+    for (int64_t dimension : tensor.shape) elements *= dimension;
+    Require(elements == static_cast<int64_t>(tensor.values.size()), "a shape fits its values");
+    bytes += sizeof(float) * tensor.values.size();
+  }
+  Require(bytes <= size, "there are no more values than the file has");
+  return 0;
+}

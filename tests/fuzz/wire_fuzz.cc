@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data plane's messages, taken apart around their payloads: what protobuf takes, this takes, and finds the same.
+#include "ballast/v1/parameter_service.pb.h"
+#include "common/wire/limits.h"
+#include "common/wire/payload_message.h"
+#include "tests/fuzz/fuzz_target.h"
+
+namespace ballast {
+namespace {
+
+// How to put an item back into its envelope.
+v1::SliceGradient* AddItem(v1::PushRequest& whole) { return whole.add_gradients(); }
+v1::SliceGradient* AddItem(v1::PushPullRequest& whole) { return whole.add_gradients(); }
+v1::SliceValue* AddItem(v1::PullResponse& whole) { return whole.add_values(); }
+v1::SliceValue* AddItem(v1::PushPullResponse& whole) { return whole.add_values(); }
+
+template <typename Envelope, typename Item>
+absl::StatusOr<Envelope> Decode(absl::string_view text, size_t piece_bytes, int field) {
+  const std::vector<absl::string_view> pieces = Cut(text, piece_bytes);
+  auto message = DecodePayloadMessage<Envelope, Item>(pieces, field, kMaxSlicesPerMessage);
+  if (!message.ok()) return message.status();
+  Envelope whole = message->envelope;
+  for (const ItemWithPayload<Item>& item : message->items) {
+    Item* const added = AddItem(whole);
+    *added = item.item;
+    for (absl::string_view piece : item.payload) added->mutable_payload()->append(piece.data(), piece.size());
+  }
+  whole.DiscardUnknownFields();
+  return whole;
+}
+
+template <typename Envelope, typename Item>
+void Compare(absl::string_view text, size_t piece_bytes, int field) {
+  const absl::StatusOr<Envelope> ours = Decode<Envelope, Item>(text, piece_bytes, field);
+  Envelope theirs;
+  if (!theirs.ParseFromArray(text.data(), text.size())) return;
+  theirs.DiscardUnknownFields();
+  const std::string bytes = theirs.SerializeAsString();
+  // Ours refuses groups and tags in more bytes than they need.
+  if (ours.ok()) Require(ours->SerializeAsString() == bytes, "both decoders find the same");
+  const absl::StatusOr<Envelope> plain = Decode<Envelope, Item>(bytes, piece_bytes, field);
+  Require(plain.ok(), "what protobuf writes is decoded");
+  Require(plain->SerializeAsString() == bytes, "what protobuf writes is decoded as it was");
+}
+
+std::string Seed(char kind, char piece_bytes, const google::protobuf::MessageLite& message) {
+  return std::string({kind, piece_bytes}) + message.SerializeAsString();
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  v1::PushRequest push;
+  push.mutable_header()->set_job("job");
+  push.mutable_header()->set_worker(3);
+  push.mutable_header()->set_incarnation(1);
+  push.mutable_header()->set_sequence(300);
+  push.mutable_header()->set_examples(8);
+  for (uint32_t id : {1u, 2u}) {
+    v1::SliceGradient* gradient = push.add_gradients();
+    gradient->set_tensor_id(id);
+    gradient->set_version(1000000);
+    gradient->set_encoding(v1::ENCODING_FP32);
+    gradient->set_payload(std::string(8 * id, 'g'));
+  }
+  v1::PushPullRequest push_pull;
+  *push_pull.mutable_header() = push.header();
+  *push_pull.mutable_gradients() = push.gradients();
+  push_pull.set_wait_ms(1000);
+  v1::PushRequest shared;
+  shared.mutable_in_shared_memory()->set_area(1);
+  shared.mutable_in_shared_memory()->set_bytes(100);
+  v1::PullResponse pulled;
+  v1::SliceValue* value = pulled.add_values();
+  value->set_tensor_id(1);
+  value->set_payload(std::string(300, 'v'));
+  v1::PushPullResponse both;
+  both.mutable_outcome()->set_applied(2);
+  *both.mutable_values() = pulled.values();
+  return {Seed(0, 0, push),   Seed(0, 7, push),   Seed(1, 0, push_pull),
+          Seed(0, 1, shared), Seed(2, 5, pulled), Seed(3, 0, both)};
+}
+
+}  // namespace ballast
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ballast;
+  FuzzInput input(data, size);
+  const uint8_t kind = input.Byte();
+  const uint8_t piece_bytes = input.Byte();
+  switch (kind % 4) {
+    case 0:
+      Compare<v1::PushRequest, v1::SliceGradient>(input.Rest(), piece_bytes, v1::PushRequest::kGradientsFieldNumber);
+      break;
+    case 1:
+      Compare<v1::PushPullRequest, v1::SliceGradient>(input.Rest(), piece_bytes,
+                                                      v1::PushPullRequest::kGradientsFieldNumber);
+      break;
+    case 2:
+      Compare<v1::PullResponse, v1::SliceValue>(input.Rest(), piece_bytes, v1::PullResponse::kValuesFieldNumber);
+      break;
+    default:
+      Compare<v1::PushPullResponse, v1::SliceValue>(input.Rest(), piece_bytes,
+                                                    v1::PushPullResponse::kValuesFieldNumber);
+  }
+  return 0;
+}
