@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/oracle/fault_run.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "tests/fault/oracle/push_oracle.h"
+#include "tests/fault/oracle/server_process.h"
+
+namespace ballast {
+namespace {
+
+class Run {
+ public:
+  explicit Run(const FaultRunOptions& options) : options_(options) {}
+
+  absl::StatusOr<FaultCounts> Do() {
+    const absl::Time begun = absl::Now();
+    if (absl::Status status = Begin(); !status.ok()) return status;
+    if (absl::Status status = Harm(begun + options_.time); !status.ok()) return status;
+    oracle_->Stop();
+    // A lost reply must not cost the last pushes their time.
+    for (auto& proxy : proxies_) proxy->SetPlan({});
+    const absl::StatusOr<OracleReport> report = oracle_->Finish();
+    if (!report.ok()) return report.status();
+    counts_.pushes_acknowledged = report->acknowledged;
+    counts_.pushes_lost = report->lost;
+    counts_.pushes_duplicated = report->duplicated;
+    counts_.wrong_weights = report->wrong_weights;
+    counts_.wrong_pulls = report->wrong_pulls;
+    counts_.retries = report->retries;
+    for (const auto& proxy : proxies_) {
+      const FaultProxy::Counts passed = proxy->counts();
+      counts_.replies += passed.replies;
+      counts_.replies_dropped += passed.dropped_replies;
+      counts_.connections += passed.connections;
+    }
+    Measure(counts_.resident_last, counts_.descriptors_last);
+    if (absl::Status status = CountDuplicates(); !status.ok()) return status;
+    oracle_.reset();
+    for (auto& server : servers_) {
+      if (absl::Status status = server->End(); !status.ok()) return status;
+    }
+    counts_.seconds = absl::ToDoubleSeconds(absl::Now() - begun);
+    return counts_;
+  }
+
+ private:
+  absl::Status Begin() {
+    OracleJob job;
+    for (uint32_t rank = 0; rank < options_.servers; ++rank) {
+      std::vector<std::string> flags = options_.server_flags;
+      for (std::string& flag : flags) {
+        // Each has a folder of its own.
+        if (!flag.empty() && flag.back() == '/') absl::StrAppend(&flag, rank);
+      }
+      flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
+      auto server = ServerProcess::Start(options_.server, std::move(flags));
+      if (!server.ok()) return server.status();
+      job.servers.push_back((*server)->address());
+      servers_.push_back(*std::move(server));
+    }
+    for (uint32_t worker = 0; worker < options_.workers; ++worker) {
+      std::vector<std::string>& way = job.ways.emplace_back();
+      for (const std::string& address : job.servers) {
+        auto proxy = FaultProxy::Start(address, {}, options_.seed * 65536 + proxies_.size());
+        if (!proxy.ok()) return proxy.status();
+        way.push_back((*proxy)->address());
+        proxies_.push_back(*std::move(proxy));
+      }
+    }
+    job.client.job = "oracle";
+    job.client.policy = options_.policy;
+    job.client.shared_memory = false;
+    job.client.channels_per_shard = 1;
+    // Short, so that a swallowed reply is noticed; far longer than an honest answer takes, though.
+    job.client.rpc_timeout = absl::Seconds(1);
+    // Any push is answered in the end.
+    job.client.retry_timeout = job.client.wait_timeout = absl::Minutes(5);
+    job.workers = options_.workers;
+    job.pushes = options_.pushes;
+    job.idle_mib = options_.idle_mib;
+    patient_ = job.client;
+    addresses_ = job.servers;
+    auto oracle = PushOracle::Start(std::move(job));
+    if (!oracle.ok()) return oracle.status();
+    oracle_ = *std::move(oracle);
+    for (auto& proxy : proxies_) proxy->SetPlan(options_.plan);
+    const auto first = oracle_->AwaitAcknowledgement(absl::InfinitePast(), absl::Now() + options_.patience);
+    Measure(counts_.resident_first, counts_.descriptors_first);
+    return first.status();
+  }
+
+  // Until the pushes are made, the kills are done or the time is over.
+  absl::Status Harm(absl::Time end) {
+    absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
+    while (!oracle_->AwaitEnd(std::min({kill_at, part_at, end}))) {
+      const absl::Time now = absl::Now();
+      if (now >= end || counts_.kills >= options_.kills) return absl::OkStatus();
+      if (now >= kill_at) {
+        if (absl::Status status = KillOne(); !status.ok()) return status;
+        kill_at = absl::Now() + options_.kill_every;
+      }
+      if (now >= part_at) {
+        if (absl::Status status = PartAll(); !status.ok()) return status;
+        part_at = absl::Now() + options_.partition_every;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status KillOne() {
+    ServerProcess& server = *servers_[counts_.kills % servers_.size()];
+    const absl::Time killed = absl::Now();
+    if (absl::Status status = server.Kill(); !status.ok()) return status;
+    ++counts_.kills;
+    if (absl::Status status = server.Restart(); !status.ok()) return status;
+    ++counts_.restarts;
+    return AwaitWork(killed, absl::Now(), counts_.recovery_seconds);
+  }
+
+  absl::Status PartAll() {
+    for (auto& proxy : proxies_) proxy->Partition();
+    ++counts_.partitions;
+    // Nobody gets through, so this waits as long as it should unless all is over.
+    const bool over = oracle_->AwaitEnd(absl::Now() + options_.partition_for);
+    const absl::Time healed = absl::Now();
+    for (auto& proxy : proxies_) proxy->Heal();
+    return over ? absl::OkStatus() : AwaitWork(healed, healed, counts_.healing_seconds);
+  }
+
+  // Notes the time from `since` to the first push acknowledged from `begin` on. A hang is counted; an error ends the
+  // run.
+  absl::Status AwaitWork(absl::Time since, absl::Time begin, std::vector<double>& seconds) {
+    const auto works = oracle_->AwaitAcknowledgement(begin, begin + options_.patience);
+    if (works.ok()) {
+      seconds.push_back(absl::ToDoubleSeconds(*works - since));
+      return absl::OkStatus();
+    }
+    if (!absl::IsDeadlineExceeded(works.status()) || oracle_->AwaitEnd(absl::Now())) return works.status();
+    ++counts_.hangs;
+    return absl::OkStatus();
+  }
+
+  void Measure(uint64_t& resident, int& descriptors) const {
+    for (const auto& server : servers_) {
+      resident += server->resident_bytes();
+      descriptors += server->descriptors();
+    }
+  }
+
+  absl::Status CountDuplicates() {
+    ClientOptions options = patient_;
+    options.shards = addresses_;
+    options.workers = options_.workers;
+    auto client = Client::Connect(std::move(options));
+    if (!client.ok()) return client.status();
+    const auto answers = (*client)->GetStatus();
+    if (!answers.ok()) return answers.status();
+    for (const v1::GetStatusResponse& answer : *answers) counts_.duplicates_refused += answer.duplicates();
+    return absl::OkStatus();
+  }
+
+  const FaultRunOptions options_;
+  FaultCounts counts_;
+  std::vector<std::unique_ptr<ServerProcess>> servers_;
+  std::vector<std::unique_ptr<FaultProxy>> proxies_;
+  ClientOptions patient_;
+  std::vector<std::string> addresses_;
+  std::unique_ptr<PushOracle> oracle_;
+};
+
+}  // namespace
+
+void FaultCounts::Add(const FaultCounts& other) {
+  pushes_acknowledged += other.pushes_acknowledged;
+  pushes_lost += other.pushes_lost;
+  pushes_duplicated += other.pushes_duplicated;
+  wrong_weights += other.wrong_weights;
+  wrong_pulls += other.wrong_pulls;
+  retries += other.retries;
+  duplicates_refused += other.duplicates_refused;
+  replies += other.replies;
+  replies_dropped += other.replies_dropped;
+  connections += other.connections;
+  kills += other.kills;
+  restarts += other.restarts;
+  partitions += other.partitions;
+  hangs += other.hangs;
+  recovery_seconds.insert(recovery_seconds.end(), other.recovery_seconds.begin(), other.recovery_seconds.end());
+  healing_seconds.insert(healing_seconds.end(), other.healing_seconds.begin(), other.healing_seconds.end());
+  resident_first += other.resident_first;
+  resident_last += other.resident_last;
+  descriptors_first += other.descriptors_first;
+  descriptors_last += other.descriptors_last;
+  seconds += other.seconds;
+}
+
+absl::StatusOr<FaultCounts> RunFaults(const FaultRunOptions& options) { return Run(options).Do(); }
+
+double Quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  // The smallest value that so large a share does not exceed.
+  const size_t rank = static_cast<size_t>(q * static_cast<double>(values.size()) + 0.999999);
+  return values[std::min(std::max<size_t>(rank, 1), values.size()) - 1];
+}
+
+}  // namespace ballast

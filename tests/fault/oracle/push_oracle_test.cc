@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short form of exactly once: no acknowledged push is lost and none is applied twice, though a tenth of the replies
+// is lost after the push was applied. And that the oracle would see it.
+#include "tests/fault/oracle/push_oracle.h"
+
+#include "gtest/gtest.h"
+#include "tests/fault/oracle/fault_run.h"
+#include "tests/fault/oracle/server_process.h"
+
+namespace ballast {
+namespace {
+
+FaultRunOptions LostReplies(v1::ConsistencyPolicy policy, uint64_t pushes) {
+  FaultRunOptions options;
+  options.server = "server/ballast_server";
+  options.policy = policy;
+  options.pushes = pushes;
+  options.plan.drop_replies = 0.1;
+  options.plan.silence = absl::Milliseconds(50);
+  return options;
+}
+
+v1::ConsistencyPolicy Async() {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_async();
+  return policy;
+}
+
+void ExpectExactlyOnce(const FaultRunOptions& options) {
+  const absl::StatusOr<FaultCounts> counts = RunFaults(options);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->pushes_acknowledged, options.workers * options.pushes);
+  EXPECT_EQ(counts->pushes_lost, 0u);
+  EXPECT_EQ(counts->pushes_duplicated, 0u);
+  EXPECT_EQ(counts->wrong_weights, 0u);
+  EXPECT_EQ(counts->wrong_pulls, 0u);
+  EXPECT_EQ(counts->hangs, 0u);
+  // Or nothing was tried.
+  EXPECT_GT(counts->replies_dropped, options.pushes / 10);
+  EXPECT_GT(counts->duplicates_refused, 0u);
+}
+
+TEST(PushOracleTest, AsyncAppliesEachPushOnceThoughRepliesAreLost) { ExpectExactlyOnce(LostReplies(Async(), 500)); }
+
+TEST(PushOracleTest, BoundedAppliesEachPushOnceThoughRepliesAreLost) {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_bounded()->set_staleness(2);
+  ExpectExactlyOnce(LostReplies(policy, 100));
+}
+
+TEST(PushOracleTest, SyncAppliesEachStepOnceThoughRepliesAreLost) {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_sync()->set_deterministic(true);
+  ExpectExactlyOnce(LostReplies(policy, 100));
+}
+
+TEST(PushOracleTest, WorksAgainSoonAfterAPartition) {
+  FaultRunOptions options;
+  options.server = "server/ballast_server";
+  options.policy = Async();
+  options.pushes = 1000000;
+  options.time = absl::Seconds(8);
+  options.partition_every = absl::Milliseconds(500);
+  options.partition_for = absl::Seconds(2);
+  const absl::StatusOr<FaultCounts> counts = RunFaults(options);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->pushes_lost, 0u);
+  EXPECT_EQ(counts->pushes_duplicated, 0u);
+  EXPECT_EQ(counts->wrong_weights, 0u);
+  EXPECT_GE(counts->partitions, 2u);
+  EXPECT_EQ(counts->hangs, 0u);
+  EXPECT_LE(Quantile(counts->healing_seconds, 1), 5);
+}
+
+// One server, reached directly; and a stranger that pushes as worker 0, restarted.
+class BooksTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = ServerProcess::Start("server/ballast_server", {"--workers", "2"});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    job_.servers = {server_->address()};
+    job_.client.job = "books";
+    job_.client.policy.mutable_async();
+    job_.workers = 2;
+    job_.pushes = 20;
+    job_.tensors = 2;
+    job_.elements = 4;
+  }
+
+  // What the oracle says once somebody pushed a gradient of tensor 1 behind its back.
+  OracleReport ReportAfter(const std::vector<float>& gradient) {
+    auto oracle = PushOracle::Start(job_);
+    EXPECT_TRUE(oracle.ok()) << oracle.status();
+    EXPECT_TRUE((*oracle)->AwaitEnd(absl::Now() + absl::Seconds(30)));
+    ClientOptions options = job_.client;
+    options.shards = job_.servers;
+    options.workers = 2;
+    options.incarnation = 2;
+    auto stranger = Client::Connect(std::move(options));
+    EXPECT_TRUE(stranger.ok()) << stranger.status();
+    std::vector<v1::TensorSpec> specs(2);
+    for (uint32_t i = 0; i < 2; ++i) {
+      specs[i].set_id(i);
+      specs[i].set_name("count" + std::to_string(i));
+      specs[i].add_shape(4);
+      specs[i].mutable_initializer()->mutable_zeros();
+      specs[i].mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    }
+    EXPECT_EQ((*stranger)->Declare(specs), absl::OkStatus());
+    const std::vector<TensorGradient> gradients = {{1, gradient}};
+    EXPECT_EQ((*stranger)->Push(0, 1, gradients).Get().status(), absl::OkStatus());
+    const auto report = (*oracle)->Finish();
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.value_or(OracleReport());
+  }
+
+  std::unique_ptr<ServerProcess> server_;
+  OracleJob job_;
+};
+
+TEST_F(BooksTest, BalanceWhenNothingHappens) {
+  const OracleReport report = ReportAfter({0, 0, 0, 0});
+  EXPECT_EQ(report.acknowledged, 40u);
+  EXPECT_EQ(report.lost, 0u);
+  EXPECT_EQ(report.duplicated, 0u);
+  EXPECT_EQ(report.wrong_weights, 0u);
+}
+
+TEST_F(BooksTest, ShowAPushAppliedTwice) {
+  const OracleReport report = ReportAfter({1, 0, 0, 0});
+  EXPECT_EQ(report.duplicated, 1u);
+  EXPECT_EQ(report.lost, 0u);
+  EXPECT_EQ(report.wrong_weights, 1u);
+}
+
+TEST_F(BooksTest, ShowPushesThatWereLost) {
+  const OracleReport report = ReportAfter({-2, -1, 0, 0});
+  EXPECT_EQ(report.duplicated, 0u);
+  EXPECT_EQ(report.lost, 3u);
+  EXPECT_EQ(report.wrong_weights, 2u);
+}
+
+TEST_F(BooksTest, ShowAWeightThatIsWrongThoughTheCountsAreRight) {
+  const OracleReport report = ReportAfter({0, 0, 0, 1});
+  EXPECT_EQ(report.lost + report.duplicated, 0u);
+  EXPECT_EQ(report.wrong_weights, 1u);
+}
+
+TEST(QuantileTest, IsTheSmallestValueThatCoversTheShare) {
+  EXPECT_EQ(Quantile({}, 0.5), 0);
+  EXPECT_EQ(Quantile({3, 1, 2}, 0.5), 2);
+  EXPECT_EQ(Quantile({3, 1, 2}, 1), 3);
+  std::vector<double> hundred;
+  for (int i = 1; i <= 100; ++i) hundred.push_back(i);
+  EXPECT_EQ(Quantile(hundred, 0.95), 95);
+}
+
+}  // namespace
+}  // namespace ballast
