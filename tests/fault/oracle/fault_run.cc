@@ -2,6 +2,7 @@
 #include "tests/fault/oracle/fault_run.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -57,12 +58,10 @@ class Run {
         if (!flag.empty() && flag.back() == '/') absl::StrAppend(&flag, rank);
       }
       flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
-      auto server = ServerProcess::Start(options_.server, std::move(flags));
-      if (!server.ok()) return server.status();
-      job.servers.push_back((*server)->address());
-      servers_.push_back(*std::move(server));
+      if (absl::Status status = OnServersHost([&] { return StartServer(flags); }); !status.ok()) return status;
+      job.servers.push_back(servers_.back()->address());
     }
-    for (uint32_t worker = 0; worker < options_.workers; ++worker) {
+    for (uint32_t worker = 0; worker < options_.workers && options_.hosts == nullptr; ++worker) {
       std::vector<std::string>& way = job.ways.emplace_back();
       for (const std::string& address : job.servers) {
         auto proxy = FaultProxy::Start(address, {}, options_.seed * 65536 + proxies_.size());
@@ -93,6 +92,17 @@ class Run {
     return first.status();
   }
 
+  absl::Status OnServersHost(const std::function<absl::Status()>& run) const {
+    return options_.hosts == nullptr ? run() : options_.hosts->OnFar(run);
+  }
+
+  absl::Status StartServer(const std::vector<std::string>& flags) {
+    const std::string host = options_.hosts == nullptr ? "127.0.0.1" : TwoHosts::far_address();
+    auto server = ServerProcess::Start(options_.server, host, flags);
+    if (server.ok()) servers_.push_back(*std::move(server));
+    return server.status();
+  }
+
   // Until the pushes are made, the kills are done or the time is over.
   absl::Status Harm(absl::Time end) {
     absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
@@ -116,18 +126,28 @@ class Run {
     const absl::Time killed = absl::Now();
     if (absl::Status status = server.Kill(); !status.ok()) return status;
     ++counts_.kills;
-    if (absl::Status status = server.Restart(); !status.ok()) return status;
+    if (absl::Status status = OnServersHost([&] { return server.Restart(); }); !status.ok()) return status;
     ++counts_.restarts;
     return AwaitWork(killed, absl::Now(), counts_.recovery_seconds);
   }
 
-  absl::Status PartAll() {
+  absl::Status Part() {
     for (auto& proxy : proxies_) proxy->Partition();
+    return options_.hosts == nullptr ? absl::OkStatus() : options_.hosts->Pull();
+  }
+
+  absl::Status Heal() {
+    for (auto& proxy : proxies_) proxy->Heal();
+    return options_.hosts == nullptr ? absl::OkStatus() : options_.hosts->Plug();
+  }
+
+  absl::Status PartAll() {
+    if (absl::Status status = Part(); !status.ok()) return status;
     ++counts_.partitions;
     // Nobody gets through, so this waits as long as it should unless all is over.
     const bool over = oracle_->AwaitEnd(absl::Now() + options_.partition_for);
     const absl::Time healed = absl::Now();
-    for (auto& proxy : proxies_) proxy->Heal();
+    if (absl::Status status = Heal(); !status.ok()) return status;
     return over ? absl::OkStatus() : AwaitWork(healed, healed, counts_.healing_seconds);
   }
 

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
+#include "tests/fault/network/two_hosts.h"
 #include "tests/fault/proxy/fault_proxy.h"
 
 namespace ballast {
@@ -32,6 +33,9 @@ struct FaultRunOptions {
   absl::Duration kill_every = absl::InfiniteDuration();
   // The run ends after so many.
   uint64_t kills = 1000000;
+  // Where set, servers are on its far host, and workers reach them by its cable, without a proxy: `plan` makes no
+  // faults.
+  const TwoHosts* hosts = nullptr;
   // All ways silent for so long, that long after the last time.
   absl::Duration partition_every = absl::InfiniteDuration();
   absl::Duration partition_for = absl::Seconds(1);

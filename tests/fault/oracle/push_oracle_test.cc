@@ -76,7 +76,7 @@ TEST(PushOracleTest, WorksAgainSoonAfterAPartition) {
 class BooksTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto server = ServerProcess::Start("server/ballast_server", {"--workers", "2"});
+    auto server = ServerProcess::Start("server/ballast_server", "127.0.0.1", {"--workers", "2"});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     job_.servers = {server_->address()};

@@ -35,10 +35,10 @@ uint64_t StatusBytes(pid_t pid, const std::string& field) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::string binary,
+absl::StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::Start(std::string binary, const std::string& host,
                                                                     std::vector<std::string> flags) {
   std::unique_ptr<ServerProcess> server(new ServerProcess(std::move(binary), std::move(flags)));
-  if (absl::Status status = server->Launch("127.0.0.1:0", absl::Seconds(30)); !status.ok()) return status;
+  if (absl::Status status = server->Launch(host + ":0", absl::Seconds(30)); !status.ok()) return status;
   return server;
 }
 

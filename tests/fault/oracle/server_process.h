@@ -16,12 +16,14 @@
 
 namespace ballast {
 
-// A real ballast_server on the loopback that can be killed and started again on its port, with the same flags.
+// A real ballast_server that can be killed and started again on its port, with the same flags.
 // Thread safety: confined to the main thread, as Process is.
 class ServerProcess {
  public:
-  // `binary` is the server's path, `flags` all but --listen. An error has what the server said.
-  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(std::string binary, std::vector<std::string> flags);
+  // On a free port of `host`. `binary` is the server's path, `flags` all but --listen. An error has what the server
+  // said.
+  static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(std::string binary, const std::string& host,
+                                                              std::vector<std::string> flags);
   // Killed, where it still runs.
   ~ServerProcess() = default;
 

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The long form of the faults on real servers: each scenario for its share of the time, then one JSON object of counts.
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/env_flags.h"
+#include "common/run/json_fields.h"
+#include "tests/fault/oracle/fault_run.h"
+#include "tests/fault/overload/overload.h"
+
+ABSL_FLAG(double, seconds, 60, "Of all scenarios together.");
+ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
+ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; all where it is empty.");
+ABSL_FLAG(uint64_t, seed, 1, "Of what is random.");
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "soak: makes faults on real servers and counts what is lost; prints one JSON object. Ends with 1 where anything "
+    "was\n"
+    "lost, applied twice or hung.\n\n"
+    "  soak --server bazel-bin/server/ballast_server --seconds 300";
+
+v1::ConsistencyPolicy Policy(const std::string& name) {
+  v1::ConsistencyPolicy policy;
+  if (name == "async") policy.mutable_async();
+  if (name == "bounded") policy.mutable_bounded()->set_staleness(2);
+  if (name == "sync") policy.mutable_sync()->set_deterministic(true);
+  return policy;
+}
+
+// What a scenario brings: counts, and figures of its own.
+struct Outcome {
+  FaultCounts counts;
+  nlohmann::ordered_json figures = nlohmann::ordered_json::object();
+  bool good = true;
+};
+
+struct Scenario {
+  std::string name;
+  // Of the whole time.
+  double share = 0;
+  std::function<absl::StatusOr<Outcome>(absl::Duration time, uint64_t seed)> run;
+};
+
+FaultRunOptions Base(absl::Duration time, uint64_t seed) {
+  FaultRunOptions options;
+  options.server = absl::GetFlag(FLAGS_server);
+  options.pushes = 1000000000;
+  options.time = time;
+  options.seed = seed;
+  return options;
+}
+
+absl::StatusOr<Outcome> Faults(const FaultRunOptions& options) {
+  const absl::StatusOr<FaultCounts> counts = RunFaults(options);
+  if (!counts.ok()) return counts.status();
+  Outcome outcome;
+  outcome.counts = *counts;
+  outcome.good =
+      counts->pushes_lost + counts->pushes_duplicated + counts->wrong_weights + counts->wrong_pulls + counts->hangs ==
+      0;
+  return outcome;
+}
+
+absl::StatusOr<Outcome> LostReplies(const std::string& policy, uint32_t workers, absl::Duration time, uint64_t seed) {
+  FaultRunOptions options = Base(time, seed);
+  options.policy = Policy(policy);
+  options.workers = workers;
+  options.plan = {.drop_replies = 0.1, .silence = absl::Milliseconds(50)};
+  return Faults(options);
+}
+
+absl::StatusOr<Outcome> Cuts(absl::Duration time, uint64_t seed) {
+  FaultRunOptions options = Base(time, seed);
+  options.policy = Policy("async");
+  options.plan = {.cut = 0.02, .delay = absl::Milliseconds(3)};
+  return Faults(options);
+}
+
+absl::StatusOr<Outcome> Partitions(absl::Duration time, uint64_t seed) {
+  FaultRunOptions options = Base(time, seed);
+  options.policy = Policy("async");
+  options.partition_every = absl::Seconds(1);
+  // As long as the figure has it, where there is time for it.
+  options.partition_for = std::min(absl::Seconds(30), time / 4);
+  options.patience = absl::Seconds(60);
+  return Faults(options);
+}
+
+absl::StatusOr<Outcome> Overload(absl::Duration time, uint64_t) {
+  const absl::StatusOr<OverloadCounts> counts = RunOverload({.server = absl::GetFlag(FLAGS_server), .time = time});
+  Outcome outcome;
+  if (absl::IsUnavailable(counts.status())) {
+    outcome.figures["skipped"] = std::string(counts.status().message());
+    return outcome;
+  }
+  if (!counts.ok()) return counts.status();
+  outcome.figures["limit_bytes"] = counts->limit_bytes;
+  outcome.figures["peak_bytes"] = counts->peak_bytes;
+  outcome.figures["group_peak_bytes"] = counts->group_peak_bytes;
+  outcome.figures["refused"] = counts->refused;
+  outcome.figures["calls"] = counts->calls;
+  outcome.figures["killed"] = counts->killed;
+  outcome.good = !counts->killed && counts->peak_bytes <= counts->limit_bytes && counts->refused > 0;
+  return outcome;
+}
+
+std::vector<Scenario> Scenarios() {
+  using namespace std::placeholders;
+  return {
+      {"lost_replies_async", 0.35, std::bind(LostReplies, "async", 8, _1, _2)},
+      {"lost_replies_bounded", 0.1, std::bind(LostReplies, "bounded", 4, _1, _2)},
+      {"lost_replies_sync", 0.1, std::bind(LostReplies, "sync", 4, _1, _2)},
+      {"cuts_and_delays", 0.1, Cuts},
+      {"partitions", 0.25, Partitions},
+      {"overload", 0.1, Overload},
+  };
+}
+
+nlohmann::ordered_json ToJson(const FaultCounts& counts) {
+  nlohmann::ordered_json json;
+  json["kills"] = counts.kills;
+  json["restarts"] = counts.restarts;
+  json["pushes_acknowledged"] = counts.pushes_acknowledged;
+  json["pushes_lost"] = counts.pushes_lost;
+  json["pushes_duplicated"] = counts.pushes_duplicated;
+  json["wrong_weights"] = counts.wrong_weights;
+  json["wrong_pulls"] = counts.wrong_pulls;
+  json["retries"] = counts.retries;
+  json["duplicates_refused"] = counts.duplicates_refused;
+  json["replies_dropped"] = counts.replies_dropped;
+  json["connections"] = counts.connections;
+  json["partitions"] = counts.partitions;
+  json["hangs"] = counts.hangs;
+  json["recovery_seconds_p50"] = Quantile(counts.recovery_seconds, 0.5);
+  json["recovery_seconds_p95"] = Quantile(counts.recovery_seconds, 0.95);
+  json["recovery_seconds_max"] = Quantile(counts.recovery_seconds, 1);
+  json["healing_seconds_p50"] = Quantile(counts.healing_seconds, 0.5);
+  json["healing_seconds_p95"] = Quantile(counts.healing_seconds, 0.95);
+  json["healing_seconds_max"] = Quantile(counts.healing_seconds, 1);
+  json["resident_bytes_first"] = counts.resident_first;
+  json["resident_bytes_last"] = counts.resident_last;
+  json["descriptors_first"] = counts.descriptors_first;
+  json["descriptors_last"] = counts.descriptors_last;
+  return json;
+}
+
+int Fail(absl::string_view message) {
+  std::cerr << "error: " << message << std::endl;
+  return 2;
+}
+
+// Those that --scenarios names; INVALID_ARGUMENT where it names another.
+absl::StatusOr<std::vector<Scenario>> Wanted() {
+  const std::vector<Scenario> all = Scenarios();
+  const std::string text = absl::GetFlag(FLAGS_scenarios);
+  if (text.empty()) return all;
+  std::vector<Scenario> wanted;
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == name; });
+    if (found == all.end()) {
+      const auto names = absl::StrJoin(all, ", ", [](std::string* out, const Scenario& one) { *out += one.name; });
+      return absl::InvalidArgumentError(absl::StrCat("--scenarios: got \"", name, "\", want of ", names));
+    }
+    wanted.push_back(*found);
+  }
+  return wanted;
+}
+
+int Soak() {
+  const double seconds = absl::GetFlag(FLAGS_seconds);
+  if (!(seconds >= 1 && seconds <= 1e6)) return Fail(absl::StrCat("--seconds: got ", seconds, ", want 1 to 1000000"));
+  if (!std::filesystem::is_regular_file(absl::GetFlag(FLAGS_server))) {
+    return Fail(absl::StrCat("--server: got \"", absl::GetFlag(FLAGS_server), "\", want the path of ballast_server"));
+  }
+  const absl::StatusOr<std::vector<Scenario>> wanted = Wanted();
+  if (!wanted.ok()) return Fail(wanted.status().message());
+  double shares = 0;
+  for (const Scenario& scenario : *wanted) shares += scenario.share;
+
+  FaultCounts all;
+  bool good = true;
+  nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+  for (const Scenario& scenario : *wanted) {
+    const absl::Duration time = absl::Seconds(seconds * scenario.share / shares);
+    std::cerr << "soak: " << scenario.name << " for " << absl::FormatDuration(absl::Trunc(time, absl::Seconds(1)))
+              << std::endl;
+    const absl::StatusOr<Outcome> outcome = scenario.run(time, absl::GetFlag(FLAGS_seed));
+    nlohmann::ordered_json run;
+    run["scenario"] = scenario.name;
+    if (outcome.ok()) {
+      all.Add(outcome->counts);
+      good = good && outcome->good;
+      run["good"] = outcome->good;
+      if (outcome->counts.pushes_acknowledged > 0) run.update(ToJson(outcome->counts));
+      run.update(outcome->figures);
+    } else {
+      good = false;
+      run["good"] = false;
+      run["error"] = std::string(outcome.status().message());
+    }
+    std::cerr << "soak: " << JsonLine(run) << std::endl;
+    runs.push_back(std::move(run));
+  }
+  nlohmann::ordered_json json = ToJson(all);
+  json["good"] = good;
+  json["scenarios"] = std::move(runs);
+  std::cout << JsonLine(json) << std::endl;
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ballast
+
+int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  const absl::Status parsed =
+      ballast::ParseFlags(argc, argv, ballast::kUsage, {"seconds", "server", "scenarios", "seed"});
+  if (!parsed.ok()) return ballast::Fail(parsed.message());
+  return ballast::Soak();
+}
