@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The long form of the faults on real servers: each scenario for its share of the time, then one JSON object of counts.
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,15 +15,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
+#include "tests/fault/network/two_hosts.h"
 #include "tests/fault/oracle/fault_run.h"
 #include "tests/fault/overload/overload.h"
 
 ABSL_FLAG(double, seconds, 60, "Of all scenarios together.");
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
-ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; all where it is empty.");
+ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; empty: all that may run together.");
 ABSL_FLAG(uint64_t, seed, 1, "Of what is random.");
 
 namespace ballast {
@@ -52,7 +53,7 @@ struct Outcome {
 
 struct Scenario {
   std::string name;
-  // Of the whole time.
+  // Of the whole time; 0: run only alone.
   double share = 0;
   std::function<absl::StatusOr<Outcome>(absl::Duration time, uint64_t seed)> run;
 };
@@ -92,14 +93,28 @@ absl::StatusOr<Outcome> Cuts(absl::Duration time, uint64_t seed) {
   return Faults(options);
 }
 
-absl::StatusOr<Outcome> Partitions(absl::Duration time, uint64_t seed) {
+// Through the proxies, or by pulling a cable where there is one.
+absl::StatusOr<Outcome> Partitions(const TwoHosts* hosts, absl::Duration time, uint64_t seed) {
   FaultRunOptions options = Base(time, seed);
   options.policy = Policy("async");
+  options.hosts = hosts;
+  // The client's own.
+  options.rpc_timeout = ClientOptions().rpc_timeout;
   options.partition_every = absl::Seconds(1);
   // As long as the figure has it, where there is time for it.
   options.partition_for = std::min(absl::Seconds(30), time / 4);
   options.patience = absl::Seconds(60);
   return Faults(options);
+}
+
+// Moves this thread to another network for good, so it is a scenario for a process of its own.
+absl::StatusOr<Outcome> PulledCable(absl::Duration time, uint64_t seed) {
+  static const absl::StatusOr<std::unique_ptr<TwoHosts>>* const hosts =
+      new absl::StatusOr<std::unique_ptr<TwoHosts>>(TwoHosts::Create());
+  if (hosts->ok()) return Partitions((*hosts)->get(), time, seed);
+  Outcome outcome;
+  outcome.figures["skipped"] = std::string(hosts->status().message());
+  return outcome;
 }
 
 absl::StatusOr<Outcome> Overload(absl::Duration time, uint64_t) {
@@ -127,7 +142,8 @@ std::vector<Scenario> Scenarios() {
       {"lost_replies_bounded", 0.1, std::bind(LostReplies, "bounded", 4, _1, _2)},
       {"lost_replies_sync", 0.1, std::bind(LostReplies, "sync", 4, _1, _2)},
       {"cuts_and_delays", 0.1, Cuts},
-      {"partitions", 0.25, Partitions},
+      {"partitions", 0.25, std::bind(Partitions, nullptr, _1, _2)},
+      {"pulled_cable", 0, PulledCable},
       {"overload", 0.1, Overload},
   };
 }
@@ -169,8 +185,11 @@ int Fail(absl::string_view message) {
 absl::StatusOr<std::vector<Scenario>> Wanted() {
   const std::vector<Scenario> all = Scenarios();
   const std::string text = absl::GetFlag(FLAGS_scenarios);
-  if (text.empty()) return all;
   std::vector<Scenario> wanted;
+  if (text.empty()) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(wanted), [](const Scenario& one) { return one.share > 0; });
+    return wanted;
+  }
   for (const absl::string_view name : absl::StrSplit(text, ',')) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == name; });
     if (found == all.end()) {
@@ -178,6 +197,10 @@ absl::StatusOr<std::vector<Scenario>> Wanted() {
       return absl::InvalidArgumentError(absl::StrCat("--scenarios: got \"", name, "\", want of ", names));
     }
     wanted.push_back(*found);
+    if (found->share > 0) continue;
+    wanted.back().share = 1;
+    if (text.find(',') == std::string::npos) continue;
+    return absl::InvalidArgumentError(absl::StrCat("--scenarios: got \"", name, "\" with others, want it alone"));
   }
   return wanted;
 }

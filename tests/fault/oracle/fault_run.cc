@@ -74,8 +74,7 @@ class Run {
     job.client.policy = options_.policy;
     job.client.shared_memory = false;
     job.client.channels_per_shard = 1;
-    // Short, so that a swallowed reply is noticed; far longer than an honest answer takes, though.
-    job.client.rpc_timeout = absl::Seconds(1);
+    job.client.rpc_timeout = options_.rpc_timeout;
     // Any push is answered in the end.
     job.client.retry_timeout = job.client.wait_timeout = absl::Minutes(5);
     job.workers = options_.workers;

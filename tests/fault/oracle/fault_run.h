@@ -39,6 +39,8 @@ struct FaultRunOptions {
   // All ways silent for so long, that long after the last time.
   absl::Duration partition_every = absl::InfiniteDuration();
   absl::Duration partition_for = absl::Seconds(1);
+  // Of one attempt; short, so that a swallowed reply is noticed soon, yet far longer than an honest answer takes.
+  absl::Duration rpc_timeout = absl::Seconds(1);
   // A fault after which nobody is acknowledged for so long is a hang.
   absl::Duration patience = absl::Seconds(30);
 };

@@ -65,7 +65,8 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
   auto group = MemoryGroup::Create(counts.limit_bytes);
   if (!group.ok()) return group.status();
   auto server = ServerProcess::Start(
-      options.server, {"--workers", absl::StrCat(clients), "--bytes_in_flight_mib", absl::StrCat(options.budget_mib)});
+      options.server, "127.0.0.1",
+      {"--workers", absl::StrCat(clients), "--bytes_in_flight_mib", absl::StrCat(options.budget_mib)});
   if (!server.ok()) return server.status();
   if (absl::Status status = (*group)->Add((*server)->pid()); !status.ok()) return status;
 

@@ -214,7 +214,7 @@ class FaultProxy::Loop {
         absl::MutexLock lock(&proxy_.mutex_);
         if (proxy_.ending_) return;
         plan = proxy_.plan_;
-        partitioned = proxy_.partitioned_;
+        partitioned = proxy_.silent_ = proxy_.partitioned_;
         cut_all = std::exchange(proxy_.cut_all_, false);
       }
       if (cut_all) connections_.clear();
@@ -327,6 +327,8 @@ void FaultProxy::Partition() {
     partitioned_ = true;
   }
   Wake();
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&silent_));
 }
 
 void FaultProxy::Heal() {

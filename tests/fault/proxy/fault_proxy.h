@@ -56,7 +56,7 @@ class FaultProxy {
   // For what is passed on from now on.
   void SetPlan(FaultPlan plan);
 
-  // Nothing passes any more, either way; connections stay open and nobody is told, until Heal.
+  // From its return on nothing passes, either way; connections stay open and nobody is told, until Heal.
   void Partition();
   void Heal();
 
@@ -85,6 +85,8 @@ class FaultProxy {
   mutable absl::Mutex mutex_;
   FaultPlan plan_ ABSL_GUARDED_BY(mutex_);
   bool partitioned_ ABSL_GUARDED_BY(mutex_) = false;
+  // Whether the thread has seen that.
+  bool silent_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_all_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 
