@@ -90,8 +90,8 @@ import glob, json, sys
 def load(path):
     try:
         with open(path) as file:
-            return json.loads(file.read().strip().splitlines()[-1])
-    except (OSError, ValueError, IndexError):
+            return json.load(file)
+    except (OSError, ValueError):
         return {"good": False}
 
 work = sys.argv[1]

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "client/client.h"
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
 #include "tests/fault/network/two_hosts.h"
