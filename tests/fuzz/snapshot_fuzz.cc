@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shard's snapshots: a choice, then the file itself, or its records' bodies. Refused, or slices whose values fit.
+#include "common/storage/framed_message.h"
+#include "common/storage/snapshot_file.h"
+#include "tests/fuzz/input_file.h"
+#include "tests/fuzz/record_files.h"
+
+namespace ballast {
+namespace {
+
+v1::SnapshotHeader Header() {
+  v1::SnapshotHeader header;
+  header.set_shards(1);
+  header.set_position(9);
+  v1::LoggedDeclaration& declaration = *header.mutable_declaration();
+  declaration.set_job("job");
+  declaration.set_workers(2);
+  declaration.mutable_policy()->mutable_async();
+  v1::TensorSpec& spec = *declaration.add_tensors()->mutable_spec();
+  spec.set_name("w");
+  spec.add_shape(3);
+  spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
+  header.add_windows()->add_answers()->set_sequence(5);
+  return header;
+}
+
+// Of a good file, as the writer makes them.
+std::string Bodies() {
+  v1::SnapshotRecord header, slice, end;
+  *header.mutable_header() = Header();
+  header.mutable_header()->set_format(kStorageFormat);
+  slice.mutable_slice()->set_elements(3);
+  slice.mutable_slice()->set_arrays(2);
+  slice.mutable_slice()->mutable_policy()->add_arrived(true);
+  end.mutable_end()->set_records(2);
+  return AsInput(FrameMessage(header)) + AsInput(FrameMessage(slice) + std::string(24, '\x3f')) +
+         AsInput(FrameMessage(end));
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() {
+  StringFileSystem files;
+  auto writer = SnapshotWriter::Create(&files, "snapshot", Header());
+  Require(writer.ok(), "a string takes a snapshot");
+  const std::vector<float> values = {1, 2, 3};
+  v1::SliceState slice;
+  slice.set_version(4);
+  const std::vector<absl::Span<const float>> arrays = {values, values};
+  Require((*writer)->Add(slice, arrays).ok(), "a snapshot takes a slice");
+  Require((*writer)->Finish().ok(), "a snapshot has an end");
+  return {std::string(1, '\0') + files.content(), std::string(1, '\1') + Bodies()};
+}
+
+}  // namespace ballast
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ballast;
+  static InputFile file(".snapshot");
+  FuzzInput input(data, size);
+  const std::string content =
+      input.Byte() % 2 == 0 ? std::string(input.Rest().data(), input.Rest().size()) : RecordsOf(input, 1);
+  file.Put(content);
+  const auto reader = SnapshotReader::Open(file.path());
+  if (!reader.ok()) return 0;
+  size_t bytes = 0;
+  while (true) {
+    const auto slice = (*reader)->Next();
+    if (!slice.ok() || !slice->has_value()) return 0;
+    Require((*slice)->arrays.size() == (*slice)->state.arrays(), "a slice has its arrays");
+    for (const std::vector<float>& values : (*slice)->arrays) {
+      Require(values.size() == (*slice)->state.elements(), "an array has its elements");
+      bytes += sizeof(float) * values.size();
+    }
+    Require(bytes <= content.size(), "there are no more values than the file has");
+  }
+}
