@@ -2,6 +2,7 @@
 #include "tests/fault/oracle/fault_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <memory>
 
@@ -53,11 +54,12 @@ class Run {
     OracleJob job;
     for (uint32_t rank = 0; rank < options_.servers; ++rank) {
       std::vector<std::string> flags = options_.server_flags;
-      for (std::string& flag : flags) {
-        // Each has a folder of its own.
-        if (!flag.empty() && flag.back() == '/') absl::StrAppend(&flag, rank);
-      }
       flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
+      if (options_.durability != v1::Durability::NONE) {
+        const std::string folder = absl::StrCat(options_.state_folder, "/", rank);
+        std::filesystem::remove_all(folder);
+        flags.insert(flags.end(), {"--state_dir", folder});
+      }
       if (absl::Status status = OnServersHost([&] { return StartServer(flags); }); !status.ok()) return status;
       job.servers.push_back(servers_.back()->address());
     }
@@ -72,6 +74,7 @@ class Run {
     }
     job.client.job = "oracle";
     job.client.policy = options_.policy;
+    job.client.durability.set_mode(options_.durability);
     job.client.shared_memory = false;
     job.client.channels_per_shard = 1;
     job.client.rpc_timeout = options_.rpc_timeout;

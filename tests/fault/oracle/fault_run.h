@@ -21,6 +21,9 @@ struct FaultRunOptions {
   uint32_t servers = 2;
   uint32_t workers = 4;
   v1::ConsistencyPolicy policy;
+  // With more than none servers get folders of their own in `state_folder`, which is emptied.
+  v1::Durability::Mode durability = v1::Durability::NONE;
+  std::string state_folder;
   // Of each worker; the run ends with them, or after `time`.
   uint64_t pushes = 500;
   absl::Duration time = absl::InfiniteDuration();

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short form of kill -9: servers are killed and started again on their ports, and what was acknowledged is there.
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/fault/oracle/fault_run.h"
+
+namespace ballast {
+namespace {
+
+FaultRunOptions Killing(v1::Durability::Mode mode, uint64_t kills) {
+  FaultRunOptions options;
+  options.server = "server/ballast_server";
+  options.policy.mutable_async();
+  options.durability = mode;
+  options.state_folder = absl::StrCat(testing::TempDir(), "/kill-", mode);
+  options.pushes = 1000000;
+  options.kill_every = absl::Milliseconds(100);
+  options.kills = kills;
+  return options;
+}
+
+void ExpectNothingLost(const FaultRunOptions& options) {
+  const absl::StatusOr<FaultCounts> counts = RunFaults(options);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->kills, options.kills);
+  EXPECT_EQ(counts->restarts, options.kills);
+  EXPECT_GT(counts->pushes_acknowledged, 0u);
+  EXPECT_EQ(counts->pushes_lost, 0u);
+  EXPECT_EQ(counts->pushes_duplicated, 0u);
+  EXPECT_EQ(counts->wrong_weights, 0u);
+  EXPECT_EQ(counts->wrong_pulls, 0u);
+  EXPECT_EQ(counts->hangs, 0u);
+  EXPECT_LE(Quantile(counts->recovery_seconds, 1), 10);
+}
+
+TEST(KillTest, WalLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL, 6)); }
+
+TEST(KillTest, WalSyncLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL_SYNC, 4)); }
+
+TEST(KillTest, LosesNothingThoughRepliesAreLostAsWell) {
+  FaultRunOptions options = Killing(v1::Durability::WAL, 4);
+  options.plan.drop_replies = 0.1;
+  options.plan.silence = absl::Milliseconds(50);
+  ExpectNothingLost(options);
+}
+
+TEST(KillTest, SyncLosesNoStep) {
+  FaultRunOptions options = Killing(v1::Durability::WAL, 4);
+  options.policy.mutable_sync()->set_deterministic(true);
+  ExpectNothingLost(options);
+}
+
+TEST(KillTest, BoundedLosesNothingAndHangsNowhere) {
+  FaultRunOptions options = Killing(v1::Durability::WAL, 4);
+  options.policy.mutable_bounded()->set_staleness(2);
+  ExpectNothingLost(options);
+}
+
+}  // namespace
+}  // namespace ballast
