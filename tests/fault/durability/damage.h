@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace ballast {
+
+struct DamageOptions {
+  // Of the test's own; emptied.
+  std::string folder;
+  uint32_t bit_flips = 50;
+  uint32_t truncations = 50;
+  uint64_t seed = 1;
+};
+
+struct DamageCounts {
+  uint64_t bit_flips = 0;
+  uint64_t truncations = 0;
+  // Refused, with a message that names the file; the end cut off, all before it there; nothing missing, where what was
+  // hit says nothing (the zeros between records).
+  uint64_t refused = 0;
+  uint64_t cut = 0;
+  uint64_t unharmed = 0;
+  // Loaded, and not what was written, or more cut off than the last record of a disk that had all.
+  uint64_t silent = 0;
+  // Of the first such.
+  std::string first_silent;
+};
+
+// Damages a folder of snapshot and log, one thing at a time, and has a shard recover from it.
+absl::StatusOr<DamageCounts> DamageFolders(const DamageOptions& options);
+
+}  // namespace ballast

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short form of what a shard's folder outlives.
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/fault/durability/damage.h"
+#include "tests/fault/durability/lost_disk.h"
+
+namespace ballast {
+namespace {
+
+LostDiskOptions Losing(v1::Durability::Mode mode) {
+  LostDiskOptions options;
+  options.folder = absl::StrCat(testing::TempDir(), "/lost-", mode);
+  options.mode = mode;
+  return options;
+}
+
+TEST(LostDiskTest, WalSyncLosesNothingWhenTheMachineDies) {
+  const auto counts = LoseDisks(Losing(v1::Durability::WAL_SYNC));
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->rounds, 10u);
+  EXPECT_GT(counts->acknowledged, 0u);
+  EXPECT_EQ(counts->lost, 0u);
+  EXPECT_EQ(counts->duplicated, 0u);
+}
+
+TEST(LostDiskTest, WalLosesOneSecondAtMostWhenTheMachineDies) {
+  LostDiskOptions options = Losing(v1::Durability::WAL);
+  // So that there is more than a second's worth.
+  options.most_pushes = 60000;
+  const auto counts = LoseDisks(options);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  // Else this proves nothing.
+  EXPECT_GT(counts->lost, 0u);
+  EXPECT_LE(counts->oldest_lost_seconds, 1.0);
+  EXPECT_EQ(counts->duplicated, 0u);
+}
+
+TEST(DamageTest, IsRefusedOrCutOffCleanly) {
+  const auto counts = DamageFolders({.folder = absl::StrCat(testing::TempDir(), "/damage")});
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->silent, 0u) << counts->first_silent;
+  EXPECT_EQ(counts->refused + counts->cut + counts->unharmed, counts->bit_flips + counts->truncations);
+  EXPECT_GT(counts->refused, 50u);
+  EXPECT_GT(counts->cut, 0u);
+}
+
+}  // namespace
+}  // namespace ballast

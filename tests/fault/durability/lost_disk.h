@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ballast/v1/tensor.pb.h"
+
+namespace ballast {
+
+struct LostDiskOptions {
+  // Of the test's own; emptied.
+  std::string folder;
+  v1::Durability::Mode mode = v1::Durability::WAL_SYNC;
+  uint32_t rounds = 10;
+  uint32_t workers = 4;
+  // Each machine dies after some number of acknowledgements up to that.
+  uint64_t most_pushes = 600;
+  uint64_t seed = 1;
+};
+
+struct LostDiskCounts {
+  uint64_t rounds = 0;
+  uint64_t acknowledged = 0;
+  // Acknowledged before the machine died, and not there after it.
+  uint64_t lost = 0;
+  uint64_t duplicated = 0;
+  // From the acknowledgement of the oldest of the lost to the machine's death.
+  double oldest_lost_seconds = 0;
+};
+
+// A machine that dies while pushes are acknowledged, again and again: of what was not synced, a part is gone, a part
+// was never written, a part is there. Then the shard recovers and the workers send again what they have no answer to.
+absl::StatusOr<LostDiskCounts> LoseDisks(const LostDiskOptions& options);
+
+}  // namespace ballast
