@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The long form of the faults on real servers: each scenario for its share of the time, then one JSON object of counts.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -15,10 +17,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/client.h"
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
+#include "tests/fault/durability/damage.h"
+#include "tests/fault/durability/lost_disk.h"
 #include "tests/fault/network/two_hosts.h"
 #include "tests/fault/oracle/fault_run.h"
 #include "tests/fault/overload/overload.h"
@@ -26,6 +31,8 @@
 ABSL_FLAG(double, seconds, 60, "Of all scenarios together.");
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
 ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; empty: all that may run together.");
+ABSL_FLAG(std::string, state_dir, "",
+          "Folder for the state of servers that are killed; the system's own for what is temporary.");
 ABSL_FLAG(uint64_t, seed, 1, "Of what is random.");
 
 namespace ballast {
@@ -118,6 +125,102 @@ absl::StatusOr<Outcome> PulledCable(absl::Duration time, uint64_t seed) {
   return outcome;
 }
 
+// A folder for one run's state, gone with it.
+class StateFolder {
+ public:
+  explicit StateFolder(const std::string& name)
+      : path_(absl::StrCat(absl::GetFlag(FLAGS_state_dir).empty() ? std::filesystem::temp_directory_path().string()
+                                                                  : absl::GetFlag(FLAGS_state_dir),
+                           "/ballast-soak-", getpid(), "-", name)) {}
+  StateFolder(const StateFolder&) = delete;
+  ~StateFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+struct KillPlan {
+  v1::Durability::Mode durability = v1::Durability::WAL;
+  std::string policy = "async";
+  // Of state, on each of two servers.
+  uint32_t idle_mib = 0;
+  double drop_replies = 0;
+  absl::Duration kill_every = absl::Milliseconds(200);
+};
+
+absl::StatusOr<Outcome> Kills(const KillPlan& plan, absl::Duration time, uint64_t seed) {
+  const StateFolder folder(absl::StrCat(plan.policy, "-", v1::Durability::Mode_Name(plan.durability)));
+  FaultRunOptions options = Base(time, seed);
+  options.policy = Policy(plan.policy);
+  options.durability = plan.durability;
+  options.state_folder = folder.path();
+  options.idle_mib = 2 * plan.idle_mib;
+  options.kill_every = plan.kill_every;
+  options.plan = {.drop_replies = plan.drop_replies, .silence = absl::Milliseconds(50)};
+  return Faults(options);
+}
+
+absl::StatusOr<Outcome> LostDisks(v1::Durability::Mode mode, absl::Duration time, uint64_t seed) {
+  const StateFolder folder("lost-disk");
+  const absl::Time end = absl::Now() + time;
+  LostDiskCounts all;
+  // A few rounds at a time, until the time is over.
+  for (uint64_t part = 0; part == 0 || absl::Now() < end; ++part) {
+    LostDiskOptions options;
+    options.folder = folder.path();
+    options.mode = mode;
+    options.rounds = 5;
+    options.seed = seed * 1000003 + part;
+    if (mode == v1::Durability::WAL) options.most_pushes = 60000;
+    const absl::StatusOr<LostDiskCounts> counts = LoseDisks(options);
+    if (!counts.ok()) return counts.status();
+    all.rounds += counts->rounds;
+    all.acknowledged += counts->acknowledged;
+    all.lost += counts->lost;
+    all.duplicated += counts->duplicated;
+    all.oldest_lost_seconds = std::max(all.oldest_lost_seconds, counts->oldest_lost_seconds);
+  }
+  Outcome outcome;
+  outcome.figures["rounds"] = all.rounds;
+  outcome.figures["acknowledged"] = all.acknowledged;
+  outcome.figures["lost"] = all.lost;
+  outcome.figures["duplicated"] = all.duplicated;
+  outcome.figures["oldest_lost_seconds"] = all.oldest_lost_seconds;
+  outcome.good = all.duplicated == 0 && (mode == v1::Durability::WAL ? all.oldest_lost_seconds <= 1 : all.lost == 0);
+  return outcome;
+}
+
+absl::StatusOr<Outcome> Damage(absl::Duration time, uint64_t seed) {
+  const StateFolder folder("damage");
+  const absl::Time end = absl::Now() + time;
+  DamageCounts all;
+  for (uint64_t part = 0; part == 0 || absl::Now() < end; ++part) {
+    const absl::StatusOr<DamageCounts> counts = DamageFolders({.folder = folder.path(), .seed = seed * 1000003 + part});
+    if (!counts.ok()) return counts.status();
+    all.bit_flips += counts->bit_flips;
+    all.truncations += counts->truncations;
+    all.refused += counts->refused;
+    all.cut += counts->cut;
+    all.unharmed += counts->unharmed;
+    all.silent += counts->silent;
+    if (all.first_silent.empty()) all.first_silent = counts->first_silent;
+  }
+  Outcome outcome;
+  outcome.figures["bit_flips"] = all.bit_flips;
+  outcome.figures["truncations"] = all.truncations;
+  outcome.figures["refused"] = all.refused;
+  outcome.figures["cut"] = all.cut;
+  outcome.figures["unharmed"] = all.unharmed;
+  outcome.figures["silent"] = all.silent;
+  if (all.silent > 0) outcome.figures["first_silent"] = all.first_silent;
+  outcome.good = all.silent == 0;
+  return outcome;
+}
+
 absl::StatusOr<Outcome> Overload(absl::Duration time, uint64_t) {
   const absl::StatusOr<OverloadCounts> counts = RunOverload({.server = absl::GetFlag(FLAGS_server), .time = time});
   Outcome outcome;
@@ -138,14 +241,24 @@ absl::StatusOr<Outcome> Overload(absl::Duration time, uint64_t) {
 
 std::vector<Scenario> Scenarios() {
   using namespace std::placeholders;
+  const auto kills = [](KillPlan plan) { return std::bind(Kills, plan, _1, _2); };
   return {
-      {"lost_replies_async", 0.35, std::bind(LostReplies, "async", 8, _1, _2)},
-      {"lost_replies_bounded", 0.1, std::bind(LostReplies, "bounded", 4, _1, _2)},
-      {"lost_replies_sync", 0.1, std::bind(LostReplies, "sync", 4, _1, _2)},
-      {"cuts_and_delays", 0.1, Cuts},
-      {"partitions", 0.25, std::bind(Partitions, nullptr, _1, _2)},
+      {"lost_replies_async", 0.15, std::bind(LostReplies, "async", 8, _1, _2)},
+      {"lost_replies_bounded", 0.05, std::bind(LostReplies, "bounded", 4, _1, _2)},
+      {"lost_replies_sync", 0.05, std::bind(LostReplies, "sync", 4, _1, _2)},
+      {"cuts_and_delays", 0.05, Cuts},
+      {"partitions", 0.1, std::bind(Partitions, nullptr, _1, _2)},
       {"pulled_cable", 0, PulledCable},
-      {"overload", 0.1, Overload},
+      {"overload", 0.05, Overload},
+      {"kills_wal", 0.1, kills({.durability = v1::Durability::WAL})},
+      {"kills_wal_sync", 0.1, kills({.durability = v1::Durability::WAL_SYNC})},
+      {"kills_wal_sync_step", 0.05, kills({.durability = v1::Durability::WAL, .policy = "sync"})},
+      {"kills_and_lost_replies", 0.1, kills({.durability = v1::Durability::WAL, .drop_replies = 0.1})},
+      {"kills_256_mib", 0.1,
+       kills({.durability = v1::Durability::WAL, .idle_mib = 256, .kill_every = absl::Seconds(1)})},
+      {"lost_disk_wal", 0.03, std::bind(LostDisks, v1::Durability::WAL, _1, _2)},
+      {"lost_disk_wal_sync", 0.03, std::bind(LostDisks, v1::Durability::WAL_SYNC, _1, _2)},
+      {"damage", 0.04, Damage},
   };
 }
 
@@ -254,7 +367,7 @@ int Soak() {
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed =
-      ballast::ParseFlags(argc, argv, ballast::kUsage, {"seconds", "server", "scenarios", "seed"});
+      ballast::ParseFlags(argc, argv, ballast::kUsage, {"seconds", "server", "scenarios", "state_dir", "seed"});
   if (!parsed.ok()) return ballast::Fail(parsed.message());
   return ballast::Soak();
 }
