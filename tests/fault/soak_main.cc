@@ -252,7 +252,7 @@ std::vector<Scenario> Scenarios() {
       {"overload", 0.05, Overload},
       {"kills_wal", 0.1, kills({.durability = v1::Durability::WAL})},
       {"kills_wal_sync", 0.1, kills({.durability = v1::Durability::WAL_SYNC})},
-      {"kills_wal_sync_step", 0.05, kills({.durability = v1::Durability::WAL, .policy = "sync"})},
+      {"kills_sync_policy", 0.05, kills({.durability = v1::Durability::WAL, .policy = "sync"})},
       {"kills_and_lost_replies", 0.1, kills({.durability = v1::Durability::WAL, .drop_replies = 0.1})},
       {"kills_256_mib", 0.1,
        kills({.durability = v1::Durability::WAL, .idle_mib = 256, .kill_every = absl::Seconds(1)})},
