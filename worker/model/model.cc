@@ -224,6 +224,23 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   return Named(on, device(on).Download(*memory_[index].gradient, 0, values));
 }
 
+absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
+  std::vector<Statistic> statistics;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    const ChainNode& node = chain_.nodes[i];
+    if (node.layer == nullptr) continue;
+    const std::vector<LayerMemory> layout = node.layer->Memory();
+    for (size_t m = 0; m < layout.size(); ++m) {
+      if (layout[m].name.empty()) continue;
+      Statistic statistic{layout[m].name, std::vector<float>(layout[m].elements)};
+      absl::Status status = device(node.device).Download(*stages_[i].memory[m], 0, absl::MakeSpan(statistic.values));
+      if (!status.ok()) return Named(node.device, status);
+      statistics.push_back(std::move(statistic));
+    }
+  }
+  return statistics;
+}
+
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
   const Matrix gradient = GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples);
   if (absl::Status status = RunForward(batch, &hooks, &gradient); !status.ok()) return status;

@@ -61,6 +61,7 @@ class Model : public TrainableModel {
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
+  absl::StatusOr<std::vector<Statistic>> Statistics() override;
   absl::Span<float> HostParameter(size_t index) override { return memory_[index].value->host(); }
   absl::Span<const float> HostGradient(size_t index) override { return memory_[index].gradient->host(); }
   std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *memory_[index].value); }
