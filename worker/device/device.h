@@ -70,12 +70,12 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // y[i] = x[i] / (1 - rate) with probability 1 - rate, else 0; rate in [0, 1). Forward of x, and
   // with the same key backward of dy. y may be x.
   virtual void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) = 0;
-  // totals[kLossSum] = sum of the rows' losses; totals[kCorrect] = rows whose largest output, the
-  // first of equals, is the label (0 for a mean squared error). Where `gradient` is not null, it
-  // becomes the derivative of the mean loss over the rows by the outputs, and may be the outputs.
-  // Labels are classes 0 to columns - 1, or for a mean squared error, whose outputs have one
-  // column, any number.
-  virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) = 0;
+  // totals[kLossSum] = sum of the rows' losses; totals[kCorrect] = rows whose largest output, the first of equals, is
+  // the label (0 for a mean squared error). Where `gradient` is not null, its matrix becomes its scale times the
+  // derivative of the mean loss over the rows by the outputs, and may be the outputs. Labels are classes 0 to
+  // columns - 1, or for a mean squared error, whose outputs have one column, any number.
+  virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+                    const LossGradient* gradient) = 0;
 };
 
 }  // namespace ballast

@@ -371,19 +371,22 @@ TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyAgreesWithItsFormula) {
     std::vector<float> labels(rows);
     for (int64_t i = 0; i < rows; ++i) labels[i] = static_cast<float>(i * 7 % columns);
     const ReferenceSoftmax want = Softmax(x, labels);
+    std::vector<double> scaled;
+    for (const double value : want.gradient) scaled.push_back(1024 * value);
     const Matrix outputs = Put(rows, columns, x), gradient = Zeros(rows, columns);
     const Matrix totals = Zeros(1, kLossTotals);
     const Matrix label = Put(1, rows, labels);
     SCOPED_TRACE(testing::Message() << rows << "x" << columns);
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &gradient);
+    const LossGradient wanted{gradient}, in_place{outputs, 1024.0f};
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &wanted);
     ExpectNear(Get(totals), {want.loss_sum, want.correct});
     ExpectNear(Get(gradient), want.gradient, std::vector<double>(want.gradient.size(), 1.0 / rows));
 
     device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, nullptr);
     ExpectNear(Get(totals), {want.loss_sum, want.correct});
     EXPECT_EQ(Get(outputs), x);
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &outputs);
-    ExpectNear(Get(outputs), want.gradient, std::vector<double>(want.gradient.size(), 1.0 / rows));
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &in_place);
+    ExpectNear(Get(outputs), scaled, std::vector<double>(scaled.size(), 1024.0 / rows));
   }
 }
 
@@ -391,7 +394,8 @@ TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyDoesNotOverflow) {
   const Matrix outputs = Put(2, 2, {1e4f, -1e4f, 1e4f, -1e4f});
   const Matrix labels = Put(1, 2, {0, 1}), totals = Zeros(1, kLossTotals);
   const Matrix gradient = Zeros(2, 2);
-  device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *labels.buffer, *totals.buffer, &gradient);
+  const LossGradient wanted{gradient};
+  device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *labels.buffer, *totals.buffer, &wanted);
   EXPECT_THAT(Get(totals), ElementsAre(2e4f, 1.0f));
   EXPECT_THAT(Get(gradient), ElementsAre(0.0f, 0.0f, 0.5f, -0.5f));
 }
@@ -416,11 +420,12 @@ TEST_P(DeviceConformanceTest, MeanSquaredErrorAgreesWithItsFormula) {
     for (int64_t i = 0; i < rows; ++i) {
       const double error = double{x[i]} - labels[i];
       loss_sum += error * error;
-      want.push_back(2 * error / rows);
+      want.push_back(0.5 * 2 * error / rows);
     }
     const Matrix totals = Zeros(1, kLossTotals), gradient = Zeros(rows, 1);
+    const LossGradient wanted{gradient, 0.5f};
     device().Loss(LossFunction::kMeanSquaredError, Put(rows, 1, x), *Put(rows, 1, labels).buffer, *totals.buffer,
-                  &gradient);
+                  &wanted);
     ExpectNear(Get(totals), {loss_sum, 0.0});
     ExpectNear(Get(gradient), want);
   }
@@ -431,7 +436,8 @@ TEST_P(DeviceConformanceTest, ALossOverNoRowsIsZero) {
     Matrix outputs = Zeros(1, 1);
     outputs.rows = 0;
     const Matrix totals = Put(1, kLossTotals, {9, 9});
-    device().Loss(f, outputs, *Zeros(1, 1).buffer, *totals.buffer, &outputs);
+    const LossGradient in_place{outputs};
+    device().Loss(f, outputs, *Zeros(1, 1).buffer, *totals.buffer, &in_place);
     EXPECT_THAT(Get(totals), ElementsAre(0.0f, 0.0f));
   }
 }

@@ -8,7 +8,10 @@
 // The values that a device's operations take.
 namespace ballast {
 
-// Owns a device's memory for size() floats. Outlived by the device that allocated it.
+// What a buffer's elements are: floats, their upper halves, or IEEE's halves.
+enum class ElementType { kFp32, kBf16, kFp16 };
+
+// Owns a device's memory for size() elements. Outlived by the device that allocated it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -43,6 +46,12 @@ struct DropoutKey {
   uint64_t step = 0;
   // The layer's position in the model.
   uint32_t layer = 0;
+};
+
+// Where a loss's gradient goes, and what it is multiplied by.
+struct LossGradient {
+  Matrix matrix;
+  float scale = 1;
 };
 
 // Of a device's memory, in bytes.

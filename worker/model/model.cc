@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
 }
 
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
-  const Matrix gradient = GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples);
+  const LossGradient gradient{GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples), batch.loss_scale};
   if (absl::Status status = RunForward(batch, &hooks, &gradient); !status.ok()) return status;
   Device& last = device(DeviceOf(chain_.nodes.size()));
   absl::StatusOr<BatchResult> result;
@@ -255,7 +255,6 @@ absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hook
   } else {
     last.Mark();
   }
-  if (batch.loss_scale != 1) last.Scale(batch.loss_scale, gradient);
   if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
   if (!waits_for_loss_) {
     if (absl::Status status = end_forward(); !status.ok()) return status;
@@ -340,7 +339,7 @@ absl::Status Model::UploadBatch(const BatchView& batch) {
   return Named(last, device(last).Upload(batch.labels, *labels_, 0));
 }
 
-absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
+absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   if (absl::Status status = UploadBatch(batch); !status.ok()) return status;
   const PassKind pass = hooks != nullptr ? PassKind::kTraining : PassKind::kEvaluation;

@@ -125,7 +125,7 @@ class Model : public TrainableModel {
   bool TakesBatch(const Stretch& stretch) const;
   absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
-  absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
+  absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient);
   // Of what RunForward computed last.
   absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);

@@ -364,12 +364,13 @@ class CpuDevice : public Device {
     }
   }
 
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+            const LossGradient* gradient) override {
     Require(labels.size() >= outputs.rows, "fewer labels than outputs");
     Require(totals.size() >= kLossTotals, "no room for the totals");
-    Require(gradient == nullptr || gradient->elements() == outputs.elements(), "loss gradient of another size");
+    Require(gradient == nullptr || gradient->matrix.elements() == outputs.elements(), "loss gradient of another size");
     const absl::Span<const float> label(Data(labels), outputs.rows);
-    const absl::Span<float> derivative = gradient == nullptr ? absl::Span<float>() : Elements(*gradient);
+    const absl::Span<float> derivative = gradient == nullptr ? absl::Span<float>() : Elements(gradient->matrix);
     LossTotals sums;
     switch (f) {
       case LossFunction::kSoftmaxCrossEntropy:
@@ -383,6 +384,7 @@ class CpuDevice : public Device {
         sums = MeanSquaredError(Elements(outputs), label, derivative);
         break;
     }
+    if (gradient != nullptr && gradient->scale != 1) Scale(gradient->scale, gradient->matrix);
     Data(totals)[kLossSum] = static_cast<float>(sums.loss_sum);
     Data(totals)[kCorrect] = static_cast<float>(sums.correct);
   }

@@ -173,10 +173,11 @@ class CudaDevice : public Device {
     });
   }
 
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
-    Require(gradient == nullptr || gradient->elements() == outputs.elements(), "loss gradient of another size");
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+            const LossGradient* gradient) override {
+    Require(gradient == nullptr || gradient->matrix.elements() == outputs.elements(), "loss gradient of another size");
     Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error of several columns");
-    queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->buffer},
+    queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
                 [&](cudaStream_t stream) {
                   absl::StatusOr<Scratch> scratch = queue_->MakeScratch(2 * outputs.rows);
                   if (!scratch.ok()) return scratch.status();
@@ -184,7 +185,8 @@ class CudaDevice : public Device {
                                          outputs.rows,
                                          outputs.columns,
                                          Data(labels, outputs.rows),
-                                         gradient == nullptr ? nullptr : Data(*gradient),
+                                         gradient == nullptr ? Elements() : Data(gradient->matrix),
+                                         gradient == nullptr ? 1.0f : gradient->scale,
                                          scratch->floats(),
                                          Data(totals, kLossTotals)};
                   return f == LossFunction::kSoftmaxCrossEntropy

@@ -164,10 +164,14 @@ class QueuedCpuDevice : public QueuedDevice {
   void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) override {
     Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->Dropout(rate, key, x, y); });
   }
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
-    Issue({outputs.buffer, &labels, &totals, gradient == nullptr ? nullptr : gradient->buffer},
-          [=, this, outputs = Inner(outputs), &labels = Inner(labels), &totals = Inner(totals),
-           gradient = Inner(gradient)] { cpu_->Loss(f, outputs, labels, totals, Pointer(gradient)); });
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+            const LossGradient* gradient) override {
+    std::optional<LossGradient> inner;
+    if (gradient != nullptr) inner = {Inner(gradient->matrix), gradient->scale};
+    Issue({outputs.buffer, &labels, &totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
+          [=, this, outputs = Inner(outputs), &labels = Inner(labels), &totals = Inner(totals)] {
+            cpu_->Loss(f, outputs, labels, totals, inner.has_value() ? &*inner : nullptr);
+          });
   }
 
   void Convolve(const ConvShape& shape, Matrix x, const Buffer& filters, const Buffer* bias, Matrix y) override {
