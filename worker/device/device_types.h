@@ -17,7 +17,8 @@ class Buffer {
   virtual ~Buffer() = default;
 
   virtual int64_t size() const = 0;
-  // The memory itself where the host can address it, else empty.
+  virtual ElementType type() const = 0;
+  // The memory itself where the host can address it and it holds floats, else empty.
   virtual absl::Span<float> host() = 0;
 };
 
@@ -64,11 +65,17 @@ struct DeviceMemory {
   int64_t pinned = 0;
 };
 
-// What a device computes in. Values in its buffers are floats, and sums are made in fp32, in any case.
+// What a device computes in. Sums are made in fp32 in any case.
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
 // Floats rounded to 16 bits: a float's upper half, or IEEE's half.
 enum class HalfType { kBf16, kFp16 };
+
+inline constexpr ElementType ElementTypeOf(HalfType type) {
+  return type == HalfType::kBf16 ? ElementType::kBf16 : ElementType::kFp16;
+}
+
+inline constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFp32 ? 4 : 2; }
 
 // Where a loss writes: elements 0 and 1 of a buffer.
 inline constexpr int64_t kLossSum = 0;

@@ -114,15 +114,23 @@ class CpuDevice : public Device {
   }
 
   absl::StatusOr<Precision> SetPrecision(Precision precision) override {
-    if (precision == Precision::kFp32 || precision == Precision::kTf32) return Precision::kFp32;
+    if (Takes(precision)) return Precision::kFp32;
     return absl::UnimplementedError(absl::StrCat("cpu device: got precision ",
                                                  precision == Precision::kBf16 ? "bf16" : "fp16",
                                                  ", want fp32: use a GPU (--device cuda), or --precision fp32"));
   }
 
+  bool Takes(Precision precision) const override {
+    return precision == Precision::kFp32 || precision == Precision::kTf32;
+  }
+
   DeviceMemory Memory() const override {
     return {.free = static_cast<int64_t>((most_floats_ - used_floats_) * sizeof(float))};
   }
+
+  ElementType activation_type() const override { return ElementType::kFp32; }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");

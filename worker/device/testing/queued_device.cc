@@ -27,6 +27,7 @@ class QueuedBuffer : public Buffer {
   explicit QueuedBuffer(std::unique_ptr<Buffer> memory) : memory_(std::move(memory)) {}
 
   int64_t size() const override { return memory_->size(); }
+  ElementType type() const override { return memory_->type(); }
   absl::Span<float> host() override { return {}; }
   const std::shared_ptr<Buffer>& memory() const { return memory_; }
 
@@ -105,7 +106,12 @@ class QueuedCpuDevice : public QueuedDevice {
 
   std::string Describe() const override { return "queued " + cpu_->Describe(); }
   absl::StatusOr<Precision> SetPrecision(Precision precision) override { return cpu_->SetPrecision(precision); }
+  bool Takes(Precision precision) const override { return cpu_->Takes(precision); }
   DeviceMemory Memory() const override { return cpu_->Memory(); }
+
+  ElementType activation_type() const override { return cpu_->activation_type(); }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     absl::StatusOr<std::unique_ptr<Buffer>> memory = cpu_->Allocate(elements);

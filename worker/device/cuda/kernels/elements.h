@@ -30,8 +30,6 @@ struct Fp16 {
   __host__ __device__ operator float() const { return FromFp16(bits); }
 };
 
-inline constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFp32 ? 4 : 2; }
-
 // What a launcher reads. Does not own it.
 struct ConstElements {
   const void* data = nullptr;
