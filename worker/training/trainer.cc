@@ -190,6 +190,7 @@ absl::Status Trainer::Connect() {
   options.job = options_.job.name();
   options.policy = options_.job.policy();
   options.codec = options_.job.codec();
+  options.durability = options_.job.durability();
   options.shared_memory = options_.shared_memory;
   options.workers = joined_.workers();
   options.worker = joined_.member().rank();
