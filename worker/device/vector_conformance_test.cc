@@ -109,10 +109,10 @@ TEST_P(DeviceConformanceTest, ScaleAxpyAndAddAgreeWithTheirFormulas) {
 
 TEST_P(DeviceConformanceTest, ScaleAndCheckScalesAndLeavesTheFlagWhereAllIsFinite) {
   for (const int64_t n : {0, 1, 7, 1001, 100003}) {
-    const std::vector<float> x = Random(n, 1);
+    const std::vector<float> x = RandomFloats(n, 1);
     std::vector<double> want(x.begin(), x.end());
     for (double& value : want) value *= 0.25;
-    const Matrix y = Put(1, n, x), clear = Put(1, 2, {0, 5}), set = Put(1, 1, {1});
+    const Matrix y = PutFloats(1, n, x), clear = PutFloats(1, 2, {0, 5}), set = PutFloats(1, 1, {1});
     device().ScaleAndCheck(0.5f, y, *clear.buffer);
     device().ScaleAndCheck(0.5f, y, *set.buffer);
     ExpectNear(Get(y), want);
@@ -124,22 +124,22 @@ TEST_P(DeviceConformanceTest, ScaleAndCheckScalesAndLeavesTheFlagWhereAllIsFinit
 // Wherever it stands; the largest floats and a product that overflows are finite.
 TEST_P(DeviceConformanceTest, ScaleAndCheckTellsOfWhatIsNotFinite) {
   constexpr int64_t kElements = 100003;
-  const Matrix flag = Zeros(1, 1);
-  device().ScaleAndCheck(2.0f, Put(1, 3, {3.4e38f, -3.4e38f, 1e-45f}), *flag.buffer);
+  const Matrix flag = ZeroFloats(1, 1);
+  device().ScaleAndCheck(2.0f, PutFloats(1, 3, {3.4e38f, -3.4e38f, 1e-45f}), *flag.buffer);
   EXPECT_THAT(Get(flag), ElementsAre(0));
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (const int64_t at : {int64_t{0}, kElements / 2, kElements - 1}) {
       std::vector<float> x(kElements, 1.0f);
       x[at] = bad;
       device().Fill(0, flag);
-      device().ScaleAndCheck(0.5f, Put(1, kElements, x), *flag.buffer);
+      device().ScaleAndCheck(0.5f, PutFloats(1, kElements, x), *flag.buffer);
       EXPECT_THAT(Get(flag), ElementsAre(1)) << bad << " at " << at;
     }
   }
 }
 
 TEST_P(DeviceConformanceTest, ScaleAndCheckLooksAtNothingBehindTheMatrix) {
-  const Matrix x = Put(1, 3, {1, 2, INFINITY}), flag = Zeros(1, 1);
+  const Matrix x = PutFloats(1, 3, {1, 2, INFINITY}), flag = ZeroFloats(1, 1);
   device().ScaleAndCheck(2.0f, {x.buffer, 1, 2}, *flag.buffer);
   EXPECT_THAT(Get(x), ElementsAre(2, 4, INFINITY));
   EXPECT_THAT(Get(flag), ElementsAre(0));
