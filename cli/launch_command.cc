@@ -240,8 +240,8 @@ LaunchResult RunJob(Request& request, std::ostream& err) {
     auto made = LaunchSecurity::Create(request.plan.run_dir, request.job.name(), absl::Now());
     if (!made.ok()) return {kExitFailure, std::string(made.status().message())};
     security = *std::move(made);
-    request.plan.server_security = security->ServerFlags();
-    request.plan.worker_security = security->WorkerFlags();
+    request.plan.server_security = security->keys().ServerFlags();
+    request.plan.worker_security = security->keys().WorkerFlags();
   }
   const bool terminal = IsTerminal(err);
   const bool colour = terminal && std::getenv("NO_COLOR") == nullptr;

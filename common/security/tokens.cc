@@ -2,7 +2,7 @@
 #include "common/security/tokens.h"
 
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
+#include <openssl/evp.h>
 
 #include <algorithm>
 #include <optional>
@@ -95,9 +95,11 @@ absl::string_view AccessRoleName(AccessRole role) {
   return "";
 }
 
-TokenTable::Digest TokenTable::DigestOf(absl::string_view token) {
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
+std::optional<TokenTable::Digest> TokenTable::DigestOf(absl::string_view token) {
+  // Looked up once: OpenSSL takes a lock for it.
+  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  Digest digest = {};
+  if (EVP_Digest(token.data(), token.size(), digest.data(), nullptr, sha256, nullptr) != 1) return std::nullopt;
   return digest;
 }
 
@@ -113,7 +115,9 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text, const std::
       table.admin_token_ = line.token;
       for_every_job = every;
     }
-    table.entries_.push_back({DigestOf(line.token), std::move(line.grant)});
+    const std::optional<Digest> digest = DigestOf(line.token);
+    if (!digest.has_value()) return absl::InternalError(absl::StrCat(name, ": no digest of a token can be made"));
+    table.entries_.push_back({*digest, std::move(line.grant)});
   }
   return table;
 }
@@ -125,11 +129,12 @@ absl::StatusOr<TokenTable> TokenTable::Load(const std::string& path) {
 }
 
 const TokenGrant* TokenTable::Find(absl::string_view token) const {
-  const Digest digest = DigestOf(token);
+  const std::optional<Digest> digest = DigestOf(token);
+  if (!digest.has_value()) return nullptr;
   const TokenGrant* found = nullptr;
   // To the end, wherever it is.
   for (const Entry& entry : entries_) {
-    if (CRYPTO_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0) found = &entry.grant;
+    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) found = &entry.grant;
   }
   return found;
 }

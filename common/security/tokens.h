@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,8 @@ class TokenTable {
     Digest digest;
     TokenGrant grant;
   };
-  static Digest DigestOf(absl::string_view token);
+  // Nothing where OpenSSL has no memory.
+  static std::optional<Digest> DigestOf(absl::string_view token);
 
   std::vector<Entry> entries_;
   std::string admin_token_;
