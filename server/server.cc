@@ -39,7 +39,7 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
 Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
     : options_(std::move(options)),
       tokens_(std::move(tokens)),
-      shard_({options_.rank, options_.max_state_bytes}, Clock::Real()),
+      shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
       data_plane_(options_.rank, &shard_, &shard_access_, options_.max_bytes_in_flight),
       parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_) {
@@ -61,6 +61,31 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
                                                    "server 0"));
   }
   return std::make_shared<const TokenTable>(*std::move(tokens));
+}
+
+ParameterShard::Options Server::ShardOptions() {
+  ParameterShard::Options options;
+  options.rank = options_.rank;
+  options.max_state_bytes = options_.max_state_bytes;
+  if (!options_.state_dir.empty()) {
+    options.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+  }
+  return options;
+}
+
+absl::Status Server::Recover() {
+  if (options_.state_dir.empty()) return absl::OkStatus();
+  ShardStore::Options options;
+  options.folder = options_.state_dir;
+  options.shard = options_.rank;
+  options.on_failure = options_.on_fatal;
+  absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), PosixFileSystem(), &shard_);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  const absl::StatusOr<ShardStore::Recovered> recovered = store_->Recover();
+  if (!recovered.ok()) return recovered.status();
+  if (recovered->found) options_.on_recovered(*recovered);
+  return absl::OkStatus();
 }
 
 absl::Status Server::Listen() {
@@ -130,6 +155,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);
   if (!tokens.ok()) return tokens.status();
   std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
+  if (absl::Status status = server->Recover(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<grpc::Channel>> coordinator = server->OpenCoordinator();
   if (!coordinator.ok()) return coordinator.status();

@@ -18,6 +18,7 @@
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
+#include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
 
@@ -46,9 +47,13 @@ class Server {
     // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
     uint64_t max_bytes_in_flight = uint64_t{256} << 20;
     uint64_t max_state_bytes = uint64_t{1} << 34;
+    // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
+    std::string state_dir;
     absl::Duration member_ttl = absl::Seconds(5);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
+    // Called before it listens, with what was in the folder, where anything was.
+    std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
     // Called when the server cannot go on; not called again.
     std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
   };
@@ -71,6 +76,8 @@ class Server {
   // Null tokens: none are wanted.
   Server(Options options, std::shared_ptr<const TokenTable> tokens);
   static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
+  ParameterShard::Options ShardOptions();
+  absl::Status Recover();
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
 
@@ -80,6 +87,8 @@ class Server {
   std::string address_;
   ParameterShard shard_;
   const AccessGuard shard_access_;
+  // Null without a folder. After the shard, which it takes snapshots of.
+  std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
   // In rank 0.

@@ -13,6 +13,8 @@ struct CudaOptions {
   // Whether each new shape of a product is tried with several algorithms, and the fastest kept. Without it the
   // library's own guess is taken, which gives the same bits in every run.
   bool autotune = true;
+  // Whether what a model computes again and again is kept as CUDA graphs, which takes the CPU less time to issue.
+  bool graphs = true;
   // Folder in which what was measured is kept for the next run; empty: nowhere.
   std::string cache_folder;
 };

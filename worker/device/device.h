@@ -6,12 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/device/device_types.h"
 #include "worker/device/image_operations.h"
 #include "worker/device/normalization_operations.h"
+#include "worker/device/segment.h"
 #include "worker/device/vector_operations.h"
 
 namespace ballast {
@@ -48,6 +50,9 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Says that results of what was issued so far will be copied while more is computed: an Upload or Download of their
   // buffers then waits for nothing that is issued later. Without it they may. From the thread that issues operations.
   virtual void Mark() = 0;
+  // Issues the segment's operations: by calling `issue`, once or twice, or without it, as they were issued for an equal
+  // segment before. `issue` issues operations and nothing else: no copy to or from the host, no mark, no memory.
+  virtual void Repeat(const Segment& segment, absl::FunctionRef<void()> issue) = 0;
 
   // c = alpha * a b + beta * c; c is not read where beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;

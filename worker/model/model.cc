@@ -50,7 +50,8 @@ Model::Model(LayerChain chain, const ModelOptions& options)
       gradient_plan_(PlanGradients(chain_)),
       options_(options),
       value_plan_(PlanValues(chain_, options.recompute)),
-      last_run_(options.devices.size()) {
+      stretches_(PlanStretches()),
+      recomputed_(PlanRecomputation()) {
   uint32_t layers = 0;
   for (const ChainNode& node : chain_.nodes) {
     Stage stage{.layer = layers};
@@ -67,6 +68,36 @@ Model::Model(LayerChain chain, const ModelOptions& options)
     }
     stages_.push_back(std::move(stage));
   }
+}
+
+std::vector<Model::Stretch> Model::PlanStretches() const {
+  std::vector<Stretch> stretches;
+  bool carried = true;
+  for (size_t i = 0; i < chain_.nodes.size(); ++i) {
+    const ChainNode& node = chain_.nodes[i];
+    const bool awaits = node.layer != nullptr && !node.layer->Parameters().empty();
+    if (carried || awaits || node.carries || node.device != chain_.nodes[i - 1].device) stretches.push_back({i, i});
+    stretches.back().end = i + 1;
+    carried = node.carries;
+  }
+  return stretches;
+}
+
+std::vector<std::optional<size_t>> Model::PlanRecomputation() const {
+  std::vector<std::optional<size_t>> again(chain_.nodes.size());
+  // Of each device: the run that was computed there last.
+  std::vector<std::optional<size_t>> last(options_.devices.size());
+  for (size_t i = 0; i < chain_.nodes.size(); ++i) {
+    if (value_plan_.steps[i].run.has_value()) last[chain_.nodes[i].device] = value_plan_.steps[i].run;
+  }
+  for (size_t i = chain_.nodes.size(); i-- > 0;) {
+    const ChainNode& node = chain_.nodes[i];
+    if (node.layer == nullptr || !gradient_plan_.steps[i].dy.has_value() || node.input == 0) continue;
+    const std::optional<size_t> run = value_plan_.steps[node.input - 1].run;
+    std::optional<size_t>& there = last[DeviceOf(node.input)];
+    if (run.has_value() && run != there) again[i] = there = run;
+  }
+  return again;
 }
 
 MemoryNeeds Model::Needs(size_t device, const ValuePlan& plan) const {
@@ -248,15 +279,18 @@ absl::Status Model::CheckBatch(const BatchView& batch) const {
   return absl::OkStatus();
 }
 
+uint64_t Model::DropoutSeed(const BatchView& batch) const {
+  // An odd factor keeps different seeds different.
+  return options_.seed ^ (batch.seed * 0x9E3779B97F4A7C15u);
+}
+
 Pass Model::PassOf(size_t stage, const BatchView& batch, bool training) const {
   const ParameterGroup& own = stages_[stage].parameters;
-  // An odd factor keeps different seeds different.
-  const uint64_t seed = options_.seed ^ (batch.seed * 0x9E3779B97F4A7C15u);
   return {.device = device(chain_.nodes[stage].device),
           .parameters = absl::MakeConstSpan(memory_).subspan(own.first, own.count),
           .memory = stages_[stage].memory,
           .training = training,
-          .dropout = DropoutKey{seed, batch.step, stages_[stage].layer},
+          .dropout = DropoutKey{DropoutSeed(batch), batch.step, stages_[stage].layer},
           .activation = value_plan_.steps[stage].activation};
 }
 
@@ -280,6 +314,7 @@ absl::Status Model::UploadBatch(const BatchView& batch) {
   if (!waits_for_loss_) {
     std::swap(values_[0], next_features_);
     std::swap(labels_, next_labels_);
+    swapped_ = !swapped_;
   }
   const size_t first = DeviceOf(0), last = DeviceOf(stages_.size());
   if (absl::Status status = device(first).Upload(batch.features, *values_[0], 0); !status.ok()) {
@@ -291,16 +326,68 @@ absl::Status Model::UploadBatch(const BatchView& batch) {
 absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   if (absl::Status status = UploadBatch(batch); !status.ok()) return status;
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    if (hooks != nullptr && stages_[i].parameters.count > 0) {
-      if (absl::Status status = hooks->BeforeForward(stages_[i].group); !status.ok()) return status;
+  const PassKind pass = hooks != nullptr ? PassKind::kTraining : PassKind::kEvaluation;
+  for (const Stretch& stretch : stretches_) {
+    const Stage& first = stages_[stretch.first];
+    if (hooks != nullptr && first.parameters.count > 0) {
+      if (absl::Status status = hooks->BeforeForward(first.group); !status.ok()) return status;
     }
-    if (absl::Status status = RunForward(i, batch, hooks != nullptr); !status.ok()) return status;
+    absl::Status status = Repeat(stretch, pass, batch, [&]() -> absl::Status {
+      for (size_t i = stretch.first; i < stretch.end; ++i) {
+        if (absl::Status status = RunForward(i, batch, hooks != nullptr); !status.ok()) return status;
+      }
+      if (stretch.end < stages_.size()) return absl::OkStatus();
+      const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
+      device(DeviceOf(stages_.size()))
+          .Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
   }
-  const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
-  device(DeviceOf(stages_.size()))
-      .Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
   return absl::OkStatus();
+}
+
+bool Model::TakesBatch(const Stretch& stretch) const {
+  if (stretch.end == stages_.size()) return true;
+  const auto takes = [this](size_t node) {
+    const ChainNode& own = chain_.nodes[node];
+    return value_plan_.place[own.input] == 0 || value_plan_.place[node + 1] == 0 ||
+           (own.sums() && value_plan_.place[own.shortcut] == 0);
+  };
+  for (size_t i = stretch.first; i < stretch.end; ++i) {
+    if (takes(i)) return true;
+    if (!recomputed_[i].has_value()) continue;
+    const ValuePlan::Run& run = value_plan_.runs[*recomputed_[i]];
+    for (size_t j = run.first; j < run.end; ++j) {
+      if (takes(j)) return true;
+    }
+  }
+  return false;
+}
+
+absl::Status Model::Repeat(const Stretch& stretch, PassKind pass, const BatchView& batch,
+                           absl::FunctionRef<absl::Status()> issue) {
+  const ChainNode& first = chain_.nodes[stretch.first];
+  if (first.carries) return issue();
+  const uint64_t swapped = swapped_ && TakesBatch(stretch) ? 1 : 0;
+  const Segment segment{{reinterpret_cast<uintptr_t>(this), stretch.first, static_cast<uint64_t>(batch.examples),
+                         static_cast<uint64_t>(pass) << 1 | swapped},
+                        DropoutSeed(batch),
+                        batch.step};
+  const bool records = timeline_ != nullptr && timeline_->on();
+  TimelineSpan span{.row = TimelineRow::kCompute};
+  if (records) span.begin = timeline_->Now(), span.step = timeline_->step();
+  absl::Status status;
+  bool issued = false;
+  device(first.device).Repeat(segment, [&] {
+    issued = true;
+    status = issue();
+  });
+  if (records && !issued) {
+    span.end = timeline_->Now();
+    timeline_->Add(span, absl::StrCat(pass == PassKind::kBackward ? "backward " : "forward ", first.name, " (graph)"));
+  }
+  return status;
 }
 
 absl::StatusOr<BatchResult> Model::ReadLoss(int64_t examples) {
@@ -316,7 +403,6 @@ absl::StatusOr<BatchResult> Model::ReadLoss(int64_t examples) {
 absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool training, bool again) {
   const ValuePlan::Step& step = value_plan_.steps[stage];
   const ChainNode& node = chain_.nodes[stage];
-  if (step.run.has_value()) last_run_[node.device] = step.run;
   if (step.done_by_the_one_before) return absl::OkStatus();
   const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
   if (node.carries) {
@@ -335,12 +421,18 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
 }
 
 absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
-  for (size_t i = stages_.size(); i-- > 0;) {
-    if (absl::Status status = RunBackward(i, batch); !status.ok()) return status;
-    if (stages_[i].parameters.count > 0) {
-      if (!waits_for_loss_) device(chain_.nodes[i].device).Mark();
-      if (absl::Status status = hooks.GradientReady(stages_[i].group); !status.ok()) return status;
-    }
+  for (auto stretch = stretches_.rbegin(); stretch != stretches_.rend(); ++stretch) {
+    absl::Status status = Repeat(*stretch, PassKind::kBackward, batch, [&]() -> absl::Status {
+      for (size_t i = stretch->end; i-- > stretch->first;) {
+        if (absl::Status status = RunBackward(i, batch); !status.ok()) return status;
+      }
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+    const Stage& first = stages_[stretch->first];
+    if (first.parameters.count == 0) continue;
+    if (!waits_for_loss_) device(chain_.nodes[stretch->first].device).Mark();
+    if (absl::Status status = hooks.GradientReady(first.group); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -349,8 +441,11 @@ absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
   const ChainNode& node = chain_.nodes[stage];
   const GradientPlan::Step& step = gradient_plan_.steps[stage];
   if (!step.dy.has_value()) return absl::OkStatus();
-  if (node.layer != nullptr) {
-    if (absl::Status status = Recompute(node.input, batch); !status.ok()) return status;
+  if (recomputed_[stage].has_value()) {
+    const ValuePlan::Run& run = value_plan_.runs[*recomputed_[stage]];
+    for (size_t i = run.first; i < run.end; ++i) {
+      if (absl::Status status = RunForward(i, batch, /*training=*/true, /*again=*/true); !status.ok()) return status;
+    }
   }
   const Matrix dy = GradientOf(stage + 1, *step.dy, batch.examples);
   Matrix dx;
@@ -368,16 +463,6 @@ absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
   if (step.other.has_value()) {
     const Matrix other = GradientOf(node.input, *step.other, batch.examples);
     device(DeviceOf(node.input)).Add(node.sums() ? dy : dx, other, dx);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Model::Recompute(size_t value, const BatchView& batch) {
-  if (value == 0) return absl::OkStatus();
-  const std::optional<size_t> run = value_plan_.steps[value - 1].run;
-  if (!run.has_value() || last_run_[DeviceOf(value)] == run) return absl::OkStatus();
-  for (size_t i = value_plan_.runs[*run].first; i < value_plan_.runs[*run].end; ++i) {
-    if (absl::Status status = RunForward(i, batch, /*training=*/true, /*again=*/true); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

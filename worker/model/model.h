@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -83,7 +84,18 @@ class Model : public TrainableModel {
     uint32_t layer = 0;
   };
 
+  // Nodes of one device, [first, end), between two of a step's hooks: of them only the first may have parameters. A
+  // copy to another device is alone.
+  struct Stretch {
+    size_t first = 0;
+    size_t end = 0;
+  };
+  enum class PassKind { kTraining, kBackward, kEvaluation };
+
   Model(LayerChain chain, const ModelOptions& options);
+  std::vector<Stretch> PlanStretches() const;
+  // Of each stage: the run that its backward computes again first.
+  std::vector<std::optional<size_t>> PlanRecomputation() const;
 
   // What AllocateMemory allocates on a device; as if values were where `plan` says.
   MemoryNeeds Needs(size_t device, const ValuePlan& plan) const;
@@ -105,6 +117,11 @@ class Model : public TrainableModel {
   Matrix ValueOf(size_t value, int64_t examples) const;
   Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
   absl::Status UploadBatch(const BatchView& batch);
+  // Issues what a pass does in a stretch, by `issue` or as it was before.
+  absl::Status Repeat(const Stretch& stretch, PassKind pass, const BatchView& batch,
+                      absl::FunctionRef<absl::Status()> issue);
+  // Whether the stretch's operations take the features or the labels.
+  bool TakesBatch(const Stretch& stretch) const;
   absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
   absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
@@ -112,13 +129,15 @@ class Model : public TrainableModel {
   absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
   absl::Status RunBackward(size_t stage, const BatchView& batch);
-  // Makes a value be where the plan says, for backward.
-  absl::Status Recompute(size_t value, const BatchView& batch);
+  // Dropout's in a batch.
+  uint64_t DropoutSeed(const BatchView& batch) const;
 
   const LayerChain chain_;
   const GradientPlan gradient_plan_;
   const ModelOptions options_;
   const ValuePlan value_plan_;
+  const std::vector<Stretch> stretches_;
+  const std::vector<std::optional<size_t>> recomputed_;
   TimelineRecorder* timeline_ = nullptr;
   std::vector<Stage> stages_;
   std::vector<Parameter> parameters_;
@@ -128,8 +147,6 @@ class Model : public TrainableModel {
   std::vector<size_t> parameter_devices_;
   // As value_plan_ places them.
   std::vector<std::unique_ptr<Buffer>> values_;
-  // Of each device: the run that was computed there last.
-  std::vector<std::optional<size_t>> last_run_;
   Transfer transfer_;
   std::unique_ptr<Buffer> labels_;
   std::unique_ptr<Buffer> totals_;
@@ -137,6 +154,8 @@ class Model : public TrainableModel {
   // Where the device computes beside the host: a batch comes up into these while the last one is still computed from.
   std::unique_ptr<Buffer> next_features_;
   std::unique_ptr<Buffer> next_labels_;
+  // Whether those have changed places an odd number of times.
+  bool swapped_ = false;
   // As gradient_plan_ uses them.
   std::vector<std::unique_ptr<Buffer>> gradients_;
 };

@@ -154,6 +154,8 @@ class CpuDevice : public Device {
   absl::Status Synchronize() override { return absl::OkStatus(); }
   void Mark() override {}
 
+  void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
+
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     const int64_t k = a.transposed ? a.matrix.rows : a.matrix.columns;
     Require((a.transposed ? a.matrix.columns : a.matrix.rows) == c.rows &&

@@ -85,7 +85,7 @@ class CudaDevice : public Device {
       return absl::ResourceExhaustedError(absl::StrCat("cuda device: no memory for ", elements, " floats"));
     }
     const size_t bytes = std::max<int64_t>(elements, 1) * sizeof(float);
-    absl::StatusOr<void*> memory = queue_->memory().Take(bytes);
+    absl::StatusOr<void*> memory = queue_->memory().TakeLasting(bytes);
     if (!memory.ok()) return memory.status();
     auto buffer = std::make_unique<CudaBuffer>(static_cast<float*>(*memory), elements, &queue_->memory(),
                                                &queue_->order(), &queue_->halves());
@@ -115,6 +115,8 @@ class CudaDevice : public Device {
   void Mark() override {
     if (queue_->Enter().ok()) queue_->Keep(queue_->order().Mark()).IgnoreError();
   }
+
+  void Repeat(const Segment& segment, absl::FunctionRef<void()> issue) override { queue_->Repeat(segment, issue); }
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     GemmCall call = Product(a, b, c);
@@ -167,7 +169,7 @@ class CudaDevice : public Device {
       return;
     }
     queue_->RunKernel("dropout", {x.buffer}, {y.buffer}, [&](cudaStream_t stream) {
-      return LaunchDropout(stream, rate, key, x.elements(), Data(x), Data(y));
+      return LaunchDropout(stream, rate, key, queue_->graphs().DropoutSeed(key), x.elements(), Data(x), Data(y));
     });
   }
 
@@ -419,7 +421,7 @@ class CudaDevice : public Device {
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options) {
   absl::StatusOr<Gpu> gpu = ChooseGpu(options.gpu);
   if (!gpu.ok()) return gpu.status();
-  absl::StatusOr<std::unique_ptr<OperationQueue>> queue = OperationQueue::Create(*gpu);
+  absl::StatusOr<std::unique_ptr<OperationQueue>> queue = OperationQueue::Create(*gpu, options.graphs);
   if (!queue.ok()) return OpeningFailed(*gpu, queue.status());
   MemoryPool* const memory = &(*queue)->memory();
   HalfCopies* const halves = &(*queue)->halves();

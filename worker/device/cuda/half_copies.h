@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -17,10 +18,11 @@
 
 namespace ballast {
 
-// The copies in 16 bits of what is multiplied in BF16 or FP16. A buffer's copy is made when it is first needed and kept
-// until the buffer is written, so that weights are rounded once a step, and activations once for forward and backward.
-// When memory is short the copies go first. It does not watch the buffers: who writes one says so. Thread safety: safe;
-// a buffer is not written while its copy is asked for.
+// The copies in 16 bits of what is multiplied in BF16 or FP16. A buffer's copy is made when it is first needed and
+// holds until the buffer is written, so that weights are rounded once a step, and activations once for forward and
+// backward. Its memory is kept for the next one, so that a graph may know its address, until memory is short. It does
+// not watch the buffers: who writes one says so. Thread safety: safe; a buffer is not written while its copy is asked
+// for.
 class HalfCopies {
  public:
   // For the operations that are put into the stream before it goes.
@@ -34,6 +36,9 @@ class HalfCopies {
     // Shared with HalfCopies, which may drop the copy meanwhile, when memory is short.
     std::shared_ptr<const Scratch> memory_;
   };
+
+  // What a segment's operations do to the copies, so that it can be said of them when a graph does the same again.
+  class Trace;
 
   // `memory` outlives this, and asks it for what it can give up.
   explicit HalfCopies(MemoryPool* memory);
@@ -55,18 +60,64 @@ class HalfCopies {
   // Gives up all copies.
   void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Which buffer is here: another number for another one in the same place. 0: none.
+  uint64_t SerialOf(const float* buffer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // From Begin to End Get and Written, by this thread, are noted and, in the end, undone.
+  void BeginTrace() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::unique_ptr<const Trace> EndTrace() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the same would be done now, with copies in the same places.
+  bool Fits(const Trace& trace) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // It was done, by a trace that fits.
+  void Apply(const Trace& trace) ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
+  // What a buffer's copy is of.
+  struct State {
+    HalfType type = HalfType::kBf16;
+    // 0: the copy does not hold.
+    int64_t elements = 0;
+
+    bool Has(HalfType wanted, int64_t least) const { return elements >= least && elements > 0 && type == wanted; }
+  };
   struct Kept {
+    uint64_t serial = 0;
     // Null: none.
     std::shared_ptr<const Scratch> memory;
-    HalfType type = HalfType::kBf16;
-    int64_t elements = 0;
+    // That there is room for.
+    int64_t room = 0;
+    State state;
+  };
+  // Of a buffer.
+  struct TraceEntry {
+    State before;
+    // What was taken of a copy that had been made before; elements 0: nothing.
+    State needed;
+    State after;
+    bool made = false;
+    // Of the copy, where one was taken or made.
+    const void* memory = nullptr;
   };
 
+  using KeptCopies = std::unordered_map<const float*, Kept>;
+
+  // Notes that this is about to change or to be used. Null where no trace of this thread is made.
+  TraceEntry* NoteLocked(const KeptCopies::value_type& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   MemoryPool& memory_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   // By where their buffers begin.
-  std::unordered_map<const float*, Kept> kept_ ABSL_GUARDED_BY(mutex_);
+  KeptCopies kept_ ABSL_GUARDED_BY(mutex_);
+  uint64_t buffers_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Null where none is made.
+  std::unique_ptr<Trace> trace_ ABSL_GUARDED_BY(mutex_);
+};
+
+class HalfCopies::Trace {
+ private:
+  friend class HalfCopies;
+
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::unordered_map<const float*, TraceEntry> entries_;
 };
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "worker/device/cuda/cuda_status.h"
+#include "worker/device/cuda/scratch_shelf.h"
 
 namespace ballast {
 namespace {
@@ -27,13 +28,29 @@ absl::StatusOr<MemoryPool> MemoryPool::Create(int device, cudaStream_t stream) {
   return MemoryPool(pool, stream);
 }
 
+void MemoryPool::OnShortage(const void* owner, std::function<void()> spare) {
+  if (spare == nullptr) {
+    spare_.erase(owner);
+  } else {
+    spare_[owner] = std::move(spare);
+  }
+}
+
 absl::StatusOr<void*> MemoryPool::Take(size_t bytes) {
+  return shelf_ != nullptr && shelf_->use() != ScratchShelf::Use::kOff ? shelf_->Take(bytes) : TakeLasting(bytes);
+}
+
+absl::StatusOr<void*> MemoryPool::TakeLasting(size_t bytes) {
+  if (shelf_ != nullptr && shelf_->use() == ScratchShelf::Use::kFixed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuda device: ", bytes, " bytes more than when the same was computed before"));
+  }
   void* memory = nullptr;
   cudaError_t error = cudaMallocAsync(&memory, bytes, stream_);
   if (error == cudaErrorMemoryAllocation) {
     // Pieces that were given back may be of the wrong sizes: let the pool return them and ask once more.
     cudaGetLastError();
-    if (spare_) spare_();
+    for (const auto& [owner, spare] : spare_) spare();
     cudaStreamSynchronize(stream_);
     cudaMemPoolTrimTo(pool_, 0);
     error = cudaMallocAsync(&memory, bytes, stream_);
@@ -53,6 +70,9 @@ size_t MemoryPool::FreeBytes() const {
   return CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").ok() ? free : 0;
 }
 
-absl::Status MemoryPool::GiveBack(void* memory) { return CudaStatus(cudaFreeAsync(memory, stream_), "cudaFreeAsync"); }
+absl::Status MemoryPool::GiveBack(void* memory) {
+  if (shelf_ != nullptr && shelf_->GiveBack(memory)) return absl::OkStatus();
+  return CudaStatus(cudaFreeAsync(memory, stream_), "cudaFreeAsync");
+}
 
 }  // namespace ballast

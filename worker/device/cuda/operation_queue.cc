@@ -14,25 +14,32 @@ namespace {
 constexpr int64_t kPieceFloats = int64_t{1} << 20;
 constexpr size_t kMostPieces = 16;
 
+absl::InlinedVector<BufferUse*, 8> Uses(absl::Span<const CudaBuffer* const> operands) {
+  absl::InlinedVector<BufferUse*, 8> uses;
+  for (const CudaBuffer* buffer : operands) uses.push_back(&buffer->use());
+  return uses;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<OperationQueue>> OperationQueue::Create(const Gpu& gpu) {
+absl::StatusOr<std::unique_ptr<OperationQueue>> OperationQueue::Create(const Gpu& gpu, bool graphs) {
   absl::Status status = CudaStatus(cudaSetDevice(gpu.index), "cudaSetDevice");
   if (!status.ok()) return status;
   absl::StatusOr<std::unique_ptr<StreamOrder>> order = StreamOrder::Create();
   if (!order.ok()) return order.status();
   absl::StatusOr<MemoryPool> memory = MemoryPool::Create(gpu.index, (*order)->compute());
   if (!memory.ok()) return memory.status();
-  return std::unique_ptr<OperationQueue>(new OperationQueue(gpu, *std::move(order), *std::move(memory)));
+  return std::unique_ptr<OperationQueue>(new OperationQueue(gpu, *std::move(order), *std::move(memory), graphs));
 }
 
-OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory)
+OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory, bool graphs)
     : gpu_(std::move(gpu)),
       order_(std::move(order)),
       memory_(std::make_unique<MemoryPool>(std::move(memory))),
       halves_(std::make_unique<HalfCopies>(memory_.get())),
       staging_(std::make_unique<StagingPool>(kPieceFloats, kMostPieces)),
-      copies_(order_.get(), staging_.get()) {}
+      copies_(order_.get(), staging_.get()),
+      graphs_(order_.get(), memory_.get(), halves_.get(), graphs) {}
 
 absl::Status OperationQueue::Synchronize() {
   if (absl::Status status = Enter(); !status.ok()) return status;
@@ -50,12 +57,32 @@ void OperationQueue::Drain() {
   }
 }
 
+void OperationQueue::Repeat(const Segment& segment, absl::FunctionRef<void()> issue) {
+  if (Enter().ok()) graphs_.Repeat(segment, issue);
+}
+
+absl::Status OperationQueue::Begin(const Operands& operands) {
+  // What is captured is waited for when it is launched, and its errors are not the GPU's.
+  if (graphs_.capturing()) return graphs_.Note(operands);
+  if (absl::Status status = Enter(); !status.ok()) return status;
+  if (absl::Status status = graphs_.Note(operands); !status.ok()) return status;
+  return order_->BeforeOperation(Uses(operands));
+}
+
+void OperationQueue::End(const Operands& operands, const absl::Status& status) {
+  if (graphs_.capturing()) return graphs_.Fail(status);
+  order_->AfterOperation(Uses(operands));
+  Keep(status).IgnoreError();
+}
+
 absl::StatusOr<Scratch> OperationQueue::MakeScratch(int64_t floats) {
   return Scratch::Make(memory_.get(), floats * static_cast<int64_t>(sizeof(float)));
 }
 
 absl::StatusOr<Scratch> OperationQueue::PutNumbers(cudaStream_t stream,
                                                    std::initializer_list<absl::Span<const int64_t>> lists) {
+  // A graph would read the host's memory again and again.
+  if (graphs_.capturing()) return absl::FailedPreconditionError("cuda device: lists of numbers go into no graph");
   std::vector<int64_t> all;
   for (const absl::Span<const int64_t> list : lists) all.insert(all.end(), list.begin(), list.end());
   const size_t bytes = all.size() * sizeof(int64_t);

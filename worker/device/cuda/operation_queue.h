@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -21,6 +22,7 @@
 #include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/scratch.h"
+#include "worker/device/cuda/segment_graphs.h"
 #include "worker/device/cuda/staging_pool.h"
 #include "worker/device/cuda/stream_order.h"
 #include "worker/device/device_types.h"
@@ -33,7 +35,8 @@ class OperationQueue {
  public:
   using Buffers = std::initializer_list<const Buffer*>;
 
-  static absl::StatusOr<std::unique_ptr<OperationQueue>> Create(const Gpu& gpu);
+  // With `graphs`, segments are kept as CUDA graphs.
+  static absl::StatusOr<std::unique_ptr<OperationQueue>> Create(const Gpu& gpu, bool graphs);
   // Streams and pinned memory must not go while something uses them.
   ~OperationQueue() { Drain(); }
 
@@ -43,25 +46,24 @@ class OperationQueue {
   HalfCopies& halves() const { return *halves_; }
   StagingPool& staging() const { return *staging_; }
   HostCopies& copies() { return copies_; }
+  SegmentGraphs& graphs() { return graphs_; }
 
   // Issues an operation that reads and writes buffers, of which some may be null. `launch` takes the stream and answers
   // a status.
   template <typename Launch>
   void Run(Buffers read, Buffers written, Launch launch) {
-    if (!Enter().ok()) return;
-    absl::InlinedVector<BufferUse*, 8> operands;
+    Operands operands;
     for (const Buffers& buffers : {read, written}) {
       for (const Buffer* buffer : buffers) {
-        if (buffer != nullptr) operands.push_back(&gpu::Own(*buffer).use());
+        if (buffer != nullptr) operands.push_back(&gpu::Own(*buffer));
       }
     }
-    absl::Status status = order_->BeforeOperation(operands);
+    absl::Status status = Begin(operands);
     if (status.ok()) status = launch(order_->compute());
-    order_->AfterOperation(operands);
     for (const Buffer* buffer : written) {
       if (buffer != nullptr) gpu::Own(*buffer).Written();
     }
-    Keep(status).IgnoreError();
+    End(operands, status);
   }
 
   // The same with a kernel or one call of CUDA.
@@ -69,6 +71,9 @@ class OperationQueue {
   void RunKernel(const char* name, Buffers read, Buffers written, Launch launch) {
     Run(read, written, [&](cudaStream_t stream) { return CudaStatus(launch(stream), name); });
   }
+
+  // As Device's.
+  void Repeat(const Segment& segment, absl::FunctionRef<void()> issue);
 
   // For an operation that is being issued.
   absl::StatusOr<Scratch> MakeScratch(int64_t floats);
@@ -86,7 +91,13 @@ class OperationQueue {
   absl::Status Keep(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory);
+  using Operands = absl::InlinedVector<const CudaBuffer*, 8>;
+
+  OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory, bool graphs);
+
+  // Around an operation.
+  absl::Status Begin(const Operands& operands) ABSL_LOCKS_EXCLUDED(mutex_);
+  void End(const Operands& operands, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Each outlives those after it.
   const Gpu gpu_;
@@ -95,6 +106,7 @@ class OperationQueue {
   const std::unique_ptr<HalfCopies> halves_;
   const std::unique_ptr<StagingPool> staging_;
   HostCopies copies_;
+  SegmentGraphs graphs_;
   absl::Mutex mutex_;
   absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };

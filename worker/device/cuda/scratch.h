@@ -13,9 +13,11 @@ namespace ballast {
 class Scratch {
  public:
   static absl::StatusOr<Scratch> Make(MemoryPool* memory, int64_t bytes) {
-    absl::StatusOr<void*> taken = memory->Take(bytes > 0 ? bytes : 1);
-    if (!taken.ok()) return taken.status();
-    return Scratch(memory, *taken);
+    return Make(memory, memory->Take(bytes > 0 ? bytes : 1));
+  }
+  // The same for more than one: what outlives a segment.
+  static absl::StatusOr<Scratch> MakeLasting(MemoryPool* memory, int64_t bytes) {
+    return Make(memory, memory->TakeLasting(bytes > 0 ? bytes : 1));
   }
 
   ~Scratch() {
@@ -29,6 +31,11 @@ class Scratch {
   void* bytes() const { return taken_; }
 
  private:
+  static absl::StatusOr<Scratch> Make(MemoryPool* memory, absl::StatusOr<void*> taken) {
+    if (!taken.ok()) return taken.status();
+    return Scratch(memory, *taken);
+  }
+
   Scratch(MemoryPool* memory, void* taken) : memory_(memory), taken_(taken) {}
 
   MemoryPool* memory_;

@@ -50,7 +50,7 @@ ColumnStatistics Inner(const ColumnStatistics& s) { return {Inner(s.mean), Inner
 
 class QueuedCpuDevice : public QueuedDevice {
  public:
-  QueuedCpuDevice() : cpu_(CreateCpuDevice(1)), thread_([this] { Compute(); }) {}
+  explicit QueuedCpuDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)), thread_([this] { Compute(); }) {}
   ~QueuedCpuDevice() override {
     {
       absl::MutexLock lock(&mutex_);
@@ -135,6 +135,7 @@ class QueuedCpuDevice : public QueuedDevice {
     absl::MutexLock lock(&mutex_);
     marks_.push_back(issued_);
   }
+  void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
     Issue({a.matrix.buffer, b.matrix.buffer, c.buffer},
@@ -347,6 +348,10 @@ class QueuedCpuDevice : public QueuedDevice {
 
 }  // namespace
 
-std::unique_ptr<QueuedDevice> CreateQueuedDevice() { return std::make_unique<QueuedCpuDevice>(); }
+std::unique_ptr<QueuedDevice> CreateQueuedDevice() { return std::make_unique<QueuedCpuDevice>(CreateCpuDevice(1)); }
+
+std::unique_ptr<QueuedDevice> CreateQueuedDevice(int64_t memory_bytes) {
+  return std::make_unique<QueuedCpuDevice>(CreateCpuDevice(1, memory_bytes));
+}
 
 }  // namespace ballast

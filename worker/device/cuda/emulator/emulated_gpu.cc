@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 // Work of a stream: runs once `stream` (null: none) has done `position` pieces.
@@ -25,8 +26,27 @@ struct Queue {
   uint64_t done = 0;
 };
 
+// Kernels and copies in the order of their stream.
+struct CUgraph_st {
+  std::vector<std::function<void()>> nodes;
+};
+
+struct CUgraphExec_st {
+  // Shared with what is in a stream, which outlives the graph.
+  std::shared_ptr<const std::vector<std::function<void()>>> nodes;
+};
+
+// What is put into a stream from its beginning to its end.
+struct Capture {
+  std::thread::id thread = std::this_thread::get_id();
+  bool valid = true;
+  CUgraph_st graph;
+};
+
 struct CUstream_st {
   std::shared_ptr<Queue> queue = std::make_shared<Queue>();
+  // Null: none.
+  std::unique_ptr<Capture> capture;
 };
 
 // Position `position` of a queue; null: never recorded, which counts as done.
@@ -56,6 +76,11 @@ struct Gpu {
   int host_allocations = 0;
   std::vector<CUstream_st*> streams;
   int events = 0;
+  int graphs = 0;
+  int captures = 0;
+  std::function<void(int)> on_capture;
+  int launches = 0;
+  int graph_launches = 0;
   float milliseconds = 0;
   cudaError_t everything = cudaSuccess;
   std::vector<Fault> faults;
@@ -137,16 +162,40 @@ bool Inside(const std::map<char*, size_t>& pieces, const void* memory, size_t by
 
 void Put(cudaStream_t stream, Work work) {
   if (stream == nullptr) Die("the default stream is used");
+  if (stream->capture != nullptr) Die("what a graph is not to hold is put into a stream that is being captured");
   stream->queue->work.push_back(std::move(work));
   ++stream->queue->issued;
   RunSome();
+}
+
+// A kernel or a copy.
+cudaError_t PutNode(cudaStream_t stream, std::function<void()> work) {
+  if (stream != nullptr && stream->capture != nullptr) {
+    Capture& capture = *stream->capture;
+    if (capture.thread != std::this_thread::get_id()) Die("another thread's work is captured");
+    if (!capture.valid) return cudaErrorStreamCaptureInvalidated;
+    capture.graph.nodes.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  Put(stream, {std::move(work), nullptr, 0});
+  return cudaSuccess;
+}
+
+// Whether this thread may make a call that waits or asks what was done: not while it captures.
+cudaError_t CheckMayWait() {
+  for (CUstream_st* stream : gpu.streams) {
+    if (stream->capture == nullptr || stream->capture->thread != std::this_thread::get_id()) continue;
+    stream->capture->valid = false;
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace
 
 void Reset(const Settings& settings) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
-  if (!gpu.streams.empty() || gpu.events != 0 || gpu.device_bytes != 0 || gpu.host_bytes != 0) {
+  if (!gpu.streams.empty() || gpu.events != 0 || gpu.graphs != 0 || gpu.device_bytes != 0 || gpu.host_bytes != 0) {
     Die("started anew while something is still there");
   }
   gpu = Gpu{};
@@ -179,6 +228,11 @@ int Streams() {
   return static_cast<int>(gpu.streams.size());
 }
 
+void OnCapture(std::function<void(int)> call) {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  gpu.on_capture = std::move(call);
+}
+
 void PassTime(float milliseconds) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   gpu.milliseconds += milliseconds;
@@ -189,6 +243,21 @@ int Events() {
   return gpu.events;
 }
 
+int Graphs() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.graphs;
+}
+
+int Launches() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.launches;
+}
+
+int GraphLaunches() {
+  const std::lock_guard<std::recursive_mutex> lock(mutex);
+  return gpu.graph_launches;
+}
+
 int HostAllocations() {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   return gpu.host_allocations;
@@ -197,18 +266,20 @@ int HostAllocations() {
 cudaError_t Enqueue(const char* call, cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (const cudaError_t error = Enter(call); error != cudaSuccess) return error;
-  Put(stream, {std::move(work), nullptr, 0});
-  return cudaSuccess;
+  if (stream != nullptr && stream->capture == nullptr) ++gpu.launches;
+  return PutNode(stream, std::move(work));
 }
 
 }  // namespace ballast::emulator
 
+using ballast::emulator::CheckMayWait;
 using ballast::emulator::Die;
 using ballast::emulator::Done;
 using ballast::emulator::Enter;
 using ballast::emulator::gpu;
 using ballast::emulator::Inside;
 using ballast::emulator::Put;
+using ballast::emulator::PutNode;
 using ballast::emulator::RunUntil;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
@@ -216,6 +287,10 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 #define BALLAST_ENTER(call)                  \
   const Lock lock(ballast::emulator::mutex); \
   if (const cudaError_t error = Enter(call); error != cudaSuccess) return error
+// Of a call that waits.
+#define BALLAST_ENTER_WAITING(call) \
+  BALLAST_ENTER(call);              \
+  if (const cudaError_t error = CheckMayWait(); error != cudaSuccess) return error
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -243,6 +318,12 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorLaunchFailure";
     case cudaErrorSystemDriverMismatch:
       return "cudaErrorSystemDriverMismatch";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
     case cudaErrorUnknown:
       return "cudaErrorUnknown";
   }
@@ -294,7 +375,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
-  BALLAST_ENTER("cudaMemPoolTrimTo");
+  BALLAST_ENTER_WAITING("cudaMemPoolTrimTo");
   return cudaSuccess;
 }
 
@@ -335,7 +416,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
-  BALLAST_ENTER("cudaHostAlloc");
+  BALLAST_ENTER_WAITING("cudaHostAlloc");
   char* const piece = static_cast<char*>(std::malloc(bytes));
   std::memset(piece, 0xFF, bytes);
   gpu.host_memory[piece] = bytes;
@@ -359,25 +440,21 @@ cudaError_t cudaFreeHost(void* memory) {
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   BALLAST_ENTER("cudaMemsetAsync");
-  Put(stream, {[=] {
-                 if (!Inside(gpu.device_memory, memory, bytes)) Die("memory set outside an allocation");
-                 std::memset(memory, value, bytes);
-               },
-               nullptr, 0});
-  return cudaSuccess;
+  return PutNode(stream, [=] {
+    if (!Inside(gpu.device_memory, memory, bytes)) Die("memory set outside an allocation");
+    std::memset(memory, value, bytes);
+  });
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   BALLAST_ENTER("cudaMemcpyAsync");
-  Put(stream, {[=] {
-                 const auto& source = kind == cudaMemcpyHostToDevice ? gpu.host_memory : gpu.device_memory;
-                 const auto& target = kind == cudaMemcpyDeviceToHost ? gpu.host_memory : gpu.device_memory;
-                 if (!Inside(source, from, bytes)) Die("copied from memory that is not there, or not pinned");
-                 if (!Inside(target, to, bytes)) Die("copied to memory that is not there, or not pinned");
-                 std::memcpy(to, from, bytes);
-               },
-               nullptr, 0});
-  return cudaSuccess;
+  return PutNode(stream, [=] {
+    const auto& source = kind == cudaMemcpyHostToDevice ? gpu.host_memory : gpu.device_memory;
+    const auto& target = kind == cudaMemcpyDeviceToHost ? gpu.host_memory : gpu.device_memory;
+    if (!Inside(source, from, bytes)) Die("copied from memory that is not there, or not pinned");
+    if (!Inside(target, to, bytes)) Die("copied to memory that is not there, or not pinned");
+    std::memcpy(to, from, bytes);
+  });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -396,14 +473,74 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  BALLAST_ENTER("cudaStreamSynchronize");
+  BALLAST_ENTER_WAITING("cudaStreamSynchronize");
   RunUntil(*stream->queue, stream->queue->issued);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   BALLAST_ENTER("cudaStreamWaitEvent");
+  if (stream->capture != nullptr) {
+    // Of work that is not in the graph.
+    stream->capture->valid = false;
+    return cudaErrorStreamCaptureIsolation;
+  }
   Put(stream, {nullptr, event->queue, event->position});
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  BALLAST_ENTER("cudaStreamBeginCapture");
+  if (stream == nullptr || stream->capture != nullptr) return cudaErrorInvalidValue;
+  stream->capture = std::make_unique<Capture>();
+  ++gpu.captures;
+  if (gpu.on_capture) gpu.on_capture(gpu.captures);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Lock lock(ballast::emulator::mutex);
+  *graph = nullptr;
+  if (stream->capture == nullptr) return cudaErrorInvalidValue;
+  if (stream->capture->thread != std::this_thread::get_id()) Die("a capture that another thread began is ended");
+  const std::unique_ptr<Capture> capture = std::move(stream->capture);
+  // Whatever fails, the capture has ended.
+  if (const cudaError_t error = Enter("cudaStreamEndCapture"); error != cudaSuccess) return error;
+  if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
+  *graph = new CUgraph_st(std::move(capture->graph));
+  ++gpu.graphs;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  BALLAST_ENTER("cudaGraphInstantiateWithFlags");
+  *executable = new CUgraphExec_st{std::make_shared<const std::vector<std::function<void()>>>(graph->nodes)};
+  ++gpu.graphs;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  BALLAST_ENTER("cudaGraphLaunch");
+  ++gpu.launches;
+  ++gpu.graph_launches;
+  Put(stream, {[nodes = executable->nodes] {
+                 for (const std::function<void()>& node : *nodes) node();
+               },
+               nullptr, 0});
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  const Lock lock(ballast::emulator::mutex);
+  delete graph;
+  --gpu.graphs;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  const Lock lock(ballast::emulator::mutex);
+  delete executable;
+  --gpu.graphs;
   return cudaSuccess;
 }
 
@@ -440,12 +577,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  BALLAST_ENTER("cudaEventQuery");
+  BALLAST_ENTER_WAITING("cudaEventQuery");
   return Done(event->queue.get(), event->position) ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  BALLAST_ENTER("cudaEventSynchronize");
+  BALLAST_ENTER_WAITING("cudaEventSynchronize");
   if (event->queue != nullptr) RunUntil(*event->queue, event->position);
   return cudaSuccess;
 }

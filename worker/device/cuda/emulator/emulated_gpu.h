@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "worker/device/cuda/emulator/cuda_runtime.h"
 
@@ -37,14 +38,23 @@ void FailEverything(cudaError_t error);
 // The `after`-th next call (0: the next) of this name fails, once.
 void FailCall(const char* call, cudaError_t error, int after);
 
+// Called when a capture has begun, with the number of captures so far; null: nothing is.
+void OnCapture(std::function<void(int)> call);
+
 // In work of a stream: it takes this long, as events see it. All else takes no time.
 void PassTime(float milliseconds);
+
+// Kernels, and graphs of them, that were put into streams.
+int Launches();
+// Graphs among them.
+int GraphLaunches();
 
 // What was made and not yet given back: tests expect 0 at their end.
 size_t DeviceBytes();
 size_t HostBytes();
 int Streams();
 int Events();
+int Graphs();
 // Pieces of pinned host memory that were ever allocated.
 int HostAllocations();
 

@@ -9,6 +9,8 @@ namespace {
 
 struct DropoutCall {
   DropoutKey key;
+  // Null: the key's own.
+  const uint64_t* seed;
   // An element stays where its word is at least this.
   uint32_t threshold;
   float scale;
@@ -17,6 +19,10 @@ struct DropoutCall {
 
 // A thread for each draw, which is four elements.
 __global__ void DropoutKernel(DropoutCall call, const float* x, float* y) {
+  if (call.seed != nullptr) {
+    call.key.seed = call.seed[0];
+    call.key.step = call.seed[1];
+  }
   for (int64_t draw = FirstElement(); draw * 4 < call.n; draw += ElementStride()) {
     const PhiloxWords words = DropoutWords(call.key, static_cast<uint64_t>(draw));
     for (int k = 0; k < 4; ++k) {
@@ -26,13 +32,23 @@ __global__ void DropoutKernel(DropoutCall call, const float* x, float* y) {
   }
 }
 
+__global__ void SetDropoutSeedKernel(uint64_t value, uint64_t step, uint64_t* seed) {
+  seed[0] = value;
+  seed[1] = step;
+}
+
 }  // namespace
 
-cudaError_t LaunchDropout(cudaStream_t stream, float rate, const DropoutKey& key, int64_t n, const float* x, float* y) {
+cudaError_t LaunchDropout(cudaStream_t stream, float rate, const DropoutKey& key, const uint64_t* seed, int64_t n,
+                          const float* x, float* y) {
   if (n == 0) return cudaSuccess;
-  const DropoutCall call = {key, static_cast<uint32_t>(std::ldexp(static_cast<double>(rate), 32)), 1.0f / (1.0f - rate),
-                            n};
+  const DropoutCall call = {key, seed, static_cast<uint32_t>(std::ldexp(static_cast<double>(rate), 32)),
+                            1.0f / (1.0f - rate), n};
   return Launch(stream, BlocksFor(CeilDivide(n, 4)), kBlockThreads, DropoutKernel, call, x, y);
+}
+
+cudaError_t LaunchSetDropoutSeed(cudaStream_t stream, uint64_t value, uint64_t step, uint64_t* seed) {
+  return Launch(stream, dim3(1), dim3(1), SetDropoutSeedKernel, value, step, seed);
 }
 
 }  // namespace ballast

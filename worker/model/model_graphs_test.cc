@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models on a GPU whose passes are kept as CUDA graphs, over the emulated one.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/emulator/emulated_gpu.h"
+#include "worker/model/model.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kFeatures = 32;
+constexpr int64_t kBatch = 4;
+
+constexpr char kDense[] =
+    "layers { dropout { rate: 0.2 } } layers { dense { units: 6 } } layers { relu {} } layers { dropout { rate: 0.4 } "
+    "} "
+    "layers { dense { units: 5 } } layers { gelu {} } layers { layer_norm {} } layers { dense { units: 4 } }";
+constexpr char kConvolutions[] =
+    "input { height: 4 width: 4 channels: 2 } "
+    "layers { conv2d { filters: 3 kernel: 3 padding: 1 } } layers { batch_norm {} } layers { relu {} } "
+    "layers { residual { layers { conv2d { filters: 3 kernel: 3 padding: 1 } } layers { batch_norm {} } "
+    "layers { dropout { rate: 0.3 } } layers { tanh {} } } } layers { max_pool { kernel: 2 } } layers { dense { units: "
+    "4 } }";
+
+struct Case {
+  const char* layers;
+  Precision precision;
+  bool recompute;
+  emulator::Schedule schedule;
+};
+
+// Takes a step against each gradient when it is there, as a worker that waits for its push would; the weights go up
+// from another thread's point of view: between the passes.
+class DescendingHooks : public StepHooks {
+ public:
+  explicit DescendingHooks(Model* model) : model_(*model) {}
+
+  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
+  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
+  absl::Status GradientReady(size_t group) override {
+    const ParameterGroup& own = model_.parameter_groups()[group];
+    for (size_t i = own.first; i < own.first + own.count; ++i) {
+      std::vector<float> gradient(model_.parameters()[i].elements), value(gradient.size());
+      absl::Status status = model_.GetGradient(i, absl::MakeSpan(gradient));
+      status.Update(model_.GetParameter(i, absl::MakeSpan(value)));
+      for (size_t j = 0; j < value.size(); ++j) value[j] -= 0.1f * gradient[j] / scale;
+      status.Update(model_.SetParameter(i, value));
+      if (!status.ok()) return status;
+      seen.insert(seen.end(), gradient.begin(), gradient.end());
+    }
+    return absl::OkStatus();
+  }
+
+  float scale = 1;
+  // All gradients, in the order in which they came.
+  std::vector<float> seen;
+
+ private:
+  Model& model_;
+};
+
+// What a run gave, bit by bit, and what it cost.
+struct Outcome {
+  std::vector<float> values;
+  int launches = 0;
+  int graph_launches = 0;
+};
+
+class ModelGraphsTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void TearDown() override {
+    EXPECT_EQ(emulator::DeviceBytes(), 0);
+    EXPECT_EQ(emulator::Events(), 0);
+    EXPECT_EQ(emulator::Graphs(), 0);
+  }
+
+  static std::unique_ptr<Model> Make(const Case& how, Device* device) {
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        std::string(how.layers) + " loss { softmax_cross_entropy {} }", &config));
+    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(config, {.features = kFeatures,
+                                                                          .seed = 7,
+                                                                          .max_batch = kBatch,
+                                                                          .recompute = how.recompute,
+                                                                          .devices = {{"0", device}}});
+    EXPECT_TRUE(model.ok()) << model.status();
+    for (size_t i = 0; i < (*model)->parameters().size(); ++i) {
+      std::vector<float> values((*model)->parameters()[i].elements);
+      for (size_t j = 0; j < values.size(); ++j) values[j] = 0.3f * std::sin(1.0f + i + 7 * j);
+      EXPECT_TRUE((*model)->SetParameter(i, values).ok());
+    }
+    return *std::move(model);
+  }
+
+  static std::vector<float> Features(uint64_t step, int64_t examples) {
+    std::vector<float> features(examples * kFeatures);
+    for (size_t i = 0; i < features.size(); ++i) features[i] = std::sin(0.37f * i + step);
+    return features;
+  }
+
+  // Eight steps, the last one of each four of a smaller batch and the loss scale changing, an evaluation after each
+  // four.
+  static void Train(Model& model, Outcome& outcome) {
+    const std::vector<float> labels = {0, 3, 1, 2};
+    DescendingHooks hooks(&model);
+    for (uint64_t step = 0; step < 8; ++step) {
+      const int64_t examples = step % 4 == 3 ? 3 : kBatch;
+      hooks.scale = step < 5 ? 8.0f : 4.0f;
+      const absl::StatusOr<BatchResult> result = model.Train({.features = Features(step, examples),
+                                                              .labels = absl::MakeConstSpan(labels).first(examples),
+                                                              .examples = examples,
+                                                              .step = step,
+                                                              .seed = 3,
+                                                              .loss_scale = hooks.scale},
+                                                             hooks);
+      ASSERT_TRUE(result.ok()) << result.status();
+      outcome.values.push_back(result->loss_sum);
+      for (int i = 0; i < 3 && step % 4 == 3; ++i) {
+        const absl::StatusOr<BatchResult> evaluation =
+            model.Evaluate({.features = Features(100 + i, kBatch), .labels = labels, .examples = kBatch});
+        ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+        outcome.values.push_back(evaluation->loss_sum);
+      }
+    }
+    outcome.values.insert(outcome.values.end(), hooks.seen.begin(), hooks.seen.end());
+  }
+
+  static Outcome Run(const Case& how, bool graphs) {
+    emulator::Settings settings;
+    settings.schedule = how.schedule;
+    emulator::Reset(settings);
+    CudaOptions options;
+    options.graphs = graphs;
+    const std::unique_ptr<Device> device = *OpenCudaDevice(options);
+    EXPECT_TRUE(device->SetPrecision(how.precision).ok());
+    Outcome outcome;
+    Train(*Make(how, device.get()), outcome);
+    EXPECT_TRUE(device->Synchronize().ok());
+    outcome.launches = emulator::Launches();
+    outcome.graph_launches = emulator::GraphLaunches();
+    return outcome;
+  }
+};
+
+TEST_P(ModelGraphsTest, GraphsGiveTheSameBitsWithFewerLaunches) {
+  const Outcome plain = Run(GetParam(), false), graphs = Run(GetParam(), true);
+  EXPECT_EQ(graphs.values, plain.values);
+  EXPECT_EQ(plain.graph_launches, 0);
+  EXPECT_GT(graphs.graph_launches, 20);
+  EXPECT_LT(graphs.launches, plain.launches * 0.7);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ModelGraphsTest,
+                         ::testing::Values(Case{kDense, Precision::kFp32, false, emulator::Schedule::kLate},
+                                           Case{kDense, Precision::kBf16, false, emulator::Schedule::kRandom},
+                                           Case{kDense, Precision::kFp16, true, emulator::Schedule::kLate},
+                                           Case{kConvolutions, Precision::kFp32, true, emulator::Schedule::kRandom},
+                                           Case{kConvolutions, Precision::kBf16, false, emulator::Schedule::kLate}));
+
+// Without a parameter.
+class GraphFaultTest : public ModelGraphsTest {};
+
+constexpr Case kPlain = {kDense, Precision::kBf16, false, emulator::Schedule::kLate};
+
+TEST_P(GraphFaultTest, AfterAnErrorOfGraphsAllIsIssuedPlainly) {
+  const Outcome want = Run(GetParam(), false);
+  for (const char* call :
+       {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags", "cudaGraphLaunch"}) {
+    SCOPED_TRACE(call);
+    emulator::Reset({});
+    const std::unique_ptr<Device> device = *OpenCudaDevice({});
+    ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
+    emulator::FailCall(call, cudaErrorStreamCaptureUnsupported, 3);
+    Outcome got;
+    ::testing::internal::CaptureStderr();
+    Train(*Make(GetParam(), device.get()), got);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(std::string("CUDA graphs are off from now on: ") +
+                                                                    call + ": cudaErrorStreamCaptureUnsupported\n"));
+    EXPECT_EQ(got.values, want.values);
+  }
+}
+
+TEST_P(GraphFaultTest, AKernelThatCannotBeCapturedIsIssuedPlainly) {
+  const Outcome want = Run(GetParam(), false);
+  emulator::Reset({});
+  const std::unique_ptr<Device> device = *OpenCudaDevice({});
+  ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
+  Outcome got;
+  const std::unique_ptr<Model> model = Make(GetParam(), device.get());
+  // The third graph's first kernel.
+  bool failed = false;
+  emulator::OnCapture([&](int begun) {
+    if (begun == 3) emulator::FailCall("cudaLaunchKernelEx", cudaErrorUnknown, 0), failed = true;
+  });
+  Train(*model, got);
+  emulator::OnCapture(nullptr);
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(got.values, want.values);
+  EXPECT_GT(emulator::GraphLaunches(), 20);
+}
+
+TEST_P(GraphFaultTest, AnotherModelInTheSamePlaceGetsItsOwnGraphs) {
+  const Outcome want = Run(GetParam(), false);
+  emulator::Reset({});
+  const std::unique_ptr<Device> device = *OpenCudaDevice({});
+  ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
+  for (int i = 0; i < 2; ++i) {
+    Outcome got;
+    Train(*Make(GetParam(), device.get()), got);
+    EXPECT_EQ(got.values, want.values);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, GraphFaultTest, ::testing::Values(kPlain));
+
+}  // namespace
+}  // namespace ballast
