@@ -59,7 +59,7 @@ def _double(label):
     """A library of this package has a double; others stand for both."""
     return label + "_emulated" if label.startswith(":") else label
 
-def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, visibility = None):
+def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, alwayslink = False, visibility = None):
     """A library over the CUDA runtime.
 
     Makes `name`, for GPUs, where there is a toolkit; and everywhere, for tests, `name`_emulated: the same sources
@@ -71,6 +71,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, visibil
       hdrs: its headers.
       deps: libraries.
       emulated: whether to make the double; without, the package has another `name`_emulated where one is needed.
+      alwayslink: as for cc_library; of the library for GPUs.
       visibility: as for cc_library.
     """
     kernels = [src for src in srcs if src.endswith(".cu")]
@@ -82,6 +83,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, visibil
             name = name,
             srcs = hosts + ([":%s_objects" % name] if kernels else []),
             hdrs = hdrs,
+            alwayslink = alwayslink,
             visibility = visibility,
             deps = deps + ["@cuda//:runtime"],
         )

@@ -237,6 +237,7 @@ absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
   *empty.mutable_policy() = options_.policy;
   empty.set_workers(options_.workers);
   empty.set_protocol_version(kProtocolVersion);
+  *empty.mutable_durability() = options_.durability;
   std::vector<Future<v1::DeclareTensorsResponse>> answers;
   for (ShardChannel* channel : channels()) {
     v1::DeclareTensorsRequest request = empty;

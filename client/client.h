@@ -38,6 +38,7 @@ struct ClientOptions {
   std::string job;
   v1::ConsistencyPolicy policy;
   uint32_t workers = 1;
+  v1::Durability durability;
 
   // Who pushes. No two clients may push as the same worker and incarnation, not even one after the other: a shard
   // takes the second's pushes for the first's, sent again, and does not apply them.

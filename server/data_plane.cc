@@ -211,6 +211,11 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     const absl::StatusOr<absl::string_view> message = MessageAt(reference, block_->memory());
     if (!message.ok()) return message.status();
     shared_request_ = *message;
+    if (kind_ != Kind::kPull && plane_->shard_->journals()) {
+      // The client could change it between the checksum and the write.
+      own_request_.assign(message->data(), message->size());
+      shared_request_ = own_request_;
+    }
     ++plane_->shared_calls_;
     DropRequest();
     return absl::OkStatus();
@@ -261,6 +266,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   // Where request and answer lie in shared memory, instead.
   std::optional<BorrowedBlock> block_;
   absl::string_view shared_request_;
+  // A copy of it, where one is needed.
+  std::string own_request_;
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
@@ -294,7 +301,10 @@ void DataPlane::Call::Push() {
   DropRequest();
   v1::PushResponse answer;
   Encode(taken->outcome, answer.mutable_outcome());
-  EndWith(EncodeMessage(answer));
+  plane_->shard_->AwaitDurable(taken->outcome, [this, answer](const absl::Status& status) {
+    if (!status.ok()) return End(OnShard(status));
+    EndWith(EncodeMessage(answer));
+  });
 }
 
 void DataPlane::Call::Pull() {
@@ -319,12 +329,16 @@ void DataPlane::Call::PushPull() {
   if (!taken.ok()) return End(taken.status());
   // What waits for other workers holds no memory.
   DropRequest();
-  v1::PushPullResponse answer;
-  Encode(taken->outcome, answer.mutable_outcome());
-  const v1::PushPullRequest& envelope = taken->envelope;
-  const v1::PushHeader& header = envelope.header();
-  AnswerWithValues(header.job(), {header.step() + 1, header.worker()}, std::move(taken->keys),
-                   {envelope.wait_ms(), envelope.encoding()}, answer);
+  const PushOutcome outcome = taken->outcome;
+  plane_->shard_->AwaitDurable(outcome, [this, taken = *std::move(taken)](const absl::Status& status) mutable {
+    if (!status.ok()) return End(OnShard(status));
+    v1::PushPullResponse answer;
+    Encode(taken.outcome, answer.mutable_outcome());
+    const v1::PushPullRequest& envelope = taken.envelope;
+    const v1::PushHeader& header = envelope.header();
+    AnswerWithValues(header.job(), {header.step() + 1, header.worker()}, std::move(taken.keys),
+                     {envelope.wait_ms(), envelope.encoding()}, answer);
+  });
 }
 
 template <typename Response>

@@ -26,7 +26,8 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
   for (const v1::TensorDeclaration& declaration : request->tensors()) {
     tensors.push_back({declaration.spec(), {declaration.slices().begin(), declaration.slices().end()}});
   }
-  auto owned = shard_->Declare({request->job(), request->policy(), request->workers()}, std::move(tensors));
+  auto owned = shard_->Declare({request->job(), request->policy(), request->workers(), request->durability()},
+                               std::move(tensors));
   if (!owned.ok()) return Answer(context, owned.status());
   for (const OwnedTensor& tensor : *owned) {
     v1::DeclareTensorsResponse::Owned* to = response->add_tensors();
@@ -77,6 +78,15 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   response->set_refused(traffic.refused);
   response->set_shared_areas(traffic.shared_areas);
   response->set_shared_calls(traffic.shared_calls);
+  for (size_t rank = 0; rank < status.workers_pushes.size(); ++rank) {
+    v1::GetStatusResponse::WorkerPushes* to = response->add_worker_pushes();
+    to->set_worker(rank);
+    to->set_incarnation(status.workers_pushes[rank].incarnation);
+    to->set_highest_sequence(status.workers_pushes[rank].highest);
+    to->set_accepted(status.workers_pushes[rank].accepted);
+    to->set_accepted_of_incarnation(status.workers_pushes[rank].accepted_of_incarnation);
+  }
+  response->set_durability(status.job.durability.mode());
   return Answer(context, absl::OkStatus());
 }
 

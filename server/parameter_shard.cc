@@ -5,14 +5,14 @@
 #include <cmath>
 #include <set>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/codecs/payload_reader.h"
 #include "common/policy_config.h"
-#include "common/shard_map.h"
 #include "common/tensor_spec.h"
 #include "common/wire/limits.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "server/durability/shard_record.h"
 
 namespace ballast {
 namespace {
@@ -32,10 +32,20 @@ void RaiseTo(std::atomic<uint64_t>& most, uint64_t value) {
   }
 }
 
+// A slice's place in the order of changes, where there is one.
+std::optional<uint64_t> At(const std::vector<uint64_t>& turns, size_t index) {
+  if (turns.empty()) return std::nullopt;
+  return turns[index];
+}
+
 }  // namespace
 
 ParameterShard::ParameterShard(Options options, const Clock* clock)
-    : options_(options), clock_(clock), started_(clock->Now()), waits_(clock) {}
+    : options_(std::move(options)),
+      clock_(clock),
+      started_(clock->Now()),
+      catalog_(options_.rank, options_.max_state_bytes),
+      waits_(clock) {}
 
 absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
   if (job_.name.empty()) return absl::OkStatus();
@@ -47,94 +57,15 @@ absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
     return absl::FailedPreconditionError(
         absl::StrCat("job \"", job_.name, "\" was declared with ", job_.workers, " workers, got ", job.workers));
   }
+  if (!google::protobuf::util::MessageDifferencer::Equals(job.durability, job_.durability)) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with durability { ",
+                                                      job_.durability.ShortDebugString(), " }, got { ",
+                                                      job.durability.ShortDebugString(), " }"));
+  }
   if (google::protobuf::util::MessageDifferencer::Equals(job.policy, job_.policy)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with policy ",
                                                     job_.policy.ShortDebugString(), ", got ",
                                                     job.policy.ShortDebugString()));
-}
-
-absl::Status ParameterShard::CutWhole(std::vector<OwnedTensor>& tensors) const {
-  uint64_t bytes = 0;
-  for (OwnedTensor& tensor : tensors) {
-    if (absl::Status status = ValidateTensorSpec(tensor.spec); !status.ok()) return status;
-    if (!tensor.slices.empty()) continue;
-    const uint64_t elements = CountElements(tensor.spec);
-    bytes += elements * sizeof(float);
-    // Refuse what cannot fit before a list of its slices is made.
-    if (bytes > options_.max_state_bytes) {
-      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                        bytes, " bytes, at most ", options_.max_state_bytes,
-                                                        " are allowed"));
-    }
-    tensor.slices = CutIntoSlices(elements);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParameterShard::CheckSlices(OwnedTensor& tensor) {
-  const uint64_t elements = CountElements(tensor.spec);
-  std::sort(tensor.slices.begin(), tensor.slices.end(),
-            [](const v1::SliceRange& a, const v1::SliceRange& b) { return a.index() < b.index(); });
-  uint64_t next = 0;
-  for (size_t i = 0; i < tensor.slices.size(); ++i) {
-    const v1::SliceRange& slice = tensor.slices[i];
-    if (slice.elements() < 1 || slice.elements() > kMaxSliceElements || slice.offset() > elements ||
-        slice.elements() > elements - slice.offset()) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.spec.name(), "\" slice ", slice.index(),
-                                                     ": got ", slice.elements(), " elements from ", slice.offset(),
-                                                     ", want 1 to ", kMaxSliceElements, " within ", elements));
-    }
-    if (i > 0 && (slice.index() == tensor.slices[i - 1].index() || slice.offset() < next)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor \"", tensor.spec.name(), "\" slice ", slice.index(), " overlaps the one before it"));
-    }
-    next = slice.offset() + slice.elements();
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ParameterShard::Addition> ParameterShard::PlanLocked(std::vector<OwnedTensor>& tensors) const {
-  Addition addition;
-  absl::flat_hash_set<uint32_t> ids;
-  absl::flat_hash_map<std::string, uint32_t> names;
-  for (const auto& [id, tensor] : tensors_) names.emplace(tensor->spec.name(), id);
-  for (OwnedTensor& tensor : tensors) {
-    const auto same_name = names.find(tensor.spec.name());
-    const auto known = tensors_.find(same_name != names.end() ? same_name->second : tensor.spec.id());
-    if (known != tensors_.end()) {
-      if (absl::Status status = CheckSameSpec(known->second->spec, tensor.spec); !status.ok()) return status;
-      const auto equal = [](const v1::SliceRange& a, const v1::SliceRange& b) {
-        return a.index() == b.index() && a.offset() == b.offset() && a.elements() == b.elements();
-      };
-      const std::vector<v1::SliceRange>& slices = known->second->slices;
-      if (!std::equal(slices.begin(), slices.end(), tensor.slices.begin(), tensor.slices.end(), equal)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("tensor \"", tensor.spec.name(), "\" was declared before with other slices"));
-      }
-      continue;
-    }
-    if (same_name != names.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("tensor \"", tensor.spec.name(), "\" stands in the message twice"));
-    }
-    absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(tensor.spec.optimizer());
-    if (!optimizer.ok()) return optimizer.status();
-    for (const v1::SliceRange& slice : tensor.slices) {
-      addition.bytes += slice.elements() * sizeof(float) * (1 + (*optimizer)->slots());
-    }
-    if (state_bytes_ + addition.bytes > options_.max_state_bytes) {
-      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                        state_bytes_ + addition.bytes, " bytes, at most ",
-                                                        options_.max_state_bytes, " are allowed"));
-    }
-    names.emplace(tensor.spec.name(), tensor.spec.id());
-    if (!ids.insert(tensor.spec.id()).second) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor id ", tensor.spec.id(), " stands in the message twice"));
-    }
-    addition.tensors.emplace_back(tensor.spec.id(),
-                                  std::make_unique<Tensor>(Tensor{tensor.spec, *std::move(optimizer), tensor.slices}));
-  }
-  return addition;
 }
 
 absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms& job,
@@ -144,27 +75,44 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms&
     return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
   }
   if (absl::Status status = ValidatePolicy(job.policy, job.workers); !status.ok()) return status;
-  if (absl::Status status = CutWhole(tensors); !status.ok()) return status;
-  for (OwnedTensor& tensor : tensors) {
-    if (absl::Status status = CheckSlices(tensor); !status.ok()) return status;
+  // Nothing else declares meanwhile, though the disk is waited for outside of the other lock.
+  absl::MutexLock gate(&gate_);
+  absl::StatusOr<TensorCatalog::Addition> addition;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    if (absl::Status status = CheckTermsLocked(job); !status.ok()) return status;
+    addition = catalog_.Check(tensors);
+    if (!addition.ok()) return addition.status();
+    if (!job_.name.empty() && addition->tensors.empty()) return tensors;
   }
+  if (absl::Status status = WriteDeclaration(job, tensors); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
-  if (!closed_.ok()) return closed_;
-  if (absl::Status status = CheckTermsLocked(job); !status.ok()) return status;
-  absl::StatusOr<Addition> addition = PlanLocked(tensors);
-  if (!addition.ok()) return addition.status();
+  AddLocked(job, *std::move(addition));
+  return tensors;
+}
+
+absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors) {
+  if (journal_ == nullptr && job.durability.mode() != v1::Durability::NONE) {
+    if (!options_.open_journal) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(job.durability.mode()),
+                       ", but shard ", options_.rank, " has no folder to keep its state in (--state_dir)"));
+    }
+    const absl::StatusOr<ShardJournal*> journal = options_.open_journal(job);
+    if (!journal.ok()) return journal.status();
+    journal_ = *journal;
+  }
+  if (journal_ == nullptr) return absl::OkStatus();
+  v1::ShardRecord record;
+  *record.mutable_declaration() = EncodeDeclaration(job, tensors);
+  return journal_->Append(record, {}, [] {}).status();
+}
+
+void ParameterShard::AddLocked(const JobTerms& job, TensorCatalog::Addition addition) {
   job_ = job;
   while (windows_.size() < job.workers) windows_.push_back(std::make_unique<PushWindow>());
-  state_bytes_ += addition->bytes;
-  for (auto& [id, tensor] : addition->tensors) {
-    for (const v1::SliceRange& range : tensor->slices) {
-      slices_[{id, range.index()}] = std::make_unique<Slice>(
-          tensor->spec.name(), range, std::make_unique<SliceWeights>(tensor->spec, range, tensor->optimizer.get()),
-          *MakeSlicePolicy(job.policy, job.workers));
-    }
-    tensors_[id] = std::move(tensor);
-  }
-  return tensors;
+  catalog_.Add(std::move(addition), job.policy, job.workers);
 }
 
 absl::Status ParameterShard::closed() const {
@@ -183,17 +131,6 @@ absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
   return absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job, "\""));
 }
 
-absl::StatusOr<Slice*> ParameterShard::FindLocked(SliceKey key) const {
-  const auto slice = slices_.find(key);
-  if (slice != slices_.end()) return slice->second.get();
-  const auto tensor = tensors_.find(key.tensor_id);
-  if (tensor == tensors_.end()) {
-    return absl::NotFoundError(absl::StrCat("shard ", options_.rank, ": tensor ", key.tensor_id, " is not declared"));
-  }
-  return absl::NotFoundError(absl::StrCat("shard ", options_.rank, ": slice ", key.slice_index, " of \"",
-                                          tensor->second->spec.name(), "\" is not here"));
-}
-
 absl::StatusOr<std::vector<Slice*>> ParameterShard::FindAll(absl::string_view job,
                                                             absl::Span<const SliceKey> keys) const {
   absl::ReaderMutexLock lock(&mutex_);
@@ -201,7 +138,7 @@ absl::StatusOr<std::vector<Slice*>> ParameterShard::FindAll(absl::string_view jo
   std::vector<Slice*> slices;
   slices.reserve(keys.size());
   for (SliceKey key : keys) {
-    absl::StatusOr<Slice*> slice = FindLocked(key);
+    absl::StatusOr<Slice*> slice = catalog_.Find(key);
     if (!slice.ok()) return slice.status();
     slices.push_back(*slice);
   }
@@ -267,12 +204,38 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
   return checked;
 }
 
-PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients) {
+absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                                   absl::Span<const CheckedGradient> checked, Turns& turns) {
+  v1::ShardRecord record;
+  v1::LoggedPush* logged = record.mutable_push();
+  logged->set_worker(push.worker);
+  logged->set_incarnation(push.incarnation);
+  logged->set_sequence(push.sequence);
+  logged->set_step(push.step);
+  logged->set_examples(push.examples);
+  std::vector<absl::string_view> payloads;
+  for (const GradientView& gradient : gradients) {
+    v1::LoggedPush::Gradient* to = logged->add_gradients();
+    to->set_tensor_id(gradient.key.tensor_id);
+    to->set_slice_index(gradient.key.slice_index);
+    to->set_version(gradient.version);
+    to->set_encoding(gradient.encoding);
+    to->set_bytes(PayloadBytes(gradient.payload));
+    payloads.insert(payloads.end(), gradient.payload.begin(), gradient.payload.end());
+  }
+  turns.reserve(checked.size());
+  return journal_->Append(record, payloads, [&] {
+    for (const CheckedGradient& gradient : checked) turns.push_back(gradient.slice->TakeTurn());
+  });
+}
+
+PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients,
+                                  const Turns& turns, std::vector<WaitRoom::Ticket>& released) {
   PushOutcome outcome;
-  std::vector<WaitRoom::Ticket> released;
-  for (const CheckedGradient& checked : gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const CheckedGradient& checked = gradients[i];
     const Slice::Applied applied =
-        checked.slice->Offer({push.worker, push.step, push.examples, checked.version, checked.gradient});
+        checked.slice->Offer({push.worker, push.step, push.examples, checked.version, checked.gradient}, At(turns, i));
     switch (applied.verdict) {
       case Verdict::kApplied:
         ++outcome.applied;
@@ -292,7 +255,6 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
   updates_ += outcome.applied;
   dropped_ += outcome.dropped;
   RaiseTo(max_staleness_, outcome.max_staleness);
-  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
   return outcome;
 }
 
@@ -308,7 +270,18 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
                                                       push.worker, ": ", status.message()));
     }
   }
-  absl::StatusOr<PushWindow::Begun> begun = (*window)->Begin(push.incarnation, push.sequence);
+  std::vector<WaitRoom::Ticket> released;
+  absl::StatusOr<PushOutcome> outcome = TakePush(push, gradients, *checked, **window, released);
+  // Waits end outside the gate, for what they end with may take its time.
+  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  return outcome;
+}
+
+absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                                     absl::Span<const CheckedGradient> checked, PushWindow& window,
+                                                     std::vector<WaitRoom::Ticket>& released) {
+  absl::ReaderMutexLock gate(&gate_);
+  absl::StatusOr<PushWindow::Begun> begun = window.Begin(push.incarnation, push.sequence);
   if (!begun.ok()) {
     return absl::Status(begun.status().code(), absl::StrCat("shard ", options_.rank, ": worker ", push.worker, ": ",
                                                             begun.status().message()));
@@ -319,9 +292,31 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
     begun->outcome.duplicate = true;
     return begun->outcome;
   }
-  const PushOutcome outcome = Apply(push, *checked);
-  (*window)->Finish(push.incarnation, push.sequence, outcome);
+  Turns turns;
+  uint64_t position = 0;
+  if (journal_ != nullptr) {
+    const absl::StatusOr<uint64_t> written = WritePush(push, gradients, checked, turns);
+    if (!written.ok()) {
+      window.Abandon(push.incarnation, push.sequence);
+      return absl::Status(written.status().code(),
+                          absl::StrCat("shard ", options_.rank, ": log: ", written.status().message()));
+    }
+    position = *written;
+  }
+  PushOutcome outcome = Apply(push, checked, turns, released);
+  outcome.position = position;
+  window.Finish(push.incarnation, push.sequence, outcome);
   return outcome;
+}
+
+void ParameterShard::AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done) {
+  ShardJournal* journal = nullptr;
+  if (push.position > 0) {
+    absl::ReaderMutexLock gate(&gate_);
+    journal = journal_;
+  }
+  if (journal == nullptr) return done(absl::OkStatus());
+  journal->AwaitDurable(push.position, std::move(done));
 }
 
 std::string ParameterShard::ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const {
@@ -373,7 +368,7 @@ absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional
   Slice* slice = nullptr;
   {
     absl::ReaderMutexLock lock(&mutex_);
-    absl::StatusOr<Slice*> found = FindLocked(key);
+    absl::StatusOr<Slice*> found = catalog_.Find(key);
     if (!found.ok()) return found.status();
     slice = *found;
   }
@@ -381,12 +376,11 @@ absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional
 }
 
 absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint64_t incarnation) {
-  std::vector<Slice*> slices;
+  std::vector<std::pair<SliceKey, Slice*>> slices;
   {
     absl::ReaderMutexLock lock(&mutex_);
     if (absl::Status status = CheckJobLocked(job); !status.ok()) return status;
-    slices.reserve(slices_.size());
-    for (const auto& [key, slice] : slices_) slices.push_back(slice.get());
+    slices = catalog_.Slices();
   }
   absl::StatusOr<PushWindow*> window = WindowOf(worker);
   if (!window.ok()) return window.status();
@@ -394,9 +388,25 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
     return absl::Status(status.code(),
                         absl::StrCat("shard ", options_.rank, ": worker ", worker, ": ", status.message()));
   }
-  for (Slice* slice : slices) {
-    for (WaitRoom::Ticket ticket : slice->Pause(worker)) waits_.Arrive(ticket);
+  std::vector<WaitRoom::Ticket> released;
+  {
+    absl::ReaderMutexLock gate(&gate_);
+    Turns turns;
+    if (journal_ != nullptr) {
+      v1::ShardRecord record;
+      record.mutable_pause()->set_worker(worker);
+      record.mutable_pause()->set_incarnation(incarnation);
+      const absl::StatusOr<uint64_t> written = journal_->Append(record, {}, [&] {
+        for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
+      });
+      if (!written.ok()) return written.status();
+    }
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const std::vector<WaitRoom::Ticket> tickets = slices[i].second->Pause(worker, At(turns, i));
+      released.insert(released.end(), tickets.begin(), tickets.end());
+    }
   }
+  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
   return absl::OkStatus();
 }
 
@@ -409,14 +419,69 @@ void ParameterShard::Close(absl::Status reason) {
   waits_.EndAll(reason);
 }
 
+ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
+  absl::MutexLock gate(&gate_);
+  at_rest();
+  ShardCapture capture;
+  std::vector<std::pair<SliceKey, Slice*>> slices;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    capture.job = job_;
+    capture.tensors = catalog_.Tensors();
+    for (const auto& window : windows_) capture.windows.push_back(window->Save());
+    slices = catalog_.Slices();
+  }
+  capture.slices.reserve(slices.size());
+  for (const auto& [key, slice] : slices) {
+    Slice::Capture shared = slice->Share();
+    capture.slices.push_back({key, std::move(shared.weights), std::move(shared.policy)});
+  }
+  return capture;
+}
+
+absl::Status ParameterShard::Restore(ShardCapture capture) {
+  absl::MutexLock gate(&gate_);
+  absl::MutexLock lock(&mutex_);
+  if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");
+  absl::StatusOr<TensorCatalog::Addition> addition = catalog_.Check(capture.tensors);
+  if (!addition.ok()) return addition.status();
+  if (capture.windows.size() > capture.job.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("windows: got ", capture.windows.size(), ", want at most ", capture.job.workers));
+  }
+  AddLocked(capture.job, *std::move(addition));
+  if (capture.slices.size() != catalog_.slice_count()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slices: got ", capture.slices.size(), ", want ", catalog_.slice_count()));
+  }
+  for (ShardCapture::SliceCapture& from : capture.slices) {
+    const absl::StatusOr<Slice*> slice = catalog_.Find(from.key);
+    if (!slice.ok()) return slice.status();
+    if (absl::Status status = (*slice)->Restore({std::move(from.weights), from.policy}); !status.ok()) return status;
+  }
+  for (size_t rank = 0; rank < capture.windows.size(); ++rank) windows_[rank]->Restore(capture.windows[rank]);
+  return absl::OkStatus();
+}
+
+void ParameterShard::StartJournal(ShardJournal* journal) {
+  absl::MutexLock gate(&gate_);
+  journal_ = journal;
+}
+
+bool ParameterShard::journals() const {
+  absl::ReaderMutexLock gate(&gate_);
+  return journal_ != nullptr;
+}
+
 ShardStatus ParameterShard::status() const {
   ShardStatus status;
   {
     absl::ReaderMutexLock lock(&mutex_);
     status.job = job_;
-    status.tensors = tensors_.size();
-    status.slices = slices_.size();
-    status.state_bytes = state_bytes_;
+    status.tensors = catalog_.tensor_count();
+    status.slices = catalog_.slice_count();
+    status.state_bytes = catalog_.bytes();
+    for (const auto& window : windows_) status.workers_pushes.push_back(window->count());
     status.draining = !closed_.ok();
   }
   status.pushes = pushes_;

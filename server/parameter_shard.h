@@ -11,31 +11,23 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "ballast/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "common/clock.h"
 #include "common/histogram.h"
 #include "server/push_window.h"
+#include "server/shard_capture.h"
+#include "server/shard_journal.h"
 #include "server/slice.h"
+#include "server/tensor_catalog.h"
 #include "server/wait_room.h"
 
 namespace ballast {
-
-// Names a slice of a shard.
-struct SliceKey {
-  uint32_t tensor_id = 0;
-  uint32_t slice_index = 0;
-
-  friend bool operator==(const SliceKey&, const SliceKey&) = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const SliceKey& key) {
-    return H::combine(std::move(h), key.tensor_id, key.slice_index);
-  }
-};
 
 // A gradient as it came, over the caller's memory.
 struct GradientView {
@@ -54,19 +46,6 @@ struct PushTicket {
   uint32_t examples = 0;
 };
 
-// What the job is, as the first declaration says.
-struct JobTerms {
-  std::string name;
-  v1::ConsistencyPolicy policy;
-  uint32_t workers = 0;
-};
-
-// A tensor and the part of it that this shard owns.
-struct OwnedTensor {
-  v1::TensorSpec spec;
-  std::vector<v1::SliceRange> slices;
-};
-
 struct ShardStatus {
   JobTerms job;
   uint64_t tensors = 0, slices = 0, state_bytes = 0;
@@ -75,6 +54,8 @@ struct ShardStatus {
   bool draining = false;
   // Of applied slice gradients; of pulls, 0 for those that did not wait.
   v1::Histogram staleness, wait_microseconds;
+  // By rank: pushes taken, and where the worker's numbers stand.
+  std::vector<PushWindow::Count> workers_pushes;
 };
 
 // One shard: the slices of one job that live in this process, and the push windows of its workers.
@@ -86,6 +67,9 @@ class ParameterShard {
     uint32_t rank = 0;
     // Weights and slots; FAILED_PRECONDITION beyond it, for no retry helps.
     uint64_t max_state_bytes = uint64_t{1} << 34;
+    // Opens what a job's durability asks for; may answer with null where that needs no journal. Empty where the shard
+    // has nowhere to keep anything. The journal outlives all calls.
+    std::function<absl::StatusOr<ShardJournal*>(const JobTerms&)> open_journal;
   };
 
   ParameterShard(Options options, const Clock* clock);
@@ -100,6 +84,10 @@ class ParameterShard {
   // Hands in gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe.
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
                                    absl::Span<const GradientView> gradients);
+
+  // Calls `done` once what the job's durability promises of that push holds; may call it before returning. UNAVAILABLE
+  // where the disk failed.
+  void AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done);
 
   // Nobody waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
@@ -119,6 +107,18 @@ class ParameterShard {
   // 0, which never wait, go on: what was learnt can still be saved.
   void Close(absl::Status reason);
 
+  // The shard between two pushes; none is taken meanwhile. `at_rest` is called while the shard stands still.
+  ShardCapture Capture(absl::FunctionRef<void()> at_rest);
+
+  // As captured. Before anything else is called; FAILED_PRECONDITION and INVALID_ARGUMENT say what does not fit.
+  absl::Status Restore(ShardCapture capture);
+
+  // From now on all that changes the shard is written there first. Before anything is served.
+  void StartJournal(ShardJournal* journal);
+
+  // Whether what comes in is written down: its memory must be the server's own then.
+  bool journals() const;
+
   ShardStatus status() const;
 
  private:
@@ -128,42 +128,42 @@ class ParameterShard {
     uint64_t version = 0;
     Gradient gradient;
   };
-  struct Tensor {
-    v1::TensorSpec spec;
-    std::unique_ptr<Optimizer> optimizer;
-    std::vector<v1::SliceRange> slices;
-  };
-  // What a declaration adds.
-  struct Addition {
-    std::vector<std::pair<uint32_t, std::unique_ptr<Tensor>>> tensors;
-    uint64_t bytes = 0;
-  };
+  // Places in the order in which each slice changes; none where nothing is written down.
+  using Turns = std::vector<uint64_t>;
 
   absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CutWhole(std::vector<OwnedTensor>& tensors) const;
-  static absl::Status CheckSlices(OwnedTensor& tensor);
-  absl::StatusOr<Addition> PlanLocked(std::vector<OwnedTensor>& tensors) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Slice*> FindLocked(SliceKey key) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
+  void AddLocked(const JobTerms& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
                                                          absl::Span<const GradientView> gradients) const;
   absl::StatusOr<Gradient> CheckGradient(const PushTicket& push, const GradientView& view, const Slice& slice) const;
-  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients);
+  absl::StatusOr<uint64_t> WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                     absl::Span<const CheckedGradient> checked, Turns& turns)
+      ABSL_SHARED_LOCKS_REQUIRED(gate_);
+  // Waits that may go on are added to `released`.
+  absl::StatusOr<PushOutcome> TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                       absl::Span<const CheckedGradient> checked, PushWindow& window,
+                                       std::vector<WaitRoom::Ticket>& released);
+  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const Turns& turns,
+                    std::vector<WaitRoom::Ticket>& released);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
   std::string ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const;
 
   const Options options_;
   const Clock* const clock_;
   const absl::Time started_;
+  // Held shared by whatever changes the shard, from its record to its end; alone by what must not see it in between.
+  mutable absl::Mutex gate_ ABSL_ACQUIRED_BEFORE(mutex_);
+  ShardJournal* journal_ ABSL_GUARDED_BY(gate_) = nullptr;
   mutable absl::Mutex mutex_;
   JobTerms job_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  uint64_t state_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Nothing is ever removed, so pointers to tensors, slices and windows stay good.
-  absl::flat_hash_map<uint32_t, std::unique_ptr<Tensor>> tensors_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<SliceKey, std::unique_ptr<Slice>> slices_ ABSL_GUARDED_BY(mutex_);
+  TensorCatalog catalog_ ABSL_GUARDED_BY(mutex_);
+  // Nothing is ever removed, so pointers to windows stay good.
   std::vector<std::unique_ptr<PushWindow>> windows_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> pushes_{0}, pulls_{0}, updates_{0}, duplicates_{0}, dropped_{0}, max_staleness_{0};
   Histogram staleness_, wait_microseconds_;

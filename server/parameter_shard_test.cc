@@ -19,7 +19,7 @@ using testing::Test;
 class ParameterShardTest : public Test {
  protected:
   static JobTerms Job(bool sync, uint32_t workers) {
-    JobTerms job{"job", {}, workers};
+    JobTerms job{"job", {}, workers, {}};
     if (sync) {
       job.policy.mutable_sync()->set_deterministic(true);
     } else {

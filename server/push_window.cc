@@ -24,6 +24,7 @@ absl::StatusOr<PushWindow::Begun> PushWindow::Begin(uint64_t incarnation, uint64
   if (incarnation > incarnation_ || entries_.empty()) {
     incarnation_ = incarnation;
     highest_ = 0;
+    accepted_of_incarnation_ = 0;
     entries_.assign(kSize, Entry());
   }
   Entry& entry = entries_[sequence % kSize];
@@ -41,6 +42,8 @@ absl::StatusOr<PushWindow::Begun> PushWindow::Begin(uint64_t incarnation, uint64
   }
   highest_ = std::max(highest_, sequence);
   entry = Entry{sequence, false, {}};
+  ++accepted_;
+  ++accepted_of_incarnation_;
   return Begun{Start::kNew, {}};
 }
 
@@ -51,6 +54,58 @@ void PushWindow::Finish(uint64_t incarnation, uint64_t sequence, const PushOutco
   if (incarnation != incarnation_ || entry.sequence != sequence) return;
   entry.finished = true;
   entry.outcome = outcome;
+}
+
+void PushWindow::Abandon(uint64_t incarnation, uint64_t sequence) {
+  absl::MutexLock lock(&mutex_);
+  --accepted_;
+  if (incarnation != incarnation_) return;
+  --accepted_of_incarnation_;
+  Entry& entry = entries_[sequence % kSize];
+  if (entry.sequence == sequence) entry = Entry();
+}
+
+PushWindow::Count PushWindow::count() const {
+  absl::MutexLock lock(&mutex_);
+  return {incarnation_, highest_, accepted_, accepted_of_incarnation_};
+}
+
+v1::WindowState PushWindow::Save() const {
+  absl::MutexLock lock(&mutex_);
+  v1::WindowState state;
+  state.set_incarnation(incarnation_);
+  state.set_highest(highest_);
+  state.set_accepted(accepted_);
+  state.set_accepted_of_incarnation(accepted_of_incarnation_);
+  for (const Entry& entry : entries_) {
+    if (!entry.finished) continue;
+    v1::WindowState::Answer* answer = state.add_answers();
+    answer->set_sequence(entry.sequence);
+    answer->set_applied(entry.outcome.applied);
+    answer->set_kept(entry.outcome.kept);
+    answer->set_dropped(entry.outcome.dropped);
+    answer->set_max_staleness(entry.outcome.max_staleness);
+    answer->set_learning_rate(entry.outcome.learning_rate);
+  }
+  return state;
+}
+
+void PushWindow::Restore(const v1::WindowState& state) {
+  absl::MutexLock lock(&mutex_);
+  incarnation_ = state.incarnation();
+  highest_ = state.highest();
+  accepted_ = state.accepted();
+  accepted_of_incarnation_ = state.accepted_of_incarnation();
+  entries_.assign(incarnation_ == 0 ? 0 : kSize, Entry());
+  for (const v1::WindowState::Answer& answer : state.answers()) {
+    PushOutcome outcome;
+    outcome.applied = answer.applied();
+    outcome.kept = answer.kept();
+    outcome.dropped = answer.dropped();
+    outcome.max_staleness = answer.max_staleness();
+    outcome.learning_rate = answer.learning_rate();
+    if (!entries_.empty()) entries_[answer.sequence() % kSize] = {answer.sequence(), true, outcome};
+  }
 }
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "ballast/v1/storage.pb.h"
 
 namespace ballast {
 
@@ -18,6 +19,8 @@ struct PushOutcome {
   uint64_t max_staleness = 0;
   float learning_rate = 0;
   bool duplicate = false;
+  // Of its record, where one was written.
+  uint64_t position = 0;
 };
 
 // One worker's recent pushes and their answers: what makes a retry harmless.
@@ -42,6 +45,23 @@ class PushWindow {
   // Ends what Begin answered kNew to.
   void Finish(uint64_t incarnation, uint64_t sequence, const PushOutcome& outcome);
 
+  // Ends it as if it had not begun.
+  void Abandon(uint64_t incarnation, uint64_t sequence);
+
+  // How many pushes were begun and not abandoned, in all incarnations, and how far the newest one's numbers go.
+  struct Count {
+    uint64_t incarnation = 0;
+    uint64_t highest = 0;
+    uint64_t accepted = 0;
+    // Of the newest incarnation.
+    uint64_t accepted_of_incarnation = 0;
+  };
+  Count count() const;
+
+  // While no push is between Begin and Finish.
+  v1::WindowState Save() const;
+  void Restore(const v1::WindowState& state);
+
   // FAILED_PRECONDITION for an incarnation older than the newest that Begin has seen. Changes nothing.
   absl::Status CheckIncarnation(uint64_t incarnation) const;
 
@@ -57,6 +77,8 @@ class PushWindow {
   mutable absl::Mutex mutex_;
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t highest_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t accepted_of_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   // By sequence number modulo kSize; empty until the first push.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };

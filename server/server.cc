@@ -38,13 +38,38 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
 
 Server::Server(Options options)
     : options_(std::move(options)),
-      shard_({options_.rank, options_.max_state_bytes}, Clock::Real()),
+      shard_(ShardOptions(), Clock::Real()),
       data_plane_(options_.rank, &shard_, options_.max_bytes_in_flight),
       parameter_service_(options_.rank, &shard_, &data_plane_) {
   if (options_.rank > 0) return;
   coordinator_ = std::make_unique<Coordinator>(
       Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
   coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get());
+}
+
+ParameterShard::Options Server::ShardOptions() {
+  ParameterShard::Options options;
+  options.rank = options_.rank;
+  options.max_state_bytes = options_.max_state_bytes;
+  if (!options_.state_dir.empty()) {
+    options.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+  }
+  return options;
+}
+
+absl::Status Server::Recover() {
+  if (options_.state_dir.empty()) return absl::OkStatus();
+  ShardStore::Options options;
+  options.folder = options_.state_dir;
+  options.shard = options_.rank;
+  options.on_failure = options_.on_fatal;
+  absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), PosixFileSystem(), &shard_);
+  if (!store.ok()) return store.status();
+  store_ = *std::move(store);
+  const absl::StatusOr<ShardStore::Recovered> recovered = store_->Recover();
+  if (!recovered.ok()) return recovered.status();
+  if (recovered->found) options_.on_recovered(*recovered);
+  return absl::OkStatus();
 }
 
 absl::Status Server::Listen() {
@@ -89,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
         absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
   }
   std::unique_ptr<Server> server(new Server(std::move(options)));
+  if (absl::Status status = server->Recover(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   const Options& o = server->options_;
   CoordinatorMember::Options member;

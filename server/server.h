@@ -14,6 +14,7 @@
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
+#include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
 
@@ -38,9 +39,13 @@ class Server {
     // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
     uint64_t max_bytes_in_flight = uint64_t{256} << 20;
     uint64_t max_state_bytes = uint64_t{1} << 34;
+    // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
+    std::string state_dir;
     absl::Duration member_ttl = absl::Seconds(5);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
+    // Called before it listens, with what was in the folder, where anything was.
+    std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
     // Called when the server cannot go on; not called again.
     std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
   };
@@ -60,11 +65,15 @@ class Server {
 
  private:
   explicit Server(Options options);
+  ParameterShard::Options ShardOptions();
+  absl::Status Recover();
   absl::Status Listen();
 
   const Options options_;
   std::string address_;
   ParameterShard shard_;
+  // Null without a folder. After the shard, which it takes snapshots of.
+  std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
   // In rank 0.

@@ -9,6 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/env_flags.h"
 #include "common/run/file.h"
 #include "common/signal_watch.h"
@@ -26,6 +27,8 @@ ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0; required for the
 ABSL_FLAG(std::string, address_file, "", "File that the address is written to once the server serves.");
 ABSL_FLAG(bool, reflection, false, "Offer gRPC server reflection.");
 ABSL_FLAG(double, memory_limit_gib, 0, "Weights and optimizer state held at most; 0: three quarters of the memory.");
+ABSL_FLAG(std::string, state_dir, "",
+          "Folder for what a job's durability asks for, of this server alone; what is there is taken up again.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
 
@@ -97,6 +100,12 @@ int Serve() {
         absl::InvalidArgumentError(absl::StrCat("--bytes_in_flight_mib: got ", in_flight, ", want 8 to 1048576")), 2);
   }
   options.max_bytes_in_flight = in_flight << 20;
+  options.state_dir = absl::GetFlag(FLAGS_state_dir);
+  options.on_recovered = [rank](const ShardStore::Recovered& recovered) {
+    std::cerr << "server " << rank << " recovered its shard in " << absl::FormatDuration(recovered.took)
+              << ": snapshot of record " << recovered.snapshot_position << ", " << recovered.records
+              << " records behind it, " << recovered.cut_bytes << " unfinished bytes cut off" << std::endl;
+  };
   options.on_fatal = [&](absl::Status status) { ending.Set(std::move(status)); };
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
   if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
@@ -127,7 +136,7 @@ int main(int argc, char** argv) {
   const absl::Status parsed =
       ballast::ParseFlags(argc, argv, ballast::kUsage,
                           {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file",
-                           "reflection", "memory_limit_gib", "bytes_in_flight_mib"});
+                           "reflection", "memory_limit_gib", "bytes_in_flight_mib", "state_dir"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

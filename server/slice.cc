@@ -2,6 +2,9 @@
 #include "server/slice.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace ballast {
 
@@ -10,8 +13,20 @@ absl::Status Slice::CheckStep(uint64_t step) const {
   return policy_->CheckStep(step, *weights_);
 }
 
-Slice::Applied Slice::Offer(const Contribution& contribution) {
+void Slice::AwaitTurnLocked(std::optional<uint64_t> turn) {
+  if (!turn.has_value()) return;
+  struct Wanted {
+    const uint64_t* turns;
+    uint64_t turn;
+    bool IsDue() const { return *turns == turn; }
+  } wanted{&turns_, *turn};
+  mutex_.Await(absl::Condition(&wanted, &Wanted::IsDue));
+  ++turns_;
+}
+
+Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint64_t> turn) {
   absl::MutexLock lock(&mutex_);
+  AwaitTurnLocked(turn);
   Applied applied;
   const uint64_t before = weights_->version();
   applied.learning_rate = weights_->learning_rate();
@@ -23,8 +38,9 @@ Slice::Applied Slice::Offer(const Contribution& contribution) {
   return applied;
 }
 
-std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker) {
+std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64_t> turn) {
   absl::MutexLock lock(&mutex_);
+  AwaitTurnLocked(turn);
   policy_->Pause(worker, *weights_);
   return TakeReleasedLocked();
 }
@@ -62,7 +78,29 @@ std::vector<uint32_t> Slice::Missing(const PullTerms& pull) const {
 Slice::Snapshot Slice::Pull(std::optional<uint32_t> worker) {
   absl::MutexLock lock(&mutex_);
   if (worker.has_value()) policy_->OnPull(*worker, *weights_);
-  return {weights_->version(), weights_->Share()};
+  return {weights_->version(), weights_->ShareValues()};
+}
+
+Slice::Capture Slice::Share() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return {weights_->Share(), policy_->Save()};
+}
+
+absl::Status Slice::Restore(Capture capture) {
+  absl::MutexLock lock(&mutex_);
+  const size_t arrays = weights_->Share().arrays.size();
+  if (capture.weights.arrays.size() != arrays) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got weights and ",
+                                                   capture.weights.arrays.size() - 1, " optimizer slots, want ",
+                                                   arrays - 1));
+  }
+  for (const ValueBuffer& array : capture.weights.arrays) {
+    if (array.size() == range_.elements()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got ", array.size(),
+                                                   " elements, want ", range_.elements()));
+  }
+  weights_->Restore(std::move(capture.weights));
+  return policy_->Restore(capture.policy, *weights_);
 }
 
 }  // namespace ballast

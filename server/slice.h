@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,10 +34,15 @@ class Slice {
   // As SlicePolicy::CheckStep.
   absl::Status CheckStep(uint64_t step) const;
 
-  Applied Offer(const Contribution& contribution);
+  // Where changes must come in a certain order: the next place in it. The change that takes it must come, and soon, for
+  // all later ones wait for it. Places at several slices are taken in the same order at each.
+  uint64_t TakeTurn() { return next_turn_.fetch_add(1); }
+
+  // `turn`: its place, where changes have one.
+  Applied Offer(const Contribution& contribution, std::optional<uint64_t> turn);
 
   // As SlicePolicy::Pause; answers the waits that may go on.
-  std::vector<WaitRoom::Ticket> Pause(uint32_t worker);
+  std::vector<WaitRoom::Ticket> Pause(uint32_t worker, std::optional<uint64_t> turn);
 
   // Whether the pull may be answered now.
   bool MayPull(const PullTerms& pull) const;
@@ -54,10 +60,20 @@ class Slice {
   };
   Snapshot Pull(std::optional<uint32_t> worker);
 
+  // As they are now, the values shared.
+  struct Capture {
+    SliceWeights::Capture weights;
+    v1::PolicyState policy;
+  };
+  Capture Share() const;
+  // INVALID_ARGUMENT for what was not shared by a slice like this.
+  absl::Status Restore(Capture capture);
+
   const std::string& tensor() const { return tensor_; }
   const v1::SliceRange& range() const { return range_; }
 
  private:
+  void AwaitTurnLocked(std::optional<uint64_t> turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<WaitRoom::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Waiting {
@@ -71,6 +87,9 @@ class Slice {
   const std::unique_ptr<SliceWeights> weights_ ABSL_PT_GUARDED_BY(mutex_);
   const std::unique_ptr<SlicePolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<uint64_t> next_turn_{0};
+  // Changes that have been made.
+  uint64_t turns_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ballast

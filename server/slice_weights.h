@@ -35,8 +35,20 @@ class SliceWeights {
 
   absl::Span<const float> values() const { return values_.values(); }
   // Those values, for longer than the lock is held: later updates leave them as they are.
-  ValueBuffer Share() const { return values_; }
+  ValueBuffer ShareValues() const { return values_; }
   uint64_t version() const { return version_; }
+
+  // All of it, shared: later updates leave it as it is.
+  struct Capture {
+    uint64_t version = 0;
+    uint64_t applied = 0;
+    // Weights, then the optimizer's slots.
+    std::vector<ValueBuffer> arrays;
+  };
+  Capture Share() const;
+
+  // As captured from weights of the same spec, range and optimizer: as many arrays of as many elements.
+  void Restore(Capture capture);
 
   // The rate of the next update.
   float learning_rate() const { return optimizer_->LearningRate(applied_ + 1); }
@@ -44,7 +56,7 @@ class SliceWeights {
  private:
   const Optimizer* const optimizer_;
   ValueBuffer values_;
-  // One for each of the optimizer's slots. Nobody shares them; they are as well aligned as the values.
+  // One for each of the optimizer's slots. Only captures share them; they are as well aligned as the values.
   std::vector<ValueBuffer> slots_;
   // Clock of the slice: applied_ and the skipped ones.
   uint64_t version_ = 0;

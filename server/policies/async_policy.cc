@@ -35,10 +35,13 @@ class AsyncPolicy : public SlicePolicy {
   bool MayPull(const PullTerms&, const SliceWeights&) const override { return true; }
 
   void OnPull(uint32_t worker, const SliceWeights& weights) override {
-    if (worker < handed_out_.size()) handed_out_[worker] = weights.Share();
+    if (worker < handed_out_.size()) handed_out_[worker] = weights.ShareValues();
   }
 
   std::vector<uint32_t> Missing(const PullTerms&) const override { return {}; }
+
+  v1::PolicyState Save() const override { return {}; }
+  absl::Status Restore(const v1::PolicyState&, const SliceWeights&) override { return absl::OkStatus(); }
 
  private:
   // The term is zero where the worker has the newest values.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -309,7 +310,8 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
   }
   optimizer_->set_rate(at.rate);
   const Slice::Applied applied = at.slice.Offer(
-      {push.worker, push.step, push.examples, push.from_version, Gradient(absl::MakeConstSpan(&push.gradient, 1))});
+      {push.worker, push.step, push.examples, push.from_version, Gradient(absl::MakeConstSpan(&push.gradient, 1))},
+      std::nullopt);
   at.rate = optimizer_->rate();
   Log("slice ", place, ": worker ", push.worker, " step ", push.step, " from ", push.from_version, " ",
       NameOf(applied.verdict));
@@ -319,7 +321,7 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
 
 void PolicySimulation::Pause(size_t place, uint32_t rank) {
   Place& at = *places_[place];
-  const std::vector<WaitRoom::Ticket> released = at.slice.Pause(rank);
+  const std::vector<WaitRoom::Ticket> released = at.slice.Pause(rank, std::nullopt);
   Log("slice ", place, ": worker ", rank, " pauses");
   at.oracle.Paused(rank, Look(place));
   Release(place, released);

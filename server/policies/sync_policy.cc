@@ -71,6 +71,52 @@ class SyncPolicy : public SlicePolicy {
     return missing;
   }
 
+  v1::PolicyState Save() const override {
+    v1::PolicyState state;
+    state.set_gathering(gathering_);
+    for (size_t rank = 0; rank < arrived_.size(); ++rank) {
+      state.add_arrived(arrived_[rank]);
+      state.add_paused(paused_[rank]);
+    }
+    state.set_examples(examples_);
+    state.set_folded(folded_);
+    sum_.Save(&state);
+    for (const auto& [worker, kept] : held_) {
+      v1::PolicyState::Held* held = state.add_held();
+      held->set_worker(worker);
+      held->set_examples(kept.examples);
+      held->set_values(kept.values.data(), kept.values.size() * sizeof(float));
+    }
+    return state;
+  }
+
+  absl::Status Restore(const v1::PolicyState& state, const SliceWeights& weights) override {
+    const int workers = static_cast<int>(arrived_.size());
+    if (state.arrived_size() != workers || state.paused_size() != workers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("policy: got the state of ", state.arrived_size(), " workers, want ", workers));
+    }
+    const size_t elements = weights.values().size();
+    if (absl::Status status = sum_.Restore(state, elements); !status.ok()) return status;
+    for (const v1::PolicyState::Held& held : state.held()) {
+      const size_t want = held.examples() > 0 ? elements * sizeof(float) : 0;
+      if (held.values().size() != want) {
+        return absl::InvalidArgumentError(absl::StrCat("gradient held of worker ", held.worker(), ": got ",
+                                                       held.values().size(), " bytes, want ", want));
+      }
+      WeightedSum::Kept kept{held.examples(), std::vector<float>(want / sizeof(float))};
+      std::copy(held.values().begin(), held.values().end(), reinterpret_cast<char*>(kept.values.data()));
+      held_[held.worker()] = std::move(kept);
+    }
+    gathering_ = state.gathering();
+    std::copy(state.arrived().begin(), state.arrived().end(), arrived_.begin());
+    std::copy(state.paused().begin(), state.paused().end(), paused_.begin());
+    arrivals_ = std::count(arrived_.begin(), arrived_.end(), true);
+    examples_ = state.examples();
+    folded_ = state.folded();
+    return absl::OkStatus();
+  }
+
  private:
   bool MayClose() const {
     if (arrivals_ == 0 || arrivals_ >= quorum_) return arrivals_ > 0;

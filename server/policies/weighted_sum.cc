@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace ballast {
 namespace {
 
@@ -53,6 +55,24 @@ WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient)
   }
   Copy(gradient, kept.values);
   return kept;
+}
+
+void WeightedSum::Save(v1::PolicyState* to) const {
+  to->set_addends(addends_);
+  to->set_sum_examples(examples_);
+  if (addends_ > 0) to->set_sum(sum_.data(), sum_.size() * sizeof(float));
+}
+
+absl::Status WeightedSum::Restore(const v1::PolicyState& from, size_t elements) {
+  const size_t want = from.addends() > 0 ? elements * sizeof(float) : 0;
+  if (from.sum().size() != want) {
+    return absl::InvalidArgumentError(absl::StrCat("sum of gradients: got ", from.sum().size(), " bytes, want ", want));
+  }
+  addends_ = from.addends();
+  examples_ = from.sum_examples();
+  if (addends_ > 0) sum_.resize(elements);
+  std::copy(from.sum().begin(), from.sum().end(), reinterpret_cast<char*>(sum_.data()));
+  return absl::OkStatus();
 }
 
 void WeightedSum::Clear() {

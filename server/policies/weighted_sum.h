@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "ballast/v1/storage.pb.h"
 #include "server/gradient.h"
 
 namespace ballast {
@@ -31,6 +33,11 @@ class WeightedSum {
   float scale() const { return addends_ == 1 ? 1.0f : static_cast<float>(1.0 / static_cast<double>(examples_)); }
 
   void Clear();
+
+  // What is in the sum so far, in a state's fields sum, addends and sum_examples.
+  void Save(v1::PolicyState* to) const;
+  // As saved, for a slice of so many elements; INVALID_ARGUMENT for what no Save wrote.
+  absl::Status Restore(const v1::PolicyState& from, size_t elements);
 
  private:
   std::vector<float> sum_;

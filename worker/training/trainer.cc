@@ -101,17 +101,16 @@ absl::Status Trainer::Open() {
     }
   }
   max_batch_ = std::max<int64_t>(job.training().batch_size(), kEvaluationBatch);
-  absl::StatusOr<std::unique_ptr<TrainableModel>> model = CreateModel();
-  if (absl::IsResourceExhausted(model.status()) && job.training().batch_size() < kEvaluationBatch) {
+  absl::Status status = OpenModel();
+  if (absl::IsResourceExhausted(status) && job.training().batch_size() < kEvaluationBatch) {
     // Evaluation is slower in smaller batches, but goes.
     max_batch_ = job.training().batch_size();
-    model = CreateModel();
+    model_.reset();
+    status = OpenModel();
   }
-  if (!model.ok()) return model.status();
-  model_ = *std::move(model);
+  if (!status.ok()) return status;
   model_->Record(timeline_.get());
-  if (absl::Status status = CreateCodec(); !status.ok()) return status;
-  absl::Status status = CheckLabels(*train_, *model_);
+  status = CheckLabels(*train_, *model_);
   if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
   return status;
 }
@@ -143,7 +142,10 @@ absl::StatusOr<std::unique_ptr<TrainableModel>> Trainer::CreateModel() const {
   return Model::Create(job.model(), options);
 }
 
-absl::Status Trainer::CreateCodec() {
+absl::Status Trainer::OpenModel() {
+  absl::StatusOr<std::unique_ptr<TrainableModel>> model = CreateModel();
+  if (!model.ok()) return model.status();
+  model_ = *std::move(model);
   const v1::Job& job = options_.job;
   v1::Codec codec = job.codec();
   // The host sums several batches' gradients, and makes local steps, in floats.
@@ -188,6 +190,7 @@ absl::Status Trainer::Connect() {
   options.job = options_.job.name();
   options.policy = options_.job.policy();
   options.codec = options_.job.codec();
+  options.durability = options_.job.durability();
   options.shared_memory = options_.shared_memory;
   options.workers = joined_.workers();
   options.worker = joined_.member().rank();

@@ -70,7 +70,8 @@ class Trainer {
   absl::Status Open();
   absl::Status OpenDevices();
   absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel() const;
-  absl::Status CreateCodec();
+  // With what encodes its gradients.
+  absl::Status OpenModel();
   absl::Status RunJob();
   absl::Status Join();
   absl::Status Connect();

@@ -50,7 +50,7 @@ ColumnStatistics Inner(const ColumnStatistics& s) { return {Inner(s.mean), Inner
 
 class QueuedCpuDevice : public QueuedDevice {
  public:
-  QueuedCpuDevice() : cpu_(CreateCpuDevice(1)), thread_([this] { Compute(); }) {}
+  explicit QueuedCpuDevice(std::unique_ptr<Device> cpu) : cpu_(std::move(cpu)), thread_([this] { Compute(); }) {}
   ~QueuedCpuDevice() override {
     {
       absl::MutexLock lock(&mutex_);
@@ -348,6 +348,10 @@ class QueuedCpuDevice : public QueuedDevice {
 
 }  // namespace
 
-std::unique_ptr<QueuedDevice> CreateQueuedDevice() { return std::make_unique<QueuedCpuDevice>(); }
+std::unique_ptr<QueuedDevice> CreateQueuedDevice() { return std::make_unique<QueuedCpuDevice>(CreateCpuDevice(1)); }
+
+std::unique_ptr<QueuedDevice> CreateQueuedDevice(int64_t memory_bytes) {
+  return std::make_unique<QueuedCpuDevice>(CreateCpuDevice(1, memory_bytes));
+}
 
 }  // namespace ballast

@@ -35,5 +35,7 @@ class QueuedDevice : public Device {
 };
 
 std::unique_ptr<QueuedDevice> CreateQueuedDevice();
+// With so much memory.
+std::unique_ptr<QueuedDevice> CreateQueuedDevice(int64_t memory_bytes);
 
 }  // namespace ballast

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/storage/file_system.h"
+
+namespace ballast {
+namespace {
+
+// EDQUOT is a full disk, too.
+absl::Status Errno(absl::string_view path) {
+  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, ": ", absl::ErrnoToStatus(errno, "").message()));
+  }
+  return absl::ErrnoToStatus(errno, path);
+}
+
+absl::Status SyncFolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return Errno(folder);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  // Some file systems cannot sync a folder and say EINVAL.
+  if (fsync(fd) != 0 && errno != EINVAL) return Errno(folder);
+  return absl::OkStatus();
+}
+
+class PosixAppendFile : public AppendFile {
+ public:
+  PosixAppendFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixAppendFile() override { close(fd_); }
+
+  absl::Status Append(absl::Span<const absl::string_view> parts) override {
+    std::vector<iovec> rest;
+    rest.reserve(parts.size());
+    uint64_t bytes = 0;
+    for (absl::string_view part : parts) {
+      if (part.empty()) continue;
+      rest.push_back({const_cast<char*>(part.data()), part.size()});
+      bytes += part.size();
+    }
+    const absl::Status status = Write(rest);
+    if (status.ok()) {
+      size_ += bytes;
+      return status;
+    }
+    // What is there of it would be taken for damage once more is appended.
+    if (ftruncate(fd_, size_) != 0) return absl::DataLossError(absl::StrCat(status.message(), "; nor can it be cut"));
+    return status;
+  }
+
+  absl::Status Sync() override {
+    if (fdatasync(fd_) == 0) return absl::OkStatus();
+    return Errno(path_);
+  }
+
+  uint64_t size() const override { return size_; }
+
+ private:
+  absl::Status Write(std::vector<iovec>& parts) const {
+    off_t offset = size_;
+    for (size_t first = 0; first < parts.size();) {
+      const int count = std::min<size_t>(parts.size() - first, IOV_MAX);
+      const ssize_t got = pwritev(fd_, &parts[first], count, offset);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return Errno(path_);
+      offset += got;
+      size_t written = got;
+      while (first < parts.size() && written >= parts[first].iov_len) written -= parts[first++].iov_len;
+      if (written > 0) {
+        parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + written;
+        parts[first].iov_len -= written;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const int fd_;
+  const std::string path_;
+  std::atomic<uint64_t> size_{0};
+};
+
+class Posix : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override {
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return Errno(path);
+    auto file = std::make_unique<PosixAppendFile>(fd, path);
+    if (absl::Status status = SyncFolderOf(path); !status.ok()) return status;
+    return file;
+  }
+
+  absl::Status Truncate(const std::string& path, uint64_t size) override {
+    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return Errno(path);
+    const absl::Cleanup close_fd = [fd] { close(fd); };
+    if (ftruncate(fd, size) != 0 || fsync(fd) != 0) return Errno(path);
+    return absl::OkStatus();
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (rename(from.c_str(), to.c_str()) != 0) return Errno(to);
+    return SyncFolderOf(to);
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    if (remove(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+    return Errno(path);
+  }
+
+  absl::Status MakeFolder(const std::string& path) override {
+    for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+      const std::string folder = path.substr(0, end);
+      if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return Errno(folder);
+      if (end == std::string::npos) break;
+    }
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) return Errno(path);
+    if (!S_ISDIR(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, ": not a folder"));
+    return SyncFolderOf(path);
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
+    std::vector<std::string> names;
+    DIR* entries = opendir(folder.c_str());
+    if (entries == nullptr && errno == ENOENT) return names;
+    if (entries == nullptr) return Errno(folder);
+    while (const dirent* entry = readdir(entries)) {
+      const absl::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
+    closedir(entries);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+}  // namespace
+
+FileSystem* PosixFileSystem() {
+  static auto* files = new Posix;
+  return files;
+}
+
+}  // namespace ballast

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/storage/record_log.h"
+
+#include <fstream>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/file.h"
+#include "common/storage/testing/lossy_file_system.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+std::string NewPath(absl::string_view name) {
+  static int count = 0;
+  return absl::StrCat(testing::TempDir(), "/", name, "-", ++count);
+}
+
+void Overwrite(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+std::string Contents(const std::string& path) {
+  const absl::StatusOr<std::string> bytes = ReadFile(path);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return bytes.value_or("");
+}
+
+// The bodies of all whole records, and how the file ended.
+struct Found {
+  std::vector<std::string> bodies;
+  absl::Status status;
+  bool torn = false;
+  uint64_t end = 0;
+};
+
+Found ReadAll(const std::string& path, uint64_t first = 1) {
+  Found found;
+  const auto reader = RecordReader::Open(path, first);
+  if (!reader.ok()) return {{}, reader.status()};
+  while (true) {
+    absl::StatusOr<std::optional<RecordReader::Record>> record = (*reader)->Next();
+    found.status = record.status();
+    if (!record.ok()) return found;
+    if (!record->has_value()) break;
+    found.bodies.push_back((*record)->body);
+  }
+  found.torn = (*reader)->torn();
+  found.end = (*reader)->end();
+  return found;
+}
+
+// Three records; `synced` as each is written.
+std::string Written(uint64_t synced_by_third) {
+  const std::string path = NewPath("log");
+  const auto writer = RecordWriter::Create(PosixFileSystem(), path, 1);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE((*writer)->Append({"one"}, 0).ok());
+  EXPECT_TRUE((*writer)->Append({"tw", "o, longer than eight"}, 0).ok());
+  EXPECT_TRUE((*writer)->Append({""}, synced_by_third).ok());
+  return path;
+}
+
+TEST(RecordLogTest, GivesBackWhatWasAppended) {
+  const Found found = ReadAll(Written(0));
+  EXPECT_TRUE(found.status.ok()) << found.status;
+  EXPECT_EQ(found.bodies, (std::vector<std::string>{"one", "two, longer than eight", ""}));
+  EXPECT_FALSE(found.torn);
+}
+
+TEST(RecordLogTest, RefusesToWriteOverAFile) {
+  const std::string path = Written(0);
+  EXPECT_EQ(RecordWriter::Create(PosixFileSystem(), path, 1).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST(RecordLogTest, NamesAMissingFile) {
+  EXPECT_EQ(ReadAll("no/such/log").status.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(ReadAll("no/such/log").status.message(), "no/such/log"));
+}
+
+TEST(RecordLogTest, DropsATornEndWhereverItIsCut) {
+  const std::string path = Written(3);
+  const std::string whole = Contents(path);
+  const std::vector<size_t> ends = {0, 48 + 8, 48 + 8 + 48 + 24, whole.size()};
+  for (size_t size = 0; size < whole.size(); ++size) {
+    Overwrite(path, whole.substr(0, size));
+    const Found found = ReadAll(path);
+    ASSERT_TRUE(found.status.ok()) << size << ": " << found.status;
+    // Only padding may be missing of a whole record.
+    const size_t records = size >= 48 + 8 + 48 + 22 ? 2 : size >= 48 + 3 ? 1 : 0;
+    ASSERT_EQ(found.bodies.size(), records) << size;
+    EXPECT_EQ(found.torn, size > ends[records]) << size;
+  }
+}
+
+TEST(RecordLogTest, RefusesDamageBeforeARecordThatWasWrittenWhenItWasOnDisk) {
+  const std::string path = Written(2);
+  std::string bytes = Contents(path);
+  bytes[48 + 8 + 48 + 3] ^= 1;
+  Overwrite(path, bytes);
+  const Found found = ReadAll(path);
+  EXPECT_EQ(found.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(found.status.message(), absl::StrCat(path,
+                                                 ": record 2 at offset 56 does not have its checksum, though "
+                                                 "record 3 is there"));
+  EXPECT_EQ(found.bodies.size(), 1);
+}
+
+TEST(RecordLogTest, CutsOffWhatAMachinesDeathLeftHolesIn) {
+  // The second never was on the disk, as far as the third knows.
+  const std::string path = Written(1);
+  std::string bytes = Contents(path);
+  bytes.replace(56, 48, std::string(48, '\0'));
+  Overwrite(path, bytes);
+  const Found found = ReadAll(path);
+  EXPECT_TRUE(found.status.ok()) << found.status;
+  EXPECT_EQ(found.bodies.size(), 1);
+  EXPECT_TRUE(found.torn);
+  EXPECT_EQ(found.end, 56);
+}
+
+TEST(RecordLogTest, RefusesAFileThatBeginsElsewhere) {
+  const Found found = ReadAll(Written(0), 7);
+  EXPECT_EQ(found.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(found.status.message(), "at offset 0: got record 1, want record 7"));
+}
+
+TEST(RecordLogTest, FindsEveryFlippedBitOfASyncedRecord) {
+  const std::string path = Written(2);
+  const std::string whole = Contents(path);
+  for (size_t byte = 0; byte < 48 + 8 + 48 + 22; ++byte) {
+    const bool padding = byte >= 48 + 3 && byte < 48 + 8;
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bytes = whole;
+      bytes[byte] ^= 1 << bit;
+      Overwrite(path, bytes);
+      const Found found = ReadAll(path);
+      EXPECT_EQ(found.status.code(), padding ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss) << byte;
+    }
+  }
+}
+
+TEST(RecordLogTest, AppendsAgainOnceAFullDiskHasRoom) {
+  LossyFileSystem files;
+  const std::string path = NewPath("full");
+  const auto writer = RecordWriter::Create(&files, path, 1);
+  ASSERT_TRUE(writer.ok());
+  files.SetFree(100);
+  EXPECT_TRUE((*writer)->Append({"one"}, 0).ok());
+  EXPECT_EQ((*writer)->Append({"two"}, 0).code(), absl::StatusCode::kResourceExhausted);
+  files.SetFree(1000);
+  EXPECT_TRUE((*writer)->Append({"three"}, 0).ok());
+  EXPECT_EQ(ReadAll(path).bodies, (std::vector<std::string>{"one", "three"}));
+}
+
+TEST(RecordLogTest, KeepsWhatWasSyncedWhenAMachineDies) {
+  std::mt19937_64 random(17);
+  for (int round = 0; round < 200; ++round) {
+    LossyFileSystem files;
+    const std::string path = NewPath("lossy");
+    const auto writer = RecordWriter::Create(&files, path, 1);
+    ASSERT_TRUE(writer.ok());
+    std::vector<std::string> bodies;
+    uint64_t synced = 0;
+    for (int i = 0; i < 20; ++i) {
+      bodies.push_back(std::string(random() % 300, 'a' + i));
+      ASSERT_TRUE((*writer)->Append({bodies.back()}, synced).ok());
+      if (random() % 4 == 0) {
+        ASSERT_TRUE((*writer)->Sync().ok());
+        synced = bodies.size();
+      }
+    }
+    ASSERT_TRUE(files.LoseUnsynced(random()).ok());
+    const Found found = ReadAll(path);
+    ASSERT_TRUE(found.status.ok()) << round << ": " << found.status;
+    ASSERT_GE(found.bodies.size(), synced) << round;
+    bodies.resize(found.bodies.size());
+    ASSERT_EQ(found.bodies, bodies) << round;
+  }
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/storage/snapshot_file.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/storage/framed_message.h"
+
+namespace ballast {
+
+absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSystem* files, const std::string& path,
+                                                                       v1::SnapshotHeader header) {
+  absl::StatusOr<std::unique_ptr<RecordWriter>> records = RecordWriter::Create(files, path, 1);
+  if (!records.ok()) return records.status();
+  v1::SnapshotRecord record;
+  header.set_format(kStorageFormat);
+  *record.mutable_header() = std::move(header);
+  if (absl::Status status = (*records)->Append({FrameMessage(record)}, 0); !status.ok()) return status;
+  return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*std::move(records)));
+}
+
+absl::Status SnapshotWriter::Add(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
+  slice.set_elements(arrays.empty() ? 0 : arrays[0].size());
+  slice.set_arrays(arrays.size());
+  v1::SnapshotRecord record;
+  *record.mutable_slice() = std::move(slice);
+  const std::string frame = FrameMessage(record);
+  std::vector<absl::string_view> parts = {frame};
+  for (absl::Span<const float> array : arrays) {
+    parts.emplace_back(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
+  }
+  return records_->Append(parts, 0);
+}
+
+absl::Status SnapshotWriter::Finish() {
+  v1::SnapshotRecord record;
+  record.mutable_end()->set_records(records_->next() - 1);
+  if (absl::Status status = records_->Append({FrameMessage(record)}, 0); !status.ok()) return status;
+  return records_->Sync();
+}
+
+absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<RecordReader>> records = RecordReader::Open(path, 1);
+  if (!records.ok()) return records.status();
+  std::unique_ptr<SnapshotReader> reader(new SnapshotReader(*std::move(records), path));
+  const absl::StatusOr<absl::string_view> behind = reader->ReadRecord();
+  if (!behind.ok()) return behind.status();
+  if (!reader->record_.has_header()) return absl::DataLossError(absl::StrCat(path, ": no snapshot of a shard"));
+  reader->header_ = std::move(*reader->record_.mutable_header());
+  if (reader->header_.format() > kStorageFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": got format ", reader->header_.format(),
+                                                      ", which a newer Ballast wrote; want at most ", kStorageFormat));
+  }
+  return reader;
+}
+
+absl::StatusOr<absl::string_view> SnapshotReader::ReadRecord() {
+  absl::StatusOr<std::optional<RecordReader::Record>> record = records_->Next();
+  if (!record.ok()) return record.status();
+  if (!record->has_value()) {
+    return absl::DataLossError(absl::StrCat(path_, ": ends at offset ", records_->end(), " without a snapshot's end"));
+  }
+  ++read_;
+  body_ = std::move((*record)->body);
+  absl::StatusOr<absl::string_view> behind = ParseFramed(body_, record_);
+  if (behind.ok()) return behind;
+  return absl::DataLossError(
+      absl::StrCat(path_, ": record at offset ", (*record)->offset, ": ", behind.status().message()));
+}
+
+absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> SnapshotReader::Next() {
+  absl::StatusOr<absl::string_view> behind = ReadRecord();
+  if (!behind.ok()) return behind.status();
+  if (record_.has_end()) {
+    if (record_.end().records() != read_ - 1) {
+      return absl::DataLossError(absl::StrCat(path_, ": got ", read_ - 1, " records, want ", record_.end().records()));
+    }
+    const absl::StatusOr<std::optional<RecordReader::Record>> more = records_->Next();
+    if (!more.ok()) return more.status();
+    if (!more->has_value() && !records_->torn()) return std::nullopt;
+    return absl::DataLossError(absl::StrCat(path_, ": goes on behind its end"));
+  }
+  if (!record_.has_slice()) return absl::DataLossError(absl::StrCat(path_, ": record ", read_, " is no slice"));
+  SliceRecord slice;
+  slice.state = std::move(*record_.mutable_slice());
+  const uint64_t elements = slice.state.elements(), arrays = slice.state.arrays();
+  // Checked so that nothing overflows: what is there bounds both.
+  if (elements > behind->size() || arrays > behind->size() || elements * arrays * sizeof(float) != behind->size()) {
+    return absl::DataLossError(absl::StrCat(path_, ": record ", read_, ": got ", behind->size(),
+                                            " bytes behind it, want ", arrays, " arrays of ", elements, " elements"));
+  }
+  for (uint64_t i = 0; i < arrays; ++i) {
+    std::vector<float>& array = slice.arrays.emplace_back(elements);
+    std::memcpy(array.data(), behind->data() + i * elements * sizeof(float), elements * sizeof(float));
+  }
+  return slice;
+}
+
+}  // namespace ballast

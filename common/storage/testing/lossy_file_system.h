@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/storage/file_system.h"
+
+namespace ballast {
+
+// This machine's files, of which LoseUnsynced takes what a machine's death may take: all that was appended since a
+// file's last Sync, or a part of it. Disks can be made full, or fail to sync.
+// Thread safety: all methods may be called from any thread.
+class LossyFileSystem : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override;
+  absl::Status Truncate(const std::string& path, uint64_t size) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Remove(const std::string& path) override;
+  absl::Status MakeFolder(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override;
+
+  // To be called when nobody writes any more. Each file keeps its synced part; of the rest a share that `seed` draws is
+  // kept, a share is filled with zeros (a page that was never written), and a share is cut off.
+  absl::Status LoseUnsynced(uint64_t seed);
+
+  // What is synced, renamed or removed from now on is not: the machine is dead, though the process does not know it
+  // yet.
+  void LoseUnsyncedFromNowOn();
+
+  // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
+  void SetFree(uint64_t bytes);
+  void FailSyncs(bool fail);
+
+  uint64_t syncs() const;
+
+ private:
+  class File;
+  struct Sizes {
+    uint64_t written = 0;
+    uint64_t synced = 0;
+  };
+
+  FileSystem* const files_ = PosixFileSystem();
+  mutable absl::Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Sizes>> sizes_ ABSL_GUARDED_BY(mutex_);
+  uint64_t free_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
+  bool dead_ ABSL_GUARDED_BY(mutex_) = false;
+  bool fail_syncs_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace ballast

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/durability/group_commit.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace ballast {
+
+GroupCommit::GroupCommit(Options options, std::function<void(absl::Status)> on_failure)
+    : options_(options),
+      on_failure_(std::move(on_failure)),
+      written_(options.synced),
+      synced_(options.synced),
+      thread_([this] { Run(); }) {}
+
+GroupCommit::~GroupCommit() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+void GroupCommit::OnWritten(uint64_t position, std::shared_ptr<RecordWriter> file) {
+  absl::MutexLock lock(&mutex_);
+  if (files_.empty() || files_.back() != file) files_.push_back(std::move(file));
+  const bool first = written_ == synced_;
+  written_ = position;
+  if (!first) return;
+  unsynced_since_ = absl::Now();
+  changed_.SignalAll();
+}
+
+void GroupCommit::Await(uint64_t position, Done done) {
+  absl::Status failed;
+  {
+    absl::MutexLock lock(&mutex_);
+    failed = failed_;
+    const bool in_time = !options_.wait_for_sync && absl::Now() - unsynced_since_ < options_.patience;
+    if (failed.ok() && position > synced_ && !in_time) {
+      waiting_.emplace(position, std::move(done));
+      changed_.SignalAll();
+      return;
+    }
+  }
+  done(failed);
+}
+
+uint64_t GroupCommit::synced() const {
+  absl::MutexLock lock(&mutex_);
+  return synced_;
+}
+
+absl::Status GroupCommit::SyncFiles(const std::vector<std::shared_ptr<RecordWriter>>& files) {
+  for (const auto& file : files) {
+    if (absl::Status status = file->Sync(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void GroupCommit::Run() {
+  while (true) {
+    std::vector<std::shared_ptr<RecordWriter>> files;
+    uint64_t position = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      while (!stopping_ && waiting_.empty()) {
+        const absl::Time due = options_.wait_for_sync ? absl::InfiniteFuture() : unsynced_since_ + options_.interval;
+        if (due <= absl::Now()) break;
+        changed_.WaitWithDeadline(&mutex_, due);
+      }
+      if (stopping_ && waiting_.empty() && written_ == synced_) return;
+      files = files_;
+      position = written_;
+    }
+    const absl::Time began = absl::Now();
+    const absl::Status status = SyncFiles(files);
+    std::vector<Done> done;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (status.ok()) {
+        synced_ = position;
+        // Of what was written meanwhile nobody noted when.
+        unsynced_since_ = written_ == synced_ ? absl::InfiniteFuture() : began;
+        // The newest file goes on.
+        files_.erase(files_.begin(), files_.begin() + (files.size() - 1));
+      } else {
+        failed_ = absl::UnavailableError(absl::StrCat("the log cannot be synced: ", status.message()));
+        files_.clear();
+        written_ = synced_;
+      }
+      const auto end = status.ok() ? waiting_.upper_bound(position) : waiting_.end();
+      for (auto waiting = waiting_.begin(); waiting != end; ++waiting) done.push_back(std::move(waiting->second));
+      waiting_.erase(waiting_.begin(), end);
+    }
+    for (Done& callback : done) callback(status.ok() ? status : absl::UnavailableError(status.message()));
+    if (!status.ok()) {
+      on_failure_(status);
+      return;
+    }
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/storage/file_system.h"
+#include "common/storage/record_log.h"
+#include "server/durability/group_commit.h"
+#include "server/parameter_shard.h"
+#include "server/shard_journal.h"
+
+namespace ballast {
+
+// A shard's folder: the log of what changed it, and snapshots that stand for the log's beginning. One process uses a
+// folder at a time. Invariant: newest snapshot and the log behind it together are the shard.
+// Thread safety: all methods may be called from any thread, but Recover and Start, which come first.
+class ShardStore : public ShardJournal {
+ public:
+  struct Options {
+    // Made where there is none.
+    std::string folder;
+    uint32_t shard = 0;
+    // A snapshot is taken once the log behind the last one is so long and longer than the shard's state twice.
+    uint64_t log_bytes = uint64_t{256} << 20;
+    // The log's files are begun anew at that length.
+    uint64_t file_bytes = uint64_t{64} << 20;
+    // Called once where the disk fails so that nothing can be promised any more.
+    std::function<void(absl::Status)> on_failure;
+  };
+
+  // What a recovery found.
+  struct Recovered {
+    // False where the folder was empty.
+    bool found = false;
+    uint64_t snapshot_position = 0;
+    uint64_t records = 0;
+    uint64_t log_bytes = 0;
+    // Bytes of the log that a crash had left unfinished, and were cut off.
+    uint64_t cut_bytes = 0;
+    absl::Duration took;
+  };
+
+  struct Status {
+    uint64_t log_bytes = 0;
+    uint64_t position = 0;
+    uint64_t synced = 0;
+    uint64_t snapshots = 0;
+  };
+
+  // Files and shard must outlive it. FAILED_PRECONDITION where another process uses the folder.
+  static absl::StatusOr<std::unique_ptr<ShardStore>> Open(Options options, FileSystem* files, ParameterShard* shard);
+  ~ShardStore() override;
+
+  // Makes the shard, which is new, what the folder says, and goes on writing there. DATA_LOSS where the folder is
+  // damaged, FAILED_PRECONDITION where it is another shard's or of a newer format: nothing in it is changed then.
+  absl::StatusOr<Recovered> Recover();
+
+  // Begins an empty folder, for a job that wants it; null where it needs no log. What Recover found goes on by itself.
+  absl::StatusOr<ShardJournal*> Start(const JobTerms& job);
+
+  absl::StatusOr<uint64_t> Append(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+                                  absl::FunctionRef<void()> in_order) override;
+  void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
+
+  // Writes the shard as it is now, while it goes on, and drops the log up to there.
+  absl::Status TakeSnapshot();
+
+  Status status() const;
+
+ private:
+  ShardStore(Options options, FileSystem* files, ParameterShard* shard, int lock)
+      : options_(std::move(options)), files_(files), shard_(shard), lock_(lock) {}
+
+  std::string PathOf(absl::string_view kind, uint64_t position) const;
+  absl::StatusOr<std::vector<uint64_t>> Positions(absl::string_view kind) const;
+  absl::Status RemovePartial();
+  absl::StatusOr<uint64_t> LoadSnapshot(uint64_t position);
+  absl::Status Replay(const RecordReader::Record& record, const std::string& path);
+  absl::Status ReplayLogs(Recovered& recovered, uint64_t& next);
+  absl::Status CutBehind(absl::Span<const uint64_t> logs, size_t last, const RecordReader& reader,
+                         Recovered& recovered);
+  absl::Status WriteCapture(const ShardCapture& capture, uint64_t position, const std::string& path);
+  absl::Status BeginWriting(const JobTerms& job, uint64_t next);
+  absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(const std::string& job, uint64_t first);
+  absl::Status RotateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status Prune(uint64_t position);
+  void SnapshotUntilStopped();
+
+  const Options options_;
+  FileSystem* const files_;
+  ParameterShard* const shard_;
+  // A file descriptor whose lock says that the folder is ours.
+  const int lock_;
+  // Before anything is served.
+  bool recovering_ = false;
+  std::unique_ptr<GroupCommit> commit_;
+
+  // Held while a record is written, for records have an order; nothing else is done under it.
+  mutable absl::Mutex write_mutex_;
+  std::shared_ptr<RecordWriter> log_ ABSL_GUARDED_BY(write_mutex_);
+  std::string job_ ABSL_GUARDED_BY(write_mutex_);
+  // Of finished files behind the last snapshot.
+  uint64_t finished_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  uint64_t snapshots_ ABSL_GUARDED_BY(write_mutex_) = 0;
+
+  // One snapshot at a time.
+  absl::Mutex snapshot_mutex_;
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool snapshot_due_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread snapshots_thread_;
+};
+
+}  // namespace ballast

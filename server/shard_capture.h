@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ballast/v1/storage.pb.h"
+#include "ballast/v1/tensor.pb.h"
+#include "server/slice_weights.h"
+#include "server/tensor_catalog.h"
+
+namespace ballast {
+
+// What the job is, as the first declaration says.
+struct JobTerms {
+  std::string name;
+  v1::ConsistencyPolicy policy;
+  uint32_t workers = 0;
+  v1::Durability durability;
+};
+
+// A shard at one moment, between pushes. What it holds of the weights is shared with the shard; updates leave it as it
+// is, at the price of a copy.
+struct ShardCapture {
+  struct SliceCapture {
+    SliceKey key;
+    SliceWeights::Capture weights;
+    v1::PolicyState policy;
+  };
+  JobTerms job;
+  std::vector<OwnedTensor> tensors;
+  std::vector<SliceCapture> slices;
+  // By rank.
+  std::vector<v1::WindowState> windows;
+};
+
+}  // namespace ballast

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tensor_catalog.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "common/shard_map.h"
+#include "common/tensor_spec.h"
+
+namespace ballast {
+namespace {
+
+absl::Status CheckSlices(OwnedTensor& tensor) {
+  const uint64_t elements = CountElements(tensor.spec);
+  std::sort(tensor.slices.begin(), tensor.slices.end(),
+            [](const v1::SliceRange& a, const v1::SliceRange& b) { return a.index() < b.index(); });
+  uint64_t next = 0;
+  for (size_t i = 0; i < tensor.slices.size(); ++i) {
+    const v1::SliceRange& slice = tensor.slices[i];
+    if (slice.elements() < 1 || slice.elements() > kMaxSliceElements || slice.offset() > elements ||
+        slice.elements() > elements - slice.offset()) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.spec.name(), "\" slice ", slice.index(),
+                                                     ": got ", slice.elements(), " elements from ", slice.offset(),
+                                                     ", want 1 to ", kMaxSliceElements, " within ", elements));
+    }
+    if (i > 0 && (slice.index() == tensor.slices[i - 1].index() || slice.offset() < next)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", tensor.spec.name(), "\" slice ", slice.index(), " overlaps the one before it"));
+    }
+    next = slice.offset() + slice.elements();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status TensorCatalog::CutWhole(std::vector<OwnedTensor>& tensors) const {
+  uint64_t bytes = 0;
+  for (OwnedTensor& tensor : tensors) {
+    if (absl::Status status = ValidateTensorSpec(tensor.spec); !status.ok()) return status;
+    if (!tensor.slices.empty()) continue;
+    const uint64_t elements = CountElements(tensor.spec);
+    bytes += elements * sizeof(float);
+    // Refuse what cannot fit before a list of its slices is made.
+    if (bytes > max_bytes_) {
+      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                        bytes, " bytes, at most ", max_bytes_, " are allowed"));
+    }
+    tensor.slices = CutIntoSlices(elements);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Plan(std::vector<OwnedTensor>& tensors) const {
+  Addition addition;
+  absl::flat_hash_set<uint32_t> ids;
+  absl::flat_hash_map<std::string, uint32_t> names;
+  for (const auto& [id, tensor] : tensors_) names.emplace(tensor->spec.name(), id);
+  for (OwnedTensor& tensor : tensors) {
+    const auto same_name = names.find(tensor.spec.name());
+    const auto known = tensors_.find(same_name != names.end() ? same_name->second : tensor.spec.id());
+    if (known != tensors_.end()) {
+      if (absl::Status status = CheckSameSpec(known->second->spec, tensor.spec); !status.ok()) return status;
+      const auto equal = [](const v1::SliceRange& a, const v1::SliceRange& b) {
+        return a.index() == b.index() && a.offset() == b.offset() && a.elements() == b.elements();
+      };
+      const std::vector<v1::SliceRange>& slices = known->second->slices;
+      if (!std::equal(slices.begin(), slices.end(), tensor.slices.begin(), tensor.slices.end(), equal)) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("tensor \"", tensor.spec.name(), "\" was declared before with other slices"));
+      }
+      continue;
+    }
+    if (same_name != names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor \"", tensor.spec.name(), "\" stands in the message twice"));
+    }
+    absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(tensor.spec.optimizer());
+    if (!optimizer.ok()) return optimizer.status();
+    for (const v1::SliceRange& slice : tensor.slices) {
+      addition.bytes += slice.elements() * sizeof(float) * (1 + (*optimizer)->slots());
+    }
+    if (bytes_ + addition.bytes > max_bytes_) {
+      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                        bytes_ + addition.bytes, " bytes, at most ", max_bytes_,
+                                                        " are allowed"));
+    }
+    names.emplace(tensor.spec.name(), tensor.spec.id());
+    if (!ids.insert(tensor.spec.id()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor id ", tensor.spec.id(), " stands in the message twice"));
+    }
+    addition.tensors.emplace_back(tensor.spec.id(),
+                                  std::make_unique<Tensor>(Tensor{tensor.spec, *std::move(optimizer), tensor.slices}));
+  }
+  return addition;
+}
+
+absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Check(std::vector<OwnedTensor>& tensors) const {
+  if (absl::Status status = CutWhole(tensors); !status.ok()) return status;
+  for (OwnedTensor& tensor : tensors) {
+    if (absl::Status status = CheckSlices(tensor); !status.ok()) return status;
+  }
+  return Plan(tensors);
+}
+
+void TensorCatalog::Add(Addition addition, const v1::ConsistencyPolicy& policy, uint32_t workers) {
+  bytes_ += addition.bytes;
+  for (auto& [id, tensor] : addition.tensors) {
+    for (const v1::SliceRange& range : tensor->slices) {
+      slices_[{id, range.index()}] = std::make_unique<Slice>(
+          tensor->spec.name(), range, std::make_unique<SliceWeights>(tensor->spec, range, tensor->optimizer.get()),
+          *MakeSlicePolicy(policy, workers));
+    }
+    tensors_[id] = std::move(tensor);
+  }
+}
+
+absl::StatusOr<Slice*> TensorCatalog::Find(SliceKey key) const {
+  const auto slice = slices_.find(key);
+  if (slice != slices_.end()) return slice->second.get();
+  const auto tensor = tensors_.find(key.tensor_id);
+  if (tensor == tensors_.end()) {
+    return absl::NotFoundError(absl::StrCat("shard ", shard_, ": tensor ", key.tensor_id, " is not declared"));
+  }
+  return absl::NotFoundError(absl::StrCat("shard ", shard_, ": slice ", key.slice_index, " of \"",
+                                          tensor->second->spec.name(), "\" is not here"));
+}
+
+std::vector<OwnedTensor> TensorCatalog::Tensors() const {
+  std::vector<OwnedTensor> tensors;
+  tensors.reserve(tensors_.size());
+  for (const auto& [id, tensor] : tensors_) tensors.push_back({tensor->spec, tensor->slices});
+  std::sort(tensors.begin(), tensors.end(),
+            [](const OwnedTensor& a, const OwnedTensor& b) { return a.spec.id() < b.spec.id(); });
+  return tensors;
+}
+
+std::vector<std::pair<SliceKey, Slice*>> TensorCatalog::Slices() const {
+  std::vector<std::pair<SliceKey, Slice*>> slices;
+  slices.reserve(slices_.size());
+  for (const auto& [key, slice] : slices_) slices.emplace_back(key, slice.get());
+  std::sort(slices.begin(), slices.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first.tensor_id, a.first.slice_index) < std::tie(b.first.tensor_id, b.first.slice_index);
+  });
+  return slices;
+}
+
+}  // namespace ballast

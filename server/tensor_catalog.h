@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ballast/v1/tensor.pb.h"
+#include "server/optimizers/optimizer.h"
+#include "server/slice.h"
+
+namespace ballast {
+
+// Names a slice of a shard.
+struct SliceKey {
+  uint32_t tensor_id = 0;
+  uint32_t slice_index = 0;
+
+  friend bool operator==(const SliceKey&, const SliceKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const SliceKey& key) {
+    return H::combine(std::move(h), key.tensor_id, key.slice_index);
+  }
+};
+
+// A tensor and the part of it that a shard owns.
+struct OwnedTensor {
+  v1::TensorSpec spec;
+  std::vector<v1::SliceRange> slices;
+};
+
+// A shard's tensors, and the slices of them that it owns. Nothing is ever removed, so pointers to slices stay good.
+// Knows neither the job nor its workers. Thread safety: none; its shard guards it.
+class TensorCatalog {
+ public:
+  // What a declaration adds.
+  struct Tensor {
+    v1::TensorSpec spec;
+    std::unique_ptr<Optimizer> optimizer;
+    std::vector<v1::SliceRange> slices;
+  };
+  struct Addition {
+    std::vector<std::pair<uint32_t, std::unique_ptr<Tensor>>> tensors;
+    uint64_t bytes = 0;
+  };
+
+  // `max_bytes`: of weights and optimizer slots. `shard` is for messages.
+  TensorCatalog(uint32_t shard, uint64_t max_bytes) : shard_(shard), max_bytes_(max_bytes) {}
+
+  // What is new among the tensors, after cutting those without slices. INVALID_ARGUMENT for what is wrong in itself,
+  // FAILED_PRECONDITION for what was declared differently before, and for what does not fit.
+  absl::StatusOr<Addition> Check(std::vector<OwnedTensor>& tensors) const;
+
+  // What Check answered since the last Add.
+  void Add(Addition addition, const v1::ConsistencyPolicy& policy, uint32_t workers);
+
+  // NOT_FOUND for what is not here.
+  absl::StatusOr<Slice*> Find(SliceKey key) const;
+
+  // By id; slices by index.
+  std::vector<OwnedTensor> Tensors() const;
+  std::vector<std::pair<SliceKey, Slice*>> Slices() const;
+
+  size_t tensor_count() const { return tensors_.size(); }
+  size_t slice_count() const { return slices_.size(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  absl::Status CutWhole(std::vector<OwnedTensor>& tensors) const;
+  absl::StatusOr<Addition> Plan(std::vector<OwnedTensor>& tensors) const;
+
+  const uint32_t shard_;
+  const uint64_t max_bytes_;
+  uint64_t bytes_ = 0;
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Tensor>> tensors_;
+  absl::flat_hash_map<SliceKey, std::unique_ptr<Slice>> slices_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs, by `ballast launch` with real servers, of workers that compute on an emulated GPU: the CUDA device, its
+// kernels and its streams as they are written, less NVIDIA's libraries.
+#include <signal.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+constexpr char kConvolutions[] = R"(
+  input { height: 2 width: 2 }
+  layers { conv2d { filters: 8 kernel: 2 padding: 1 no_bias: true } }
+  layers { batch_norm {} }
+  layers { relu {} }
+  layers { dense { units: 3 } }
+)";
+constexpr char kDense[] = R"(
+  layers { dense { units: 16 } }
+  layers { relu {} }
+  layers { dense { units: 3 } }
+)";
+
+class EmulatedGpuTest : public JobTest {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    setenv("BALLAST_WORKER_BINARY", Binary("tests/emulated_worker").c_str(), 1);
+    unsetenv("BALLAST_EMULATED_GPU");
+  }
+
+  // A later flag of the same name wins over the fixture's --device cpu.
+  ChildProcess LaunchOn(const std::string& device, std::vector<std::string> flags, const std::string& run) const {
+    std::vector<std::string> argv = {"/bin/sh",
+                                     "-c",
+                                     "out=$1; shift; exec \"$@\" > \"$out\"",
+                                     "sh",
+                                     Path("out"),
+                                     Binary("cli/ballast"),
+                                     "launch",
+                                     Path("job.textproto"),
+                                     "--run-dir",
+                                     Path(run),
+                                     "--threads",
+                                     "1",
+                                     "--json",
+                                     "--device",
+                                     device};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    return ChildProcess(argv);
+  }
+
+  // Runs to the end; the run's summary.
+  Json Train(const std::string& device, std::vector<std::string> flags, const std::string& run) {
+    ChildProcess launch = LaunchOn(device, std::move(flags), run);
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    return Json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
+  }
+
+  // The largest difference between the weights of two runs.
+  double Apart(const std::string& a, const std::string& b) const {
+    const auto first = ReadSafetensors(Path(a + "/model.safetensors"));
+    const auto second = ReadSafetensors(Path(b + "/model.safetensors"));
+    EXPECT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+    if (!first.ok() || !second.ok()) return INFINITY;
+    double most = 0;
+    EXPECT_EQ(first->tensors.size(), second->tensors.size());
+    for (size_t t = 0; t < first->tensors.size(); ++t) {
+      EXPECT_EQ(first->tensors[t].name, second->tensors[t].name);
+      for (size_t i = 0; i < first->tensors[t].values.size(); ++i) {
+        most = std::max<double>(most, std::abs(first->tensors[t].values[i] - second->tensors[t].values[i]));
+      }
+    }
+    return most;
+  }
+
+  // The launch ends with this status, having said why with what to do.
+  void ExpectRefused(const std::string& gpu, const std::vector<std::string>& said) {
+    WriteJob();
+    setenv("BALLAST_EMULATED_GPU", gpu.c_str(), 1);
+    ChildProcess launch = LaunchOn("cuda", {}, "run");
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 2") << launch.output();
+    for (const std::string& text : said) EXPECT_THAT(launch.output(), HasSubstr(text));
+  }
+};
+
+struct Training {
+  std::string precision;
+  std::string model;
+  // Of the weights after the run, from the CPU's in fp32.
+  double tolerance;
+};
+
+class EmulatedGpuTrainingTest : public EmulatedGpuTest, public ::testing::WithParamInterface<Training> {};
+
+TEST_P(EmulatedGpuTrainingTest, LearnsWhatTheCpuLearns) {
+  WriteJob({{"\n  layers { dense { units: 16 } }\n  layers { relu {} }\n  layers { dense { units: 3 } }\n",
+             GetParam().model}});
+  const Json cpu = Train("cpu", {"--servers", "2"}, "cpu");
+  const Json gpu = Train("cuda", {"--servers", "2", "--precision", GetParam().precision}, "cuda");
+  EXPECT_THAT(gpu["device"].get<std::string>(), StartsWith("cuda (Emulated, "));
+  EXPECT_EQ(gpu["precision"], GetParam().precision);
+  EXPECT_EQ(gpu["steps"], cpu["steps"]);
+  // ln 3 is what guessing gives.
+  EXPECT_LT(gpu["train_loss"].get<double>(), 0.5);
+  EXPECT_GT(gpu["test_accuracy"].get<double>(), 0.9);
+  EXPECT_NEAR(gpu["test_loss"].get<double>(), cpu["test_loss"].get<double>(), GetParam().tolerance);
+  EXPECT_LE(Apart("cpu", "cuda"), GetParam().tolerance);
+  EXPECT_EQ(gpu["loss_scale"].is_null(), GetParam().precision != "fp16");
+}
+
+INSTANTIATE_TEST_SUITE_P(, EmulatedGpuTrainingTest,
+                         ::testing::Values(Training{"fp32", kDense, 1e-4}, Training{"bf16", kDense, 5e-2},
+                                           Training{"fp16", kDense, 5e-2}, Training{"fp32", kConvolutions, 1e-3},
+                                           Training{"bf16", kConvolutions, 0.2}, Training{"fp16", kConvolutions, 0.1}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.precision,
+                                               info.param.model == kDense ? "_dense" : "_convolutions");
+                         });
+
+TEST_F(EmulatedGpuTest, TwoWorkersTrainTogether) {
+  WriteJob();
+  const Json cpu = Train("cpu", {"--workers", "2"}, "cpu");
+  const Json gpu = Train("cuda", {"--workers", "2"}, "cuda");
+  EXPECT_EQ(gpu["steps"], cpu["steps"]);
+  EXPECT_LE(Apart("cpu", "cuda"), 1e-4);
+}
+
+// The streams' order is another one, the values are not.
+TEST_F(EmulatedGpuTest, RunsGiveTheSameBits) {
+  WriteJob();
+  setenv("BALLAST_EMULATED_GPU", "seed=1", 1);
+  Train("cuda", {}, "first");
+  setenv("BALLAST_EMULATED_GPU", "seed=2", 1);
+  Train("cuda", {"--trace", Path("trace.json")}, "second");
+  EXPECT_EQ(Apart("first", "second"), 0);
+}
+
+// --- what can be wrong with a GPU ---
+
+TEST_F(EmulatedGpuTest, AMachineWithoutAGpuIsTold) {
+  ExpectRefused("devices=0", {"error: ", "--device cuda: ", "finds no GPU", "use --device cpu"});
+}
+
+TEST_F(EmulatedGpuTest, AMachineWithoutADriverIsTold) {
+  ExpectRefused("driver_version=0", {"--device cuda: no NVIDIA driver", "use --device cpu"});
+}
+
+TEST_F(EmulatedGpuTest, TooOldADriverIsNamedWithTheVersionWanted) {
+  ExpectRefused("driver_version=12040",
+                {"it knows CUDA 12.4, want at least 13.0; update the driver", "use --device cpu"});
+}
+
+TEST_F(EmulatedGpuTest, TooOldAChipIsNamedWithWhatIsWanted) {
+  ExpectRefused("compute_major=7", {"has compute capability 7.0, want at least 8.0", "use --device cpu"});
+}
+
+TEST_F(EmulatedGpuTest, AGpuThatAnotherProcessFillsIsNamed) {
+  ExpectRefused("full=1", {"--device cuda: GPU 0, Emulated, cannot be opened: ", "see nvidia-smi", "use --device cpu"});
+}
+
+TEST_F(EmulatedGpuTest, AGpuThatAnotherProcessHasAloneIsNamed) {
+  ExpectRefused("exclusive=1", {"--device cuda: GPU 0, Emulated, cannot be opened: ", "use --device cpu"});
+}
+
+TEST_F(EmulatedGpuTest, AGpuWithTooLittleMemorySaysWhatWasAskedAndWhatIsFree) {
+  ExpectRefused("memory_bytes=1024", {"free", "batch"});
+}
+
+TEST_F(EmulatedGpuTest, AutoTakesTheCpuWhereNoGpuFits) {
+  WriteJob();
+  setenv("BALLAST_EMULATED_GPU", "driver_version=12040", 1);
+  EXPECT_THAT(Train("auto", {}, "run")["device"].get<std::string>(), StartsWith("cpu ("));
+}
+
+// --- a GPU that is lost in mid-run ---
+
+class LostGpuTest : public EmulatedGpuTest {
+ protected:
+  ChildProcess Server() {
+    ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--workers", "2"});
+    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
+    EXPECT_TRUE(server.AwaitOutput("\n"));
+    const std::string line = server.last_line();
+    address_ = line.substr(line.rfind(' ') + 1);
+    return server;
+  }
+
+  ChildProcess Worker(const std::string& rank, const std::string& device, const std::string& gpu) {
+    return ChildProcess({"/usr/bin/env", absl::StrCat("BALLAST_EMULATED_GPU=", gpu), Binary("tests/emulated_worker"),
+                         "--coordinator", address_, "--job", Path("job.textproto"), "--threads", "1", "--device",
+                         device, "--rank", rank, "--run_dir", Path("run")});
+  }
+
+  std::string address_;
+};
+
+TEST_F(LostGpuTest, EndsTheLaunchAndIsNamed) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  setenv("BALLAST_EMULATED_GPU", "lost_after=200", 1);
+  ChildProcess launch = LaunchOn("cuda", {}, "run");
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1") << launch.output();
+  EXPECT_THAT(launch.output(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
+}
+
+// The worker says to the coordinator that it goes and why, so that nobody waits for it: the other one hears of it at
+// once and not when the worker has been silent for too long.
+TEST_F(LostGpuTest, LeavesTheJobAndTheOtherWorkerHearsWhy) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  ChildProcess server = Server();
+  ChildProcess other = Worker("0", "cpu", "");
+  ChildProcess victim = Worker("1", "cuda", "lost_after=200");
+  EXPECT_EQ(victim.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(victim.last_line(), StartsWith("error: "));
+  EXPECT_THAT(victim.last_line(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
+  EXPECT_EQ(other.Wait().ToString(), "ended with status 1");
+  // Whichever call hears of it first.
+  EXPECT_THAT(other.last_line(),
+              AllOf(StartsWith("error: "), HasSubstr("the job has failed: worker 1 failed: cuda device: "),
+                    HasSubstr("cudaErrorECCUncorrectable")));
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 0");
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/device_codec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "worker/device/cpu/cpu_device.h"
+#include "worker/device/testing/queued_device.h"
+#include "worker/model/model.h"
+#include "worker/model/parallel/replicated_model.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+// Three weights and a bias, then a weight for each of its outputs.
+constexpr char kModel[] = R"pb(
+  layers {
+    dense { units: 1 }
+    device: "cpu"
+  }
+  layers {
+    dense { units: 1 no_bias: true }
+    device: "0"
+  }
+  loss { mean_squared_error {} }
+)pb";
+constexpr int64_t kFeatures = 3;
+
+class NothingToDo : public StepHooks {
+ public:
+  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
+  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
+  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
+};
+
+v1::Model Parse(const std::string& text) {
+  v1::Model config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return config;
+}
+
+v1::Codec Codec16(v1::Encoding gradients, v1::Encoding values) {
+  v1::Codec codec;
+  codec.set_gradients(gradients);
+  codec.set_values(values);
+  return codec;
+}
+
+// A model on a device whose memory the host cannot address, and which does what it is told.
+class DeviceCodecTest : public ::testing::Test {
+ protected:
+  void Open(const v1::Codec& config) {
+    v1::Model model = Parse(kModel);
+    for (v1::Layer& layer : *model.mutable_layers()) layer.clear_device();
+    model_ = Model::Create(model, kFeatures, 1, 4, device_.get()).value();
+    codec_ = DeviceCodec::Create(model_.get(), config, nullptr).value();
+  }
+
+  const std::unique_ptr<QueuedDevice> device_ = CreateQueuedDevice();
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<DeviceCodec> codec_;
+};
+
+// The output is 0 and the label -1/2, so that the gradient of the second layer's weight is the first one's output, 1 +
+// 2^-8, which has one digit too many for bf16.
+TEST_F(DeviceCodecTest, GradientComesDownAsAPayloadOfItsEncoding) {
+  Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_FP32));
+  ASSERT_TRUE(model_->SetParameter(1, {1 + 0x1p-8f}).ok());
+  NothingToDo hooks;
+  ASSERT_TRUE(model_->Train({.features = {1, 1, 1}, .labels = {-0.5f}, .examples = 1}, hooks).ok());
+  float exact = 0;
+  ASSERT_TRUE(model_->GetGradient(2, absl::MakeSpan(&exact, 1)).ok());
+  EXPECT_EQ(exact, 1 + 0x1p-8f);
+  codec_->Encode(2);
+  ASSERT_TRUE(codec_->Download(2).ok());
+  const EncodedElements<const char> gradient = codec_->gradient(2);
+  EXPECT_EQ(gradient.encoding, v1::ENCODING_BF16);
+  // 1, of equals the even one.
+  EXPECT_EQ(std::string(gradient.bytes.data(), gradient.bytes.size()), "\x80\x3f");
+}
+
+// Three elements, so that one shares its place with none.
+TEST_F(DeviceCodecTest, PayloadOfValuesBecomesTheParameter) {
+  Open(Codec16(v1::ENCODING_FP32, v1::ENCODING_FP16));
+  const EncodedElements<char> values = codec_->values(0);
+  EXPECT_EQ(values.encoding, v1::ENCODING_FP16);
+  ASSERT_EQ(values.bytes.size(), 6u);
+  // 1, -2 and 2^-24.
+  std::string("\x00\x3c\x00\xc0\x01\x00", 6).copy(values.bytes.data(), 6);
+  ASSERT_TRUE(codec_->Upload(0).ok());
+  codec_->Decode(0);
+  std::vector<float> got(3);
+  ASSERT_TRUE(model_->GetParameter(0, absl::MakeSpan(got)).ok());
+  EXPECT_THAT(got, ElementsAre(1, -2, 0x1p-24f));
+}
+
+TEST_F(DeviceCodecTest, TakesOnlyTheWayThatIsIn16Bits) {
+  Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_FP32));
+  EXPECT_FALSE(codec_->gradient(0).empty());
+  EXPECT_TRUE(codec_->values(0).empty());
+  Open(Codec16(v1::ENCODING_SIGN, v1::ENCODING_FP16));
+  EXPECT_TRUE(codec_->gradient(0).empty());
+  EXPECT_FALSE(codec_->values(0).empty());
+}
+
+// Places of 4 bytes for 3, 1 and 1 elements: 2, 1 and 1, on the device once and on the host for each way.
+TEST_F(DeviceCodecTest, HasRoomOnceOnTheDeviceAndForEachWayOnTheHost) {
+  Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_FP16));
+  EXPECT_EQ(codec_->DeviceBytes(), 16);
+  EXPECT_EQ(codec_->HostBytes(), 32);
+  Open(Codec16(v1::ENCODING_INT8, v1::ENCODING_INT8));
+  EXPECT_EQ(codec_->DeviceBytes(), 0);
+  EXPECT_EQ(codec_->HostBytes(), 0);
+}
+
+TEST_F(DeviceCodecTest, FailureOfACopyNamesTheDevice) {
+  Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16));
+  device_->Fail(absl::UnavailableError("the GPU is lost"));
+  EXPECT_EQ(codec_->Download(0), absl::UnavailableError("device cpu: the GPU is lost"));
+  EXPECT_EQ(codec_->Upload(0), absl::UnavailableError("device cpu: the GPU is lost"));
+}
+
+// A client encodes those for less than it takes to copy them.
+TEST(DeviceCodecDevicesTest, LeavesToTheClientWhatTheHostCanAddress) {
+  const std::unique_ptr<Device> cpu = CreateCpuDevice(1);
+  const std::unique_ptr<QueuedDevice> queued = CreateQueuedDevice();
+  const std::unique_ptr<Model> model =
+      Model::Create(Parse(kModel),
+                    {.features = kFeatures, .max_batch = 4, .devices = {{"cpu", cpu.get()}, {"0", queued.get()}}})
+          .value();
+  const auto codec = DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).value();
+  EXPECT_TRUE(codec->gradient(0).empty());
+  EXPECT_TRUE(codec->values(0).empty());
+  EXPECT_FALSE(codec->gradient(2).empty());
+  EXPECT_FALSE(codec->values(2).empty());
+}
+
+TEST(DeviceCodecDevicesTest, OfReplicasTakesTheGradients) {
+  const std::unique_ptr<QueuedDevice> first = CreateQueuedDevice(), second = CreateQueuedDevice();
+  v1::Model config = Parse(kModel);
+  for (v1::Layer& layer : *config.mutable_layers()) layer.clear_device();
+  const auto model =
+      ReplicatedModel::Create(
+          config, {.features = kFeatures, .max_batch = 4, .devices = {{"0", first.get()}, {"1", second.get()}}})
+          .value();
+  const auto codec = DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).value();
+  EXPECT_FALSE(codec->gradient(0).empty());
+  EXPECT_TRUE(codec->values(0).empty());
+}
+
+// The model takes all but the last 4 KiB.
+TEST(DeviceCodecDevicesTest, DeviceWithoutRoomForItIsNamedWithWhatWouldFit) {
+  const std::string text =
+      "layers { dense { units: 4096 no_bias: true } } layers { dense { units: 1 no_bias: true } }"
+      "loss { mean_squared_error {} }";
+  const std::unique_ptr<QueuedDevice> roomy = CreateQueuedDevice();
+  const int64_t before = roomy->Memory().free;
+  const auto measured = Model::Create(Parse(text), kFeatures, 1, 1, roomy.get()).value();
+  const std::unique_ptr<QueuedDevice> device = CreateQueuedDevice(before - roomy->Memory().free + 4096);
+  const auto model = Model::Create(Parse(text), kFeatures, 1, 1, device.get()).value();
+  const absl::Status status =
+      DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), StartsWith("device cpu: no room for \"dense1/weight\" in 16 bits, want "
+                                                        "codec fp32 or a smaller batch: "));
+}
+
+}  // namespace
+}  // namespace ballast
