@@ -152,6 +152,8 @@ class CpuDevice : public Device {
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  bool CopyFrom(Device&, Matrix, Matrix) override { return false; }
+
   void Mark() override {}
 
   void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }

@@ -33,6 +33,7 @@
 #include "worker/device/cuda/kernels/vector.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/operation_queue.h"
+#include "worker/device/cuda/peer_copy.h"
 #include "worker/device/cuda/scratch.h"
 
 namespace ballast {
@@ -58,6 +59,8 @@ class CudaDevice : public Device {
       : queue_(std::move(queue)), gemm_(std::move(gemm)), convolution_(std::move(convolution)) {}
   // Libraries' handles must not go while something uses them.
   ~CudaDevice() override { queue_->Drain(); }
+
+  OperationQueue& queue() { return *queue_; }
 
   std::string Describe() const override {
     return absl::StrFormat("cuda (%s, %.1f GiB, compute capability %d.%d, %s, %s)", queue_->gpu().name,
@@ -108,6 +111,13 @@ class CudaDevice : public Device {
     if (absl::Status status = CheckRange(from, offset, values.size()); !status.ok()) return status;
     if (absl::Status status = queue_->Enter(); !status.ok()) return status;
     return queue_->Keep(queue_->copies().Download(Own(from), offset, values));
+  }
+
+  bool CopyFrom(Device& from, Matrix x, Matrix y) override {
+    OperationQueue* const other = QueueOf(from);
+    if (other == nullptr) return false;
+    CopyToPeer(*other, x, *queue_, y);
+    return true;
   }
 
   absl::Status Synchronize() override { return queue_->Synchronize(); }
@@ -417,6 +427,11 @@ class CudaDevice : public Device {
 };
 
 }  // namespace
+
+OperationQueue* QueueOf(Device& device) {
+  auto* const own = dynamic_cast<CudaDevice*>(&device);
+  return own == nullptr ? nullptr : &own->queue();
+}
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options) {
   absl::StatusOr<Gpu> gpu = ChooseGpu(options.gpu);

@@ -127,6 +127,7 @@ class QueuedCpuDevice : public QueuedDevice {
     downloaded_ += status.ok() ? values.size() * sizeof(float) : 0;
     return status;
   }
+  bool CopyFrom(Device&, Matrix, Matrix) override { return false; }
   absl::Status Synchronize() override {
     absl::MutexLock lock(&mutex_);
     return AwaitLocked(issued_);
