@@ -74,6 +74,8 @@ class Coordinator {
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
                                                  const v1::Evaluation* evaluation);
   v1::JobProgress progress() const;
+  // Empty until the first worker has joined.
+  std::string job_name() const;
   v1::GetProgressResponse Describe() const;
 
   const Options& options() const { return options_; }

@@ -108,6 +108,12 @@ absl::Status ReplicatedModel::GetGradient(size_t index, absl::Span<float> values
   return Named(0, replicas_[0]->GetGradient(index, values));
 }
 
+absl::StatusOr<std::vector<Statistic>> ReplicatedModel::Statistics() {
+  absl::StatusOr<std::vector<Statistic>> statistics = replicas_[0]->Statistics();
+  if (!statistics.ok()) return Named(0, statistics.status());
+  return statistics;
+}
+
 void ReplicatedModel::Record(TimelineRecorder* timeline) {
   timeline_ = timeline;
   replicas_[0]->Record(timeline);

@@ -38,6 +38,8 @@ class ReplicatedModel : public TrainableModel {
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
+  // The first replica's, which evaluates.
+  absl::StatusOr<std::vector<Statistic>> Statistics() override;
   // Empty: what is set must reach all.
   absl::Span<float> HostParameter(size_t) override { return {}; }
   absl::Span<const float> HostGradient(size_t index) override { return replicas_[0]->HostGradient(index); }
