@@ -18,7 +18,7 @@ class Reducer {
 
   // For people.
   virtual std::string Describe() const = 0;
-  // parts[0] becomes the sum of parts[i] over all devices i; the others stay as they are. They are of one size.
+  // parts[0] becomes the sum of parts[i] over all devices i; the others stay as they are. They are floats, of one size.
   // Whatever was issued on them before is taken into account; what the other devices' threads issue before it returns
   // may not touch them.
   virtual absl::Status Sum(absl::Span<const Matrix> parts) = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/nccl_reducer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,10 +22,8 @@ class NcclReducer : public Reducer {
       : nccl_(nccl), gpus_(std::move(gpus)), communicators_(std::move(communicators)) {}
 
   ~NcclReducer() override {
-    for (OperationQueue* const gpu : gpus_) {
-      // Another one's part of a sum may be waiting for a GPU that has failed.
-      if (!gpu->Enter().ok()) return Abort();
-    }
+    // Another one's part of a sum may be waiting for a GPU that has failed.
+    if (std::any_of(gpus_.begin(), gpus_.end(), [](OperationQueue* gpu) { return !gpu->Enter().ok(); })) Abort();
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < communicators_.size(); ++i) {
       cudaSetDevice(gpus_[i]->gpu().index);
@@ -94,7 +93,7 @@ class NcclReducer : public Reducer {
     absl::Status status = ToStatus(nccl_.GroupStart(), "ncclGroupStart");
     if (!status.ok()) return status;
     for (size_t i = 0; i < parts.size(); ++i) {
-      float* const part = gpu::Data(parts[i]);
+      float* const part = gpu::Floats(parts[i]);
       // Only the first one's place for the sum is written.
       status.Update(ToStatus(nccl_.Reduce(part, part, parts[i].elements(), Nccl::kFloat32, Nccl::kSum, /*root=*/0,
                                           communicators_[i], gpus_[i]->order().peer()),
