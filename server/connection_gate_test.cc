@@ -34,13 +34,13 @@ class Taken {
     absl::MutexLock lock(&mutex_);
     sockets_.push_back(socket);
   }
-  bool Await(size_t count) {
+  bool Await(size_t count, absl::Duration timeout = absl::Seconds(30)) {
     absl::MutexLock lock(&mutex_);
     const auto enough = [&] {
       mutex_.AssertHeld();
       return sockets_.size() >= count;
     };
-    return mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(30));
+    return mutex_.AwaitWithTimeout(absl::Condition(&enough), timeout);
   }
   size_t count() {
     absl::MutexLock lock(&mutex_);
@@ -96,6 +96,17 @@ class ConnectionGateTest : public ::testing::Test {
     gate_->Open([this](int socket) { taken_.Take(socket); });
   }
 
+  // Comes again while it is refused: a peer may see the end of a connection before the gate does.
+  std::unique_ptr<Peer> ConnectAsTaken(size_t count) {
+    std::unique_ptr<Peer> peer;
+    for (int attempt = 0; attempt < 300; ++attempt) {
+      peer = std::make_unique<Peer>(gate_->port());
+      if (taken_.Await(count, absl::Milliseconds(100))) return peer;
+    }
+    ADD_FAILURE() << "it is never let in";
+    return peer;
+  }
+
   Taken taken_;
   std::unique_ptr<ConnectionGate> gate_;
 };
@@ -129,10 +140,8 @@ TEST_F(ConnectionGateTest, LetsTheNextInWhenOneHasEnded) {
   ASSERT_TRUE(taken_.Await(1));
   taken_.End(0);
   EXPECT_TRUE(one.IsEnded());
-  const Peer next(gate_->port());
-  EXPECT_TRUE(taken_.Await(2));
+  const auto next = ConnectAsTaken(2);
   EXPECT_EQ(gate_->open(), 1u);
-  EXPECT_EQ(gate_->refused(), 0u);
 }
 
 TEST_F(ConnectionGateTest, OneThatItsPeerHasLeftCountsUntilItsOwnerKnows) {
@@ -149,8 +158,7 @@ TEST_F(ConnectionGateTest, OneThatIsClosedLongAfterItWasShutDownCountsOnce) {
   auto one = std::make_unique<Peer>(gate_->port());
   ASSERT_TRUE(taken_.Await(1));
   taken_.ShutDown(0);
-  const Peer next(gate_->port());
-  ASSERT_TRUE(taken_.Await(2));
+  const auto next = ConnectAsTaken(2);
   // Its socket, which is open still, hangs up once more.
   one.reset();
   Peer third(gate_->port());
