@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -43,7 +44,11 @@ Server::Server(Options options)
       parameter_service_(options_.rank, &shard_, &data_plane_) {
   if (options_.rank > 0) return;
   coordinator_ = std::make_unique<Coordinator>(
-      Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
+      Coordinator::Options{.servers = options_.servers,
+                           .workers = options_.workers,
+                           .member_ttl = options_.member_ttl,
+                           .log = [](const std::string& line) { std::cerr << line << std::endl; }},
+      Clock::Real());
   coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get());
 }
 
@@ -126,8 +131,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   auto on_job_failed = [shard](std::string reason) {
     shard->Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
   };
-  server->member_ =
-      std::make_unique<CoordinatorMember>(std::move(member), CoordinatorMember::Events{on_job_failed, o.on_fatal});
+  // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
+  auto on_absent = [shard](const std::vector<v1::Member>& absent) {
+    const std::string job = shard->status().job.name;
+    if (job.empty()) return;
+    // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
+    for (const v1::Member& worker : absent) shard->Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
+  };
+  server->member_ = std::make_unique<CoordinatorMember>(
+      std::move(member), CoordinatorMember::Events{on_job_failed, on_absent, o.on_fatal});
   return server;
 }
 

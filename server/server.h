@@ -41,7 +41,7 @@ class Server {
     uint64_t max_state_bytes = uint64_t{1} << 34;
     // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
     std::string state_dir;
-    absl::Duration member_ttl = absl::Seconds(5);
+    absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Called before it listens, with what was in the folder, where anything was.

@@ -31,6 +31,8 @@ class RunRecorder {
     std::string device;
     // Of rank 0.
     MemoryBytes memory;
+    // Goes on in a run folder that holds a run: that of a process of this rank before.
+    bool resumes = false;
   };
 
   static absl::StatusOr<RunRecorder> Create(Options options);
