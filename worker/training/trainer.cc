@@ -341,7 +341,12 @@ void Trainer::Part() {
 }
 
 std::optional<absl::Status> Trainer::TakePart() {
-  if (absl::Status status = Join(); !status.ok()) return status;
+  const bool was_here = joined_.has_member();
+  if (absl::Status status = Join(); !status.ok()) {
+    // Nobody has ever been there: nothing was lost.
+    if (absl::IsUnavailable(status) && !was_here) return absl::DeadlineExceededError(status.message());
+    return status;
+  }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
   CoordinatorLink* link = nullptr;
