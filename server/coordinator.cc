@@ -344,9 +344,12 @@ void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint6
 absl::Status Coordinator::Save() {
   if (options_.journal == nullptr) return absl::OkStatus();
   uint64_t wanted = 0;
+  bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (!job_.has_value() || job_->durability().mode() == v1::Durability::NONE) return absl::OkStatus();
+    // Under checkpoint it is part of the cut that all go back to.
+    if (!job_.has_value() || !OutlivesAServer(job_->durability())) return absl::OkStatus();
+    sync = job_->durability().mode() == v1::Durability::WAL_SYNC;
     wanted = changes_;
   }
   absl::MutexLock saving(&saving_);
@@ -359,7 +362,7 @@ absl::Status Coordinator::Save() {
     changes = changes_;
     ExportLocked().SerializeToString(&state);
   }
-  absl::Status status = options_.journal->Save(state);
+  absl::Status status = options_.journal->Save(state, sync);
   if (status.ok()) saved_changes_ = changes;
   return status;
 }

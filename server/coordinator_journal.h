@@ -12,8 +12,9 @@ class CoordinatorJournal {
  public:
   virtual ~CoordinatorJournal() = default;
 
-  // Once OK, a coordinator that is started later goes on from this state. Any other answer leaves an earlier one.
-  virtual absl::Status Save(absl::string_view state) = 0;
+  // Once OK, a coordinator that is started later goes on from this state, with `sync` even where the machine died
+  // meanwhile. Any other answer leaves this or an earlier one.
+  virtual absl::Status Save(absl::string_view state, bool sync) = 0;
 };
 
 }  // namespace ballast

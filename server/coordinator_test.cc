@@ -255,7 +255,7 @@ TEST_F(CoordinatorTest, ALostWorkerMayReturnToAFinishedJob) {
 // Keeps what it was given; fails once told to.
 class MemoryJournal : public CoordinatorJournal {
  public:
-  absl::Status Save(absl::string_view state) override {
+  absl::Status Save(absl::string_view state, bool) override {
     if (full) return absl::ResourceExhaustedError("the disk is full");
     ++saves;
     saved = std::string(state);

@@ -41,15 +41,29 @@ Server::Server(Options options)
     : options_(std::move(options)),
       shard_(ShardOptions(), Clock::Real()),
       data_plane_(options_.rank, &shard_, options_.max_bytes_in_flight),
-      parameter_service_(options_.rank, &shard_, &data_plane_) {
-  if (options_.rank > 0) return;
+      parameter_service_(options_.rank, &shard_, &data_plane_) {}
+
+absl::Status Server::MakeCoordinator() {
+  if (options_.rank > 0) return absl::OkStatus();
+  if (!options_.state_dir.empty()) {
+    auto store = CoordinatorStore::Open(PosixFileSystem(), options_.state_dir + "/coordinator", Clock::Real());
+    if (!store.ok()) return store.status();
+    coordinator_store_ = *std::move(store);
+  }
   coordinator_ = std::make_unique<Coordinator>(
       Coordinator::Options{.servers = options_.servers,
                            .workers = options_.workers,
                            .member_ttl = options_.member_ttl,
+                           .journal = coordinator_store_.get(),
                            .log = [](const std::string& line) { std::cerr << line << std::endl; }},
       Clock::Real());
   coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get());
+  if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
+  v1::CoordinatorState state;
+  if (!state.ParseFromString(coordinator_store_->recovered())) {
+    return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record is no state"));
+  }
+  return coordinator_->Restore(state);
 }
 
 ParameterShard::Options Server::ShardOptions() {
@@ -120,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   }
   std::unique_ptr<Server> server(new Server(std::move(options)));
   if (absl::Status status = server->Recover(); !status.ok()) return status;
+  if (absl::Status status = server->MakeCoordinator(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   const Options& o = server->options_;
   CoordinatorMember::Options member;

@@ -14,6 +14,7 @@
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
+#include "server/coordinator_store.h"
 #include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
@@ -67,6 +68,8 @@ class Server {
   explicit Server(Options options);
   ParameterShard::Options ShardOptions();
   absl::Status Recover();
+  // As it was, where the folder knows of one.
+  absl::Status MakeCoordinator();
   absl::Status Listen();
 
   const Options options_;
@@ -76,7 +79,8 @@ class Server {
   std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
-  // In rank 0.
+  // In rank 0. The store is null without a folder.
+  std::unique_ptr<CoordinatorStore> coordinator_store_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
   std::unique_ptr<grpc::Server> grpc_;
