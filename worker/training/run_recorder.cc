@@ -147,12 +147,13 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   return summary;
 }
 
-absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& progress,
-                                 const std::vector<v1::GetStatusResponse>& shards, bool interrupted) {
+absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals,
+                                 bool interrupted) {
   if (absl::Status status = WriteModel(model, progress); !status.ok()) return status;
   Summary summary = Summarize(progress);
   summary.interrupted = interrupted;
-  AddShards(shards, summary);
+  AddShards(totals.shards, summary);
+  if (totals.reported.has_value() && !totals.shards.empty()) AddPushes(*totals.reported, totals.shards, summary);
   return WriteSummary(folder_.summary(), summary);
 }
 

@@ -230,14 +230,24 @@ absl::Status Trainer::Connect() {
 absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
   if (!recorder_.has_value()) return absl::OkStatus();
   Client* client = nullptr;
+  CoordinatorLink* link = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     client = client_.get();
+    link = link_.get();
   }
-  const absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
+  RunRecorder::Totals totals;
+  // Its calls are over where the worker was interrupted.
+  if (!interrupted) {
+    if (absl::StatusOr<v1::GetProgressResponse> reported = link->GetProgress(); reported.ok()) {
+      totals.reported = *std::move(reported);
+    }
+  }
+  absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
   // What was learnt counts for more than how it went.
   if (!shards.ok()) std::cerr << "warning: no figures from the servers: " << shards.status().message() << std::endl;
-  return recorder_->Finish(*model_, progress, shards.value_or(std::vector<v1::GetStatusResponse>()), interrupted);
+  if (shards.ok()) totals.shards = *std::move(shards);
+  return recorder_->Finish(*model_, progress, totals, interrupted);
 }
 
 absl::Status Trainer::Train() {
