@@ -80,6 +80,33 @@ INSTANTIATE_TEST_SUITE_P(Modes, WorkerReturnTest,
                                            Loss{"bounded", "0"}, Loss{"local_sgd", "1"}),
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Worker", loss.param.rank); });
 
+class ServerReturnTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMissing) {
+  WriteJob({{"epochs: 3", "epochs: 400"}});
+  ChildProcess launch = Launch(
+      {"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability", "wal", "--mode", GetParam().mode});
+  ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
+  const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
+  const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
+  ASSERT_NE(victim, nullptr);
+  victim->Signal(SIGKILL);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_EQ(summary->restarts, 1);
+  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
+  EXPECT_EQ(summary->examples, 400 * 157) << "each once";
+  EXPECT_EQ(summary->examples_repeated, 0);
+  EXPECT_EQ(summary->pushes_lost, 0);
+  EXPECT_EQ(summary->pushes_duplicated, 0);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
+                         ::testing::Values(Loss{"sync", "1"}, Loss{"sync", "0"}, Loss{"async", "0"}),
+                         [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
+
 TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
   WriteJob({{"epochs: 3", "epochs: 300"}});
   ChildProcess launch = Launch({"--workers", "3", "--verbose", "--json", "--max-restarts", "0"});
