@@ -180,6 +180,7 @@ absl::Status JobLaunch::StartAll() {
     unlink(AddressFile(rank).c_str());
     std::vector<std::string> flags = {
         "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
+    flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
     if (rank > 0) flags.insert(flags.end(), {"--coordinator", coordinator_});
     flags.insert(flags.end(), {"--address_file", AddressFile(rank)});
     if (plan_.durability.mode() != v1::Durability::NONE) {
@@ -207,6 +208,7 @@ std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
   std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
                                     "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
   flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
+  flags.insert(flags.end(), plan_.worker_security.begin(), plan_.worker_security.end());
   if (!plan_.trace_steps.empty()) {
     flags.insert(flags.end(), {"--trace", WorkerTracePath(plan_.run_dir, rank), "--trace_steps", plan_.trace_steps});
   }

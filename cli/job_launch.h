@@ -26,6 +26,9 @@ struct LaunchPlan {
   // For the workers: what is to be otherwise than in the job file, and their GPUs: {"--mode", "async"}.
   std::vector<std::string> job_flags;
   std::string device = "auto";
+  // What makes them known to each other.
+  std::vector<std::string> server_security;
+  std::vector<std::string> worker_security;
   // Of each worker.
   int threads = 1;
   // The steps of which workers leave timelines, "1-200"; empty: none.

@@ -22,6 +22,7 @@
 #include "cli/chaos.h"
 #include "cli/command.h"
 #include "cli/job_launch.h"
+#include "cli/launch_security.h"
 #include "cli/number_text.h"
 #include "cli/report.h"
 #include "cli/server_connection.h"
@@ -32,6 +33,7 @@
 #include "common/job_overrides.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
+#include "common/security/credentials.h"
 #include "common/trace/timeline_recorder.h"
 #include "common/trace/trace_file.h"
 
@@ -70,6 +72,7 @@ const std::vector<FlagSpec>& Flags() {
       {"trace", "FILE",
        "Leave a timeline of all workers there (JSON; open it with ui.perfetto.dev or chrome://tracing)."},
       {"trace-steps", "A-B", "With trace: the first and the last step that it shows (1-200)."},
+      {"insecure", "", "Without certificates and tokens: any process of this machine may take part."},
       {"json", "", "Print the run's summary as one JSON object, and nothing else, to the output."},
       {"verbose", "", "Show what all processes log; it is in the run folder in any case."},
   };
@@ -83,6 +86,7 @@ struct Request {
   std::string run_dir;
   // Empty: none.
   std::string trace;
+  bool insecure = false;
   bool json = false;
   bool verbose = false;
 };
@@ -144,6 +148,7 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (arguments.Has("run-dir") && request.run_dir.empty()) {
     return absl::InvalidArgumentError("flag --run-dir: got \"\", want a folder");
   }
+  request.insecure = arguments.Has("insecure");
   request.json = arguments.Has("json");
   request.verbose = arguments.Has("verbose");
   auto servers = arguments.GetInt("servers", 1, 1, kMostProcesses);
@@ -222,7 +227,46 @@ bool SpeaksUtf8() {
   return false;
 }
 
-LaunchResult RunJob(const Request& request, std::ostream& err) {
+// Shown by this process itself, which also says of others that they have ended. Without them there is no progress to be
+// seen, and the job goes on all the same.
+Credentials OwnCredentials(const LaunchSecurity* security) {
+  if (security == nullptr) return {};
+  return Credentials::Load(security->keys().AdminOptions()).value_or(Credentials());
+}
+
+// Asks a launch's server how far the job is, and sees to its certificates meanwhile.
+class LaunchProgress : public ProgressSource {
+ public:
+  // `security` outlives this; null: there are no certificates.
+  LaunchProgress(const std::string& address, const Credentials& credentials, LaunchSecurity* security)
+      : server_(ServerConnection::Open(address, credentials)), security_(security) {}
+
+  absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
+    // What fails now is tried again the next time; there are hours left.
+    if (security_ != nullptr) security_->RenewIfDue(absl::Now()).IgnoreError();
+    return server_->GetProgress(timeout);
+  }
+
+  absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) override {
+    return server_->ReportEnd(member, how, timeout);
+  }
+
+ private:
+  const std::unique_ptr<ServerConnection> server_;
+  LaunchSecurity* const security_;
+};
+
+LaunchResult RunJob(Request& request, std::ostream& err) {
+  std::unique_ptr<LaunchSecurity> security;
+  if (request.insecure) {
+    err << "WARNING: --insecure: any process of this machine can read and change the job" << std::endl;
+  } else {
+    auto made = LaunchSecurity::Create(request.plan.run_dir, request.job.name(), absl::Now());
+    if (!made.ok()) return {kExitFailure, std::string(made.status().message())};
+    security = *std::move(made);
+    request.plan.server_security = security->keys().ServerFlags();
+    request.plan.worker_security = security->keys().WorkerFlags();
+  }
   const bool terminal = IsTerminal(err);
   const bool colour = terminal && std::getenv("NO_COLOR") == nullptr;
   ProgressDisplay::Options options;
@@ -234,7 +278,9 @@ LaunchResult RunJob(const Request& request, std::ostream& err) {
   auto print = [&](absl::string_view line) { display.PrintLine(line); };
   LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour);
   return JobLaunch(request.plan, &logs, &display,
-                   [](const std::string& address) { return ServerConnection::Open(address); })
+                   [&](const std::string& address) {
+                     return std::make_unique<LaunchProgress>(address, OwnCredentials(security.get()), security.get());
+                   })
       .Run();
 }
 

@@ -10,9 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
+#include "cli/launch_security.h"
 #include "cli/number_text.h"
 #include "cli/progress_display.h"
+#include "cli/security_flags.h"
 #include "cli/server_connection.h"
+#include "common/security/credentials.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
@@ -23,12 +26,18 @@ using Json = nlohmann::ordered_json;
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 constexpr char kUsage[] =
-    "usage: ballast status ADDRESS [--json]\n\n"
+    "usage: ballast status ADDRESS [flags]\n\n"
     "Asks the ballast_server at ADDRESS (host:port) how it is. The server of rank 0 also knows the job's progress and\n"
-    "its members.\n\n";
+    "its members. What a server started by `ballast launch` wants to be shown lies in its run folder, as long as it\n"
+    "runs: --run.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{{"json", "", "Print one JSON object."}};
+  static const auto* flags = new std::vector<FlagSpec>([] {
+    std::vector<FlagSpec> all = {{"json", "", "Print one JSON object."},
+                                 {"run", "DIR", "The run folder of the launch that the server belongs to."}};
+    all.insert(all.end(), SecurityFlags().begin(), SecurityFlags().end());
+    return all;
+  }());
   return *flags;
 }
 
@@ -221,7 +230,16 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   }
   const std::string& address = arguments->positional()[0];
   if (absl::Status status = CheckAddress(address); !status.ok()) return Fail(err, status, kExitBadInput);
-  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address);
+  absl::StatusOr<SecurityOptions> security = ReadSecurity(*arguments);
+  if (!security.ok()) return Fail(err, security.status(), kExitBadInput);
+  if (arguments->Has("run")) {
+    security = LaunchSecurity::OfReader(arguments->Get("run", ""));
+    if (!security.ok()) return Fail(err, security.status(), kExitBadInput);
+  }
+  const absl::StatusOr<Credentials> credentials = Credentials::Load(*security);
+  if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
+  if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return Fail(err, status, kExitBadInput);
+  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address, *credentials);
   const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
   if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);

@@ -178,7 +178,7 @@ absl::Status Client::Reach() {
     for (const auto& answer : answers) status.Update(answer.Get().status());
     return status;
   }
-  auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout);
+  auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials);
   if (!link.ok()) return link.status();
   coordinator_ = *std::move(link);
   absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
@@ -194,6 +194,9 @@ absl::Status Client::UseMap(ShardMap map) {
   if (shards.size() < known.size() || !std::equal(known.begin(), known.end(), shards.begin())) {
     return absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen");
   }
+  for (const std::string& shard : shards) {
+    if (absl::Status status = options_.credentials.CheckTarget(shard); !status.ok()) return status;
+  }
   for (uint32_t rank = channels_.size(); rank < shards.size(); ++rank) {
     ShardChannelOptions channel;
     channel.job = options_.job;
@@ -202,6 +205,7 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.connections = options_.channels_per_shard;
     channel.messages_in_flight = options_.messages_in_flight;
     channel.shared_memory = options_.shared_memory;
+    channel.credentials = options_.credentials;
     channel.watch_answers = options_.watch_answers;
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;

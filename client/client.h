@@ -19,6 +19,7 @@
 #include "client/encoded_elements.h"
 #include "client/future.h"
 #include "client/message_packer.h"
+#include "common/security/credentials.h"
 #include "common/shard_map.h"
 
 namespace ballast {
@@ -34,6 +35,9 @@ struct ClientOptions {
   // Where the job's coordinator is, host:port; or else the shards themselves, by rank.
   std::string coordinator;
   std::vector<std::string> shards;
+  // What is shown to them and how they are known; the default does for servers of this machine that want none. Made by
+  // Credentials::Load, for all clients of a process.
+  Credentials credentials;
 
   // Of the job, as DeclareTensorsRequest has them. The first declaration stands for all clients.
   std::string job;
@@ -121,7 +125,8 @@ struct TensorValues {
 class Client {
  public:
   // Reaches the coordinator or every shard, else UNAVAILABLE or DEADLINE_EXCEEDED naming the address and how long it
-  // tried. INVALID_ARGUMENT for options out of their range.
+  // tried. INVALID_ARGUMENT for options out of their range, an address beyond this machine without TLS among them;
+  // UNAUTHENTICATED or PERMISSION_DENIED for a token that does not do.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
   ~Client();
 

@@ -32,16 +32,19 @@ bool IsSilence(const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const std::string& address,
-                                                                          absl::Duration timeout) {
-  auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address));
+                                                                          absl::Duration timeout,
+                                                                          const Credentials& credentials) {
+  if (absl::Status status = credentials.CheckTarget(address); !status.ok()) return status;
+  auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address, credentials));
   auto answer = link->Call<v1::GetProgressResponse>(&link->calls_, link->Within("connect", timeout),
                                                     v1::GetProgressRequest(), &Async::GetProgress);
   if (absl::Status status = answer.status(); !status.ok()) return status;
   return link;
 }
 
-CoordinatorLink::CoordinatorLink(const std::string& address)
-    : name_(absl::StrCat("coordinator at ", address)), stub_(v1::CoordinatorService::NewStub(OpenChannel(address))) {}
+CoordinatorLink::CoordinatorLink(const std::string& address, const Credentials& credentials)
+    : name_(absl::StrCat("coordinator at ", address)),
+      stub_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))) {}
 
 CoordinatorLink::~CoordinatorLink() {
   heartbeats_.Shutdown("link destroyed");

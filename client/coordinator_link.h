@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "client/call_group.h"
+#include "common/security/credentials.h"
 #include "common/shard_map.h"
 
 namespace ballast {
@@ -36,8 +37,10 @@ struct JobCondition {
 // and the destructor from one.
 class CoordinatorLink {
  public:
-  // Waits until it answers; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`.
-  static absl::StatusOr<std::unique_ptr<CoordinatorLink>> Connect(const std::string& address, absl::Duration timeout);
+  // Waits until it answers; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`. INVALID_ARGUMENT where the credentials do
+  // not do for that address, UNAUTHENTICATED or PERMISSION_DENIED where they do not for that server.
+  static absl::StatusOr<std::unique_ptr<CoordinatorLink>> Connect(const std::string& address, absl::Duration timeout,
+                                                                  const Credentials& credentials = {});
   // Ends all calls, without leaving.
   ~CoordinatorLink();
 
@@ -80,7 +83,7 @@ class CoordinatorLink {
                                                                                   Response*,
                                                                                   std::function<void(grpc::Status)>);
 
-  explicit CoordinatorLink(const std::string& address);
+  CoordinatorLink(const std::string& address, const Credentials& credentials);
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(CallGroup* group, CallOptions options, Request request,
                                 Method<Request, Response> method);

@@ -171,7 +171,7 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
 ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options)
     : rank_(rank), name_(absl::StrCat("shard ", rank, " at ", address)), options_(std::move(options)) {
   for (uint32_t i = 0; i < std::max(options_.connections, 1u); ++i) {
-    std::shared_ptr<grpc::Channel> channel = OpenChannel(address);
+    std::shared_ptr<grpc::Channel> channel = OpenChannel(address, options_.credentials);
     connections_.push_back(
         std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }

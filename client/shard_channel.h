@@ -20,6 +20,7 @@
 #include "client/error_feedback.h"
 #include "client/future.h"
 #include "client/message_packer.h"
+#include "common/security/credentials.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {
@@ -33,6 +34,7 @@ struct ShardChannelOptions {
   uint32_t messages_in_flight = 4;
   bool shared_memory = true;
   // As ClientOptions has them.
+  Credentials credentials;
   absl::Duration rpc_timeout;
   absl::Duration retry_timeout;
   absl::Duration wait_timeout;

@@ -448,6 +448,11 @@ v1::JobProgress Coordinator::progress() const {
   return ProgressLocked();
 }
 
+std::string Coordinator::job_name() const {
+  absl::MutexLock lock(&mutex_);
+  return job_.has_value() ? job_->name() : std::string();
+}
+
 v1::GetProgressResponse Coordinator::Describe() const {
   v1::GetProgressResponse response;
   absl::MutexLock lock(&mutex_);

@@ -90,6 +90,8 @@ class Coordinator {
   // The steps that the worker of that rank has reported.
   uint64_t StepOf(uint32_t worker) const;
   v1::JobProgress progress() const;
+  // Empty until the first worker has joined.
+  std::string job_name() const;
   v1::GetProgressResponse Describe() const;
 
   // All that must outlive the process.

@@ -21,6 +21,8 @@ class CoordinatorMember {
  public:
   struct Options {
     std::string coordinator;
+    // The way there.
+    std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
     // What others reach this server by.
     std::string address;

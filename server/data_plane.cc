@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/codec_seed.h"
@@ -140,6 +141,11 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
       : kind_(kind), plane_(plane), context_(context) {
+    const absl::string_view method = absl::StripPrefix(context->method(), "/ballast.v1.");
+    if (absl::Status access = plane->access_->Check(*context, method); !access.ok()) {
+      End(OnShard(access));
+      return;
+    }
     absl::StatusOr<ByteBudget::Reservation> reserved = plane_->budget_.Reserve(kMaxMessageBytes);
     if (!reserved.ok()) {
       End(reserved.status());

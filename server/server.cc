@@ -37,11 +37,25 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
 
 }  // namespace
 
-Server::Server(Options options)
+Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
     : options_(std::move(options)),
+      tokens_(std::move(tokens)),
       shard_(ShardOptions(), Clock::Real()),
-      data_plane_(options_.rank, &shard_, options_.max_bytes_in_flight),
-      parameter_service_(options_.rank, &shard_, &data_plane_) {}
+      shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
+      data_plane_(options_.rank, &shard_, &shard_access_, options_.max_bytes_in_flight),
+      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_) {}
+
+absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Options& options) {
+  if (options.security.token_file.empty()) return nullptr;
+  absl::StatusOr<TokenTable> tokens = TokenTable::Load(options.security.token_file);
+  if (!tokens.ok()) return tokens.status();
+  if (tokens->admin_token().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--token_file ", options.security.token_file,
+                                                   ": has no token of role admin, which the job's servers show to "
+                                                   "server 0"));
+  }
+  return std::make_shared<const TokenTable>(*std::move(tokens));
+}
 
 absl::Status Server::MakeCoordinator() {
   if (options_.rank > 0) return absl::OkStatus();
@@ -57,7 +71,9 @@ absl::Status Server::MakeCoordinator() {
                            .journal = coordinator_store_.get(),
                            .log = [](const std::string& line) { std::cerr << line << std::endl; }},
       Clock::Real());
-  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get());
+  coordinator_access_ = std::make_unique<AccessGuard>(
+      tokens_.get(), [coordinator = coordinator_.get()] { return coordinator->job_name(); });
+  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get(), coordinator_access_.get());
   if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
   v1::CoordinatorState state;
   if (!state.ParseFromString(coordinator_store_->recovered())) {
@@ -96,9 +112,13 @@ absl::Status Server::Listen() {
   if (!listen.ok()) return listen.status();
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  auto credentials = MakeServerCredentials(options_.security, options_.certificate_refresh);
+  if (!credentials.ok()) return credentials.status();
+  if (options_.security.has_tls() && tokens_ != nullptr)
+    (*credentials)->SetAuthMetadataProcessor(MakeTokenGate(tokens_));
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(options_.listen, *credentials, &port);
   // Else a second server on the same port would silently take half of the first one's calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
@@ -123,6 +143,24 @@ absl::Status Server::Listen() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
+  const std::string token = tokens_ == nullptr ? "" : tokens_->admin_token();
+  if (options_.rank == 0) {
+    // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
+    absl::StatusOr<Credentials> own = Credentials::Make({}, token);
+    if (!own.ok()) return own.status();
+    return own->OpenInProcess(*grpc_);
+  }
+  absl::StatusOr<Credentials> credentials = Credentials::Make(options_.security, token, options_.certificate_refresh);
+  if (!credentials.ok()) return credentials.status();
+  if (absl::Status status = credentials->CheckTarget(options_.coordinator); !status.ok()) return status;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return credentials->Open(options_.coordinator, arguments);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (options.servers < 1 || options.servers > 4096 || options.workers < 1 || options.workers > 4096) {
     return absl::InvalidArgumentError(
@@ -132,13 +170,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
   }
-  std::unique_ptr<Server> server(new Server(std::move(options)));
+  if (absl::Status status = CheckServing(options.listen, options.security); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);
+  if (!tokens.ok()) return tokens.status();
+  std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
   if (absl::Status status = server->Recover(); !status.ok()) return status;
   if (absl::Status status = server->MakeCoordinator(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> coordinator = server->OpenCoordinator();
+  if (!coordinator.ok()) return coordinator.status();
   const Options& o = server->options_;
   CoordinatorMember::Options member;
   member.coordinator = o.rank == 0 ? server->address_ : o.coordinator;
+  member.channel = *std::move(coordinator);
   member.rank = o.rank;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.patience = o.patience;

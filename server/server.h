@@ -10,7 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/security/credentials.h"
+#include "common/security/security_options.h"
+#include "common/security/tokens.h"
 #include "grpcpp/server.h"
+#include "server/access_guard.h"
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
@@ -36,6 +40,10 @@ class Server {
     uint32_t workers = 1;
     // Required where rank > 0.
     std::string coordinator;
+    // Of the listen address and of calls to server 0; tokens are shown there, too.
+    SecurityOptions security;
+    // For a file that replaces a certificate or key to count; at least 1 s.
+    absl::Duration certificate_refresh = kCertificateRefresh;
     bool reflection = false;
     // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
     uint64_t max_bytes_in_flight = uint64_t{256} << 20;
@@ -51,7 +59,8 @@ class Server {
     std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
   };
 
-  // INVALID_ARGUMENT for a bad address or rank, UNAVAILABLE for a port in use.
+  // INVALID_ARGUMENT for a bad address or rank and for security that does not fit (as CheckServing, CheckTlsFiles and
+  // TokenTable::Load), UNAVAILABLE for a port in use.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
   ~Server();
   Server(const Server&) = delete;
@@ -65,16 +74,22 @@ class Server {
   ParameterShard& shard() { return shard_; }
 
  private:
-  explicit Server(Options options);
+  // Null tokens: none are wanted.
+  Server(Options options, std::shared_ptr<const TokenTable> tokens);
+  static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
   ParameterShard::Options ShardOptions();
   absl::Status Recover();
   // As it was, where the folder knows of one.
   absl::Status MakeCoordinator();
   absl::Status Listen();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
 
   const Options options_;
+  // Shared with gRPC, which asks for it at the door.
+  const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
   ParameterShard shard_;
+  const AccessGuard shard_access_;
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
@@ -82,6 +97,7 @@ class Server {
   // In rank 0. The store is null without a folder.
   std::unique_ptr<CoordinatorStore> coordinator_store_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<CoordinatorMember> member_;

@@ -15,6 +15,7 @@
 #include "common/env_flags.h"
 #include "common/job_file.h"
 #include "common/job_overrides.h"
+#include "common/security/credentials.h"
 #include "common/signal_watch.h"
 #include "common/this_process.h"
 #include "common/version.h"
@@ -23,6 +24,11 @@
 
 ABSL_FLAG(std::string, job, "", "The job file (examples/*.textproto). Required.");
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");
+ABSL_FLAG(std::string, tls_ca, "", "PEM file of the authorities that servers' certificates are from; turns TLS on.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file of a certificate, for servers that ask for one.");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key, which only this user may read.");
+ABSL_FLAG(std::string, token_file, "", "File of the token that is shown to servers: worker, a job or *, the token.");
+ABSL_FLAG(bool, insecure, false, "Speak to servers of other machines without TLS.");
 ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod's name that ends in it; the next free one if empty.");
 ABSL_FLAG(std::string, device, "auto", "What to compute on: auto, cpu or cuda.");
 ABSL_FLAG(std::string, gpus, "1", "With device cuda: over how many GPUs each batch is split, or all.");
@@ -105,6 +111,13 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   options.job = *std::move(job);
   options.job_folder = std::filesystem::path(path).parent_path().string();
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  absl::StatusOr<Credentials> credentials =
+      Credentials::Load({{absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_ca)},
+                         absl::GetFlag(FLAGS_token_file),
+                         absl::GetFlag(FLAGS_insecure)});
+  if (!credentials.ok()) return credentials.status();
+  if (absl::Status status = credentials->CheckTarget(options.coordinator); !status.ok()) return status;
+  options.credentials = *std::move(credentials);
   if (const std::string text = absl::GetFlag(FLAGS_rank); !text.empty()) {
     const int rank = ParseRank(text);
     if (rank < 0) {
@@ -155,9 +168,10 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",       "coordinator", "rank",          "device", "gpus",        "autotune",       "threads",
-       "run_dir",   "mode",        "staleness",     "quorum", "local_steps", "codec",          "value_codec",
-       "precision", "durability",  "shared_memory", "trace",  "trace_steps", "connect_timeout"});
+      {"job",           "coordinator", "tls_ca",      "tls_cert",       "tls_key",     "token_file", "insecure",
+       "rank",          "device",      "gpus",        "autotune",       "threads",     "run_dir",    "mode",
+       "staleness",     "quorum",      "local_steps", "codec",          "value_codec", "precision",  "durability",
+       "shared_memory", "trace",       "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -177,7 +177,7 @@ void Trainer::OnJobChange(const JobCondition& condition) {
 
 absl::Status Trainer::Join() {
   absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
-      CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout);
+      CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials);
   if (!link.ok()) return link.status();
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);
@@ -199,6 +199,7 @@ absl::Status Trainer::Join() {
 absl::Status Trainer::Connect() {
   ClientOptions options;
   options.coordinator = options_.coordinator;
+  options.credentials = options_.credentials;
   options.job = options_.job.name();
   options.policy = options_.job.policy();
   options.codec = options_.job.codec();

@@ -13,6 +13,7 @@
 #include "ballast/v1/job.pb.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
+#include "common/security/credentials.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
@@ -35,6 +36,7 @@ class Trainer {
     v1::Job job;
     std::string job_folder;
     std::string coordinator;
+    Credentials credentials;
     std::optional<uint32_t> rank;
     // "auto", "cpu" or "cuda".
     std::string device = "auto";
