@@ -87,7 +87,10 @@ ParameterShard::Options Server::ShardOptions() {
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
   if (!options_.state_dir.empty()) {
-    options.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+    options.open_journal = [this](const JobTerms& job) -> absl::StatusOr<ShardJournal*> {
+      if (job.durability.mode() != v1::Durability::REPLICA) return store_->Start(job);
+      return absl::FailedPreconditionError("durability: got replica, which no server has yet; want wal or wal_sync");
+    };
   }
   return options;
 }
