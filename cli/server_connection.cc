@@ -30,6 +30,16 @@ class GrpcServerConnection : public ServerConnection {
     return response;
   }
 
+  absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) override {
+    v1::LeaveRequest request;
+    *request.mutable_member() = member;
+    request.set_failure(how);
+    request.set_own_failure(true);
+    v1::LeaveResponse response;
+    return Call(timeout,
+                [&](grpc::ClientContext* context) { return coordinator_->Leave(context, request, &response); });
+  }
+
   absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) override {
     v1::GetStatusResponse response;
     absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {
@@ -67,6 +77,7 @@ class GrpcServerConnection : public ServerConnection {
 std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // A proxy set for the web is no way to a server of ours.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return std::make_unique<GrpcServerConnection>(address, credentials.Open(address, arguments));

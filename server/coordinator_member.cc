@@ -103,6 +103,7 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     if (!status.ok()) return status;
     if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
     failed = response.state() == v1::JOB_STATE_FAILED;
+    if (response.absent_size() > 0) events_.on_absent({response.absent().begin(), response.absent().end()});
   }
   return absl::OkStatus();
 }

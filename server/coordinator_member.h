@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -31,6 +32,8 @@ class CoordinatorMember {
   struct Events {
     // The job has failed; the reason.
     std::function<void(std::string)> on_job_failed;
+    // Workers that nobody need wait for; again with each heartbeat.
+    std::function<void(const std::vector<v1::Member>&)> on_absent;
     // This server cannot go on: refused, replaced, or the coordinator is gone.
     std::function<void(absl::Status)> on_fatal;
   };

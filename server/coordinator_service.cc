@@ -67,6 +67,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   response->set_workers(options.workers);
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / 5));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
+  if (id->role == MemberRole::kWorker) response->set_steps(coordinator_->StepOf(id->rank));
   return Answer(context, absl::OkStatus());
 }
 
@@ -83,6 +84,9 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   if (!verdict.ok()) return Answer(context, verdict.status());
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
+  // Workers need not know.
+  if (id->role == MemberRole::kWorker) return Answer(context, absl::OkStatus());
+  for (const Membership::Id& absent : verdict->absent) Encode(absent, response->add_absent());
   return Answer(context, absl::OkStatus());
 }
 
@@ -94,7 +98,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerC
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  return Answer(context, coordinator_->Leave(*id, request->failure()));
+  return Answer(context, coordinator_->Leave(*id, request->failure(), request->own_failure()));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::CallbackServerContext* context,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -48,14 +49,7 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
       shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
       data_plane_(options_.rank, &shard_, &shard_access_, options_.max_bytes_in_flight),
-      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_) {
-  if (options_.rank > 0) return;
-  coordinator_ = std::make_unique<Coordinator>(
-      Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
-  coordinator_access_ = std::make_unique<AccessGuard>(
-      tokens_.get(), [coordinator = coordinator_.get()] { return coordinator->job_name(); });
-  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get(), coordinator_access_.get());
-}
+      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_) {}
 
 absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Options& options) {
   if (options.security.token_file.empty()) return nullptr;
@@ -69,12 +63,40 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
   return std::make_shared<const TokenTable>(*std::move(tokens));
 }
 
+absl::Status Server::MakeCoordinator() {
+  if (options_.rank > 0) return absl::OkStatus();
+  if (!options_.state_dir.empty()) {
+    auto store = CoordinatorStore::Open(PosixFileSystem(), options_.state_dir + "/coordinator", Clock::Real());
+    if (!store.ok()) return store.status();
+    coordinator_store_ = *std::move(store);
+  }
+  coordinator_ = std::make_unique<Coordinator>(
+      Coordinator::Options{.servers = options_.servers,
+                           .workers = options_.workers,
+                           .member_ttl = options_.member_ttl,
+                           .journal = coordinator_store_.get(),
+                           .log = [](const std::string& line) { std::cerr << line << std::endl; }},
+      Clock::Real());
+  coordinator_access_ = std::make_unique<AccessGuard>(
+      tokens_.get(), [coordinator = coordinator_.get()] { return coordinator->job_name(); });
+  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get(), coordinator_access_.get());
+  if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
+  v1::CoordinatorState state;
+  if (!state.ParseFromString(coordinator_store_->recovered())) {
+    return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record is no state"));
+  }
+  return coordinator_->Restore(state);
+}
+
 ParameterShard::Options Server::ShardOptions() {
   ParameterShard::Options options;
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
   if (!options_.state_dir.empty()) {
-    options.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+    options.open_journal = [this](const JobTerms& job) -> absl::StatusOr<ShardJournal*> {
+      if (job.durability.mode() != v1::Durability::REPLICA) return store_->Start(job);
+      return absl::FailedPreconditionError("durability: got replica, which no server has yet; want wal or wal_sync");
+    };
   }
   return options;
 }
@@ -171,6 +193,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (!tokens.ok()) return tokens.status();
   std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
   if (absl::Status status = server->Recover(); !status.ok()) return status;
+  if (absl::Status status = server->MakeCoordinator(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<grpc::Channel>> coordinator = server->OpenCoordinator();
   if (!coordinator.ok()) return coordinator.status();
@@ -185,8 +208,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   auto on_job_failed = [shard](std::string reason) {
     shard->Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
   };
-  server->member_ =
-      std::make_unique<CoordinatorMember>(std::move(member), CoordinatorMember::Events{on_job_failed, o.on_fatal});
+  // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
+  auto on_absent = [shard](const std::vector<v1::Member>& absent) {
+    const std::string job = shard->status().job.name;
+    if (job.empty()) return;
+    // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
+    for (const v1::Member& worker : absent) shard->Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
+  };
+  server->member_ = std::make_unique<CoordinatorMember>(
+      std::move(member), CoordinatorMember::Events{on_job_failed, on_absent, o.on_fatal});
   return server;
 }
 

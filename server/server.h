@@ -19,6 +19,7 @@
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
+#include "server/coordinator_store.h"
 #include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
@@ -54,7 +55,7 @@ class Server {
     uint32_t max_streams = 64;
     // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
     std::string state_dir;
-    absl::Duration member_ttl = absl::Seconds(5);
+    absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Called before it listens, with what was in the folder, where anything was.
@@ -83,6 +84,8 @@ class Server {
   static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
   ParameterShard::Options ShardOptions();
   absl::Status Recover();
+  // As it was, where the folder knows of one.
+  absl::Status MakeCoordinator();
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
 
@@ -96,7 +99,8 @@ class Server {
   std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
-  // In rank 0.
+  // In rank 0. The store is null without a folder.
+  std::unique_ptr<CoordinatorStore> coordinator_store_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
