@@ -88,7 +88,8 @@ uint64_t ChildServer::PeakMemoryBytes() const {
   return 0;
 }
 
-absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder) {
+absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder,
+                                                      const std::vector<std::string>& flags) {
   const absl::StatusOr<std::string> binary = FindBinary("server", OwnPath());
   if (!binary.ok()) return binary.status();
   std::vector<ChildServer> started;
@@ -102,6 +103,7 @@ absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, 
                                      absl::StrCat(servers),
                                      "--workers",
                                      absl::StrCat(workers)};
+    argv.insert(argv.end(), flags.begin(), flags.end());
     if (rank > 0) argv.insert(argv.end(), {"--coordinator", started[0].address()});
     absl::StatusOr<ChildServer> server = ChildServer::Start(std::move(argv), folder);
     if (!server.ok()) return server.status();

@@ -49,8 +49,9 @@ class ChildServer {
   std::string address_;
 };
 
-// The servers of one job, as `ballast launch` starts them: [0] is the coordinator's.
-absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder);
+// The servers of one job, as `ballast launch` starts them: [0] is the coordinator's. `flags` are for each of them.
+absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder,
+                                                      const std::vector<std::string>& flags = {});
 
 // Of this process and the children together.
 double CpuSecondsWith(absl::Span<const ChildServer> children);

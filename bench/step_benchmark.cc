@@ -31,11 +31,13 @@ constexpr char kUsage[] =
     "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial:\n"
     "                 a gradient goes in and the new model comes back, in one call; over TCP, as between machines\n"
     "  torch rpc      the same in the way TensorPipe chooses within a machine: shared memory, no network\n"
+    "With --tls the lines in -tls are with certificates on both sides and tokens, as `ballast launch` is.\n"
     "All run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing its kernels for this CPU.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
       {"peer", "torch", "Run PyTorch in turn with Ballast."},
+      {"tls", "", "Run sync with TLS and tokens, too, in turn with the same without."},
       {"model", "small|large|both", "Which models (both)."},
       {"codec", "LIST", "Of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
       {"modes", "LIST", "sync,async."},
@@ -48,6 +50,7 @@ const std::vector<FlagSpec>& Flags() {
 
 struct Options {
   bool torch = false;
+  bool tls = false;
   std::vector<std::string> models;
   std::vector<std::string> codecs;
   std::vector<std::string> modes;
@@ -76,12 +79,15 @@ std::vector<Entry> Enter(const Options& options) {
     for (const std::string& mode : options.modes) {
       for (const bool shared_memory : {true, false}) {
         if (mode != "sync" && !shared_memory) continue;
-        const BallastSetting setting = {mode, codec, shared_memory};
-        all.push_back({absl::StrCat("ballast ", mode, shared_memory ? "" : "-tcp"),
-                       codec,
-                       [=](const StepTask& task) { return TrainWithBallast(task, setting); },
-                       {},
-                       {}});
+        for (const bool tls : {false, true}) {
+          if (tls && (mode != "sync" || !options.tls)) continue;
+          const BallastSetting setting = {mode, codec, shared_memory, tls};
+          all.push_back({absl::StrCat("ballast ", mode, shared_memory ? "" : "-tcp", tls ? "-tls" : ""),
+                         codec,
+                         [=](const StepTask& task) { return TrainWithBallast(task, setting); },
+                         {},
+                         {}});
+        }
       }
     }
   }
@@ -163,7 +169,7 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
                            {"to_rpc_tcp", number(RatioOf(&one, rpc_tcp))},
                            {"to_rpc", number(RatioOf(&one, rpc))}});
     out << absl::StrFormat(
-               "%-6s %-14s %-5s %11.0f %11s %12s %11s %13s %11s\n", task.model, one.name,
+               "%-6s %-20s %-5s %11.0f %11s %12s %11s %13s %11s\n", task.model, one.name,
                one.codec.empty() ? "fp32" : one.codec, rate, wait < 0 ? "-" : absl::StrFormat("%.3f", wait),
                one.codec.empty() ? "-" : absl::StrFormat("%.2f", (one.bytes_sent + one.bytes_received) / 1e6),
                times(RatioOf(&one, ddp)), times(RatioOf(&one, rpc_tcp)), times(RatioOf(&one, rpc)))
@@ -183,6 +189,13 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
   add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
   add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, to PyTorch DDP on Gloo");
   add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, to PyTorch's RPC parameter server (TCP)");
+  for (const std::string codec : {"fp32", "bf16"}) {
+    const std::string suffix = codec == "fp32" ? "" : "_bf16";
+    add(absl::StrCat("tls", suffix).c_str(), Find(all, "ballast sync-tls", codec), Find(all, "ballast sync", codec),
+        0.7, "sync step with TLS and tokens, to without");
+    add(absl::StrCat("tls_tcp", suffix).c_str(), Find(all, "ballast sync-tcp-tls", codec),
+        Find(all, "ballast sync-tcp", codec), 0.7, "sync step over TCP with TLS and tokens, to without");
+  }
   if (task.model == "large") add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step with bf16, to PyTorch DDP on Gloo");
 }
 
@@ -196,7 +209,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
                      {"blas", ProbeBlas()}};
   const std::string data = ProbeDataset();
   if (data.empty()) return absl::NotFoundError("Fashion-MNIST is not there; install the package dataset-fashion-mnist");
-  out << absl::StrFormat("%-6s %-14s %-5s %11s %11s %12s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
+  out << absl::StrFormat("%-6s %-20s %-5s %11s %11s %12s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
                          "wait share", "MB per step", "times ddp", "times rpc-tcp", "times rpc");
   for (const std::string& model : options.models) {
     const StepTask task = {model, data, options.seconds};
@@ -231,7 +244,7 @@ int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostr
   const std::vector<std::string> models =
       *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
   const absl::StatusOr<BenchReport> report =
-      Run({*peer == "torch", models, *codecs, *modes, *rounds, *seconds}, out, err);
+      Run({*peer == "torch", arguments->Has("tls"), models, *codecs, *modes, *rounds, *seconds}, out, err);
   return Conclude(report, arguments->Has("json"), out, err);
 }
 

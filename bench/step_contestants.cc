@@ -16,6 +16,7 @@
 #include "cli/binary_finder.h"
 #include "common/run/file.h"
 #include "common/run/metrics_reader.h"
+#include "common/security/key_folder.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
@@ -107,13 +108,23 @@ absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastS
   if (absl::Status status = WriteFileAtomically(job, {JobText(task, setting)}); !status.ok()) return status;
   const absl::StatusOr<std::string> binary = FindBinary("worker", OwnPath());
   if (!binary.ok()) return binary.status();
-  const absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, kStepWorkers, *folder);
+  std::vector<std::string> server_flags, worker_flags;
+  if (setting.tls) {
+    const CertificateAuthority::Validity validity = {absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(24)};
+    const absl::StatusOr<KeyFolder> keys =
+        KeyFolder::Make(absl::StrCat(folder->path(), "/security"), {"*", {"127.0.0.1"}, validity, validity});
+    if (!keys.ok()) return keys.status();
+    server_flags = keys->ServerFlags();
+    worker_flags = keys->WorkerFlags();
+  }
+  const absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, kStepWorkers, *folder, server_flags);
   if (!servers.ok()) return servers.status();
   const std::string run = absl::StrCat(folder->path(), "/run");
   std::vector<ChildProgram> workers;
   for (int rank = 0; rank < kStepWorkers; ++rank) {
     std::vector<std::string> argv = {*binary, "--job",     job, "--coordinator", (*servers)[0].address(), "--device",
                                      "cpu",   "--threads", "1", "--rank",        absl::StrCat(rank)};
+    argv.insert(argv.end(), worker_flags.begin(), worker_flags.end());
     if (!setting.shared_memory) argv.push_back("--noshared_memory");
     if (rank == 0) argv.insert(argv.end(), {"--run_dir", run});
     absl::StatusOr<ChildProgram> worker = ChildProgram::Start(argv);

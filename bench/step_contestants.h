@@ -37,6 +37,8 @@ struct BallastSetting {
   std::string codec;
   // As workers on one machine exchange messages, else through TCP as between machines.
   bool shared_memory = true;
+  // With TLS, certificates on both sides and tokens.
+  bool tls = false;
 };
 
 // Trains with a real server and real workers. The figure comes from the run's own metrics.jsonl, its first part left

@@ -10,6 +10,7 @@
 #include "cli/bench_command.h"
 #include "cli/command.h"
 #include "cli/doctor_command.h"
+#include "cli/keys_command.h"
 #include "cli/launch_command.h"
 #include "cli/plot_command.h"
 #include "cli/status_command.h"
@@ -21,6 +22,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"launch", "Train a job on this machine.", LaunchCommand},
     {"status", "Ask a running server how it is.", StatusCommand},
+    {"keys", "Make the certificates and tokens of a job over several machines.", KeysCommand},
     {"doctor", "Say what this machine has, and what it lacks.", DoctorCommand},
     {"bench", "Measure this machine and Ballast on it.", BenchCommand},
     {"plot", "Write the report of a run folder again.", PlotCommand},

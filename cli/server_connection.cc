@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/server_connection.h"
 
-#include <grpcpp/create_channel.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <chrono>
 
@@ -27,6 +28,16 @@ class GrpcServerConnection : public ServerConnection {
     });
     if (!status.ok()) return status;
     return response;
+  }
+
+  absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) override {
+    v1::LeaveRequest request;
+    *request.mutable_member() = member;
+    request.set_failure(how);
+    request.set_own_failure(true);
+    v1::LeaveResponse response;
+    return Call(timeout,
+                [&](grpc::ClientContext* context) { return coordinator_->Leave(context, request, &response); });
   }
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) override {
@@ -63,13 +74,13 @@ class GrpcServerConnection : public ServerConnection {
 
 }  // namespace
 
-std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address) {
+std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // A proxy set for the web is no way to a server of ours.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return std::make_unique<GrpcServerConnection>(
-      address, grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  return std::make_unique<GrpcServerConnection>(address, credentials.Open(address, arguments));
 }
 
 }  // namespace ballast

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "cli/progress_source.h"
+#include "common/security/credentials.h"
 
 namespace ballast {
 
@@ -17,7 +18,7 @@ class ServerConnection : public ProgressSource {
   virtual absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) = 0;
 
   // Does not wait for the server. Starts threads, so fork before.
-  static std::unique_ptr<ServerConnection> Open(const std::string& address);
+  static std::unique_ptr<ServerConnection> Open(const std::string& address, const Credentials& credentials);
 };
 
 }  // namespace ballast

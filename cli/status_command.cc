@@ -10,9 +10,12 @@
 #include "absl/strings/str_format.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
+#include "cli/launch_security.h"
 #include "cli/number_text.h"
 #include "cli/progress_display.h"
+#include "cli/security_flags.h"
 #include "cli/server_connection.h"
+#include "common/security/credentials.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
@@ -23,12 +26,18 @@ using Json = nlohmann::ordered_json;
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 constexpr char kUsage[] =
-    "usage: ballast status ADDRESS [--json]\n\n"
+    "usage: ballast status ADDRESS [flags]\n\n"
     "Asks the ballast_server at ADDRESS (host:port) how it is. The server of rank 0 also knows the job's progress and\n"
-    "its members.\n\n";
+    "its members. What a server started by `ballast launch` wants to be shown lies in its run folder, as long as it\n"
+    "runs: --run.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{{"json", "", "Print one JSON object."}};
+  static const auto* flags = new std::vector<FlagSpec>([] {
+    std::vector<FlagSpec> all = {{"json", "", "Print one JSON object."},
+                                 {"run", "DIR", "The run folder of the launch that the server belongs to."}};
+    all.insert(all.end(), SecurityFlags().begin(), SecurityFlags().end());
+    return all;
+  }());
   return *flags;
 }
 
@@ -112,6 +121,10 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
     out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  largest staleness %d\n",
                            job.mode(), job.learning_rate(), 100 * job.wait_share(), job.max_staleness());
   }
+  if (job.workers_lost() + job.servers_lost() > 0) {
+    out << absl::StrFormat("  lost %d workers and %d servers so far; examples repeated for that: %s\n",
+                           job.workers_lost(), job.servers_lost(), FormatCount(job.examples_repeated()));
+  }
   if (job.has_last_evaluation() && job.last_evaluation().has_accuracy()) {
     out << absl::StrFormat("  test accuracy %.4f after epoch %d\n", job.last_evaluation().accuracy(),
                            job.last_evaluation().epoch());
@@ -122,8 +135,9 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
   for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
     const std::string who = absl::StrCat(RoleName(member.member().role()), " ", member.member().rank());
     const std::string heard = absl::StrFormat("%.1f s ago", member.seconds_since_heartbeat());
-    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s\n", who, member.state(), heard, member.step(),
-                           member.address(), member.description());
+    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s%s%s\n", who, member.state(), heard, member.step(),
+                           member.address(), member.description(), member.reason().empty() ? "" : ": ",
+                           member.reason());
   }
 }
 
@@ -173,6 +187,7 @@ Json JobJson(const v1::GetProgressResponse& response) {
                        {"state", member.state()},
                        {"address", member.address()},
                        {"description", member.description()},
+                       {"reason", member.reason()},
                        {"seconds_since_heartbeat", member.seconds_since_heartbeat()},
                        {"step", member.step()}});
   }
@@ -191,6 +206,10 @@ Json JobJson(const v1::GetProgressResponse& response) {
           {"learning_rate", job.learning_rate()},
           {"wait_share", job.wait_share()},
           {"max_staleness", job.max_staleness()},
+          {"workers_lost", job.workers_lost()},
+          {"servers_lost", job.servers_lost()},
+          {"examples_repeated", job.examples_repeated()},
+          {"notices", std::vector<std::string>(job.notices().begin(), job.notices().end())},
           {"test_accuracy", evaluation.has_accuracy() ? Json(evaluation.accuracy()) : Json()},
           {"servers", response.servers()},
           {"workers", response.workers()},
@@ -211,7 +230,16 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   }
   const std::string& address = arguments->positional()[0];
   if (absl::Status status = CheckAddress(address); !status.ok()) return Fail(err, status, kExitBadInput);
-  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address);
+  absl::StatusOr<SecurityOptions> security = ReadSecurity(*arguments);
+  if (!security.ok()) return Fail(err, security.status(), kExitBadInput);
+  if (arguments->Has("run")) {
+    security = LaunchSecurity::OfReader(arguments->Get("run", ""));
+    if (!security.ok()) return Fail(err, security.status(), kExitBadInput);
+  }
+  const absl::StatusOr<Credentials> credentials = Credentials::Load(*security);
+  if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
+  if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return Fail(err, status, kExitBadInput);
+  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address, *credentials);
   const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
   if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);

@@ -13,13 +13,14 @@
 #include "absl/synchronization/mutex.h"
 #include "client/future.h"
 #include "client/retrying_call.h"
+#include "common/security/credentials.h"
 #include "grpcpp/channel.h"
 
 namespace ballast {
 
 // A connection of its own to one server, as every part of the client opens it: no retries by gRPC, reconnecting at
 // least every second, room for the largest message.
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address);
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials);
 
 // The calls in flight to one peer, so that they can be ended together. Knows no service.
 // Thread safety: all methods may be called from any thread. Destroy it before what its calls use: its destructor ends

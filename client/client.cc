@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -177,7 +178,7 @@ absl::Status Client::Reach() {
     for (const auto& answer : answers) status.Update(answer.Get().status());
     return status;
   }
-  auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout);
+  auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials);
   if (!link.ok()) return link.status();
   coordinator_ = *std::move(link);
   absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
@@ -193,6 +194,9 @@ absl::Status Client::UseMap(ShardMap map) {
   if (shards.size() < known.size() || !std::equal(known.begin(), known.end(), shards.begin())) {
     return absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen");
   }
+  for (const std::string& shard : shards) {
+    if (absl::Status status = options_.credentials.CheckTarget(shard); !status.ok()) return status;
+  }
   for (uint32_t rank = channels_.size(); rank < shards.size(); ++rank) {
     ShardChannelOptions channel;
     channel.job = options_.job;
@@ -201,6 +205,7 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.connections = options_.channels_per_shard;
     channel.messages_in_flight = options_.messages_in_flight;
     channel.shared_memory = options_.shared_memory;
+    channel.credentials = options_.credentials;
     channel.watch_answers = options_.watch_answers;
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;
@@ -420,6 +425,24 @@ absl::StatusOr<std::vector<v1::GetStatusResponse>> Client::GetStatus() {
 ShardMap Client::shard_map() const {
   absl::MutexLock lock(&mutex_);
   return map_;
+}
+
+std::pair<uint64_t, uint64_t> Client::pulled_versions() const {
+  absl::MutexLock lock(&mutex_);
+  uint64_t oldest = std::numeric_limits<uint64_t>::max(), newest = 0;
+  for (const auto& [id, tensor] : tensors_) {
+    for (uint64_t version : tensor.versions) {
+      oldest = std::min(oldest, version);
+      newest = std::max(newest, version);
+    }
+  }
+  return {std::min(oldest, newest), newest};
+}
+
+std::vector<uint64_t> Client::acknowledged_pushes() const {
+  std::vector<uint64_t> acknowledged;
+  for (const ShardChannel* channel : channels()) acknowledged.push_back(channel->acknowledged_pushes());
+  return acknowledged;
 }
 
 std::vector<ShardChannel*> Client::channels() const {

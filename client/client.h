@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,7 @@
 #include "client/encoded_elements.h"
 #include "client/future.h"
 #include "client/message_packer.h"
+#include "common/security/credentials.h"
 #include "common/shard_map.h"
 
 namespace ballast {
@@ -33,6 +35,9 @@ struct ClientOptions {
   // Where the job's coordinator is, host:port; or else the shards themselves, by rank.
   std::string coordinator;
   std::vector<std::string> shards;
+  // What is shown to them and how they are known; the default does for servers of this machine that want none. Made by
+  // Credentials::Load, for all clients of a process.
+  Credentials credentials;
 
   // Of the job, as DeclareTensorsRequest has them. The first declaration stands for all clients.
   std::string job;
@@ -120,7 +125,8 @@ struct TensorValues {
 class Client {
  public:
   // Reaches the coordinator or every shard, else UNAVAILABLE or DEADLINE_EXCEEDED naming the address and how long it
-  // tried. INVALID_ARGUMENT for options out of their range.
+  // tried. INVALID_ARGUMENT for options out of their range, an address beyond this machine without TLS among them;
+  // UNAUTHENTICATED or PERMISSION_DENIED for a token that does not do.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
   ~Client();
 
@@ -147,6 +153,12 @@ class Client {
   absl::StatusOr<std::vector<v1::GetStatusResponse>> GetStatus();
 
   ShardMap shard_map() const;
+
+  // The oldest and the newest version among all tensors' slices, each as it was last pulled; 0 before that.
+  std::pair<uint64_t, uint64_t> pulled_versions() const;
+
+  // Push messages that each shard, by rank, has acknowledged.
+  std::vector<uint64_t> acknowledged_pushes() const;
 
   // Ends everything in flight, and all that comes later, with CANCELLED and the reason.
   void Shutdown(const std::string& reason);

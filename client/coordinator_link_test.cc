@@ -21,7 +21,7 @@ class CoordinatorLinkTest : public testing::Test {
     link_ = *std::move(link);
     v1::JoinRequest join;
     join.set_role(v1::ROLE_WORKER);
-    joined_ = link_->Join(join);
+    joined_ = link_->Join(join, absl::ZeroDuration());
   }
 
   // Starts heartbeats; the future is the first condition in that state.

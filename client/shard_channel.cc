@@ -171,7 +171,7 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
 ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options)
     : rank_(rank), name_(absl::StrCat("shard ", rank, " at ", address)), options_(std::move(options)) {
   for (uint32_t i = 0; i < std::max(options_.connections, 1u); ++i) {
-    std::shared_ptr<grpc::Channel> channel = OpenChannel(address);
+    std::shared_ptr<grpc::Channel> channel = OpenChannel(address, options_.credentials);
     connections_.push_back(
         std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
@@ -294,6 +294,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
   reply.answer_begun = std::min(exchange->answer_begun, reply.answered);
   // The server has all of what it answered to; of what failed, gRPC may still have something to send.
   const bool sent = status.ok();
+  if (sent && exchange->pushes()) ++acknowledged_pushes_;
   reply.status = std::move(status);
   reply.bytes_sent = exchange->bytes_sent;
   reply.retries = attempts == 0 ? 0 : attempts - 1;

@@ -8,28 +8,19 @@
 #include "common/grpc_status.h"
 #include "common/this_process.h"
 #include "common/version.h"
-#include "grpcpp/create_channel.h"
+#include "grpcpp/channel.h"
 
 namespace ballast {
 namespace {
 
 constexpr absl::Duration kAttempt = absl::Seconds(5);
 
-std::unique_ptr<v1::CoordinatorService::Stub> MakeStub(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return v1::CoordinatorService::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
-}
-
 }  // namespace
 
 CoordinatorMember::CoordinatorMember(Options options, Events events)
     : options_(std::move(options)),
       events_(std::move(events)),
-      stub_(MakeStub(options_.coordinator)),
+      stub_(v1::CoordinatorService::NewStub(options_.channel)),
       thread_([this] { Run(); }) {}
 
 CoordinatorMember::~CoordinatorMember() {
@@ -112,6 +103,7 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     if (!status.ok()) return status;
     if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
     failed = response.state() == v1::JOB_STATE_FAILED;
+    if (response.absent_size() > 0) events_.on_absent({response.absent().begin(), response.absent().end()});
   }
   return absl::OkStatus();
 }

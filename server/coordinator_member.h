@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ class CoordinatorMember {
  public:
   struct Options {
     std::string coordinator;
+    // The way there.
+    std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
     // What others reach this server by.
     std::string address;
@@ -29,6 +32,8 @@ class CoordinatorMember {
   struct Events {
     // The job has failed; the reason.
     std::function<void(std::string)> on_job_failed;
+    // Workers that nobody need wait for; again with each heartbeat.
+    std::function<void(const std::vector<v1::Member>&)> on_absent;
     // This server cannot go on: refused, replaced, or the coordinator is gone.
     std::function<void(absl::Status)> on_fatal;
   };

@@ -33,6 +33,9 @@ void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_steps(lease.steps);
 }
 
+// Who speaks as a server has the workers' gradients sent to it.
+AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessRole::kWorker : AccessRole::kAdmin; }
+
 absl::Status CheckVersion(const v1::JoinRequest& request) {
   if (request.protocol_version() == kProtocolVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -44,6 +47,10 @@ absl::Status CheckVersion(const v1::JoinRequest& request) {
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerContext* context,
                                                           const v1::JoinRequest* request, v1::JoinResponse* response) {
+  if (absl::Status access =
+          access_->Check(*context, "CoordinatorService/Join", request->job().name(), LeastRoleOf(request->role()));
+      !access.ok())
+    return Answer(context, access);
   if (absl::Status status = CheckVersion(*request); !status.ok()) return Answer(context, status);
   v1::Member asked;
   asked.set_role(request->role());
@@ -60,31 +67,45 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   response->set_workers(options.workers);
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / 5));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
+  if (id->role == MemberRole::kWorker) response->set_steps(coordinator_->StepOf(id->rank));
   return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackServerContext* context,
                                                                const v1::HeartbeatRequest* request,
                                                                v1::HeartbeatResponse* response) {
+  if (absl::Status access =
+          access_->Check(*context, "CoordinatorService/Heartbeat", "", LeastRoleOf(request->member().role()));
+      !access.ok())
+    return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(*id);
   if (!verdict.ok()) return Answer(context, verdict.status());
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
+  // Workers need not know.
+  if (id->role == MemberRole::kWorker) return Answer(context, absl::OkStatus());
+  for (const Membership::Id& absent : verdict->absent) Encode(absent, response->add_absent());
   return Answer(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,
                                                            const v1::LeaveRequest* request, v1::LeaveResponse*) {
+  if (absl::Status access =
+          access_->Check(*context, "CoordinatorService/Leave", "", LeastRoleOf(request->member().role()));
+      !access.ok())
+    return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  return Answer(context, coordinator_->Leave(*id, request->failure()));
+  return Answer(context, coordinator_->Leave(*id, request->failure(), request->own_failure()));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::CallbackServerContext* context,
                                                                   const v1::PlaceTensorsRequest* request,
                                                                   v1::PlaceTensorsResponse* response) {
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/PlaceTensors", request->job()); !access.ok())
+    return Answer(context, access);
   const std::vector<v1::TensorSpec> specs(request->tensors().begin(), request->tensors().end());
   absl::StatusOr<ShardMap> map = coordinator_->PlaceTensors(request->job(), specs);
   if (!map.ok()) return Answer(context, map.status());
@@ -95,6 +116,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::Callback
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackServerContext* context,
                                                                  const v1::GetShardMapRequest*,
                                                                  v1::GetShardMapResponse* response) {
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/GetShardMap"); !access.ok())
+    return Answer(context, access);
   *response->mutable_map() = coordinator_->shard_map().ToProto();
   return Answer(context, absl::OkStatus());
 }
@@ -102,6 +125,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::CallbackServerContext* context,
                                                                   const v1::AcquireLeaseRequest* request,
                                                                   v1::AcquireLeaseResponse* response) {
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/AcquireLease"); !access.ok())
+    return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
@@ -122,6 +147,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::CallbackServerContext* context,
                                                                    const v1::CompleteLeaseRequest* request,
                                                                    v1::CompleteLeaseResponse*) {
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/CompleteLease"); !access.ok())
+    return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
   return Answer(context, coordinator_->CompleteLease(*id, request->lease_id()));
@@ -130,6 +157,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::Callbac
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::CallbackServerContext* context,
                                                                     const v1::ReportProgressRequest* request,
                                                                     v1::ReportProgressResponse* response) {
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/ReportProgress"); !access.ok())
+    return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<v1::JobProgress> progress = coordinator_->ReportProgress(
@@ -142,6 +171,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::Callba
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetProgress(grpc::CallbackServerContext* context,
                                                                  const v1::GetProgressRequest*,
                                                                  v1::GetProgressResponse* response) {
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/GetProgress"); !access.ok())
+    return Answer(context, access);
   *response = coordinator_->Describe();
   return Answer(context, absl::OkStatus());
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "server/access_guard.h"
 #include "server/coordinator.h"
 
 namespace ballast {
@@ -10,8 +11,9 @@ namespace ballast {
 // Thread safety: all methods may be called from any thread.
 class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService {
  public:
-  // `coordinator` must outlive the server that this is registered with.
-  explicit CoordinatorServiceAdapter(Coordinator* coordinator) : coordinator_(coordinator) {}
+  // Both must outlive the server that this is registered with.
+  CoordinatorServiceAdapter(Coordinator* coordinator, const AccessGuard* access)
+      : coordinator_(coordinator), access_(access) {}
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;
@@ -35,6 +37,7 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
 
  private:
   Coordinator* const coordinator_;
+  const AccessGuard* const access_;
 };
 
 }  // namespace ballast

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "server/access_guard.h"
 #include "server/area_registry.h"
 #include "server/byte_budget.h"
 #include "server/parameter_shard.h"
@@ -14,8 +15,8 @@ namespace ballast {
 
 // The calls that carry payloads: Push, Pull and PushPull of ballast.v1.ParameterService, as raw bytes. Gradients are
 // used where they were received, values are sent from where the shard holds them. A message is read only when the
-// budget of bytes in flight has room for the largest one, else the call is refused unread. Thread safety: all methods
-// may be called from any thread.
+// caller may send it and the budget of bytes in flight has room for the largest one, else the call is refused unread.
+// Thread safety: all methods may be called from any thread.
 class DataPlane : public grpc::CallbackGenericService {
  public:
   struct Traffic {
@@ -28,9 +29,9 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t shared_areas = 0, shared_calls = 0;
   };
 
-  // `shard` must outlive the server that this is registered with.
-  DataPlane(uint32_t rank, ParameterShard* shard, uint64_t max_bytes_in_flight)
-      : rank_(rank), shard_(shard), budget_(max_bytes_in_flight) {}
+  // `shard` and `access` must outlive the server that this is registered with.
+  DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, uint64_t max_bytes_in_flight)
+      : rank_(rank), shard_(shard), access_(access), budget_(max_bytes_in_flight) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
@@ -44,6 +45,7 @@ class DataPlane : public grpc::CallbackGenericService {
 
   const uint32_t rank_;
   ParameterShard* const shard_;
+  const AccessGuard* const access_;
   ByteBudget budget_;
   AreaRegistry areas_{&budget_};
   std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};

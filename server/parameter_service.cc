@@ -16,6 +16,8 @@ namespace ballast {
 grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::CallbackServerContext* context,
                                                                   const v1::DeclareTensorsRequest* request,
                                                                   v1::DeclareTensorsResponse* response) {
+  if (absl::Status access = access_->Check(*context, "ParameterService/DeclareTensors", request->job()); !access.ok())
+    return Answer(context, access);
   if (request->protocol_version() != 0 && request->protocol_version() != kProtocolVersion) {
     return Answer(context, absl::FailedPreconditionError(absl::StrCat("shard ", rank_, ": got protocol version ",
                                                                       request->protocol_version(), ", want ",
@@ -39,17 +41,22 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerContext* context,
                                                          const v1::PauseRequest* request, v1::PauseResponse*) {
+  if (absl::Status access = access_->Check(*context, "ParameterService/Pause", request->job()); !access.ok())
+    return Answer(context, access);
   return Answer(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
 }
 
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
-    grpc::CallbackServerContext*, const v1::ShareMemoryRequest* request) {
-  return ballast::ShareMemory(*request, *shard_, rank_, data_plane_->areas());
+    grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
+  const absl::Status access = access_->Check(*context, "ParameterService/ShareMemory", request->job());
+  return ballast::ShareMemory(access, *request, *shard_, rank_, data_plane_->areas());
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,
                                                              const v1::GetStatusRequest*,
                                                              v1::GetStatusResponse* response) {
+  if (absl::Status access = access_->Check(*context, "ParameterService/GetStatus"); !access.ok())
+    return Answer(context, access);
   const ShardStatus status = shard_->status();
   const DataPlane::Traffic traffic = data_plane_->traffic();
   response->set_shard(rank_);

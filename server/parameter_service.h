@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "server/access_guard.h"
 #include "server/data_plane.h"
 #include "server/parameter_shard.h"
 
@@ -18,9 +19,9 @@ using ControlledParameterService =
 // nothing itself. Thread safety: all methods may be called from any thread.
 class ParameterServiceAdapter : public ControlledParameterService {
  public:
-  // Both must outlive the server that this is registered with.
-  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane)
-      : rank_(rank), shard_(shard), data_plane_(data_plane) {}
+  // All must outlive the server that this is registered with.
+  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access)
+      : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access) {}
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,
@@ -36,6 +37,7 @@ class ParameterServiceAdapter : public ControlledParameterService {
   const uint32_t rank_;
   ParameterShard* const shard_;
   DataPlane* const data_plane_;
+  const AccessGuard* const access_;
 };
 
 }  // namespace ballast

@@ -125,6 +125,11 @@ absl::Status ParameterShard::CheckJob(absl::string_view job) const {
   return CheckJobLocked(job);
 }
 
+std::string ParameterShard::job_name() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return job_.name;
+}
+
 absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
   if (job_.name.empty()) return absl::FailedPreconditionError("no tensor has been declared on this shard");
   if (job == job_.name) return absl::OkStatus();

@@ -81,6 +81,9 @@ class ParameterShard {
   // FAILED_PRECONDITION where this is not the job that the shard holds.
   absl::Status CheckJob(absl::string_view job) const;
 
+  // Empty until one is declared.
+  std::string job_name() const;
+
   // Hands in gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe.
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
                                    absl::Span<const GradientView> gradients);

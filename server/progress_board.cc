@@ -13,12 +13,16 @@ constexpr absl::Duration kRecent = absl::Seconds(2);
 
 }  // namespace
 
-void ProgressBoard::Report(uint32_t rank, const v1::WorkerProgress& progress) {
+void ProgressBoard::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress) {
   Worker& worker = workers_[rank];
+  if (progress.acknowledged_pushes_size() > 0) {
+    pushes_[{rank, incarnation}] = {progress.acknowledged_pushes().begin(), progress.acknowledged_pushes().end()};
+  }
   // A retry, for its answer was lost: no two reports took the same time to the last bit.
-  const bool again = !worker.recent.empty() && progress.examples() > 0 &&
-                     google::protobuf::util::MessageDifferencer::Equals(worker.recent.back().progress, progress);
+  const bool again =
+      progress.examples() > 0 && google::protobuf::util::MessageDifferencer::Equals(worker.last, progress);
   if (again) return;
+  worker.last = progress;
   worker.step = progress.step();
   const absl::Time now = clock_->Now();
   worker.recent.push_back({now, progress});
@@ -33,6 +37,54 @@ void ProgressBoard::Report(uint32_t rank, const v1::WorkerProgress& progress) {
   if (progress.epoch() == epoch_) {
     epoch_examples_ += progress.examples();
     epoch_loss_sum_ += progress.loss_sum();
+  }
+}
+
+void ProgressBoard::Forget(uint32_t rank) {
+  if (const auto worker = workers_.find(rank); worker != workers_.end()) worker->second.recent.clear();
+}
+
+std::vector<v1::GetProgressResponse::WorkerPushes> ProgressBoard::Pushes() const {
+  std::vector<v1::GetProgressResponse::WorkerPushes> all;
+  for (const auto& [who, by_shard] : pushes_) {
+    v1::GetProgressResponse::WorkerPushes& pushes = all.emplace_back();
+    pushes.set_worker(who.first);
+    pushes.set_incarnation(who.second);
+    pushes.mutable_acknowledged()->Add(by_shard.begin(), by_shard.end());
+  }
+  return all;
+}
+
+v1::ProgressBoardState ProgressBoard::Export() const {
+  v1::ProgressBoardState state;
+  for (const auto& [rank, worker] : workers_) {
+    v1::ProgressBoardState::Worker* to = state.add_workers();
+    to->set_rank(rank);
+    to->set_step(worker.step);
+    *to->mutable_last() = worker.last;
+  }
+  state.set_examples(examples_);
+  state.set_max_staleness(max_staleness_);
+  state.set_epoch(epoch_);
+  state.set_epoch_examples(epoch_examples_);
+  state.set_epoch_loss_sum(epoch_loss_sum_);
+  if (evaluation_.has_value()) *state.mutable_evaluation() = *evaluation_;
+  for (v1::GetProgressResponse::WorkerPushes& pushes : Pushes()) *state.add_pushes() = std::move(pushes);
+  return state;
+}
+
+void ProgressBoard::Restore(const v1::ProgressBoardState& state) {
+  for (const v1::ProgressBoardState::Worker& worker : state.workers()) {
+    workers_[worker.rank()] = {.step = worker.step(), .last = worker.last()};
+  }
+  examples_ = state.examples();
+  max_staleness_ = state.max_staleness();
+  epoch_ = state.epoch();
+  epoch_examples_ = state.epoch_examples();
+  epoch_loss_sum_ = state.epoch_loss_sum();
+  if (state.has_evaluation()) evaluation_ = state.evaluation();
+  for (const v1::GetProgressResponse::WorkerPushes& pushes : state.pushes()) {
+    pushes_[{pushes.worker(), pushes.incarnation()}] = {pushes.acknowledged().begin(), pushes.acknowledged().end()};
   }
 }
 

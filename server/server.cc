@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -17,6 +18,12 @@ namespace {
 
 // What a message may have on top is for malformed ones to be answered instead of cut.
 constexpr int kMaxReceivedBytes = kMaxMessageBytes + (64 << 10);
+
+// Until a connection has to have said who it is, so that silent strangers do not keep others out.
+constexpr int kHandshakeMilliseconds = 20'000;
+// A peer that is silent for so long is asked whether it is there, and gone if it then is silent again.
+constexpr int kSilenceMilliseconds = 60'000;
+constexpr int kPingMilliseconds = 20'000;
 
 struct HostPort {
   std::string host;
@@ -36,15 +43,49 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
 
 }  // namespace
 
-Server::Server(Options options)
+Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
     : options_(std::move(options)),
+      tokens_(std::move(tokens)),
       shard_(ShardOptions(), Clock::Real()),
-      data_plane_(options_.rank, &shard_, options_.max_bytes_in_flight),
-      parameter_service_(options_.rank, &shard_, &data_plane_) {
-  if (options_.rank > 0) return;
+      shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
+      data_plane_(options_.rank, &shard_, &shard_access_, options_.max_bytes_in_flight),
+      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_) {}
+
+absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Options& options) {
+  if (options.security.token_file.empty()) return nullptr;
+  absl::StatusOr<TokenTable> tokens = TokenTable::Load(options.security.token_file);
+  if (!tokens.ok()) return tokens.status();
+  if (tokens->admin_token().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--token_file ", options.security.token_file,
+                                                   ": has no token of role admin, which the job's servers show to "
+                                                   "server 0"));
+  }
+  return std::make_shared<const TokenTable>(*std::move(tokens));
+}
+
+absl::Status Server::MakeCoordinator() {
+  if (options_.rank > 0) return absl::OkStatus();
+  if (!options_.state_dir.empty()) {
+    auto store = CoordinatorStore::Open(PosixFileSystem(), options_.state_dir + "/coordinator", Clock::Real());
+    if (!store.ok()) return store.status();
+    coordinator_store_ = *std::move(store);
+  }
   coordinator_ = std::make_unique<Coordinator>(
-      Coordinator::Options{options_.servers, options_.workers, options_.member_ttl}, Clock::Real());
-  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get());
+      Coordinator::Options{.servers = options_.servers,
+                           .workers = options_.workers,
+                           .member_ttl = options_.member_ttl,
+                           .journal = coordinator_store_.get(),
+                           .log = [](const std::string& line) { std::cerr << line << std::endl; }},
+      Clock::Real());
+  coordinator_access_ = std::make_unique<AccessGuard>(
+      tokens_.get(), [coordinator = coordinator_.get()] { return coordinator->job_name(); });
+  coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get(), coordinator_access_.get());
+  if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
+  v1::CoordinatorState state;
+  if (!state.ParseFromString(coordinator_store_->recovered())) {
+    return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record is no state"));
+  }
+  return coordinator_->Restore(state);
 }
 
 ParameterShard::Options Server::ShardOptions() {
@@ -52,7 +93,10 @@ ParameterShard::Options Server::ShardOptions() {
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
   if (!options_.state_dir.empty()) {
-    options.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+    options.open_journal = [this](const JobTerms& job) -> absl::StatusOr<ShardJournal*> {
+      if (job.durability.mode() != v1::Durability::REPLICA) return store_->Start(job);
+      return absl::FailedPreconditionError("durability: got replica, which no server has yet; want wal or wal_sync");
+    };
   }
   return options;
 }
@@ -77,31 +121,62 @@ absl::Status Server::Listen() {
   if (!listen.ok()) return listen.status();
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  auto credentials = MakeServerCredentials(options_.security, options_.certificate_refresh);
+  if (!credentials.ok()) return credentials.status();
+  if (options_.security.has_tls() && tokens_ != nullptr)
+    (*credentials)->SetAuthMetadataProcessor(MakeTokenGate(tokens_));
+  const absl::StatusOr<uint32_t> room = MakeRoomForConnections(options_.max_connections);
+  if (!room.ok()) return room.status();
+  absl::StatusOr<std::unique_ptr<ConnectionGate>> gate = ConnectionGate::Listen(listen->host, listen->port, *room);
+  if (!gate.ok()) return gate.status();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
-  // Else a second server on the same port would silently take half of the first one's calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Shared as what copies of a function hold.
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kSilenceMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // What gRPC holds before a call can be refused: messages on their way in. A second bound behind the budget's.
   grpc::ResourceQuota quota("ballast_server");
   quota.Resize(options_.max_bytes_in_flight);
   builder.SetResourceQuota(quota);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_streams));
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   builder.RegisterService(&parameter_service_);
   builder.RegisterCallbackGenericService(&data_plane_);
   if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
   grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options_.listen,
-                                               ": the port is in use, or the host is not this machine's; choose "
-                                               "another with --listen, or port 0 for a free one"));
-  }
-  address_ = absl::StrCat(listen->host, ":", port);
+  if (grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC does not start on ", options_.listen));
+  gate_ = *std::move(gate);
+  gate_->Open([acceptor](int socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket;
+    acceptor->HandleNewConnection(&connection);
+  });
+  address_ = absl::StrCat(listen->host, ":", gate_->port());
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
+  const std::string token = tokens_ == nullptr ? "" : tokens_->admin_token();
+  if (options_.rank == 0) {
+    // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
+    absl::StatusOr<Credentials> own = Credentials::Make({}, token);
+    if (!own.ok()) return own.status();
+    return own->OpenInProcess(*grpc_);
+  }
+  absl::StatusOr<Credentials> credentials = Credentials::Make(options_.security, token, options_.certificate_refresh);
+  if (!credentials.ok()) return credentials.status();
+  if (absl::Status status = credentials->CheckTarget(options_.coordinator); !status.ok()) return status;
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return credentials->Open(options_.coordinator, arguments);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
@@ -113,12 +188,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
   }
-  std::unique_ptr<Server> server(new Server(std::move(options)));
+  if (absl::Status status = CheckServing(options.listen, options.security); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);
+  if (!tokens.ok()) return tokens.status();
+  std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
   if (absl::Status status = server->Recover(); !status.ok()) return status;
+  if (absl::Status status = server->MakeCoordinator(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> coordinator = server->OpenCoordinator();
+  if (!coordinator.ok()) return coordinator.status();
   const Options& o = server->options_;
   CoordinatorMember::Options member;
   member.coordinator = o.rank == 0 ? server->address_ : o.coordinator;
+  member.channel = *std::move(coordinator);
   member.rank = o.rank;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.patience = o.patience;
@@ -126,8 +208,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   auto on_job_failed = [shard](std::string reason) {
     shard->Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
   };
-  server->member_ =
-      std::make_unique<CoordinatorMember>(std::move(member), CoordinatorMember::Events{on_job_failed, o.on_fatal});
+  // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
+  auto on_absent = [shard](const std::vector<v1::Member>& absent) {
+    const std::string job = shard->status().job.name;
+    if (job.empty()) return;
+    // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
+    for (const v1::Member& worker : absent) shard->Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
+  };
+  server->member_ = std::make_unique<CoordinatorMember>(
+      std::move(member), CoordinatorMember::Events{on_job_failed, on_absent, o.on_fatal});
   return server;
 }
 
@@ -139,6 +228,7 @@ void Server::Drain(absl::Duration grace) {
       absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down"));
   shard_.Close(reason);
   data_plane_.areas().Close(reason);
+  gate_->Close();
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   grpc_->Wait();
   grpc_.reset();

@@ -10,10 +10,16 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/security/credentials.h"
+#include "common/security/security_options.h"
+#include "common/security/tokens.h"
 #include "grpcpp/server.h"
+#include "server/access_guard.h"
+#include "server/connection_gate.h"
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
+#include "server/coordinator_store.h"
 #include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
@@ -35,13 +41,21 @@ class Server {
     uint32_t workers = 1;
     // Required where rank > 0.
     std::string coordinator;
+    // Of the listen address and of calls to server 0; tokens are shown there, too.
+    SecurityOptions security;
+    // For a file that replaces a certificate or key to count; at least 1 s.
+    absl::Duration certificate_refresh = kCertificateRefresh;
     bool reflection = false;
     // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
     uint64_t max_bytes_in_flight = uint64_t{256} << 20;
     uint64_t max_state_bytes = uint64_t{1} << 34;
+    // Connections at once, others are closed unread; 0: as MakeRoomForConnections.
+    uint32_t max_connections = 0;
+    // Calls of one connection at once; its others wait at the client.
+    uint32_t max_streams = 64;
     // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
     std::string state_dir;
-    absl::Duration member_ttl = absl::Seconds(5);
+    absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Called before it listens, with what was in the folder, where anything was.
@@ -50,7 +64,8 @@ class Server {
     std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
   };
 
-  // INVALID_ARGUMENT for a bad address or rank, UNAVAILABLE for a port in use.
+  // INVALID_ARGUMENT for a bad address or rank and for security that does not fit (as CheckServing, CheckTlsFiles and
+  // TokenTable::Load), UNAVAILABLE for a port in use, FAILED_PRECONDITION for more connections than there may be files.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
   ~Server();
   Server(const Server&) = delete;
@@ -64,21 +79,32 @@ class Server {
   ParameterShard& shard() { return shard_; }
 
  private:
-  explicit Server(Options options);
+  // Null tokens: none are wanted.
+  Server(Options options, std::shared_ptr<const TokenTable> tokens);
+  static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
   ParameterShard::Options ShardOptions();
   absl::Status Recover();
+  // As it was, where the folder knows of one.
+  absl::Status MakeCoordinator();
   absl::Status Listen();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
 
   const Options options_;
+  // Shared with gRPC, which asks for it at the door.
+  const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
   ParameterShard shard_;
+  const AccessGuard shard_access_;
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
-  // In rank 0.
+  // In rank 0. The store is null without a folder.
+  std::unique_ptr<CoordinatorStore> coordinator_store_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
+  std::unique_ptr<ConnectionGate> gate_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<CoordinatorMember> member_;
 };

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/env_flags.h"
 #include "common/run/file.h"
+#include "common/security/security_options.h"
 #include "common/signal_watch.h"
 #include "common/this_process.h"
 #include "common/version.h"
@@ -26,11 +27,21 @@ ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; what server 0 say
 ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0; required for the others.");
 ABSL_FLAG(std::string, address_file, "", "File that the address is written to once the server serves.");
 ABSL_FLAG(bool, reflection, false, "Offer gRPC server reflection.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file of this server's certificate; turns TLS on.");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key, which only this user may read.");
+ABSL_FLAG(std::string, tls_ca, "",
+          "PEM file of authorities: of clients, which then must show a certificate, and of server 0.");
+ABSL_FLAG(std::string, token_file, "",
+          "File of the tokens that calls must show, a line each: reader, worker or admin; a job or *; the token.");
+ABSL_FLAG(bool, insecure, false, "Serve other machines without TLS and tokens, and say so.");
 ABSL_FLAG(double, memory_limit_gib, 0, "Weights and optimizer state held at most; 0: three quarters of the memory.");
 ABSL_FLAG(std::string, state_dir, "",
           "Folder for what a job's durability asks for, of this server alone; what is there is taken up again.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
+ABSL_FLAG(uint32_t, max_connections, 0,
+          "Connections at once, beyond which others are closed unread; 0: 1024, or as many as open files allow.");
+ABSL_FLAG(uint32_t, max_streams, 64, "Calls of one connection at once, 1 to 1024; its others wait at the client.");
 
 namespace ballast {
 namespace {
@@ -92,7 +103,13 @@ int Serve() {
   options.servers = absl::GetFlag(FLAGS_servers);
   options.workers = absl::GetFlag(FLAGS_workers);
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.security = {{absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_ca)},
+                      absl::GetFlag(FLAGS_token_file),
+                      absl::GetFlag(FLAGS_insecure)};
   options.reflection = absl::GetFlag(FLAGS_reflection);
+  if (const std::string warning = InsecurityWarning(options.listen, options.security); !warning.empty()) {
+    std::cerr << warning << std::endl;
+  }
   options.max_state_bytes = MemoryLimit();
   const uint64_t in_flight = absl::GetFlag(FLAGS_bytes_in_flight_mib);
   if (in_flight < 8 || in_flight > (1 << 20)) {
@@ -100,6 +117,12 @@ int Serve() {
         absl::InvalidArgumentError(absl::StrCat("--bytes_in_flight_mib: got ", in_flight, ", want 8 to 1048576")), 2);
   }
   options.max_bytes_in_flight = in_flight << 20;
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_streams = absl::GetFlag(FLAGS_max_streams);
+  if (options.max_streams < 1 || options.max_streams > 1024) {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")), 2);
+  }
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.on_recovered = [rank](const ShardStore::Recovered& recovered) {
     std::cerr << "server " << rank << " recovered its shard in " << absl::FormatDuration(recovered.took)
@@ -136,7 +159,8 @@ int main(int argc, char** argv) {
   const absl::Status parsed =
       ballast::ParseFlags(argc, argv, ballast::kUsage,
                           {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file",
-                           "reflection", "memory_limit_gib", "bytes_in_flight_mib", "state_dir"});
+                           "tls_cert", "tls_key", "tls_ca", "token_file", "insecure", "reflection", "memory_limit_gib",
+                           "bytes_in_flight_mib", "max_connections", "max_streams", "state_dir"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

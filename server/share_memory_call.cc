@@ -13,9 +13,11 @@ namespace {
 
 class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
  public:
-  Call(const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank, AreaRegistry& registry)
+  Call(const absl::Status& access, const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank,
+       AreaRegistry& registry)
       : registry_(registry), ending_(std::make_shared<Ending>(this)) {
-    absl::Status status = shard.CheckJob(request.job());
+    absl::Status status = access;
+    if (status.ok()) status = shard.CheckJob(request.job());
     if (status.ok() && request.machine() != MachineId()) {
       status = absl::FailedPreconditionError("the client runs elsewhere, or as another user");
     }
@@ -68,10 +70,11 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const v1::ShareMemoryRequest& request,
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
+                                                               const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,
                                                                AreaRegistry& registry) {
-  return new Call(request, shard, rank, registry);
+  return new Call(access, request, shard, rank, registry);
 }
 
 }  // namespace ballast

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/area_registry.h"
@@ -10,9 +11,10 @@
 
 namespace ballast {
 
-// Answers ParameterService.ShareMemory: gives the client an area that it has until the call ends. Both outlive the
-// call.
-grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const v1::ShareMemoryRequest& request,
+// Answers ParameterService.ShareMemory: gives the client an area that it has until the call ends, or where `access` is
+// an error, that. Both outlive the call.
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
+                                                               const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,
                                                                AreaRegistry& registry);
 

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # A Python client of stubs that protoc generates trains a tensor on a real ballast_server.
 #
-# Usage: python_client_test.sh SERVER CLIENT PROTO...
+# Usage: python_client_test.sh SERVER CLIENT BALLAST PROTO...
 set -euo pipefail
 
 server=$1
 client=$2
-shift 2
+ballast=$3
+shift 3
 
 fail() {
   echo "FAILED: $*" >&2
@@ -21,14 +22,17 @@ mkdir -p "$stubs"
 protoc -I proto --python_out="$stubs" --grpc_out="$stubs" \
   --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin "$@"
 
-# Port 0: nothing guesses a port.
-address_file=$TEST_TMPDIR/address
-"$server" --listen 127.0.0.1:0 --address_file "$address_file" 2>"$TEST_TMPDIR/server.log" &
-server_pid=$!
-trap 'kill -KILL "$server_pid" 2>/dev/null || true' EXIT
+# Starts a server with the flags given; leaves its address in $address and its process id in $server_pid.
+start_server() {
+  # Port 0: nothing guesses a port.
+  address_file=$TEST_TMPDIR/address
+  rm -f "$address_file"
+  "$server" --listen 127.0.0.1:0 --address_file "$address_file" "$@" 2>"$TEST_TMPDIR/server.log" &
+  server_pid=$!
+  trap 'kill -KILL "$server_pid" 2>/dev/null || true' EXIT
 
-# Waits on the file's appearance for 20 seconds at most; ends early with the server.
-/usr/bin/python3 - "$address_file" "$server_pid" <<'PYTHON' || fail "the server did not start"
+  # Waits on the file's appearance for 20 seconds at most; ends early with the server.
+  /usr/bin/python3 - "$address_file" "$server_pid" <<'PYTHON' || fail "the server did not start"
 import os, select, sys, time
 path, pid = sys.argv[1], int(sys.argv[2])
 ended = os.pidfd_open(pid)
@@ -37,30 +41,57 @@ while not os.path.exists(path):
     if select.select([ended], [], [], 0.02)[0] or time.monotonic() > deadline:
         sys.exit(1)
 PYTHON
-address=$(<"$address_file")
+  address=$(<"$address_file")
+}
 
-status=0
-PYTHONPATH=$stubs timeout 40 /usr/bin/python3 "$client" "$address" >"$TEST_TMPDIR/out" 2>&1 || status=$?
-[[ $status == 0 ]] || fail "client.py exited with $status: $(cat "$TEST_TMPDIR/out")"
+stop_server() {
+  kill -TERM "$server_pid"
+  local status=0
+  wait "$server_pid" || status=$?
+  trap - EXIT
+  [[ $status == 0 ]] || fail "the server exited with $status after SIGTERM, want 0"
+}
+
+# Runs the client with the flags given; leaves its exit status in $status and its output in $TEST_TMPDIR/out.
+run_client() {
+  status=0
+  PYTHONPATH=$stubs timeout 40 /usr/bin/python3 "$client" "$address" "$@" >"$TEST_TMPDIR/out" 2>&1 || status=$?
+}
 
 # w = 1 - 0.5 g, and once only although the gradient was sent twice.
 want="applied 1, learning rate 0.5
 sent again: duplicate True
 weight [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]"
-got=$(<"$TEST_TMPDIR/out")
-[[ $got == "$want" ]] || fail "got
+expect_trained() {
+  [[ $status == 0 ]] || fail "client.py exited with $status: $(cat "$TEST_TMPDIR/out")"
+  local got
+  got=$(<"$TEST_TMPDIR/out")
+  [[ $got == "$want" ]] || fail "got
 $got
 want
 $want"
+}
+
+start_server
+run_client
+expect_trained
+stop_server
+
+# The same with TLS, certificates on both sides and tokens; a reader's does not do.
+keys=$TEST_TMPDIR/keys
+rm -rf "$keys"
+"$ballast" keys "$keys" --hosts 127.0.0.1 --job python-example >"$TEST_TMPDIR/out" || fail "$(cat "$TEST_TMPDIR/out")"
+start_server --tls_cert "$keys/server.pem" --tls_key "$keys/server.key" --tls_ca "$keys/ca.pem" --token_file "$keys/tokens"
+certificates=(--tls_ca "$keys/ca.pem" --tls_cert "$keys/client.pem" --tls_key "$keys/client.key")
+run_client "${certificates[@]}" --token_file "$keys/reader.token"
+[[ $status == 1 && $(<"$TEST_TMPDIR/out") == "error: $address: PERMISSION_DENIED: "* ]] ||
+  fail "with a reader's token: exit status $status, $(cat "$TEST_TMPDIR/out")"
+run_client "${certificates[@]}" --token_file "$keys/worker.token"
+expect_trained
+stop_server
 
 # Against a server that is not there the example ends with an error that says where it looked.
-kill -TERM "$server_pid"
-status=0
-wait "$server_pid" || status=$?
-trap - EXIT
-[[ $status == 0 ]] || fail "the server exited with $status after SIGTERM, want 0"
-status=0
-PYTHONPATH=$stubs timeout 40 /usr/bin/python3 "$client" "$address" >"$TEST_TMPDIR/out" 2>&1 || status=$?
+run_client
 [[ $status == 1 && $(<"$TEST_TMPDIR/out") == "error: $address: UNAVAILABLE: "* ]] ||
   fail "with no server: exit status $status, $(cat "$TEST_TMPDIR/out")"
 echo "passed"

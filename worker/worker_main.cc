@@ -15,6 +15,7 @@
 #include "common/env_flags.h"
 #include "common/job_file.h"
 #include "common/job_overrides.h"
+#include "common/security/credentials.h"
 #include "common/signal_watch.h"
 #include "common/this_process.h"
 #include "common/version.h"
@@ -23,12 +24,18 @@
 
 ABSL_FLAG(std::string, job, "", "The job file (examples/*.textproto). Required.");
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");
+ABSL_FLAG(std::string, tls_ca, "", "PEM file of the authorities that servers' certificates are from; turns TLS on.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file of a certificate, for servers that ask for one.");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key, which only this user may read.");
+ABSL_FLAG(std::string, token_file, "", "File of the token that is shown to servers: worker, a job or *, the token.");
+ABSL_FLAG(bool, insecure, false, "Speak to servers of other machines without TLS.");
 ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod's name that ends in it; the next free one if empty.");
 ABSL_FLAG(std::string, device, "auto", "What to compute on: auto, cpu or cuda.");
 ABSL_FLAG(std::string, gpus, "1", "With device cuda: over how many GPUs each batch is split, or all.");
 ABSL_FLAG(bool, autotune, true,
           "On a GPU: try several algorithms when a shape is first seen and keep the fastest, also for the next run. "
           "Without it the libraries' own guesses are taken, and a run's bits are the next one's.");
+ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: keep what a model computes again and again as CUDA graphs.");
 ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as there are cores.");
 ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
 ABSL_FLAG(std::string, mode, "",
@@ -55,7 +62,10 @@ namespace {
 
 constexpr char kUsage[] =
     "ballast_worker: computes gradients of a job's model and exchanges them with its servers.\n"
-    "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n\n"
+    "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n"
+    "It ends with 1 when the job has failed, with 2 for bad input, and with 3 when it lost what only it needs, its "
+    "device\n"
+    "or its connections: the job goes on, and it may be started again.\n\n"
     "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700";
 
 int Fail(const absl::Status& status, int code) {
@@ -102,6 +112,13 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   options.job = *std::move(job);
   options.job_folder = std::filesystem::path(path).parent_path().string();
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  absl::StatusOr<Credentials> credentials =
+      Credentials::Load({{absl::GetFlag(FLAGS_tls_cert), absl::GetFlag(FLAGS_tls_key), absl::GetFlag(FLAGS_tls_ca)},
+                         absl::GetFlag(FLAGS_token_file),
+                         absl::GetFlag(FLAGS_insecure)});
+  if (!credentials.ok()) return credentials.status();
+  if (absl::Status status = credentials->CheckTarget(options.coordinator); !status.ok()) return status;
+  options.credentials = *std::move(credentials);
   if (const std::string text = absl::GetFlag(FLAGS_rank); !text.empty()) {
     const int rank = ParseRank(text);
     if (rank < 0) {
@@ -114,6 +131,7 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   options.gpus = absl::GetFlag(FLAGS_gpus);
   options.cuda = CachingCudaOptions();
   options.cuda.autotune = absl::GetFlag(FLAGS_autotune);
+  options.cuda.graphs = absl::GetFlag(FLAGS_cuda_graphs);
   const int threads = absl::GetFlag(FLAGS_threads);
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
@@ -137,6 +155,8 @@ int Run() {
   const absl::Status status = (*trainer)->Run();
   interruption.Watch(nullptr);
   if (absl::IsCancelled(status)) return Fail(status, 130);
+  // The others go on: started again, it may too.
+  if (absl::IsUnavailable(status)) return Fail(status, 3);
   return status.ok() ? 0 : Fail(status, 1);
 }
 
@@ -150,9 +170,10 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",       "coordinator", "rank",          "device", "gpus",        "autotune",       "threads",
-       "run_dir",   "mode",        "staleness",     "quorum", "local_steps", "codec",          "value_codec",
-       "precision", "durability",  "shared_memory", "trace",  "trace_steps", "connect_timeout"});
+      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",        "token_file",  "insecure",
+       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",    "threads",     "run_dir",
+       "mode",       "staleness",     "quorum", "local_steps", "codec",          "value_codec", "precision",
+       "durability", "shared_memory", "trace",  "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -10,9 +10,11 @@ Generate the stubs and run it (Debian: protobuf-compiler, protobuf-compiler-grpc
         --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin proto/ballast/v1/*.proto
     PYTHONPATH=stubs /usr/bin/python3 examples/python/client.py 127.0.0.1:7700
 
-with `bazel-bin/server/ballast_server` in another terminal.
+with `bazel-bin/server/ballast_server` in another terminal. A server with TLS and tokens wants --tls_ca, --token_file and,
+where it asks for certificates, --tls_cert and --tls_key: the files that `ballast keys` makes.
 """
 
+import argparse
 import array
 import sys
 
@@ -85,12 +87,37 @@ def pull(stub, slices):
     return values
 
 
+def parse_flags():
+    parser = argparse.ArgumentParser(description="Pushes to and pulls from a ballast_server.")
+    parser.add_argument("address", metavar="HOST:PORT")
+    for flag in ("--tls_ca", "--tls_cert", "--tls_key", "--token_file"):
+        parser.add_argument(flag, metavar="FILE")
+    return parser.parse_args()
+
+
+def open_channel(flags):
+    """Without --tls_ca in plain text, as a server of this machine takes it."""
+    if flags.tls_ca is None:
+        return grpc.insecure_channel(flags.address)
+
+    def read(path):
+        if path is None:
+            return None
+        with open(path, "rb") as file:
+            return file.read()
+
+    credentials = grpc.ssl_channel_credentials(read(flags.tls_ca), read(flags.tls_key), read(flags.tls_cert))
+    if flags.token_file is not None:
+        # "worker JOB TOKEN"
+        token = read(flags.token_file).decode().split()[2]
+        credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
+    return grpc.secure_channel(flags.address, credentials)
+
+
 def main():
-    if len(sys.argv) != 2:
-        print("Usage: client.py HOST:PORT", file=sys.stderr)
-        return 2
+    flags = parse_flags()
     try:
-        with grpc.insecure_channel(sys.argv[1]) as channel:
+        with open_channel(flags) as channel:
             stub = ps_grpc.ParameterServiceStub(channel)
             slices = declare(stub)
             outcome = push(stub, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], slices, sequence=1)
@@ -99,7 +126,7 @@ def main():
             print(f"sent again: duplicate {again.duplicate}")
             print("weight", pull(stub, slices))
     except grpc.RpcError as error:
-        print(f"error: {sys.argv[1]}: {error.code().name}: {error.details()}", file=sys.stderr)
+        print(f"error: {flags.address}: {error.code().name}: {error.details()}", file=sys.stderr)
         return 1
     return 0
 

@@ -108,7 +108,8 @@ class ModelGraphsTest : public ::testing::TestWithParam<Case> {
     return features;
   }
 
-  // Eight steps, the last one of each four of a smaller batch and the loss scale changing, an evaluation after each four.
+  // Eight steps, the last one of each four of a smaller batch and the loss scale changing, an evaluation after each
+  // four.
   static void Train(Model& model, Outcome& outcome) {
     const std::vector<float> labels = {0, 3, 1, 2};
     DescendingHooks hooks(&model);

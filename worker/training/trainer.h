@@ -13,6 +13,7 @@
 #include "ballast/v1/job.pb.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
+#include "common/security/credentials.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
@@ -35,6 +36,7 @@ class Trainer {
     v1::Job job;
     std::string job_folder;
     std::string coordinator;
+    Credentials credentials;
     std::optional<uint32_t> rank;
     // "auto", "cpu" or "cuda".
     std::string device = "auto";
@@ -58,8 +60,9 @@ class Trainer {
   ~Trainer();
   Trainer(const Trainer&) = delete;
 
-  // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. A failure is the whole
-  // job's: the others hear of it.
+  // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. UNAVAILABLE where this
+  // worker alone cannot go on, for its device is lost or it reaches no server: the others do. Any other failure is the
+  // whole job's: the others hear of it. A worker that was given up, though it lives, joins again.
   absl::Status Run();
 
   // Ends Run after the step under way. False while it has not joined: there is nothing to save yet, nor anyone to tell.
@@ -73,6 +76,10 @@ class Trainer {
   // With what encodes its gradients.
   absl::Status OpenModel();
   absl::Status RunJob();
+  // From joining to leaving, once. Nothing where the coordinator gave this worker up meanwhile.
+  std::optional<absl::Status> TakePart();
+  // Lets go of what belongs to one membership.
+  void Part();
   absl::Status Join();
   absl::Status Connect();
   absl::Status Train();

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/keys_command.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+#include "common/security/key_folder.h"
+#include "common/tensor_spec.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast keys DIR --hosts LIST [flags]\n\n"
+    "Makes what a job's servers and workers know each other by, in the new folder DIR, which only this user may read:\n"
+    "an authority, a certificate and key for servers and one for clients, and a token for each role. The authority's\n"
+    "key is kept nowhere, so nobody can add to them; when they are near their end, make new ones.\n\n";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"hosts", "LIST",
+       "What servers are reached by: names, *.example.com, addresses; with commas. localhost is added."},
+      {"job", "NAME", "The only job that the tokens are good for (any)."},
+      {"days", "N", "That the certificates last, 1 to 3650 (365)."},
+  };
+  return *flags;
+}
+
+// What may stand in a certificate, and nothing that OpenSSL would take for more than a host.
+bool IsHost(absl::string_view host) {
+  in6_addr six = {};
+  if (inet_pton(AF_INET6, std::string(host).c_str(), &six) == 1) return true;
+  return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '*';
+  });
+}
+
+absl::StatusOr<std::vector<std::string>> ReadHosts(const Arguments& arguments) {
+  std::vector<std::string> hosts = {"localhost", "127.0.0.1"};
+  if (!arguments.Has("hosts")) return absl::InvalidArgumentError("keys wants --hosts; see --help");
+  for (absl::string_view host : absl::StrSplit(arguments.Get("hosts", ""), ',')) {
+    if (!IsHost(host)) {
+      return absl::InvalidArgumentError(absl::StrCat("flag --hosts: got \"", host, "\", want a host without a port"));
+    }
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.emplace_back(host);
+  }
+  return hosts;
+}
+
+}  // namespace
+
+int KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  if (arguments->positional().size() != 1) {
+    return Fail(err, absl::InvalidArgumentError("keys wants one new folder; see --help"), kExitBadInput);
+  }
+  const absl::StatusOr<std::vector<std::string>> hosts = ReadHosts(*arguments);
+  if (!hosts.ok()) return Fail(err, hosts.status(), kExitBadInput);
+  const absl::StatusOr<int> days = arguments->GetInt("days", 365, 1, 3650);
+  if (!days.ok()) return Fail(err, days.status(), kExitBadInput);
+  const std::string job = arguments->Get("job", "*");
+  if (absl::Status status = ValidateJobName(job); job != "*" && !status.ok()) return Fail(err, status, kExitBadInput);
+  const absl::Time now = absl::Now();
+  const CertificateAuthority::Validity validity = {now - absl::Minutes(5), now + absl::Hours(24) * *days};
+  const std::string& folder = arguments->positional()[0];
+  const absl::StatusOr<KeyFolder> keys = KeyFolder::Make(folder, {job, *hosts, validity, validity});
+  if (!keys.ok()) return Fail(err, keys.status(), kExitBadInput);
+  out << "made " << folder << ", good for " << *days << " days, for servers at " << absl::StrJoin(*hosts, ", ")
+      << "\n\nservers: ballast_server " << absl::StrJoin(keys->ServerFlags(), " ") << "\nworkers: ballast_worker "
+      << absl::StrJoin(keys->WorkerFlags(), " ") << "\nwho looks: ballast status "
+      << absl::StrJoin(keys->ReaderFlags(), " ") << std::endl;
+  return kExitSuccess;
+}
+
+}  // namespace ballast

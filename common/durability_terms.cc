@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/durability_terms.h"
+
+namespace ballast {
+
+absl::Duration ReturnTime(const v1::Durability& durability) {
+  return absl::Seconds(durability.return_seconds() == 0 ? 60 : durability.return_seconds());
+}
+
+bool OutlivesAServer(const v1::Durability& durability) {
+  switch (durability.mode()) {
+    case v1::Durability::WAL:
+    case v1::Durability::WAL_SYNC:
+    case v1::Durability::REPLICA:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each call of each service, by each who may not make it: refused with the right code, and nothing has changed.
+#include <array>
+#include <map>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "google/protobuf/text_format.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "server/access_guard.h"
+#include "server/server.h"
+#include "tests/testing/security_folder.h"
+
+namespace ballast {
+namespace {
+
+using Message = google::protobuf::Message;
+
+template <typename T>
+std::string Bytes(const std::string& text) {
+  T message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
+  return message.SerializeAsString();
+}
+
+// "CoordinatorService/Join" and all others, as the proto files have them.
+std::vector<std::string> AllMethods() {
+  std::vector<std::string> methods;
+  for (const char* service : {"ParameterService", "CoordinatorService"}) {
+    const auto* const type =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(absl::StrCat("ballast.v1.", service));
+    for (int i = 0; i < type->method_count(); ++i) {
+      methods.push_back(absl::StrCat(service, "/", type->method(i)->name()));
+    }
+  }
+  return methods;
+}
+
+// With a gradient of ones behind it.
+template <typename T>
+std::string PushBytes(const std::string& text) {
+  T push;
+  push.ParseFromString(Bytes<T>(text));
+  const std::array<float, 3> ones = {1, 1, 1};
+  auto* const gradient = push.add_gradients();
+  gradient->set_tensor_id(1);
+  gradient->set_encoding(v1::ENCODING_FP32);
+  gradient->set_payload(ones.data(), sizeof(ones));
+  return push.SerializeAsString();
+}
+
+constexpr char kTensor[] = R"pb(name: "w"
+                                shape: 3
+                                initializer { constant { value: 5 } }
+                                optimizer { sgd { learning_rate: 1 } })pb";
+
+// What would change or tell something, for each call of either service.
+const std::map<std::string, std::string>& Requests() {
+  const std::string member = "member { role: ROLE_WORKER rank: 0 incarnation: 1 } ";
+  static const auto* const requests = new std::map<std::string, std::string>{
+      {"ParameterService/DeclareTensors",
+       Bytes<v1::DeclareTensorsRequest>(
+           absl::StrCat(R"(job: "mine" workers: 1 policy { async {} } tensors { spec { id: 2 )", kTensor, "} }"))},
+      {"ParameterService/Push",
+       PushBytes<v1::PushRequest>(R"(header { job: "mine" incarnation: 1 sequence: 1 examples: 1 })")},
+      {"ParameterService/PushPull",
+       PushBytes<v1::PushPullRequest>(R"(header { job: "mine" incarnation: 1 sequence: 1 examples: 1 })")},
+      {"ParameterService/Pull", Bytes<v1::PullRequest>(R"(job: "mine" slices { tensor_id: 1 })")},
+      {"ParameterService/Pause", Bytes<v1::PauseRequest>(R"(job: "mine" incarnation: 9)")},
+      {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(R"(job: "mine" machine: "elsewhere")")},
+      {"ParameterService/GetStatus", ""},
+      {"CoordinatorService/Join", Bytes<v1::JoinRequest>(R"(protocol_version: 1 role: ROLE_SERVER rank: 1
+                                                            address: "evil:1")")},
+      {"CoordinatorService/Heartbeat", Bytes<v1::HeartbeatRequest>(member)},
+      {"CoordinatorService/Leave", Bytes<v1::LeaveRequest>(member + R"(failure: "made up")")},
+      {"CoordinatorService/PlaceTensors",
+       Bytes<v1::PlaceTensorsRequest>(absl::StrCat(R"(job: "mine" tensors { id: 1 )", kTensor, "}"))},
+      {"CoordinatorService/GetShardMap", ""},
+      {"CoordinatorService/AcquireLease", Bytes<v1::AcquireLeaseRequest>(member + "wait_ms: 1")},
+      {"CoordinatorService/CompleteLease", Bytes<v1::CompleteLeaseRequest>(member + "lease_id: 1")},
+      {"CoordinatorService/ReportProgress",
+       Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 examples: 8 loss_sum: 3 seconds: 1 }")},
+      {"CoordinatorService/GetProgress", ""},
+  };
+  return *requests;
+}
+
+constexpr char kJob[] = R"pb(
+  name: "mine"
+  seed: 1
+  data { train { csv { path: "a" } } }
+  model {
+    layers { dense { units: 3 } }
+    loss { softmax_cross_entropy {} }
+  }
+  training { epochs: 1000 batch_size: 8 }
+  optimizer { sgd { learning_rate: 1 } }
+  policy { async {} })pb";
+
+// A server that asks for tokens, and for certificates where `tls` says so, with a job under way.
+class AccessTest : public ::testing::Test {
+ protected:
+  void Start(bool tls) {
+    std::string tokens;
+    for (const char* role : {"reader", "worker", "admin"}) {
+      for (const char* job : {"mine", "other"}) {
+        absl::StrAppend(&tokens, role, " ", job, " ", SecurityFolder::Token(role, job), "\n");
+      }
+    }
+    Server::Options options;
+    options.security.token_file = folder_.Write("tokens", tokens);
+    if (tls) options.security.tls = folder_.Issue("server", {"127.0.0.1"});
+    options.workers = 1;
+    options.max_state_bytes = 1 << 20;
+    // A member that sends no heartbeat stays.
+    options.member_ttl = absl::Hours(1);
+    auto server = Server::Start(std::move(options));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    channel_ = tls ? Open(folder_.Issue("client", {})) : OpenWith(grpc::InsecureChannelCredentials());
+    Begin();
+  }
+
+  // Has the worker join, and its tensor declared.
+  void Begin() {
+    const std::string worker = SecurityFolder::Token("worker", "mine");
+    ASSERT_EQ(Call("CoordinatorService/Join",
+                   Bytes<v1::JoinRequest>(absl::StrCat(
+                       "protocol_version: 1 role: ROLE_WORKER rank: 0 train_examples: 1000 job {", kJob, "}")),
+                   "Bearer " + worker)
+                  .error_message(),
+              "");
+    ASSERT_EQ(Call("ParameterService/DeclareTensors",
+                   Bytes<v1::DeclareTensorsRequest>(absl::StrCat(
+                       R"(job: "mine" workers: 1 policy { async {} } tensors { spec { id: 1 )", kTensor, "} }")),
+                   "Bearer " + worker)
+                  .error_message(),
+              "");
+  }
+
+  static grpc::SslCredentialsOptions Ssl(const TlsFiles& files) {
+    grpc::SslCredentialsOptions options;
+    options.pem_root_certs = Read(files.authorities);
+    if (!files.certificate.empty()) {
+      options.pem_cert_chain = Read(files.certificate);
+      options.pem_private_key = Read(files.key);
+    }
+    return options;
+  }
+  static std::string Read(const std::string& path) { return ReadPrivateFile(path, "file").value(); }
+
+  // gRPC's own credentials: a peer in another language.
+  std::shared_ptr<grpc::Channel> Open(const TlsFiles& files) const {
+    return OpenWith(grpc::SslCredentials(Ssl(files)));
+  }
+  std::shared_ptr<grpc::Channel> OpenWith(const std::shared_ptr<grpc::ChannelCredentials>& credentials) const {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(server_->address(), credentials, arguments);
+  }
+
+  grpc::Status Call(const std::string& method, const std::string& request, const std::string& authorization) {
+    return CallOn(channel_, method, request, authorization);
+  }
+  static grpc::Status CallOn(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                             const std::string& request, const std::string& authorization) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+    if (!authorization.empty()) context.AddMetadata("authorization", authorization);
+    const grpc::Slice slice(request);
+    const grpc::ByteBuffer bytes(&slice, 1);
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    absl::Notification done;
+    grpc::GenericStub(channel).UnaryCall(&context, "/ballast.v1." + method, {}, &bytes, &response,
+                                         [&](grpc::Status end) {
+                                           status = std::move(end);
+                                           done.Notify();
+                                         });
+    done.WaitForNotification();
+    return status;
+  }
+
+  // Everything that calls may change, but clocks.
+  std::string State() {
+    v1::GetStatusResponse shard;
+    const ShardStatus status = server_->shard().status();
+    std::string text = absl::StrCat(status.job.name, " tensors ", status.tensors, " pushes ", status.pushes, " pulls ",
+                                    status.pulls, " updates ", status.updates, " waiting ", status.waiting);
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + SecurityFolder::Token("reader", "mine"));
+    v1::GetProgressResponse progress;
+    const grpc::Status got = v1::CoordinatorService::NewStub(channel_)->GetProgress(&context, {}, &progress);
+    EXPECT_TRUE(got.ok()) << got.error_message();
+    progress.mutable_progress()->clear_seconds();
+    progress.mutable_progress()->clear_samples_per_second();
+    for (auto& member : *progress.mutable_members()) member.clear_seconds_since_heartbeat();
+    for (float value : server_->shard().Pull({1, 0}, std::nullopt)->values.values()) absl::StrAppend(&text, " ", value);
+    return absl::StrCat(text, "\n", progress.DebugString());
+  }
+
+  // That every call is refused so, whoever `authorization` names, and that nothing comes of it.
+  void ExpectRefused(grpc::StatusCode code, const std::string& authorization) {
+    const std::string before = State();
+    for (const auto& [method, request] : Requests()) {
+      const grpc::Status status = Call(method, request, authorization);
+      EXPECT_EQ(status.error_code(), code) << method << ": " << status.error_message();
+    }
+    EXPECT_EQ(Values(State()), Values(before));
+  }
+  // The shard counts its own reading of the values above.
+  static std::string Values(const std::string& state) {
+    const size_t at = state.find(" pulls "), end = state.find(" updates ");
+    return state.substr(0, at) + state.substr(end);
+  }
+
+  // That no call gets through a connection that does not come to be.
+  void ExpectUnreachable(const std::shared_ptr<grpc::Channel>& channel) {
+    const std::string before = State();
+    for (const auto& [method, request] : Requests()) {
+      const grpc::Status status = CallOn(channel, method, request, "Bearer " + SecurityFolder::Token("admin", "mine"));
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << method << ": " << status.error_message();
+    }
+    EXPECT_EQ(Values(State()), Values(before));
+  }
+
+  SecurityFolder folder_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// Without TLS each call asks by itself; with TLS gRPC does so before, too.
+class TokenTest : public AccessTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override { Start(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Tls, TokenTest, ::testing::Bool());
+
+class CertificateTest : public AccessTest {
+ protected:
+  void SetUp() override { Start(true); }
+};
+
+TEST(MethodsTest, EachCallHasARoleAndIsTriedHere) {
+  for (const std::string& method : AllMethods()) {
+    EXPECT_TRUE(LeastRole(method).has_value()) << method << " wants a line in server/access_guard.cc";
+    EXPECT_EQ(Requests().count(method), 1) << method << " wants a request in this test";
+  }
+  EXPECT_EQ(Requests().size(), AllMethods().size());
+  EXPECT_FALSE(LeastRole("ParameterService/NoSuchCall").has_value());
+}
+
+TEST_P(TokenTest, NoTokenIsUnauthenticated) { ExpectRefused(grpc::StatusCode::UNAUTHENTICATED, ""); }
+
+TEST_P(TokenTest, AWrongTokenIsUnauthenticated) {
+  ExpectRefused(grpc::StatusCode::UNAUTHENTICATED, "Bearer " + std::string(64, 'x'));
+  ExpectRefused(grpc::StatusCode::UNAUTHENTICATED, SecurityFolder::Token("admin", "mine"));
+  ExpectRefused(grpc::StatusCode::UNAUTHENTICATED, "Basic " + SecurityFolder::Token("admin", "mine"));
+  ExpectRefused(grpc::StatusCode::UNAUTHENTICATED, "Bearer ");
+}
+
+TEST_P(TokenTest, TheRightTokenOfAnotherJobIsDenied) {
+  for (const char* role : {"reader", "worker", "admin"}) {
+    ExpectRefused(grpc::StatusCode::PERMISSION_DENIED, "Bearer " + SecurityFolder::Token(role, "other"));
+  }
+}
+
+TEST_P(TokenTest, TooSmallARoleIsDenied) {
+  const std::string before = State();
+  int tried = 0;
+  for (const std::string& method : AllMethods()) {
+    if (*LeastRole(method) == AccessRole::kReader) continue;
+    const grpc::Status status =
+        Call(method, Requests().at(method), "Bearer " + SecurityFolder::Token("reader", "mine"));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
+    ++tried;
+  }
+  EXPECT_EQ(tried, 12);
+  EXPECT_EQ(Values(State()), Values(before));
+}
+
+// The request to join is a server's.
+TEST_P(TokenTest, AWorkerDoesNotSpeakAsAServer) {
+  const std::string before = State(), worker = "Bearer " + SecurityFolder::Token("worker", "mine");
+  const std::string member = "member { role: ROLE_SERVER rank: 0 incarnation: 1 }";
+  const std::pair<const char*, std::string> calls[] = {
+      {"CoordinatorService/Join", Requests().at("CoordinatorService/Join")},
+      {"CoordinatorService/Heartbeat", Bytes<v1::HeartbeatRequest>(member)},
+      {"CoordinatorService/Leave", Bytes<v1::LeaveRequest>(member)}};
+  for (const auto& [method, request] : calls) {
+    const grpc::Status status = Call(method, request, worker);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method;
+    EXPECT_NE(status.error_message().find("got a token of role worker, want admin"), std::string::npos)
+        << status.error_message();
+  }
+  EXPECT_EQ(Values(State()), Values(before));
+}
+
+TEST_P(TokenTest, NoTokenDeclaresOrPlacesForAnotherJob) {
+  const std::string before = State(), token = "Bearer " + SecurityFolder::Token("admin", "mine");
+  EXPECT_EQ(
+      Call("ParameterService/DeclareTensors", Bytes<v1::DeclareTensorsRequest>(R"(job: "other")"), token).error_code(),
+      grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(
+      Call("CoordinatorService/PlaceTensors", Bytes<v1::PlaceTensorsRequest>(R"(job: "other")"), token).error_code(),
+      grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Values(State()), Values(before));
+}
+
+TEST_P(TokenTest, TheRightTokenIsLetInEverywhere) {
+  for (const auto& [method, request] : Requests()) {
+    // Either would end what the others need, and is told apart by their own answers.
+    if (method == "ParameterService/ShareMemory" || method == "CoordinatorService/Leave") continue;
+    const grpc::Status status = Call(method, request, "Bearer " + SecurityFolder::Token("admin", "mine"));
+    EXPECT_NE(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << ": " << status.error_message();
+    EXPECT_NE(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
+    EXPECT_NE(status.error_code(), grpc::StatusCode::UNAVAILABLE) << method << ": " << status.error_message();
+  }
+  EXPECT_EQ(Call("ParameterService/ShareMemory", Requests().at("ParameterService/ShareMemory"),
+                 "Bearer " + SecurityFolder::Token("worker", "mine"))
+                .error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_NE(State().find("updates 1"), std::string::npos);
+}
+
+// Refused before the message is read, let alone decoded.
+TEST_F(CertificateTest, NothingOfAMessageIsLookedAtBeforeTheToken) {
+  for (const auto& [method, request] : Requests()) {
+    const grpc::Status status = Call(method, "\xff\xff\xff no message", "");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << ": " << status.error_message();
+  }
+}
+
+TEST_P(TokenTest, TwoTokensAreNone) {
+  grpc::ClientContext context;
+  for (const char* role : {"reader", "admin"}) {
+    context.AddMetadata("authorization", "Bearer " + SecurityFolder::Token(role, "mine"));
+  }
+  v1::GetStatusResponse response;
+  EXPECT_EQ(v1::ParameterService::NewStub(channel_)->GetStatus(&context, {}, &response).error_code(),
+            grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(CertificateTest, WithoutTlsThereIsNoConnection) {
+  ExpectUnreachable(OpenWith(grpc::InsecureChannelCredentials()));
+}
+
+TEST_F(CertificateTest, NoCertificateIsNotLetIn) { ExpectUnreachable(Open({"", "", folder_.path("ca.pem")})); }
+
+TEST_F(CertificateTest, ACertificateOfAnotherAuthorityIsNotLetIn) {
+  const auto other = CertificateAuthority::Create("test", SecurityFolder::Now());
+  ExpectUnreachable(Open(folder_.Issue(*other, "stranger", {})));
+}
+
+TEST_F(CertificateTest, AnExpiredCertificateIsNotLetIn) {
+  ExpectUnreachable(Open(folder_.Issue("late", {}, SecurityFolder::Past())));
+}
+
+TEST_F(CertificateTest, AClientTrustsNoServerOfAnotherAuthority) {
+  const auto other = CertificateAuthority::Create("test", SecurityFolder::Now());
+  TlsFiles files = folder_.Issue("client", {});
+  files.authorities = folder_.Write("other.pem", other->certificate());
+  ExpectUnreachable(Open(files));
+}
+
+}  // namespace
+}  // namespace ballast
