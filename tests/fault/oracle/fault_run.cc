@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/security/credentials.h"
 #include "tests/fault/oracle/push_oracle.h"
 #include "tests/fault/oracle/server_process.h"
 
@@ -55,6 +56,8 @@ class Run {
     for (uint32_t rank = 0; rank < options_.servers; ++rank) {
       std::vector<std::string> flags = options_.server_flags;
       flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
+      // The far host's network has nobody else in it.
+      if (options_.hosts != nullptr) flags.push_back("--insecure");
       if (options_.durability != v1::Durability::NONE) {
         const std::string folder = absl::StrCat(options_.state_folder, "/", rank);
         std::filesystem::remove_all(folder);
@@ -78,6 +81,11 @@ class Run {
     job.client.shared_memory = false;
     job.client.channels_per_shard = 1;
     job.client.rpc_timeout = options_.rpc_timeout;
+    if (options_.hosts != nullptr) {
+      absl::StatusOr<Credentials> insecure = Credentials::Load({.insecure = true});
+      if (!insecure.ok()) return insecure.status();
+      job.client.credentials = *std::move(insecure);
+    }
     // Any push is answered in the end.
     job.client.retry_timeout = job.client.wait_timeout = absl::Minutes(5);
     job.workers = options_.workers;
