@@ -39,6 +39,9 @@ ABSL_FLAG(std::string, state_dir, "",
           "Folder for what a job's durability asks for, of this server alone; what is there is taken up again.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
+ABSL_FLAG(uint32_t, max_connections, 0,
+          "Connections at once, beyond which others are closed unread; 0: 1024, or as many as open files allow.");
+ABSL_FLAG(uint32_t, max_streams, 64, "Calls of one connection at once, 1 to 1024; its others wait at the client.");
 
 namespace ballast {
 namespace {
@@ -114,6 +117,12 @@ int Serve() {
         absl::InvalidArgumentError(absl::StrCat("--bytes_in_flight_mib: got ", in_flight, ", want 8 to 1048576")), 2);
   }
   options.max_bytes_in_flight = in_flight << 20;
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_streams = absl::GetFlag(FLAGS_max_streams);
+  if (options.max_streams < 1 || options.max_streams > 1024) {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")), 2);
+  }
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.on_recovered = [rank](const ShardStore::Recovered& recovered) {
     std::cerr << "server " << rank << " recovered its shard in " << absl::FormatDuration(recovered.took)
@@ -147,10 +156,11 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // A peer that sends broken text must not fill the log.
   google::protobuf::SetLogHandler(nullptr);
-  const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage,
-      {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file", "tls_cert", "tls_key",
-       "tls_ca", "token_file", "insecure", "reflection", "memory_limit_gib", "bytes_in_flight_mib", "state_dir"});
+  const absl::Status parsed =
+      ballast::ParseFlags(argc, argv, ballast::kUsage,
+                          {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file",
+                           "tls_cert", "tls_key", "tls_ca", "token_file", "insecure", "reflection", "memory_limit_gib",
+                           "bytes_in_flight_mib", "max_connections", "max_streams", "state_dir"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

@@ -187,6 +187,16 @@ TEST_F(EmulatedGpuTest, AutoTakesTheCpuWhereNoGpuFits) {
   EXPECT_THAT(Train("auto", {}, "run")["device"].get<std::string>(), StartsWith("cpu ("));
 }
 
+// Every GPU that is taken at all, from compute capability 8.0 on, has all precisions; the CPU has not.
+TEST_F(EmulatedGpuTest, APrecisionThatTheDeviceLacksIsRefused) {
+  WriteJob();
+  setenv("BALLAST_EMULATED_GPU", "compute_major=7", 1);
+  ChildProcess launch = LaunchOn("auto", {"--precision", "bf16"}, "run");
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 2") << launch.output();
+  EXPECT_THAT(launch.output(),
+              HasSubstr("got precision bf16, want fp32: use a GPU (--device cuda), or --precision fp32"));
+}
+
 // --- a GPU that is lost in mid-run ---
 
 class LostGpuTest : public EmulatedGpuTest {

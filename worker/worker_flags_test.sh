@@ -20,3 +20,7 @@ refuses 'environment variable BALLAST_AUTOTUNE: got "maybe"' env BALLAST_AUTOTUN
 # Known, so that what is missed is the job.
 refuses '--job is required' "$1" --noautotune
 refuses '--job is required' env BALLAST_AUTOTUNE=false "$1"
+
+"$1" --help | grep -A2 -e '--cuda_graphs (true)' | grep -q 'CUDA graphs'
+refuses 'flag --cuda_graphs: got "maybe"' "$1" --cuda_graphs=maybe
+refuses '--job is required' "$1" --nocuda_graphs

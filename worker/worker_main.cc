@@ -35,6 +35,7 @@ ABSL_FLAG(std::string, gpus, "1", "With device cuda: over how many GPUs each bat
 ABSL_FLAG(bool, autotune, true,
           "On a GPU: try several algorithms when a shape is first seen and keep the fastest, also for the next run. "
           "Without it the libraries' own guesses are taken, and a run's bits are the next one's.");
+ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: keep what a model computes again and again as CUDA graphs.");
 ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as there are cores.");
 ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
 ABSL_FLAG(std::string, mode, "",
@@ -130,6 +131,7 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   options.gpus = absl::GetFlag(FLAGS_gpus);
   options.cuda = CachingCudaOptions();
   options.cuda.autotune = absl::GetFlag(FLAGS_autotune);
+  options.cuda.graphs = absl::GetFlag(FLAGS_cuda_graphs);
   const int threads = absl::GetFlag(FLAGS_threads);
   options.threads = threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
   options.run_dir = absl::GetFlag(FLAGS_run_dir);
@@ -168,10 +170,10 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",           "coordinator", "tls_ca",      "tls_cert",       "tls_key",     "token_file", "insecure",
-       "rank",          "device",      "gpus",        "autotune",       "threads",     "run_dir",    "mode",
-       "staleness",     "quorum",      "local_steps", "codec",          "value_codec", "precision",  "durability",
-       "shared_memory", "trace",       "trace_steps", "connect_timeout"});
+      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",        "token_file",  "insecure",
+       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",    "threads",     "run_dir",
+       "mode",       "staleness",     "quorum", "local_steps", "codec",          "value_codec", "precision",
+       "durability", "shared_memory", "trace",  "trace_steps", "connect_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -36,13 +36,14 @@ class Mlp {
 
   absl::Status Allocate() {
     for (std::unique_ptr<Buffer>* buffer : {&input_, &gradient_[0], &gradient_[1]}) {
-      if (absl::Status status = Make(width_ * width_, 1.0f, buffer); !status.ok()) return status;
+      if (absl::Status status = MakeActivations(1.0f, buffer); !status.ok()) return status;
     }
     for (std::unique_ptr<Buffer>* buffer : {&labels_, &totals_}) {
       if (absl::Status status = Make(width_, 0.0f, buffer); !status.ok()) return status;
     }
     for (DenseLayer& layer : layers_) {
-      for (std::unique_ptr<Buffer>* buffer : {&layer.weight, &layer.weight_gradient, &layer.output}) {
+      if (absl::Status status = MakeActivations(0.02f, &layer.output); !status.ok()) return status;
+      for (std::unique_ptr<Buffer>* buffer : {&layer.weight, &layer.weight_gradient}) {
         if (absl::Status status = Make(width_ * width_, 0.02f, buffer); !status.ok()) return status;
       }
       for (std::unique_ptr<Buffer>* buffer : {&layer.bias, &layer.bias_gradient}) {
@@ -61,7 +62,8 @@ class Mlp {
       x = y;
     }
     Matrix dy = Square(gradient_[0]), dx = Square(gradient_[1]);
-    device_.Loss(LossFunction::kSoftmaxCrossEntropy, x, *labels_, *totals_, &dy);
+    const LossGradient gradient{dy};
+    device_.Loss(LossFunction::kSoftmaxCrossEntropy, x, *labels_, *totals_, &gradient);
     for (int i = kLayers; i-- > 0;) {
       if (i + 1 < kLayers) device_.ActivateBackward(Activation::kRelu, Square(layers_[i].output), dy, dy);
       const Matrix input = i == 0 ? Square(input_) : Square(layers_[i - 1].output);
@@ -80,9 +82,17 @@ class Mlp {
  private:
   Matrix Square(const std::unique_ptr<Buffer>& buffer) const { return {buffer.get(), width_, width_}; }
 
-  // Random values, for a GPU draws less power, and so is faster, on equal ones.
-  absl::Status Make(int64_t elements, float spread, std::unique_ptr<Buffer>* buffer) {
-    absl::StatusOr<std::unique_ptr<Buffer>> made = device_.Allocate(elements);
+  absl::Status Make(int64_t floats, float spread, std::unique_ptr<Buffer>* buffer) {
+    return Fill(device_.Allocate(floats), floats, spread, buffer);
+  }
+
+  absl::Status MakeActivations(float spread, std::unique_ptr<Buffer>* buffer) {
+    return Fill(device_.AllocateActivations(width_ * width_), width_ * width_, spread, buffer);
+  }
+
+  // With random values, for a GPU draws less power, and so is faster, on equal ones.
+  absl::Status Fill(absl::StatusOr<std::unique_ptr<Buffer>> made, int64_t elements, float spread,
+                    std::unique_ptr<Buffer>* buffer) {
     if (!made.ok()) return made.status();
     *buffer = *std::move(made);
     if (spread == 0.0f) return absl::OkStatus();

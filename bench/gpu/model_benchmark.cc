@@ -9,6 +9,7 @@
 #include "bench/gpu/gpu_timing.h"
 #include "common/env_flags.h"
 #include "common/job_file.h"
+#include "common/this_process.h"
 #include "worker/model/model.h"
 
 ABSL_FLAG(std::string, job, "", "The job file whose model is timed; its model says what its input is. Required.");
@@ -95,6 +96,9 @@ absl::Status Run() {
 }
 
 int Main(int argc, char** argv) {
+  // As a worker does.
+  KeepFreedMemory();
+  SkipLockOrderChecks();
   absl::Status status = ParseFlags(argc, argv, kUsage, {"job", "device", "precision", "batch", "warm_up", "batches"});
   if (status.ok()) status = Run();
   if (status.ok()) return 0;

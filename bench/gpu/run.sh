@@ -16,10 +16,10 @@ Usage: bench/gpu/run.sh [--only PARTS] [--json] [--data FOLDER] [--programs FOLD
                          sharing   two workers on the GPU beside one
                          accuracy  what the examples reach in each precision
   --json               no table for people on stderr
-  --data FOLDER        where Fashion-MNIST is (data/ beside the programs, else /usr/share/datasets/fashion-mnist)
-  --build-only FOLDER  builds all that is needed into FOLDER, and runs nothing: for a machine that has a GPU and no Bazel.
-                       There FOLDER/bench/gpu/run.sh --programs FOLDER runs it
-  --programs FOLDER    runs the programs of FOLDER instead of building
+  --data FOLDER        where Fashion-MNIST is (what came with the programs, else /usr/share/datasets/fashion-mnist)
+  --build-only FOLDER  builds all that is needed into FOLDER, 50 MiB, and runs nothing: for a machine that has a GPU and
+                       no Bazel. There FOLDER/bench/gpu/run.sh --programs FOLDER runs it
+  --programs FOLDER    runs the programs of such a FOLDER, or those that lie in it, instead of building
   --device cpu         runs everything small on the CPU, to try this script; its figures mean nothing
   --help               prints this
 
@@ -62,10 +62,16 @@ build() {
   cp -fL $(printf 'bazel-bin/%s ' "${targets[@]}") "$1/"
 }
 
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
 if [[ -n $build_only ]]; then
-  build "$build_only"
+  build "$scratch"
   mkdir -p "$build_only"/{bench/gpu,examples,data}
+  # Together, and with a dictionary that holds them all: they have most of their libraries in common.
+  tar -C "$scratch" -cf - . | xz --lzma2=preset=3,dict=192MiB >"$build_only/programs.tar.xz"
   cp -f bench/gpu/run.sh bench/gpu/*.py "$build_only/bench/gpu/"
+  rm -f "$build_only"/bench/gpu/*_test.py
   cp -f examples/*.textproto "$build_only/examples/"
   cp -f /usr/share/datasets/fashion-mnist/*.gz "$build_only/data/"
   echo "$(du -sm "$build_only" | cut -f1) MiB in $build_only" >&2
@@ -74,8 +80,13 @@ fi
 # Before the build, which takes minutes.
 python3 "$here/speed.py" --check-only --device "$device"
 if [[ -z $programs ]]; then
-  programs=$(mktemp -d)
-  trap 'rm -rf "$programs"' EXIT
-  build "$programs"
+  build "$scratch"
+  programs=$scratch
+elif [[ -e $programs/programs.tar.xz ]]; then
+  # By Python, for xz itself may be missing.
+  python3 -m tarfile -e "$programs/programs.tar.xz" "$scratch"
+  # Before the caller's own, which wins.
+  arguments=(--data "$programs/data" "${arguments[@]}")
+  programs=$scratch
 fi
 python3 "$here/speed.py" --programs "$programs" "${arguments[@]}"

@@ -161,7 +161,7 @@ def cnn(bench):
 
 
 def hidden(bench):
-    layers, channels, batch = (2, 8, 64) if bench.options.tiny else (8, 64, 1024)
+    layers, channels, batch = (2, 8, 64) if bench.options.tiny else (16, 64, 1024)
     first, last = (5, 15) if bench.options.tiny else (12, 52)
     while True:
         size = 10000 if bench.options.tiny else jobs.TRAINING_IMAGES
@@ -174,7 +174,7 @@ def hidden(bench):
         emit({"what": "communication", "servers": 2, "workers": 1, "layers": layers, "channels": channels, "batch": batch,
               **{name: round(value, 4) for name, value in found.items()}, "step_ms": round(step_ms, 4),
               "compute_over_transfers": round(ratio, 2)})
-        if ratio >= COMPUTE_OVER_TRANSFERS or batch >= 4096:
+        if bench.options.tiny or ratio >= COMPUTE_OVER_TRANSFERS or batch >= 4096:
             break
         batch *= 2
     bench.ratios["communication_hidden"] = found["hidden_share"]
@@ -224,20 +224,12 @@ def parts_named(text):
     return names
 
 
-def data_folder(options):
-    """The data that came with the programs, else Debian's."""
-    if options.data is not None:
-        return options.data.absolute()
-    beside = options.programs / "data"
-    return beside.absolute() if beside.is_dir() else pathlib.Path(jobs.EXAMPLES_DATA)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=pathlib.Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--only", type=parts_named, action="append", default=[])
-    parser.add_argument("--data", type=pathlib.Path)
+    parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path(jobs.EXAMPLES_DATA))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check-only", action="store_true", help="look for a GPU and end")
@@ -253,7 +245,7 @@ def main():
     if options.check_only:
         return 0
     options.programs = options.programs.absolute()
-    options.data = data_folder(options)
+    options.data = options.data.absolute()
     chosen = [name for names in options.only for name in names] or list(PARTS)
     bench, failed = Bench(options), []
     for name, part in PARTS.items():

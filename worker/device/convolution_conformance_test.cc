@@ -117,10 +117,10 @@ TEST_P(DeviceConformanceTest, ConvolutionsAndTheirGradientsAgreeWithTheSumsOfPro
     Convolved want(c, x, w, dy);
 
     const Matrix images = Put(c.examples, in, x), gradient = Put(c.examples, out, dy);
-    const Matrix weights = Put(filters, c.shape.filter_elements(), w), bias = Put(1, filters, b);
+    const Matrix weights = PutFloats(filters, c.shape.filter_elements(), w), bias = PutFloats(1, filters, b);
     const Matrix y = Put(c.examples, out, Random(c.examples * out, 5)), dx = Put(c.examples, in, Random(x.size(), 6));
-    const Matrix dw = Put(filters, c.shape.filter_elements(), Random(w.size(), 7));
-    const Matrix db = Put(1, filters, Random(filters, 8));
+    const Matrix dw = PutFloats(filters, c.shape.filter_elements(), Random(w.size(), 7));
+    const Matrix db = PutFloats(1, filters, Random(filters, 8));
     device().Convolve(c.shape, images, *weights.buffer, nullptr, y);
     ExpectNear(Get(y), want.y.want, want.y.scale);
     device().Convolve(c.shape, images, *weights.buffer, bias.buffer, y);
@@ -131,7 +131,7 @@ TEST_P(DeviceConformanceTest, ConvolutionsAndTheirGradientsAgreeWithTheSumsOfPro
     device().ConvolveBackwardFilters(c.shape, images, gradient, *dw.buffer, db.buffer);
     ExpectNear(Get(dw), want.dfilters.want, want.dfilters.scale);
     ExpectNear(Get(db), want.dbias.want, want.dbias.scale);
-    const Matrix again = Put(filters, c.shape.filter_elements(), Random(w.size(), 7));
+    const Matrix again = PutFloats(filters, c.shape.filter_elements(), Random(w.size(), 7));
     device().ConvolveBackwardFilters(c.shape, images, gradient, *again.buffer, nullptr);
     ExpectNear(Get(again), want.dfilters.want, want.dfilters.scale);
   }
@@ -140,13 +140,13 @@ TEST_P(DeviceConformanceTest, ConvolutionsAndTheirGradientsAgreeWithTheSumsOfPro
 TEST_P(DeviceConformanceTest, AConvolutionIsACrossCorrelation) {
   const ConvShape shape{{1, 4, 1}, {1, 2}, 1};
   const Matrix y = Zeros(1, 3);
-  device().Convolve(shape, Put(1, 4, {1, 10, 100, 1000}), *Put(1, 2, {1, 2}).buffer, nullptr, y);
-  EXPECT_THAT(Get(y), ElementsAre(21, 210, 2100));
+  device().Convolve(shape, Put(1, 4, {1, 10, 100, 1000}), *PutFloats(1, 2, {1, 2}).buffer, nullptr, y);
+  EXPECT_THAT(Get(y), ElementsAre(21, 210, AsActivation(2100)));
 }
 
 TEST_P(DeviceConformanceTest, FilterGradientsOverNoImagesAreZero) {
   const ConvShape shape{{4, 4, 2}, {3, 3}, 3};
-  const Matrix dfilters = Put(3, 18, std::vector<float>(54, 9)), dbias = Put(1, 3, {9, 9, 9});
+  const Matrix dfilters = PutFloats(3, 18, std::vector<float>(54, 9)), dbias = PutFloats(1, 3, {9, 9, 9});
   device().ConvolveBackwardFilters(shape, Zeros(0, 32), Zeros(0, 12), *dfilters.buffer, dbias.buffer);
   EXPECT_THAT(Get(dfilters), Each(0.0f));
   EXPECT_THAT(Get(dbias), Each(0.0f));
@@ -156,11 +156,11 @@ TEST_P(DeviceConformanceTest, TheSameConvolutionsGiveTheSameBits) {
   const ConvShape shape{{14, 14, 32}, {3, 3, 1, 1, 1, 1}, 48};
   const Matrix x = Put(64, shape.input.elements(), Random(64 * shape.input.elements(), 1));
   const Matrix dy = Put(64, shape.output().elements(), Random(64 * shape.output().elements(), 2));
-  const Matrix w = Put(48, shape.filter_elements(), Random(48 * shape.filter_elements(), 3));
+  const Matrix w = PutFloats(48, shape.filter_elements(), Random(48 * shape.filter_elements(), 3));
   std::vector<std::vector<float>> results[2];
   for (auto& result : results) {
-    const Matrix y = Zeros(dy.rows, dy.columns), dx = Zeros(x.rows, x.columns), dw = Zeros(w.rows, w.columns);
-    const Matrix db = Zeros(1, 48);
+    const Matrix y = Zeros(dy.rows, dy.columns), dx = Zeros(x.rows, x.columns), dw = ZeroFloats(w.rows, w.columns);
+    const Matrix db = ZeroFloats(1, 48);
     device().Convolve(shape, x, *w.buffer, nullptr, y);
     device().ConvolveBackwardData(shape, dy, *w.buffer, dx);
     device().ConvolveBackwardFilters(shape, x, dy, *dw.buffer, db.buffer);

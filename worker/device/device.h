@@ -18,7 +18,12 @@
 
 namespace ballast {
 
-// Does the arithmetic of layers on matrices of floats in its own memory. It knows no layer and no model.
+// Does the arithmetic of layers on matrices in its own memory. It knows no layer and no model.
+//
+// Values that layers hand each other, activations and their gradients, have elements of activation_type(); what is
+// learnt, its gradients, statistics, labels and totals are floats. Of the matrices of one operation those of
+// activations have one type, whichever; a product's have each their own. Results are computed in fp32 and rounded when
+// they are stored.
 //
 // Operations, which are those from Multiply on and all inherited ones, are issued in order and may still run when the
 // call returns. Their matrices and buffers come from this device, fit their buffers and each other (a caller's bug
@@ -36,15 +41,23 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // From now on computes in this, or in what is more exact, which it answers: a device without TF32 computes in FP32.
   // UNIMPLEMENTED where it can do neither; the message says what to do. Before any operation.
   virtual absl::StatusOr<Precision> SetPrecision(Precision precision) = 0;
+  // Whether SetPrecision takes it, or what is more exact.
+  virtual bool Takes(Precision precision) const = 0;
   virtual DeviceMemory Memory() const = 0;
-  // Memory of zeros. RESOURCE_EXHAUSTED where there is not enough.
-  virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) = 0;
+  // In 16 bits where the precision is that of 16 bits.
+  virtual ElementType activation_type() const = 0;
+  // Memory of zeros: floats, or of activation_type(). RESOURCE_EXHAUSTED where there is not enough.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t floats) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) = 0;
   // Waits for the operations on `to` that were issued before, then copies values to the elements from `offset` on; they
-  // may be reused on return. OUT_OF_RANGE past the end.
+  // may be reused on return. In 16 bits they are rounded on their way. OUT_OF_RANGE past the end.
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;
-  // Waits for the operations on `from` that were issued before, then copies. OUT_OF_RANGE past the
-  // end.
+  // Waits for the operations on `from` that were issued before, then copies. OUT_OF_RANGE past the end.
   virtual absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) = 0;
+  // y = x of another device, of as many elements, after what was issued on both, without a stop at the host; false,
+  // and nothing is done, where this device cannot reach that one's memory or the elements' types differ. What another
+  // thread issues on `from` meanwhile may not touch x.
+  virtual bool CopyFrom(Device& from, Matrix x, Matrix y) = 0;
   // Waits until everything issued is done.
   virtual absl::Status Synchronize() = 0;
   // Says that results of what was issued so far will be copied while more is computed: an Upload or Download of their
@@ -70,12 +83,12 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // y[i] = x[i] / (1 - rate) with probability 1 - rate, else 0; rate in [0, 1). Forward of x, and
   // with the same key backward of dy. y may be x.
   virtual void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) = 0;
-  // totals[kLossSum] = sum of the rows' losses; totals[kCorrect] = rows whose largest output, the
-  // first of equals, is the label (0 for a mean squared error). Where `gradient` is not null, it
-  // becomes the derivative of the mean loss over the rows by the outputs, and may be the outputs.
-  // Labels are classes 0 to columns - 1, or for a mean squared error, whose outputs have one
-  // column, any number.
-  virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) = 0;
+  // totals[kLossSum] = sum of the rows' losses; totals[kCorrect] = rows whose largest output, the first of equals, is
+  // the label (0 for a mean squared error). Where `gradient` is not null, its matrix becomes its scale times the
+  // derivative of the mean loss over the rows by the outputs, and may be the outputs. Labels are classes 0 to
+  // columns - 1, or for a mean squared error, whose outputs have one column, any number.
+  virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+                    const LossGradient* gradient) = 0;
 };
 
 }  // namespace ballast

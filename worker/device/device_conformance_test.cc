@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <string>
 
 #include "absl/status/status.h"
+#include "common/codecs/codec.h"
 
 namespace ballast {
 namespace {
@@ -83,7 +85,7 @@ void DeviceConformanceTest::SetUp() {
   device_ = std::move(*device);
 }
 
-std::vector<float> DeviceConformanceTest::Random(int64_t n, uint32_t seed, float spread) {
+std::vector<float> DeviceConformanceTest::RandomFloats(int64_t n, uint32_t seed, float spread) {
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> uniform(-spread, spread);
   std::vector<float> values(n);
@@ -91,18 +93,47 @@ std::vector<float> DeviceConformanceTest::Random(int64_t n, uint32_t seed, float
   return values;
 }
 
-Matrix DeviceConformanceTest::Put(int64_t rows, int64_t columns, const std::vector<float>& values) {
-  const Matrix matrix = Zeros(rows, columns);
+std::vector<float> DeviceConformanceTest::Random(int64_t n, uint32_t seed, float spread) const {
+  return AsActivations(RandomFloats(n, seed, spread));
+}
+
+std::vector<float> DeviceConformanceTest::AsActivations(std::vector<float> values) const {
+  if (device_->activation_type() == ElementType::kFp32) return values;
+  const bool bf16 = device_->activation_type() == ElementType::kBf16;
+  const Codec& codec = **FindCodec(bf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16);
+  std::string halves(codec.EncodedBytes(values.size()), '\0');
+  codec.Encode(values, 0, halves.data());
+  const absl::string_view payload = halves;
+  EXPECT_TRUE(codec.Decode({&payload, 1}, absl::MakeSpan(values)).ok());
+  return values;
+}
+
+Matrix DeviceConformanceTest::Keep(absl::StatusOr<std::unique_ptr<Buffer>> buffer, int64_t rows, int64_t columns) {
+  EXPECT_TRUE(buffer.ok()) << buffer.status();
+  buffers_.push_back(*std::move(buffer));
+  return {buffers_.back().get(), rows, columns};
+}
+
+Matrix DeviceConformanceTest::Filled(const Matrix& matrix, const std::vector<float>& values) {
   const absl::Status status = device_->Upload(values, *matrix.buffer, 0);
   EXPECT_TRUE(status.ok()) << status;
   return matrix;
 }
 
 Matrix DeviceConformanceTest::Zeros(int64_t rows, int64_t columns) {
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = device_->Allocate(rows * columns);
-  EXPECT_TRUE(buffer.ok()) << buffer.status();
-  buffers_.push_back(*std::move(buffer));
-  return {buffers_.back().get(), rows, columns};
+  return Keep(device_->AllocateActivations(rows * columns), rows, columns);
+}
+
+Matrix DeviceConformanceTest::ZeroFloats(int64_t rows, int64_t columns) {
+  return Keep(device_->Allocate(rows * columns), rows, columns);
+}
+
+Matrix DeviceConformanceTest::Put(int64_t rows, int64_t columns, const std::vector<float>& values) {
+  return Filled(Zeros(rows, columns), values);
+}
+
+Matrix DeviceConformanceTest::PutFloats(int64_t rows, int64_t columns, const std::vector<float>& values) {
+  return Filled(ZeroFloats(rows, columns), values);
 }
 
 std::vector<float> DeviceConformanceTest::Get(const Matrix& matrix) {
@@ -115,8 +146,9 @@ std::vector<float> DeviceConformanceTest::Get(const Matrix& matrix) {
 void DeviceConformanceTest::ExpectNear(const std::vector<float>& got, const std::vector<double>& want,
                                        const std::vector<double>& scale) {
   ASSERT_EQ(got.size(), want.size());
+  const double nearest = device_->activation_type() == ElementType::kFp16 ? 0x1p-25 : 0.0;
   for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_NEAR(got[i], want[i], GetParam().tolerance * scale[i]) << "element " << i;
+    ASSERT_NEAR(got[i], want[i], GetParam().tolerance * scale[i] + nearest) << "element " << i;
   }
 }
 
@@ -143,13 +175,27 @@ void DeviceConformanceTest::ExpectProduct(const ProductShape& shape, bool ta, bo
       scale[i * n + j] = std::abs(alpha) * magnitude + std::abs(double{beta} * c[i * n + j]);
     }
   }
-  const Matrix result = Put(m, n, c);
-  device().Multiply({ta ? Put(k, m, a) : Put(m, k, a), ta}, {tb ? Put(n, k, b) : Put(k, n, b), tb}, alpha, beta,
-                    result);
+  const Matrix first = ta ? Put(k, m, a) : Put(m, k, a);
+  const int64_t rows = tb ? n : k, columns = tb ? k : n;
+  const Matrix second = ta ? Put(rows, columns, b) : PutFloats(rows, columns, b);
+  const Matrix result = ta ? PutFloats(m, n, c) : Put(m, n, c);
+  device().Multiply({first, ta}, {second, tb}, alpha, beta, result);
   ExpectNear(Get(result), want, scale);
 }
 
-TEST_P(DeviceConformanceTest, NewMemoryIsZero) { EXPECT_THAT(Get(Zeros(3, 333)), Each(0.0f)); }
+TEST_P(DeviceConformanceTest, NewMemoryIsZero) {
+  EXPECT_THAT(Get(Zeros(3, 333)), Each(0.0f));
+  EXPECT_THAT(Get(ZeroFloats(3, 333)), Each(0.0f));
+}
+
+TEST_P(DeviceConformanceTest, FloatsKeepTheirBitsAndActivationsTheNearestThatTheyCanBe) {
+  const std::vector<float> values = RandomFloats(3000001, 1);
+  const Matrix floats = PutFloats(1, 3000001, values), activations = Put(1, 3000001, values);
+  EXPECT_EQ(Get(floats), values);
+  EXPECT_EQ(Get(activations), AsActivations(values));
+  EXPECT_EQ(floats.buffer->type(), ElementType::kFp32);
+  EXPECT_EQ(activations.buffer->type(), device().activation_type());
+}
 
 TEST_P(DeviceConformanceTest, UploadAndDownloadReachTheElementsAtTheirOffset) {
   const Matrix m = Put(1, 5, {1, 2, 3, 4, 5});
@@ -219,13 +265,14 @@ TEST_P(DeviceConformanceTest, MultiplyOverNoTermsIsZero) {
 }
 
 TEST_P(DeviceConformanceTest, MultiplyBiasActivateIsTheThreeInOne) {
-  const Matrix a = Put(3, 2, {1, 2, -3, 4, 5, -6}), b = Put(2, 2, {1, 0, 2, -1}), bias = Put(1, 2, {-20, 1});
+  const Matrix a = Put(3, 2, {1, 2, -3, 4, 5, -6}), b = PutFloats(2, 2, {1, 0, 2, -1});
+  const Matrix bias = PutFloats(1, 2, {-20, 1});
   const Matrix c = Put(3, 2, {NAN, NAN, NAN, NAN, NAN, NAN});
   device().MultiplyBiasActivate({a}, {b, true}, *bias.buffer, std::nullopt, c);
   EXPECT_THAT(Get(c), ElementsAre(-19, 1, -23, -9, -15, 17));
   device().MultiplyBiasActivate({a}, {b, true}, *bias.buffer, Activation::kRelu, c);
   EXPECT_THAT(Get(c), ElementsAre(0, 1, 0, 0, 0, 17));
-  device().MultiplyBiasActivate({a}, {b}, *Put(1, 2, {-5, 1}).buffer, Activation::kTanh, c);
+  device().MultiplyBiasActivate({a}, {b}, *PutFloats(1, 2, {-5, 1}).buffer, Activation::kTanh, c);
   EXPECT_NEAR(Get(c)[1], -0.76159416, GetParam().tolerance);
 }
 
@@ -233,7 +280,7 @@ TEST_P(DeviceConformanceTest, AddBiasAddsItToEachRow) {
   for (const auto [rows, columns] : kShapes) {
     const std::vector<float> x = Random(rows * columns, 1), bias = Random(columns, 2);
     const Matrix y = Put(rows, columns, x);
-    device().AddBias(*Put(1, columns, bias).buffer, y);
+    device().AddBias(*PutFloats(1, columns, bias).buffer, y);
     std::vector<double> want(x.begin(), x.end());
     for (size_t i = 0; i < want.size(); ++i) want[i] += bias[i % columns];
     ExpectNear(Get(y), want);
@@ -248,7 +295,7 @@ TEST_P(DeviceConformanceTest, SumRowsSumsEachColumn) {
       want[i % columns] += x[i];
       scale[i % columns] += std::abs(x[i]);
     }
-    const Matrix sums = Put(1, columns, std::vector<float>(columns, 9.0f));
+    const Matrix sums = PutFloats(1, columns, std::vector<float>(columns, 9.0f));
     device().SumRows(Put(rows, columns, x), *sums.buffer);
     ExpectNear(Get(sums), want, scale);
   }
@@ -272,14 +319,15 @@ TEST_P(DeviceConformanceTest, ActivationsAgreeWithTheirFormulas) {
 }
 
 TEST_P(DeviceConformanceTest, ActivationsSurviveExtremesAndPassNanOn) {
-  const Matrix x = Put(1, 4, {-1e30f, 1e30f, 0.0f, NAN});
+  const float far = device().activation_type() == ElementType::kFp16 ? 6e4f : AsActivation(1e30f);
+  const Matrix x = Put(1, 4, {-far, far, 0.0f, NAN});
   const Matrix dy = Put(1, 4, {1, 1, 1, 1});
   for (const Activation f : {Activation::kRelu, Activation::kGelu, Activation::kTanh}) {
     SCOPED_TRACE(static_cast<int>(f));
     const Matrix y = Zeros(1, 4), dx = Zeros(1, 4);
     device().Activate(f, x, y);
     device().ActivateBackward(f, x, dy, dx);
-    const float top = f == Activation::kTanh ? 1.0f : 1e30f;
+    const float top = f == Activation::kTanh ? 1.0f : far;
     const float bottom = f == Activation::kTanh ? -1.0f : 0.0f;
     EXPECT_THAT(Get(y), ElementsAre(bottom, top, 0.0f, testing::IsNan()));
     EXPECT_EQ(Get(dx)[0], 0.0f);
@@ -371,39 +419,43 @@ TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyAgreesWithItsFormula) {
     std::vector<float> labels(rows);
     for (int64_t i = 0; i < rows; ++i) labels[i] = static_cast<float>(i * 7 % columns);
     const ReferenceSoftmax want = Softmax(x, labels);
+    std::vector<double> scaled;
+    for (const double value : want.gradient) scaled.push_back(1024 * value);
     const Matrix outputs = Put(rows, columns, x), gradient = Zeros(rows, columns);
-    const Matrix totals = Zeros(1, kLossTotals);
-    const Matrix label = Put(1, rows, labels);
+    const Matrix totals = ZeroFloats(1, kLossTotals);
+    const Matrix label = PutFloats(1, rows, labels);
     SCOPED_TRACE(testing::Message() << rows << "x" << columns);
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &gradient);
+    const LossGradient wanted{gradient}, in_place{outputs, 1024.0f};
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &wanted);
     ExpectNear(Get(totals), {want.loss_sum, want.correct});
     ExpectNear(Get(gradient), want.gradient, std::vector<double>(want.gradient.size(), 1.0 / rows));
 
     device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, nullptr);
     ExpectNear(Get(totals), {want.loss_sum, want.correct});
     EXPECT_EQ(Get(outputs), x);
-    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &outputs);
-    ExpectNear(Get(outputs), want.gradient, std::vector<double>(want.gradient.size(), 1.0 / rows));
+    device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *label.buffer, *totals.buffer, &in_place);
+    ExpectNear(Get(outputs), scaled, std::vector<double>(scaled.size(), 1024.0 / rows));
   }
 }
 
 TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyDoesNotOverflow) {
   const Matrix outputs = Put(2, 2, {1e4f, -1e4f, 1e4f, -1e4f});
-  const Matrix labels = Put(1, 2, {0, 1}), totals = Zeros(1, kLossTotals);
+  const Matrix labels = PutFloats(1, 2, {0, 1}), totals = ZeroFloats(1, kLossTotals);
   const Matrix gradient = Zeros(2, 2);
-  device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *labels.buffer, *totals.buffer, &gradient);
-  EXPECT_THAT(Get(totals), ElementsAre(2e4f, 1.0f));
+  const LossGradient wanted{gradient};
+  device().Loss(LossFunction::kSoftmaxCrossEntropy, outputs, *labels.buffer, *totals.buffer, &wanted);
+  EXPECT_THAT(Get(totals), ElementsAre(2 * AsActivation(1e4f), 1.0f));
   EXPECT_THAT(Get(gradient), ElementsAre(0.0f, 0.0f, 0.5f, -0.5f));
 }
 
 TEST_P(DeviceConformanceTest, SoftmaxCrossEntropyOfNanIsNan) {
-  const Matrix labels = Put(1, 1, {0}), totals = Zeros(1, kLossTotals);
+  const Matrix labels = PutFloats(1, 1, {0}), totals = ZeroFloats(1, kLossTotals);
   device().Loss(LossFunction::kSoftmaxCrossEntropy, Put(1, 2, {NAN, 1}), *labels.buffer, *totals.buffer, nullptr);
   EXPECT_TRUE(std::isnan(Get(totals)[kLossSum]));
 }
 
 TEST_P(DeviceConformanceTest, EqualOutputsCountForTheFirst) {
-  const Matrix labels = Put(1, 2, {0, 1}), totals = Zeros(1, kLossTotals);
+  const Matrix labels = PutFloats(1, 2, {0, 1}), totals = ZeroFloats(1, kLossTotals);
   device().Loss(LossFunction::kSoftmaxCrossEntropy, Put(2, 2, {5, 5, 5, 5}), *labels.buffer, *totals.buffer, nullptr);
   EXPECT_EQ(Get(totals)[kCorrect], 1.0f);
 }
@@ -416,11 +468,12 @@ TEST_P(DeviceConformanceTest, MeanSquaredErrorAgreesWithItsFormula) {
     for (int64_t i = 0; i < rows; ++i) {
       const double error = double{x[i]} - labels[i];
       loss_sum += error * error;
-      want.push_back(2 * error / rows);
+      want.push_back(0.5 * 2 * error / rows);
     }
-    const Matrix totals = Zeros(1, kLossTotals), gradient = Zeros(rows, 1);
-    device().Loss(LossFunction::kMeanSquaredError, Put(rows, 1, x), *Put(rows, 1, labels).buffer, *totals.buffer,
-                  &gradient);
+    const Matrix totals = ZeroFloats(1, kLossTotals), gradient = Zeros(rows, 1);
+    const LossGradient wanted{gradient, 0.5f};
+    device().Loss(LossFunction::kMeanSquaredError, Put(rows, 1, x), *PutFloats(rows, 1, labels).buffer, *totals.buffer,
+                  &wanted);
     ExpectNear(Get(totals), {loss_sum, 0.0});
     ExpectNear(Get(gradient), want);
   }
@@ -430,8 +483,9 @@ TEST_P(DeviceConformanceTest, ALossOverNoRowsIsZero) {
   for (const LossFunction f : {LossFunction::kSoftmaxCrossEntropy, LossFunction::kMeanSquaredError}) {
     Matrix outputs = Zeros(1, 1);
     outputs.rows = 0;
-    const Matrix totals = Put(1, kLossTotals, {9, 9});
-    device().Loss(f, outputs, *Zeros(1, 1).buffer, *totals.buffer, &outputs);
+    const Matrix totals = PutFloats(1, kLossTotals, {9, 9});
+    const LossGradient in_place{outputs};
+    device().Loss(f, outputs, *ZeroFloats(1, 1).buffer, *totals.buffer, &in_place);
     EXPECT_THAT(Get(totals), ElementsAre(0.0f, 0.0f));
   }
 }

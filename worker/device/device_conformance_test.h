@@ -34,24 +34,35 @@ class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override;
 
-  // Uniform in +-spread, the same for the same seed.
-  static std::vector<float> Random(int64_t n, uint32_t seed, float spread = 2.0f);
+  // Uniform in +-spread, the same for the same seed; and such that an activation can have them.
+  static std::vector<float> RandomFloats(int64_t n, uint32_t seed, float spread = 2.0f);
+  std::vector<float> Random(int64_t n, uint32_t seed, float spread = 2.0f) const;
+  // The nearest that an activation of the device can be.
+  std::vector<float> AsActivations(std::vector<float> values) const;
+  float AsActivation(float value) const { return AsActivations({value})[0]; }
 
-  // A matrix on the device of the given values, or of zeros.
+  // A matrix of activations on the device, of the given values or of zeros.
   Matrix Put(int64_t rows, int64_t columns, const std::vector<float>& values);
   Matrix Zeros(int64_t rows, int64_t columns);
+  // The same of floats: of what is learnt.
+  Matrix PutFloats(int64_t rows, int64_t columns, const std::vector<float>& values);
+  Matrix ZeroFloats(int64_t rows, int64_t columns);
   std::vector<float> Get(const Matrix& matrix);
-  // Every element within the tolerance times its scale.
+  // Every element within the tolerance times its scale, or as near as FP16 has numbers where activations are that.
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, const std::vector<double>& scale);
   // The same with the scale max(1, |want|).
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want);
 
-  // Multiplies random matrices, the factors stored transposed or not, and compares.
+  // Multiplies random matrices, the factors stored transposed or not, and compares. With a transposed first factor the
+  // result has floats, as a weight's gradient, else the second factor has, as weights.
   void ExpectProduct(const ProductShape& shape, bool a_transposed, bool b_transposed, float alpha, float beta);
 
   Device& device() { return *device_; }
 
  private:
+  Matrix Keep(absl::StatusOr<std::unique_ptr<Buffer>> buffer, int64_t rows, int64_t columns);
+  Matrix Filled(const Matrix& matrix, const std::vector<float>& values);
+
   std::unique_ptr<Device> device_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
 };

@@ -8,13 +8,17 @@
 // The values that a device's operations take.
 namespace ballast {
 
-// Owns a device's memory for size() floats. Outlived by the device that allocated it.
+// What a buffer's elements are: floats, their upper halves, or IEEE's halves.
+enum class ElementType { kFp32, kBf16, kFp16 };
+
+// Owns a device's memory for size() elements. Outlived by the device that allocated it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
 
   virtual int64_t size() const = 0;
-  // The memory itself where the host can address it, else empty.
+  virtual ElementType type() const = 0;
+  // The memory itself where the host can address it and it holds floats, else empty.
   virtual absl::Span<float> host() = 0;
 };
 
@@ -45,6 +49,12 @@ struct DropoutKey {
   uint32_t layer = 0;
 };
 
+// Where a loss's gradient goes, and what it is multiplied by.
+struct LossGradient {
+  Matrix matrix;
+  float scale = 1;
+};
+
 // Of a device's memory, in bytes.
 struct DeviceMemory {
   // What Allocate can still give.
@@ -55,11 +65,17 @@ struct DeviceMemory {
   int64_t pinned = 0;
 };
 
-// What a device computes in. Values in its buffers are floats, and sums are made in fp32, in any case.
+// What a device computes in. Sums are made in fp32 in any case.
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
 // Floats rounded to 16 bits: a float's upper half, or IEEE's half.
 enum class HalfType { kBf16, kFp16 };
+
+inline constexpr ElementType ElementTypeOf(HalfType type) {
+  return type == HalfType::kBf16 ? ElementType::kBf16 : ElementType::kFp16;
+}
+
+inline constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFp32 ? 4 : 2; }
 
 // Where a loss writes: elements 0 and 1 of a buffer.
 inline constexpr int64_t kLossSum = 0;

@@ -105,17 +105,17 @@ TEST_P(DeviceConformanceTest, BatchNormsAndTheirGradientsAgreeWithTheFormula) {
   for (const Size size : kSizes) {
     const auto [rows, columns] = size;
     SCOPED_TRACE(testing::Message() << rows << "x" << columns);
-    const std::vector<float> x = Shifted(Random(rows * columns, 1)), dy = Random(rows * columns, 2);
+    const std::vector<float> x = AsActivations(Shifted(Random(rows * columns, 1))), dy = Random(rows * columns, 2);
     const std::vector<float> scale = Random(columns, 3), offset = Random(columns, 4);
     const Normalization want(size, false, x);
 
     const Matrix input = Put(rows, columns, x), gradient = Put(rows, columns, dy);
-    const Matrix gamma = Put(1, columns, scale), beta = Put(1, columns, offset);
-    const Matrix mean = Zeros(1, columns), inverse = Zeros(1, columns);
-    const Matrix running_mean = Put(1, columns, std::vector<float>(columns, 10));
-    const Matrix running_variance = Put(1, columns, std::vector<float>(columns, 20));
+    const Matrix gamma = PutFloats(1, columns, scale), beta = PutFloats(1, columns, offset);
+    const Matrix mean = ZeroFloats(1, columns), inverse = ZeroFloats(1, columns);
+    const Matrix running_mean = PutFloats(1, columns, std::vector<float>(columns, 10));
+    const Matrix running_variance = PutFloats(1, columns, std::vector<float>(columns, 20));
     const Matrix y = Zeros(rows, columns), dx = Zeros(rows, columns);
-    const Matrix dgamma = Put(1, columns, scale), dbeta = Put(1, columns, scale);
+    const Matrix dgamma = PutFloats(1, columns, scale), dbeta = PutFloats(1, columns, scale);
     const Affine affine{*gamma.buffer, *beta.buffer};
     const SavedStatistics saved{*mean.buffer, *inverse.buffer};
     device().BatchNorm({kEpsilon, 0.25f}, input, affine, saved, {*running_mean.buffer, *running_variance.buffer}, y);
@@ -145,17 +145,19 @@ TEST_P(DeviceConformanceTest, BatchNormsAndTheirGradientsAgreeWithTheFormula) {
 
 TEST_P(DeviceConformanceTest, BatchNormInferenceUsesTheRunningStatistics) {
   const Matrix y = Zeros(2, 2);
-  const Matrix scale = Put(1, 2, {2, 1}), offset = Put(1, 2, {0, 5});
+  const Matrix scale = PutFloats(1, 2, {2, 1}), offset = PutFloats(1, 2, {0, 5});
   device().BatchNormInference(1.0f, Put(2, 2, {4, 1, 10, -1}), {*scale.buffer, *offset.buffer},
-                              {*Put(1, 2, {1, 0}).buffer, *Put(1, 2, {8, 0}).buffer}, y);
+                              {*PutFloats(1, 2, {1, 0}).buffer, *PutFloats(1, 2, {8, 0}).buffer}, y);
   ExpectNear(Get(y), {2, 6, 6, 4});
 }
 
 // The variance of one row is 0: what comes out is the offset, and no gradient goes back.
 TEST_P(DeviceConformanceTest, BatchNormOfOneRowIsFinite) {
   const Matrix x = Put(1, 2, {4, -1}), dy = Put(1, 2, {1, 1}), y = Zeros(1, 2), dx = Put(1, 2, {9, 9});
-  const Matrix scale = Put(1, 2, {2, 1}), offset = Put(1, 2, {3, 5}), dscale = Zeros(1, 2), doffset = Zeros(1, 2);
-  const Matrix mean = Zeros(1, 2), inverse = Zeros(1, 2), running_mean = Zeros(1, 2), running_variance = Zeros(1, 2);
+  const Matrix scale = PutFloats(1, 2, {2, 1}), offset = PutFloats(1, 2, {3, 5}), dscale = ZeroFloats(1, 2),
+               doffset = ZeroFloats(1, 2);
+  const Matrix mean = ZeroFloats(1, 2), inverse = ZeroFloats(1, 2), running_mean = ZeroFloats(1, 2),
+               running_variance = ZeroFloats(1, 2);
   const Affine affine{*scale.buffer, *offset.buffer};
   const SavedStatistics saved{*mean.buffer, *inverse.buffer};
   device().BatchNorm({kEpsilon, 0.5f}, x, affine, saved, {*running_mean.buffer, *running_variance.buffer}, y);
@@ -168,10 +170,10 @@ TEST_P(DeviceConformanceTest, BatchNormOfOneRowIsFinite) {
 }
 
 TEST_P(DeviceConformanceTest, BatchNormWithoutRowsLeavesTheRunningStatistics) {
-  const Matrix none = Zeros(0, 2), scale = Put(1, 2, {2, 1}), offset = Put(1, 2, {3, 5});
-  const Matrix mean = Put(1, 2, {9, 9}), inverse = Put(1, 2, {9, 9});
-  const Matrix running_mean = Put(1, 2, {1, 2}), running_variance = Put(1, 2, {3, 4});
-  const Matrix dscale = Put(1, 2, {9, 9}), doffset = Put(1, 2, {9, 9});
+  const Matrix none = Zeros(0, 2), scale = PutFloats(1, 2, {2, 1}), offset = PutFloats(1, 2, {3, 5});
+  const Matrix mean = PutFloats(1, 2, {9, 9}), inverse = PutFloats(1, 2, {9, 9});
+  const Matrix running_mean = PutFloats(1, 2, {1, 2}), running_variance = PutFloats(1, 2, {3, 4});
+  const Matrix dscale = PutFloats(1, 2, {9, 9}), doffset = PutFloats(1, 2, {9, 9});
   const Affine affine{*scale.buffer, *offset.buffer};
   const SavedStatistics saved{*mean.buffer, *inverse.buffer};
   device().BatchNorm({kEpsilon, 0.5f}, none, affine, saved, {*running_mean.buffer, *running_variance.buffer}, none);
@@ -187,14 +189,14 @@ TEST_P(DeviceConformanceTest, BatchNormWithoutRowsLeavesTheRunningStatistics) {
 TEST_P(DeviceConformanceTest, LayerNormsAndTheirGradientsAgreeWithTheFormula) {
   for (const auto [columns, rows] : kSizes) {
     SCOPED_TRACE(testing::Message() << rows << "x" << columns);
-    const std::vector<float> x = Shifted(Random(rows * columns, 1)), dy = Random(rows * columns, 2);
+    const std::vector<float> x = AsActivations(Shifted(Random(rows * columns, 1))), dy = Random(rows * columns, 2);
     const std::vector<float> scale = Random(columns, 3), offset = Random(columns, 4);
     const Normalization want({rows, columns}, true, x);
 
     const Matrix input = Put(rows, columns, x), gradient = Put(rows, columns, dy);
-    const Matrix gamma = Put(1, columns, scale), beta = Put(1, columns, offset);
+    const Matrix gamma = PutFloats(1, columns, scale), beta = PutFloats(1, columns, offset);
     const Matrix y = Zeros(rows, columns), dx = Zeros(rows, columns);
-    const Matrix dgamma = Put(1, columns, scale), dbeta = Put(1, columns, scale);
+    const Matrix dgamma = PutFloats(1, columns, scale), dbeta = PutFloats(1, columns, scale);
     const Affine affine{*gamma.buffer, *beta.buffer};
     device().LayerNorm(kEpsilon, input, affine, y);
     ExpectNear(Get(y), want.Output(scale, offset), Scale(want, scale));
@@ -216,7 +218,8 @@ TEST_P(DeviceConformanceTest, LayerNormsAndTheirGradientsAgreeWithTheFormula) {
 }
 
 TEST_P(DeviceConformanceTest, LayerNormWithoutRowsHasGradientsOfZero) {
-  const Matrix none = Zeros(0, 2), ones = Put(1, 2, {1, 1}), dscale = Put(1, 2, {9, 9}), doffset = Put(1, 2, {9, 9});
+  const Matrix none = Zeros(0, 2), ones = PutFloats(1, 2, {1, 1}), dscale = PutFloats(1, 2, {9, 9}),
+               doffset = PutFloats(1, 2, {9, 9});
   const Affine affine{*ones.buffer, *ones.buffer};
   device().LayerNorm(kEpsilon, none, affine, none);
   device().LayerNormBackward(kEpsilon, none, none, affine, {*dscale.buffer, *doffset.buffer}, &none);

@@ -53,15 +53,15 @@ TEST_P(DeviceConformanceTest, NarrowAndWidenGiveTheBitsOfTheWiresEncodings) {
        {std::pair(HalfType::kBf16, v1::ENCODING_BF16), std::pair(HalfType::kFp16, v1::ENCODING_FP16)}) {
     const Codec& codec = **FindCodec(encoding);
     for (const int64_t n : {0, 1, 7, 1001, 100003}) {
-      const std::vector<float> x = ToRound(n, Random(n, 1));
+      const std::vector<float> x = ToRound(n, RandomFloats(n, 1));
       std::string want(codec.EncodedBytes(n), '\0');
       codec.Encode(x, 0, want.data());
       std::vector<float> widened(n);
       const absl::string_view payload = want;
       ASSERT_TRUE(codec.Decode({&payload, 1}, absl::MakeSpan(widened)).ok());
 
-      const Matrix halves = Zeros(1, (n + 1) / 2), y = Zeros(1, n);
-      device().Narrow(type, Put(1, n, x), *halves.buffer);
+      const Matrix halves = ZeroFloats(1, (n + 1) / 2), y = ZeroFloats(1, n);
+      device().Narrow(type, PutFloats(1, n, x), *halves.buffer);
       std::string got(want.size(), '\0');
       const std::vector<float> places = Get(halves);
       if (n > 0) std::memcpy(got.data(), places.data(), got.size());
@@ -74,8 +74,8 @@ TEST_P(DeviceConformanceTest, NarrowAndWidenGiveTheBitsOfTheWiresEncodings) {
 
 TEST_P(DeviceConformanceTest, NarrowedNanStaysNan) {
   for (const HalfType type : {HalfType::kBf16, HalfType::kFp16}) {
-    const Matrix halves = Zeros(1, 1), y = Zeros(1, 2);
-    device().Narrow(type, Put(1, 2, {NAN, 1}), *halves.buffer);
+    const Matrix halves = ZeroFloats(1, 1), y = ZeroFloats(1, 2);
+    device().Narrow(type, PutFloats(1, 2, {NAN, 1}), *halves.buffer);
     device().Widen(type, *halves.buffer, y);
     EXPECT_TRUE(std::isnan(Get(y)[0]));
     EXPECT_EQ(Get(y)[1], 1);
@@ -109,10 +109,10 @@ TEST_P(DeviceConformanceTest, ScaleAxpyAndAddAgreeWithTheirFormulas) {
 
 TEST_P(DeviceConformanceTest, ScaleAndCheckScalesAndLeavesTheFlagWhereAllIsFinite) {
   for (const int64_t n : {0, 1, 7, 1001, 100003}) {
-    const std::vector<float> x = Random(n, 1);
+    const std::vector<float> x = RandomFloats(n, 1);
     std::vector<double> want(x.begin(), x.end());
     for (double& value : want) value *= 0.25;
-    const Matrix y = Put(1, n, x), clear = Put(1, 2, {0, 5}), set = Put(1, 1, {1});
+    const Matrix y = PutFloats(1, n, x), clear = PutFloats(1, 2, {0, 5}), set = PutFloats(1, 1, {1});
     device().ScaleAndCheck(0.5f, y, *clear.buffer);
     device().ScaleAndCheck(0.5f, y, *set.buffer);
     ExpectNear(Get(y), want);
@@ -124,35 +124,35 @@ TEST_P(DeviceConformanceTest, ScaleAndCheckScalesAndLeavesTheFlagWhereAllIsFinit
 // Wherever it stands; the largest floats and a product that overflows are finite.
 TEST_P(DeviceConformanceTest, ScaleAndCheckTellsOfWhatIsNotFinite) {
   constexpr int64_t kElements = 100003;
-  const Matrix flag = Zeros(1, 1);
-  device().ScaleAndCheck(2.0f, Put(1, 3, {3.4e38f, -3.4e38f, 1e-45f}), *flag.buffer);
+  const Matrix flag = ZeroFloats(1, 1);
+  device().ScaleAndCheck(2.0f, PutFloats(1, 3, {3.4e38f, -3.4e38f, 1e-45f}), *flag.buffer);
   EXPECT_THAT(Get(flag), ElementsAre(0));
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (const int64_t at : {int64_t{0}, kElements / 2, kElements - 1}) {
       std::vector<float> x(kElements, 1.0f);
       x[at] = bad;
       device().Fill(0, flag);
-      device().ScaleAndCheck(0.5f, Put(1, kElements, x), *flag.buffer);
+      device().ScaleAndCheck(0.5f, PutFloats(1, kElements, x), *flag.buffer);
       EXPECT_THAT(Get(flag), ElementsAre(1)) << bad << " at " << at;
     }
   }
 }
 
 TEST_P(DeviceConformanceTest, ScaleAndCheckLooksAtNothingBehindTheMatrix) {
-  const Matrix x = Put(1, 3, {1, 2, INFINITY}), flag = Zeros(1, 1);
+  const Matrix x = PutFloats(1, 3, {1, 2, INFINITY}), flag = ZeroFloats(1, 1);
   device().ScaleAndCheck(2.0f, {x.buffer, 1, 2}, *flag.buffer);
   EXPECT_THAT(Get(x), ElementsAre(2, 4, INFINITY));
   EXPECT_THAT(Get(flag), ElementsAre(0));
 }
 
 TEST_P(DeviceConformanceTest, GatherRowsCopiesRowsByIndex) {
-  const Matrix table = Put(3, 2, {1, 2, 3, 4, 5, 6}), y = Zeros(4, 2);
+  const Matrix table = PutFloats(3, 2, {1, 2, 3, 4, 5, 6}), y = Zeros(4, 2);
   device().GatherRows(table, {2, 0, 2, 1}, y);
   EXPECT_THAT(Get(y), ElementsAre(5, 6, 1, 2, 5, 6, 3, 4));
 }
 
 TEST_P(DeviceConformanceTest, ScatterAddRowsAddsToRowsByIndex) {
-  const Matrix table = Put(3, 2, {1, 2, 3, 4, 5, 6});
+  const Matrix table = PutFloats(3, 2, {1, 2, 3, 4, 5, 6});
   device().ScatterAddRows(Put(4, 2, {10, 20, 30, 40, 50, 60, 70, 80}), {2, 0, 2, 2}, table);
   EXPECT_THAT(Get(table), ElementsAre(31, 42, 3, 4, 135, 166));
 }
@@ -173,22 +173,22 @@ TEST_P(DeviceConformanceTest, GatherAndScatterOfManyRowsAgreeWithTheirDefinition
       scale[at] += std::abs(dy[i * kWidth + j]);
     }
   }
-  const Matrix table = Put(kTable, kWidth, values), y = Zeros(kRows, kWidth);
+  const Matrix table = PutFloats(kTable, kWidth, values), y = Zeros(kRows, kWidth);
   device().GatherRows(table, rows, y);
   EXPECT_EQ(Get(y), gathered);
   device().ScatterAddRows(Put(kRows, kWidth, dy), rows, table);
   ExpectNear(Get(table), added, scale);
 }
 
-// In the order of the rows, 1e8 + 1 - 1e8 + 1 is 1 in floats; in another it is 0 or 2.
+// In the order of the rows, 2^15 + 2^-10 - 2^15 + 2^-10 is 2^-10 in floats; in another it is 0 or 2^-9.
 TEST_P(DeviceConformanceTest, ScatterAddRowsAddsInTheOrderOfTheRows) {
-  const Matrix table = Zeros(2, 1);
-  device().ScatterAddRows(Put(4, 1, {1e8f, 1, -1e8f, 1}), {1, 1, 1, 1}, table);
-  EXPECT_THAT(Get(table), ElementsAre(0, 1));
+  const Matrix table = ZeroFloats(2, 1);
+  device().ScatterAddRows(Put(4, 1, {0x1p15f, 0x1p-10f, -0x1p15f, 0x1p-10f}), {1, 1, 1, 1}, table);
+  EXPECT_THAT(Get(table), ElementsAre(0, 0x1p-10f));
 }
 
 TEST_P(DeviceConformanceTest, NoRowsAreGatheredAndScattered) {
-  const Matrix table = Put(1, 2, {1, 2});
+  const Matrix table = PutFloats(1, 2, {1, 2});
   device().GatherRows(table, {}, Zeros(0, 2));
   device().ScatterAddRows(Zeros(0, 2), {}, table);
   EXPECT_THAT(Get(table), ElementsAre(1, 2));

@@ -9,7 +9,7 @@
 namespace ballast {
 
 // A device's operations on elements and on rows, whatever they mean. Matrices of one call have the same number of
-// elements unless said otherwise. Contract as device.h's.
+// elements, of one type, unless said otherwise. Contract as device.h's.
 class VectorOperations {
  public:
   virtual ~VectorOperations() = default;
@@ -28,13 +28,13 @@ class VectorOperations {
   virtual void Add(Matrix a, Matrix b, Matrix y) = 0;
 
   // Of halves, the first x.elements() 16-bit places = x, rounded to the nearest, of equals to the even one: the bytes
-  // of a payload in that encoding. They share no memory.
+  // of a payload in that encoding. x and halves are buffers of floats, and share no memory.
   virtual void Narrow(HalfType type, Matrix x, Buffer& halves) = 0;
   // The other way, which is exact.
   virtual void Widen(HalfType type, const Buffer& halves, Matrix y) = 0;
 
-  // Row i of y = row rows[i] of the table; y has rows.size() rows of the table's width. `rows` may be reused on
-  // return; each is 0 to table.rows - 1, and may come more than once.
+  // Row i of y = row rows[i] of the table, which has floats; y, of either type, has rows.size() rows of its width.
+  // `rows` may be reused on return; each is 0 to table.rows - 1, and may come more than once.
   virtual void GatherRows(Matrix table, absl::Span<const int64_t> rows, Matrix y) = 0;
   // Adds row i of dy to row rows[i] of the table; what goes to one row is added in the order of `rows`.
   virtual void ScatterAddRows(Matrix dy, absl::Span<const int64_t> rows, Matrix table) = 0;

@@ -26,7 +26,7 @@ struct GradientPlan {
 
   // Of each node; they are done last to first.
   std::vector<Step> steps;
-  // The floats that each buffer needs for an example, and the index of its device.
+  // The elements that each buffer needs for an example, and the index of its device.
   std::vector<int64_t> buffers;
   std::vector<size_t> devices;
   // Where the loss puts its gradient.

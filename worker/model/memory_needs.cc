@@ -2,8 +2,10 @@
 #include "worker/model/memory_needs.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/bytes_text.h"
 
 namespace ballast {
@@ -23,36 +25,42 @@ std::string SmallerBatch(int64_t fits, int64_t batch) {
 }  // namespace
 
 MemoryBytes MemoryNeeds::At(int64_t examples) const {
-  return {.weights = weights * kFloat,
+  const int64_t copy = activation_type == ElementType::kFp32 ? 0 : BytesOf(activation_type);
+  return {.weights = weights * (kFloat + copy),
           .gradients = gradients * kFloat,
-          .activations = (kept + per_example * examples) * kFloat};
+          .activations = (kept + per_example * examples) * kFloat + activations * examples * BytesOf(activation_type)};
 }
 
 int64_t MemoryNeeds::LargestBatch(int64_t bytes) const {
-  return std::max<int64_t>(0, bytes / kFloat - (weights + gradients + kept)) / std::max<int64_t>(1, per_example);
+  const int64_t of_one = At(1).total() - At(0).total();
+  return std::max<int64_t>(0, bytes - At(0).total()) / std::max<int64_t>(1, of_one);
 }
 
-std::string DescribeShortage(const MemoryNeeds& needs, const std::optional<MemoryNeeds>& recomputing, int64_t batch,
+std::string DescribeShortage(const MemoryNeeds& needs, absl::Span<const MemoryAlternative> alternatives, int64_t batch,
                              int64_t free) {
   std::string text = absl::StrCat("needs ", MemoryText(needs.At(batch)), "; free are ", BytesText(free), ". ");
   const int64_t fits = std::min(needs.LargestBatch(free), batch);
-  const int64_t otherwise = recomputing.has_value() ? std::min(recomputing->LargestBatch(free), batch) : 0;
   // It was enough a moment ago: another process has taken of it since.
   if (fits == batch) return absl::StrCat(text, "Want it free from other processes");
-  if (fits == 0 && otherwise == 0) {
-    return absl::StrCat(text, "Not even a batch of 1 fits, which needs ",
-                        BytesText((recomputing.has_value() ? *recomputing : needs).At(1).total()),
-                        recomputing.has_value() ? " with training.recompute" : "",
-                        ": want a smaller model, or a device with more memory");
+  std::vector<std::string> ways;
+  if (fits > 0) ways.push_back(SmallerBatch(fits, batch));
+  int64_t least = needs.At(1).total();
+  std::string with;
+  for (const MemoryAlternative& other : alternatives) {
+    const int64_t otherwise = std::min(other.needs.LargestBatch(free), batch);
+    if (otherwise == batch) {
+      ways.push_back(
+          absl::StrCat(other.setting, ", with which this batch needs ", BytesText(other.needs.At(batch).total())));
+    } else if (otherwise > fits) {
+      ways.push_back(absl::StrCat(other.setting, " and ", SmallerBatch(otherwise, batch)));
+    }
+    if (other.needs.At(1).total() >= least) continue;
+    least = other.needs.At(1).total();
+    with = absl::StrCat(" with ", other.setting);
   }
-  absl::StrAppend(&text, "Want ");
-  if (fits > 0) absl::StrAppend(&text, SmallerBatch(fits, batch));
-  if (otherwise <= fits) return text;
-  absl::StrAppend(&text, fits > 0 ? "; or " : "", "training.recompute: true");
-  if (otherwise == batch) {
-    return absl::StrCat(text, ", with which this batch needs ", BytesText(recomputing->At(batch).total()));
-  }
-  return absl::StrCat(text, " and ", SmallerBatch(otherwise, batch));
+  if (!ways.empty()) return absl::StrCat(text, "Want ", absl::StrJoin(ways, "; or "));
+  return absl::StrCat(text, "Not even a batch of 1 fits, which needs ", BytesText(least), with,
+                      ": want a smaller model, or a device with more memory");
 }
 
 }  // namespace ballast

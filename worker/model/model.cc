@@ -2,6 +2,7 @@
 #include "worker/model/model.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -104,22 +105,23 @@ MemoryNeeds Model::Needs(size_t device, const ValuePlan& plan) const {
   MemoryNeeds needs;
   // Of the loss: a label for each example.
   if (DeviceOf(stages_.size()) == device) needs = {.kept = kLossTotals, .per_example = 1};
+  needs.activation_type = this->device(device).activation_type();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (parameter_devices_[i] != device) continue;
     needs.weights += parameters_[i].elements;
     needs.gradients += parameters_[i].elements;
   }
   for (const ValuePlan::Place& place : plan.places) {
-    if (place.device == device) needs.per_example += place.elements;
+    if (place.device == device) needs.activations += place.elements;
   }
   for (const ChainNode& node : chain_.nodes) {
     if (node.layer == nullptr || node.device != device) continue;
     for (const LayerMemory& memory : node.layer->Memory()) needs.kept += memory.elements;
   }
   for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
-    if (gradient_plan_.devices[i] == device) needs.per_example += gradient_plan_.buffers[i];
+    if (gradient_plan_.devices[i] == device) needs.activations += gradient_plan_.buffers[i];
   }
-  if (!waits_for_loss_ && DeviceOf(0) == device) needs.per_example += chain_.features;
+  if (!waits_for_loss_ && DeviceOf(0) == device) needs.activations += chain_.features;
   if (!waits_for_loss_ && DeviceOf(stages_.size()) == device) needs.per_example += 1;
   return needs;
 }
@@ -138,23 +140,32 @@ MemoryBytes Model::Memory() const {
 
 absl::Status Model::Shortage(size_t device, int64_t free, const absl::Status& status) const {
   const MemoryNeeds needs = Needs(device, value_plan_);
-  std::optional<MemoryNeeds> recomputing = Needs(device, PlanValues(chain_, /*sparse=*/true));
-  if (recomputing->per_example >= needs.per_example) recomputing.reset();
-  return absl::ResourceExhaustedError(absl::StrCat(DescribeShortage(needs, recomputing, options_.max_batch, free), " (",
-                                                   Named(device, status).message(), ")"));
+  std::vector<MemoryAlternative> alternatives;
+  const MemoryNeeds recomputing = Needs(device, PlanValues(chain_, /*sparse=*/true));
+  if (recomputing.activations < needs.activations) alternatives.push_back({"training.recompute: true", recomputing});
+  if (needs.activation_type == ElementType::kFp32 && this->device(device).Takes(Precision::kBf16)) {
+    alternatives.push_back({"training.precision: BF16", needs});
+    alternatives.back().needs.activation_type = ElementType::kBf16;
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(DescribeShortage(needs, alternatives, options_.max_batch, free),
+                                                   " (", Named(device, status).message(), ")"));
 }
 
 absl::Status Model::AllocateMemory() {
   absl::Status status;
   std::vector<int64_t> free;
   for (const NamedDevice& each : options_.devices) free.push_back(each.device->Memory().free);
-  const auto allocate = [&](size_t on, int64_t elements) -> std::unique_ptr<Buffer> {
-    if (!status.ok()) return nullptr;
-    absl::StatusOr<std::unique_ptr<Buffer>> buffer = device(on).Allocate(elements);
+  const auto keep = [&](size_t on, absl::StatusOr<std::unique_ptr<Buffer>> buffer) -> std::unique_ptr<Buffer> {
     if (buffer.ok()) return *std::move(buffer);
     status = absl::IsResourceExhausted(buffer.status()) ? Shortage(on, free[on], buffer.status())
                                                         : Named(on, buffer.status());
     return nullptr;
+  };
+  const auto allocate = [&](size_t on, int64_t floats) {
+    return status.ok() ? keep(on, device(on).Allocate(floats)) : nullptr;
+  };
+  const auto allocate_activations = [&](size_t on, int64_t elements) {
+    return status.ok() ? keep(on, device(on).AllocateActivations(elements)) : nullptr;
   };
   // First, for it tells what more is needed.
   for (size_t i = 0; i < options_.devices.size(); ++i) {
@@ -163,7 +174,7 @@ absl::Status Model::AllocateMemory() {
   }
   const int64_t most = options_.max_batch;
   for (const ValuePlan::Place& place : value_plan_.places) {
-    values_.push_back(allocate(place.device, most * place.elements));
+    values_.push_back(allocate_activations(place.device, most * place.elements));
   }
   for (size_t i = 0; i < stages_.size(); ++i) {
     const ChainNode& node = chain_.nodes[i];
@@ -182,11 +193,11 @@ absl::Status Model::AllocateMemory() {
   labels_ = allocate(DeviceOf(stages_.size()), most);
   totals_ = allocate(DeviceOf(stages_.size()), kLossTotals);
   if (!waits_for_loss_) {
-    next_features_ = allocate(DeviceOf(0), most * value_plan_.places[0].elements);
+    next_features_ = allocate_activations(DeviceOf(0), most * value_plan_.places[0].elements);
     next_labels_ = allocate(DeviceOf(stages_.size()), most);
   }
   for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
-    gradients_.push_back(allocate(gradient_plan_.devices[i], most * gradient_plan_.buffers[i]));
+    gradients_.push_back(allocate_activations(gradient_plan_.devices[i], most * gradient_plan_.buffers[i]));
   }
   return status;
 }
@@ -224,8 +235,25 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   return Named(on, device(on).Download(*memory_[index].gradient, 0, values));
 }
 
+absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
+  std::vector<Statistic> statistics;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    const ChainNode& node = chain_.nodes[i];
+    if (node.layer == nullptr) continue;
+    const std::vector<LayerMemory> layout = node.layer->Memory();
+    for (size_t m = 0; m < layout.size(); ++m) {
+      if (layout[m].name.empty()) continue;
+      Statistic statistic{layout[m].name, std::vector<float>(layout[m].elements)};
+      absl::Status status = device(node.device).Download(*stages_[i].memory[m], 0, absl::MakeSpan(statistic.values));
+      if (!status.ok()) return Named(node.device, status);
+      statistics.push_back(std::move(statistic));
+    }
+  }
+  return statistics;
+}
+
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
-  const Matrix gradient = GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples);
+  const LossGradient gradient{GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples), batch.loss_scale};
   if (absl::Status status = RunForward(batch, &hooks, &gradient); !status.ok()) return status;
   Device& last = device(DeviceOf(chain_.nodes.size()));
   absl::StatusOr<BatchResult> result;
@@ -238,7 +266,6 @@ absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hook
   } else {
     last.Mark();
   }
-  if (batch.loss_scale != 1) last.Scale(batch.loss_scale, gradient);
   if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
   if (!waits_for_loss_) {
     if (absl::Status status = end_forward(); !status.ok()) return status;
@@ -310,7 +337,7 @@ Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
 
 absl::Status Model::UploadBatch(const BatchView& batch) {
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", "batch",
-                           (batch.features.size() + batch.labels.size()) * sizeof(float));
+                           batch.features.size() * BytesOf(values_[0]->type()) + batch.labels.size() * sizeof(float));
   if (!waits_for_loss_) {
     std::swap(values_[0], next_features_);
     std::swap(labels_, next_labels_);
@@ -323,7 +350,7 @@ absl::Status Model::UploadBatch(const BatchView& batch) {
   return Named(last, device(last).Upload(batch.labels, *labels_, 0));
 }
 
-absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient) {
+absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   if (absl::Status status = UploadBatch(batch); !status.ok()) return status;
   const PassKind pass = hooks != nullptr ? PassKind::kTraining : PassKind::kEvaluation;
@@ -370,8 +397,10 @@ absl::Status Model::Repeat(const Stretch& stretch, PassKind pass, const BatchVie
   const ChainNode& first = chain_.nodes[stretch.first];
   if (first.carries) return issue();
   const uint64_t swapped = swapped_ && TakesBatch(stretch) ? 1 : 0;
+  // The loss multiplies its gradient by it.
+  const uint32_t scale = stretch.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;
   const Segment segment{{reinterpret_cast<uintptr_t>(this), stretch.first, static_cast<uint64_t>(batch.examples),
-                         static_cast<uint64_t>(pass) << 1 | swapped},
+                         uint64_t{scale} << 32 | static_cast<uint64_t>(pass) << 1 | swapped},
                         DropoutSeed(batch),
                         batch.step};
   const bool records = timeline_ != nullptr && timeline_->on();
@@ -406,7 +435,8 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
   if (step.done_by_the_one_before) return absl::OkStatus();
   const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
   if (node.carries) {
-    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry", node.name, x.elements() * sizeof(float));
+    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry", node.name,
+                             x.elements() * BytesOf(x.buffer->type()));
     return transfer_.Copy(device(DeviceOf(node.input)), x, device(node.device), y);
   }
   const TimelineScope span(timeline_, TimelineRow::kCompute, again ? "recompute" : "forward", node.name);
@@ -451,7 +481,8 @@ absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
   Matrix dx;
   if (step.dx.has_value()) dx = GradientOf(node.input, *step.dx, batch.examples);
   if (node.carries && step.dx.has_value()) {
-    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry back", node.name, dy.elements() * sizeof(float));
+    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry back", node.name,
+                             dy.elements() * BytesOf(dy.buffer->type()));
     absl::Status status = transfer_.Copy(device(node.device), dy, device(DeviceOf(node.input)), dx);
     if (!status.ok()) return status;
   }

@@ -61,6 +61,7 @@ class Model : public TrainableModel {
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
+  absl::StatusOr<std::vector<Statistic>> Statistics() override;
   absl::Span<float> HostParameter(size_t index) override { return memory_[index].value->host(); }
   absl::Span<const float> HostGradient(size_t index) override { return memory_[index].gradient->host(); }
   std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *memory_[index].value); }
@@ -124,7 +125,7 @@ class Model : public TrainableModel {
   bool TakesBatch(const Stretch& stretch) const;
   absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
-  absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const Matrix* gradient);
+  absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient);
   // Of what RunForward computed last.
   absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);

@@ -60,6 +60,12 @@ struct DeviceTensor {
   Matrix elements;
 };
 
+// What a model learns beside its parameters, by no gradient: a batch norm's running mean or variance.
+struct Statistic {
+  std::string name;
+  std::vector<float> values;
+};
+
 // What a training loop does while a batch is computed. An error ends the batch and is returned from Train.
 class StepHooks {
  public:
@@ -102,8 +108,10 @@ class TrainableModel {
   virtual absl::Status SetParameter(size_t index, absl::Span<const float> values) = 0;
   virtual absl::Status GetParameter(size_t index, absl::Span<float> values) = 0;
   virtual absl::Status GetGradient(size_t index, absl::Span<float> values) = 0;
-  // The same memory without a copy, under the same rules; empty where the host cannot address it, or it is in several
-  // places.
+  // As they are when nothing is computed.
+  virtual absl::StatusOr<std::vector<Statistic>> Statistics() = 0;
+  // The parameters' memory without a copy, under the same rules; empty where the host cannot address it, or it is in
+  // several places.
   virtual absl::Span<float> HostParameter(size_t index) = 0;
   virtual absl::Span<const float> HostGradient(size_t index) = 0;
   // Where a device has it, for operations of the thread that trains, under the same rules; none where it is in several

@@ -86,6 +86,8 @@ absl::Status RunRecorder::Test(const v1::Evaluation& evaluation, double seconds)
 }
 
 absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgress& progress) {
+  const absl::StatusOr<std::vector<Statistic>> statistics = model.Statistics();
+  if (!statistics.ok()) return statistics.status();
   std::vector<std::vector<float>> copies;
   std::vector<TensorView> tensors;
   for (size_t i = 0; i < model.parameters().size(); ++i) {
@@ -97,6 +99,9 @@ absl::Status RunRecorder::WriteModel(TrainableModel& model, const v1::JobProgres
       values = copy;
     }
     tensors.push_back({parameter.name, parameter.shape, values});
+  }
+  for (const Statistic& statistic : *statistics) {
+    tensors.push_back({statistic.name, {static_cast<int64_t>(statistic.values.size())}, statistic.values});
   }
   return WriteSafetensors(
       folder_.model(), tensors,

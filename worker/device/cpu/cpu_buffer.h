@@ -29,6 +29,7 @@ class CpuBuffer : public Buffer {
   CpuBuffer& operator=(const CpuBuffer&) = delete;
 
   int64_t size() const override { return size_; }
+  ElementType type() const override { return ElementType::kFp32; }
   absl::Span<float> host() override { return {data(), static_cast<size_t>(size_)}; }
 
   float* data() const {

@@ -114,15 +114,23 @@ class CpuDevice : public Device {
   }
 
   absl::StatusOr<Precision> SetPrecision(Precision precision) override {
-    if (precision == Precision::kFp32 || precision == Precision::kTf32) return Precision::kFp32;
+    if (Takes(precision)) return Precision::kFp32;
     return absl::UnimplementedError(absl::StrCat("cpu device: got precision ",
                                                  precision == Precision::kBf16 ? "bf16" : "fp16",
                                                  ", want fp32: use a GPU (--device cuda), or --precision fp32"));
   }
 
+  bool Takes(Precision precision) const override {
+    return precision == Precision::kFp32 || precision == Precision::kTf32;
+  }
+
   DeviceMemory Memory() const override {
     return {.free = static_cast<int64_t>((most_floats_ - used_floats_) * sizeof(float))};
   }
+
+  ElementType activation_type() const override { return ElementType::kFp32; }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
@@ -152,6 +160,8 @@ class CpuDevice : public Device {
   }
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  bool CopyFrom(Device&, Matrix, Matrix) override { return false; }
+
   void Mark() override {}
 
   void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
@@ -364,12 +374,13 @@ class CpuDevice : public Device {
     }
   }
 
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+            const LossGradient* gradient) override {
     Require(labels.size() >= outputs.rows, "fewer labels than outputs");
     Require(totals.size() >= kLossTotals, "no room for the totals");
-    Require(gradient == nullptr || gradient->elements() == outputs.elements(), "loss gradient of another size");
+    Require(gradient == nullptr || gradient->matrix.elements() == outputs.elements(), "loss gradient of another size");
     const absl::Span<const float> label(Data(labels), outputs.rows);
-    const absl::Span<float> derivative = gradient == nullptr ? absl::Span<float>() : Elements(*gradient);
+    const absl::Span<float> derivative = gradient == nullptr ? absl::Span<float>() : Elements(gradient->matrix);
     LossTotals sums;
     switch (f) {
       case LossFunction::kSoftmaxCrossEntropy:
@@ -383,6 +394,7 @@ class CpuDevice : public Device {
         sums = MeanSquaredError(Elements(outputs), label, derivative);
         break;
     }
+    if (gradient != nullptr && gradient->scale != 1) Scale(gradient->scale, gradient->matrix);
     Data(totals)[kLossSum] = static_cast<float>(sums.loss_sum);
     Data(totals)[kCorrect] = static_cast<float>(sums.correct);
   }

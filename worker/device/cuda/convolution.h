@@ -27,14 +27,15 @@ class CudaConvolution {
   // The library.
   virtual std::string Describe() const = 0;
   // From now on rounds what it multiplies to this, and may round what comes out to it; sums stay float. Fp32 at first.
+  // Images have elements of any one type that fits it.
   virtual void SetPrecision(Precision precision) = 0;
   // `bias` may be null.
-  virtual absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* x,
-                               const float* filters, const float* bias, float* y) = 0;
-  virtual absl::Status BackwardData(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* dy,
-                                    const float* filters, float* dx) = 0;
-  virtual absl::Status BackwardFilters(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* x,
-                                       const float* dy, float* dfilters) = 0;
+  virtual absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
+                               const float* filters, const float* bias, Elements y) = 0;
+  virtual absl::Status BackwardData(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements dy,
+                                    const float* filters, Elements dx) = 0;
+  virtual absl::Status BackwardFilters(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
+                                       ConstElements dy, float* dfilters) = 0;
 };
 
 // What convolutions stand on. The first three outlive them; options and name are read when they are made.

@@ -90,17 +90,32 @@ Arithmetic ArithmeticOf(Precision precision) {
   return {"fp32", CUBLAS_COMPUTE_32F, CUDA_R_32F};
 }
 
-// What is multiplied: the factors of a call, or their copies in 16 bits.
+// What goes into a product: the factors and the bias of a call, or their copies in 16 bits.
 struct Factors {
   const void* a;
   const void* b;
+  // Of the result's type where it is added in the product.
+  const void* bias;
 };
+
+cudaDataType_t TypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kFp32:
+      break;
+    case ElementType::kBf16:
+      return CUDA_R_16BF;
+    case ElementType::kFp16:
+      return CUDA_R_16F;
+  }
+  return CUDA_R_32F;
+}
 
 // Everything that a choice of algorithm depends on.
 std::string ShapeOf(const GemmCall& call, const Factors& factors, absl::string_view precision) {
   return absl::StrCat(precision, "-", call.rows, "x", call.columns, "x", call.depth, call.a_transposed ? "-at" : "-a",
                       AlignmentOf(factors.a), call.b_transposed ? "-bt" : "-b", AlignmentOf(factors.b), "-c",
-                      AlignmentOf(call.c), call.beta != 0.0f ? "-beta" : "", "-e", EpilogueOf(call));
+                      AlignmentOf(call.c.data), call.c.type == ElementType::kFp32 ? "" : "-half",
+                      call.beta != 0.0f ? "-beta" : "", "-e", EpilogueOf(call));
 }
 
 class CublasGemm : public Gemm {
@@ -126,13 +141,18 @@ class CublasGemm : public Gemm {
   void SetPrecision(Precision precision) override { arithmetic_ = ArithmeticOf(precision); }
 
   absl::Status Multiply(cudaStream_t stream, const GemmCall& call) override {
-    if (arithmetic_.factor == CUDA_R_32F) return MultiplyFactors(stream, call, {call.a, call.b});
+    if (arithmetic_.factor == CUDA_R_32F) return MultiplyFactors(stream, call, {call.a.data, call.b.data, call.bias});
     const HalfType type = arithmetic_.factor == CUDA_R_16BF ? HalfType::kBf16 : HalfType::kFp16;
     absl::StatusOr<HalfCopies::Copy> a = halves_.Get(stream, type, call.a, call.rows * call.depth);
     if (!a.ok()) return a.status();
     absl::StatusOr<HalfCopies::Copy> b = halves_.Get(stream, type, call.b, call.depth * call.columns);
     if (!b.ok()) return b.status();
-    return MultiplyFactors(stream, call, {a->data(), b->data()});
+    if (call.bias == nullptr || call.c.type == ElementType::kFp32) {
+      return MultiplyFactors(stream, call, {a->data(), b->data(), call.bias});
+    }
+    absl::StatusOr<HalfCopies::Copy> bias = halves_.Get(stream, type, call.bias, call.columns);
+    if (!bias.ok()) return bias.status();
+    return MultiplyFactors(stream, call, {a->data(), b->data(), bias->data()});
   }
 
  private:
@@ -177,12 +197,12 @@ class CublasGemm : public Gemm {
 
   absl::StatusOr<Plan> MakePlan(cudaStream_t stream, const GemmCall& call, const Factors& factors,
                                 const std::string& shape) {
-    absl::StatusOr<Plan> plan = Describe(call, EpilogueOf(call));
+    absl::StatusOr<Plan> plan = Describe(call, factors, EpilogueOf(call));
     if (!plan.ok()) return plan;
     if (autotune_ && Recall(shape, &*plan)) return plan;
     absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> candidates = Suggest(call, factors, *plan);
     if (candidates.ok() && candidates->empty() && EpilogueOf(call) != CUBLASLT_EPILOGUE_DEFAULT) {
-      plan = Describe(call, CUBLASLT_EPILOGUE_DEFAULT);
+      plan = Describe(call, factors, CUBLASLT_EPILOGUE_DEFAULT);
       if (!plan.ok()) return plan;
       plan->fused = false;
       candidates = Suggest(call, factors, *plan);
@@ -221,7 +241,7 @@ class CublasGemm : public Gemm {
            result.workspaceSize <= kWorkspaceBytes;
   }
 
-  absl::StatusOr<Plan> Describe(const GemmCall& call, cublasLtEpilogue_t epilogue) {
+  absl::StatusOr<Plan> Describe(const GemmCall& call, const Factors& factors, cublasLtEpilogue_t epilogue) {
     const ColumnMajorCall q(call);
     Plan plan;
     cublasLtMatmulDesc_t product = nullptr;
@@ -233,13 +253,13 @@ class CublasGemm : public Gemm {
     status.Update(Set(product, CUBLASLT_MATMUL_DESC_TRANSB, q.second_operation));
     status.Update(Set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT && call.bias != nullptr) {
-      status.Update(Set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias));
+      status.Update(Set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, factors.bias));
     }
     if (!status.ok()) return status;
     for (const auto& [layout, rows, columns] : {std::tuple(&plan.first, q.first_rows, q.first_columns),
                                                 std::tuple(&plan.second, q.second_rows, q.second_columns),
                                                 std::tuple(&plan.result, q.result_rows, q.result_columns)}) {
-      const cudaDataType_t type = layout == &plan.result ? CUDA_R_32F : arithmetic_.factor;
+      const cudaDataType_t type = layout == &plan.result ? TypeOf(call.c.type) : arithmetic_.factor;
       cublasLtMatrixLayout_t made = nullptr;
       status = lt_.ToStatus(lt_.MatrixLayoutCreate(&made, type, rows, columns, static_cast<int64_t>(rows)),
                             "cublasLtMatrixLayoutCreate");
@@ -269,8 +289,8 @@ class CublasGemm : public Gemm {
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(factors.b));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(factors.a));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(call.c));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(call.c));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(call.c.data));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(call.c.data));
     if (!status.ok()) return status;
     std::vector<cublasLtMatmulHeuristicResult_t> results(kCandidates);
     int count = 0;
@@ -300,13 +320,14 @@ class CublasGemm : public Gemm {
                      const cublasLtMatmulAlgo_t& algorithm) {
     // Another call of the same shape may have another bias.
     if (plan.fused && call.bias != nullptr) {
-      absl::Status status = Set(plan.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+      absl::Status status = Set(plan.product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, factors.bias);
       if (!status.ok()) return status;
     }
-    return lt_.ToStatus(lt_.Matmul(handle_.get(), plan.product.get(), &call.alpha, factors.b, plan.first.get(),
-                                   factors.a, plan.second.get(), &call.beta, call.c, plan.result.get(), call.c,
-                                   plan.result.get(), &algorithm, workspace_.bytes(), kWorkspaceBytes, stream),
-                        "cublasLtMatmul");
+    return lt_.ToStatus(
+        lt_.Matmul(handle_.get(), plan.product.get(), &call.alpha, factors.b, plan.first.get(), factors.a,
+                   plan.second.get(), &call.beta, call.c.data, plan.result.get(), call.c.data, plan.result.get(),
+                   &algorithm, workspace_.bytes(), kWorkspaceBytes, stream),
+        "cublasLtMatmul");
   }
 
   absl::Status OpenCublas() {
@@ -340,7 +361,7 @@ class CublasGemm : public Gemm {
         cublas_->GemmEx(older_handle_.get(), q.first_operation, q.second_operation, static_cast<int>(q.result_rows),
                         static_cast<int>(q.result_columns), static_cast<int>(call.depth), &call.alpha, factors.b,
                         arithmetic_.factor, static_cast<int>(q.first_rows), factors.a, arithmetic_.factor,
-                        static_cast<int>(q.second_rows), &call.beta, call.c, CUDA_R_32F,
+                        static_cast<int>(q.second_rows), &call.beta, call.c.data, TypeOf(call.c.type),
                         static_cast<int>(q.result_rows), arithmetic_.compute, CUBLAS_GEMM_DEFAULT),
         "cublasGemmEx");
   }

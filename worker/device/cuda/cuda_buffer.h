@@ -14,36 +14,43 @@ namespace ballast {
 // device's.
 class CudaBuffer : public Buffer {
  public:
-  // `memory` came from `pool`.
-  CudaBuffer(float* memory, int64_t size, MemoryPool* pool, StreamOrder* order, HalfCopies* halves)
-      : memory_(memory), size_(size), pool_(*pool), order_(*order), halves_(*halves) {
-    halves_.Add(memory_);
+  // What a buffer stands on; outlives it.
+  struct Parts {
+    MemoryPool& pool;
+    StreamOrder& order;
+    HalfCopies& halves;
+  };
+
+  // `memory` came from the pool.
+  CudaBuffer(void* memory, int64_t size, ElementType type, const Parts& parts)
+      : memory_(memory), size_(size), type_(type), parts_(parts) {
+    parts_.halves.Add(memory_);
   }
   ~CudaBuffer() override {
     BufferUse* const operands[] = {&use_};
     // What fails here fails again in the next operation, which is asked for its error.
-    order_.BeforeOperation(operands).IgnoreError();
-    halves_.Remove(memory_);
-    pool_.GiveBack(memory_).IgnoreError();
+    parts_.order.BeforeOperation(operands).IgnoreError();
+    parts_.halves.Remove(memory_);
+    parts_.pool.GiveBack(memory_).IgnoreError();
   }
   CudaBuffer(const CudaBuffer&) = delete;
   CudaBuffer& operator=(const CudaBuffer&) = delete;
 
   int64_t size() const override { return size_; }
+  ElementType type() const override { return type_; }
   absl::Span<float> host() override { return {}; }
 
-  float* data() const { return memory_; }
+  void* data() const { return memory_; }
   // Operations read what they take as const, and that, too, is a use.
   BufferUse& use() const { return use_; }
   // After each operation and upload that writes it was issued.
-  void Written() const { halves_.Written(memory_); }
+  void Written() const { parts_.halves.Written(memory_); }
 
  private:
-  float* const memory_;
+  void* const memory_;
   const int64_t size_;
-  MemoryPool& pool_;
-  StreamOrder& order_;
-  HalfCopies& halves_;
+  const ElementType type_;
+  const Parts parts_;
   mutable BufferUse use_;
 };
 

@@ -33,6 +33,7 @@
 #include "worker/device/cuda/kernels/vector.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/operation_queue.h"
+#include "worker/device/cuda/peer_copy.h"
 #include "worker/device/cuda/scratch.h"
 
 namespace ballast {
@@ -46,6 +47,7 @@ using gpu::CheckRows;
 using gpu::CheckSame;
 using gpu::Data;
 using gpu::FilterData;
+using gpu::Floats;
 using gpu::Own;
 using gpu::Product;
 using gpu::Require;
@@ -59,6 +61,8 @@ class CudaDevice : public Device {
   // Libraries' handles must not go while something uses them.
   ~CudaDevice() override { queue_->Drain(); }
 
+  OperationQueue& queue() { return *queue_; }
+
   std::string Describe() const override {
     return absl::StrFormat("cuda (%s, %.1f GiB, compute capability %d.%d, %s, %s)", queue_->gpu().name,
                            queue_->gpu().memory_bytes / 1073741824.0, queue_->gpu().compute_major,
@@ -67,10 +71,15 @@ class CudaDevice : public Device {
 
   // Every chip that is opened has all of them.
   absl::StatusOr<Precision> SetPrecision(Precision precision) override {
+    activation_type_ = precision == Precision::kBf16   ? ElementType::kBf16
+                       : precision == Precision::kFp16 ? ElementType::kFp16
+                                                       : ElementType::kFp32;
     gemm_->SetPrecision(precision);
     convolution_->SetPrecision(precision);
     return precision;
   }
+
+  bool Takes(Precision) const override { return true; }
 
   DeviceMemory Memory() const override {
     cudaSetDevice(queue_->gpu().index);
@@ -78,22 +87,14 @@ class CudaDevice : public Device {
             queue_->staging().most_bytes()};
   }
 
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
-    Require(elements >= 0, "negative size");
-    if (absl::Status status = queue_->Enter(); !status.ok()) return status;
-    if (elements > std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(float))) {
-      return absl::ResourceExhaustedError(absl::StrCat("cuda device: no memory for ", elements, " floats"));
-    }
-    const size_t bytes = std::max<int64_t>(elements, 1) * sizeof(float);
-    absl::StatusOr<void*> memory = queue_->memory().TakeLasting(bytes);
-    if (!memory.ok()) return memory.status();
-    auto buffer = std::make_unique<CudaBuffer>(static_cast<float*>(*memory), elements, &queue_->memory(),
-                                               &queue_->order(), &queue_->halves());
-    const cudaError_t error = cudaMemsetAsync(*memory, 0, bytes, queue_->order().compute());
-    BufferUse* const operands[] = {&buffer->use()};
-    queue_->order().AfterOperation(operands);
-    if (absl::Status status = CudaStatus(error, "cudaMemsetAsync"); !status.ok()) return status;
-    return buffer;
+  ElementType activation_type() const override { return activation_type_; }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t floats) override {
+    return Allocate(floats, ElementType::kFp32);
+  }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override {
+    return Allocate(elements, activation_type_);
   }
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
@@ -108,6 +109,14 @@ class CudaDevice : public Device {
     if (absl::Status status = CheckRange(from, offset, values.size()); !status.ok()) return status;
     if (absl::Status status = queue_->Enter(); !status.ok()) return status;
     return queue_->Keep(queue_->copies().Download(Own(from), offset, values));
+  }
+
+  bool CopyFrom(Device& from, Matrix x, Matrix y) override {
+    OperationQueue* const other = QueueOf(from);
+    // A copy changes no element; the host's codecs do.
+    if (other == nullptr || x.buffer->type() != y.buffer->type()) return false;
+    CopyToPeer(*other, x, *queue_, y);
+    return true;
   }
 
   absl::Status Synchronize() override { return queue_->Synchronize(); }
@@ -137,7 +146,7 @@ class CudaDevice : public Device {
   }
 
   void AddBias(const Buffer& bias, Matrix x) override {
-    float* const to = Data(x);
+    const Elements to = Data(x);
     queue_->RunKernel("add bias", {&bias}, {x.buffer}, [&](cudaStream_t stream) {
       return LaunchAddBias(stream, Data(bias, x.columns), x.rows, x.columns, to);
     });
@@ -173,10 +182,11 @@ class CudaDevice : public Device {
     });
   }
 
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
-    Require(gradient == nullptr || gradient->elements() == outputs.elements(), "loss gradient of another size");
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+            const LossGradient* gradient) override {
+    if (gradient != nullptr) CheckElements(outputs, gradient->matrix);
     Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error of several columns");
-    queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->buffer},
+    queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
                 [&](cudaStream_t stream) {
                   absl::StatusOr<Scratch> scratch = queue_->MakeScratch(2 * outputs.rows);
                   if (!scratch.ok()) return scratch.status();
@@ -184,7 +194,8 @@ class CudaDevice : public Device {
                                          outputs.rows,
                                          outputs.columns,
                                          Data(labels, outputs.rows),
-                                         gradient == nullptr ? nullptr : Data(*gradient),
+                                         gradient == nullptr ? Elements() : Data(gradient->matrix),
+                                         gradient == nullptr ? 1.0f : gradient->scale,
                                          scratch->floats(),
                                          Data(totals, kLossTotals)};
                   return f == LossFunction::kSoftmaxCrossEntropy
@@ -281,7 +292,7 @@ class CudaDevice : public Device {
                   if (!scratch.ok()) return scratch.status();
                   const BatchNormGradients gradients = {Data(dy), Data(gradient.scale, x.columns),
                                                         Data(gradient.offset, x.columns),
-                                                        dx == nullptr ? nullptr : Data(*dx)};
+                                                        dx == nullptr ? Elements() : Data(*dx)};
                   return CudaStatus(
                       LaunchBatchNormBackward(stream, BatchNormOf(x, affine, &saved, scratch->floats()), gradients),
                       "batch norm backward");
@@ -307,7 +318,7 @@ class CudaDevice : public Device {
                   const LayerNormCall call = {x.rows, x.columns, epsilon, Data(x), Data(affine.scale, x.columns)};
                   const LayerNormGradients gradients = {Data(dy), Data(gradient.scale, x.columns),
                                                         Data(gradient.offset, x.columns),
-                                                        dx == nullptr ? nullptr : Data(*dx), scratch->floats()};
+                                                        dx == nullptr ? Elements() : Data(*dx), scratch->floats()};
                   return CudaStatus(LaunchLayerNormBackward(stream, call, gradients), "layer norm backward");
                 });
   }
@@ -321,7 +332,8 @@ class CudaDevice : public Device {
     CheckElements(x, y);
     queue_->RunKernel("copy", {x.buffer}, {y.buffer}, [&](cudaStream_t stream) {
       if (x.elements() == 0) return cudaSuccess;
-      return cudaMemcpyAsync(Data(y), Data(x), x.elements() * sizeof(float), cudaMemcpyDeviceToDevice, stream);
+      const size_t bytes = x.elements() * BytesOf(x.buffer->type());
+      return cudaMemcpyAsync(Data(y).data, Data(x).data, bytes, cudaMemcpyDeviceToDevice, stream);
     });
   }
 
@@ -332,13 +344,13 @@ class CudaDevice : public Device {
 
   void ScaleAndCheck(float alpha, Matrix x, Buffer& not_finite) override {
     queue_->RunKernel("scale and check", {}, {x.buffer, &not_finite}, [&](cudaStream_t stream) {
-      return LaunchScaleAndCheck(stream, alpha, x.elements(), Data(x), Data(not_finite, 1));
+      return LaunchScaleAndCheck(stream, alpha, x.elements(), Floats(x), Data(not_finite, 1));
     });
   }
 
   void Narrow(HalfType type, Matrix x, Buffer& halves) override {
     queue_->RunKernel("narrow", {x.buffer}, {&halves}, [&](cudaStream_t stream) {
-      return LaunchToHalf(stream, type, x.elements(), Data(x),
+      return LaunchToHalf(stream, type, x.elements(), Floats(x),
                           reinterpret_cast<uint16_t*>(Data(halves, (x.elements() + 1) / 2)));
     });
   }
@@ -347,7 +359,7 @@ class CudaDevice : public Device {
     queue_->RunKernel("widen", {&halves}, {y.buffer}, [&](cudaStream_t stream) {
       return LaunchFromHalf(stream, type, y.elements(),
                             reinterpret_cast<const uint16_t*>(Data(halves, (y.elements() + 1) / 2)), ColumnBias(),
-                            Data(y));
+                            Floats(y));
     });
   }
 
@@ -369,7 +381,7 @@ class CudaDevice : public Device {
     queue_->Run({table.buffer}, {y.buffer}, [&](cudaStream_t stream) {
       absl::StatusOr<Scratch> numbers = queue_->PutNumbers(stream, {rows});
       if (!numbers.ok()) return numbers.status();
-      return CudaStatus(LaunchGatherRows(stream, Data(table), table.columns,
+      return CudaStatus(LaunchGatherRows(stream, Floats(table), table.columns,
                                          static_cast<const int64_t*>(numbers->bytes()), y.rows, Data(y)),
                         "gather rows");
     });
@@ -385,11 +397,29 @@ class CudaDevice : public Device {
       const int64_t* const begin = target + grouped.target.size();
       const RowGroups groups = {target, begin, begin + grouped.begin.size(),
                                 static_cast<int64_t>(grouped.target.size())};
-      return CudaStatus(LaunchScatterAddRows(stream, Data(dy), dy.columns, groups, Data(table)), "scatter-add rows");
+      return CudaStatus(LaunchScatterAddRows(stream, Data(dy), dy.columns, groups, Floats(table)), "scatter-add rows");
     });
   }
 
  private:
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements, ElementType type) {
+    Require(elements >= 0, "negative size");
+    if (absl::Status status = queue_->Enter(); !status.ok()) return status;
+    if (elements > std::numeric_limits<int64_t>::max() / BytesOf(type)) {
+      return absl::ResourceExhaustedError(absl::StrCat("cuda device: no memory for ", elements, " elements"));
+    }
+    const size_t bytes = std::max<int64_t>(elements, 1) * BytesOf(type);
+    absl::StatusOr<void*> memory = queue_->memory().TakeLasting(bytes);
+    if (!memory.ok()) return memory.status();
+    const CudaBuffer::Parts parts = {queue_->memory(), queue_->order(), queue_->halves()};
+    auto buffer = std::make_unique<CudaBuffer>(*memory, elements, type, parts);
+    const cudaError_t error = cudaMemsetAsync(*memory, 0, bytes, queue_->order().compute());
+    BufferUse* const operands[] = {&buffer->use()};
+    queue_->order().AfterOperation(operands);
+    if (absl::Status status = CudaStatus(error, "cudaMemsetAsync"); !status.ok()) return status;
+    return std::unique_ptr<Buffer>(std::move(buffer));
+  }
+
   // A product of any size, also over no terms.
   absl::Status Compute(cudaStream_t stream, const GemmCall& call) {
     const int64_t elements = call.rows * call.columns;
@@ -414,9 +444,15 @@ class CudaDevice : public Device {
   const std::unique_ptr<OperationQueue> queue_;
   const std::unique_ptr<Gemm> gemm_;
   const std::unique_ptr<CudaConvolution> convolution_;
+  ElementType activation_type_ = ElementType::kFp32;
 };
 
 }  // namespace
+
+OperationQueue* QueueOf(Device& device) {
+  auto* const own = dynamic_cast<CudaDevice*>(&device);
+  return own == nullptr ? nullptr : &own->queue();
+}
 
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options) {
   absl::StatusOr<Gpu> gpu = ChooseGpu(options.gpu);

@@ -83,14 +83,14 @@ struct Operands {
   void* result;
 };
 
-// A convolution on memory of floats.
+// A convolution. Images and what becomes of them are of one type, filters floats.
 struct Call {
   Direction direction;
   const ConvShape& shape;
   int64_t examples;
-  const float* first;
-  const float* second;
-  float* result;
+  ConstElements first;
+  ConstElements second;
+  Elements result;
 
   int64_t images() const { return examples * shape.input.elements(); }
   int64_t outputs() const { return examples * shape.output().elements(); }
@@ -134,22 +134,22 @@ class CudnnConvolution : public CudaConvolution {
     otherwise_->SetPrecision(precision);
   }
 
-  absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* x,
-                       const float* filters, const float* bias, float* y) override {
+  absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
+                       const float* filters, const float* bias, Elements y) override {
     const Call call = {Direction::kForward, shape, examples, x, filters, y};
     return Compute(stream, call, bias,
                    [&] { return otherwise_->Forward(stream, shape, examples, x, filters, bias, y); });
   }
 
-  absl::Status BackwardData(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* dy,
-                            const float* filters, float* dx) override {
+  absl::Status BackwardData(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements dy,
+                            const float* filters, Elements dx) override {
     const Call call = {Direction::kBackwardData, shape, examples, filters, dy, dx};
     return Compute(stream, call, nullptr,
                    [&] { return otherwise_->BackwardData(stream, shape, examples, dy, filters, dx); });
   }
 
-  absl::Status BackwardFilters(cudaStream_t stream, const ConvShape& shape, int64_t examples, const float* x,
-                               const float* dy, float* dfilters) override {
+  absl::Status BackwardFilters(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
+                               ConstElements dy, float* dfilters) override {
     const Call call = {Direction::kBackwardFilters, shape, examples, x, dy, dfilters};
     return Compute(stream, call, nullptr,
                    [&] { return otherwise_->BackwardFilters(stream, shape, examples, x, dy, dfilters); });
@@ -180,13 +180,10 @@ class CudnnConvolution : public CudaConvolution {
     absl::Status status = ToStatus(cudnn_.SetStream(handle_.get(), stream), "cudnnSetStream");
     if (!status.ok()) return status;
     if (!arithmetic.half.has_value()) {
-      const absl::StatusOr<bool> done = Run(stream, call, {call.first, call.second, call.result});
+      const absl::StatusOr<bool> done = Run(stream, call, {call.first.data, call.second.data, call.result.data});
       if (!done.ok()) return done.status();
       if (!*done) return otherwise();
-      if (bias == nullptr) return absl::OkStatus();
-      return CudaStatus(
-          LaunchAddBias(stream, bias, call.outputs() / call.shape.filters, call.shape.filters, call.result),
-          "convolution's bias");
+      return AddBias(stream, call, bias);
     }
     // What cuDNN is known not to compute is not rounded for it.
     if (const auto plan = plans_.find(KeyOf(call, arithmetic.name)); plan != plans_.end()) {
@@ -197,16 +194,29 @@ class CudnnConvolution : public CudaConvolution {
     absl::StatusOr<HalfCopies::Copy> second =
         halves_.Get(stream, *arithmetic.half, call.second, call.second_elements());
     if (!second.ok()) return second.status();
-    absl::StatusOr<Scratch> result =
-        Scratch::Make(&memory_, call.result_elements() * static_cast<int64_t>(sizeof(uint16_t)));
-    if (!result.ok()) return result.status();
-    const absl::StatusOr<bool> done = Run(stream, call, {first->data(), second->data(), result->bytes()});
+    // What cuDNN gives has the type of what it takes.
+    const bool as_it_comes = call.result.type == ElementTypeOf(*arithmetic.half);
+    absl::StatusOr<Scratch> rounded =
+        Scratch::Make(&memory_, as_it_comes ? 0 : call.result_elements() * static_cast<int64_t>(sizeof(uint16_t)));
+    if (!rounded.ok()) return rounded.status();
+    const Operands operands = {first->data(), second->data(), as_it_comes ? call.result.data : rounded->bytes()};
+    const absl::StatusOr<bool> done = Run(stream, call, operands);
     if (!done.ok()) return done.status();
     if (!*done) return otherwise();
+    if (as_it_comes) return AddBias(stream, call, bias);
     const int64_t columns = bias == nullptr ? 1 : call.shape.filters;
-    return CudaStatus(LaunchFromHalf(stream, *arithmetic.half, call.result_elements(),
-                                     static_cast<const uint16_t*>(result->bytes()), {bias, columns}, call.result),
-                      "from half");
+    return CudaStatus(
+        LaunchFromHalf(stream, *arithmetic.half, call.result_elements(), static_cast<const uint16_t*>(rounded->bytes()),
+                       {bias, columns}, call.result.As<float>()),
+        "from half");
+  }
+
+  // Where there is one.
+  static absl::Status AddBias(cudaStream_t stream, const Call& call, const float* bias) {
+    if (bias == nullptr) return absl::OkStatus();
+    const int64_t filters = call.shape.filters;
+    return CudaStatus(LaunchAddBias(stream, bias, call.outputs() / filters, filters, call.result),
+                      "convolution's bias");
   }
 
   // Whether there is something to compute, in the numbers that cuDNN counts with.

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/device_conformance_test.h"
@@ -29,13 +32,24 @@ DeviceUnderTest Emulated(const std::string& name, emulator::Schedule schedule, u
           tolerance};
 }
 
-INSTANTIATE_TEST_SUITE_P(Emulated, DeviceConformanceTest,
-                         ::testing::Values(Emulated("late", emulator::Schedule::kLate, 0),
-                                           Emulated("at_once", emulator::Schedule::kAtOnce, 0),
-                                           Emulated("random1", emulator::Schedule::kRandom, 1),
-                                           Emulated("random2", emulator::Schedule::kRandom, 2),
-                                           Emulated("bf16", emulator::Schedule::kRandom, 3, Precision::kBf16, 1e-2),
-                                           Emulated("fp16", emulator::Schedule::kLate, 0, Precision::kFp16, 1e-2)),
+// In all schedules and precisions.
+std::vector<DeviceUnderTest> AllEmulated() {
+  std::vector<DeviceUnderTest> all;
+  const std::tuple<const char*, emulator::Schedule, uint32_t> schedules[] = {
+      {"late", emulator::Schedule::kLate, 0},
+      {"at_once", emulator::Schedule::kAtOnce, 0},
+      {"random1", emulator::Schedule::kRandom, 1},
+      {"random2", emulator::Schedule::kRandom, 2},
+  };
+  for (const auto& [name, schedule, seed] : schedules) {
+    all.push_back(Emulated(name, schedule, seed));
+    all.push_back(Emulated(absl::StrCat("bf16_", name), schedule, seed, Precision::kBf16, 1e-2));
+    all.push_back(Emulated(absl::StrCat("fp16_", name), schedule, seed, Precision::kFp16, 1e-2));
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, DeviceConformanceTest, ::testing::ValuesIn(AllEmulated()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

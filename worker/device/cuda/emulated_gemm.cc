@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
+#include <vector>
 
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/gemm.h"
@@ -10,29 +11,44 @@ namespace {
 
 // A factor of a product, or its copy in 16 bits.
 struct EmulatedFactor {
-  const float* values;
+  ConstElements values;
   const uint16_t* halves;
   HalfType type;
   bool transposed;
   int64_t rows, columns;
 
-  double At(int64_t i, int64_t j) const {
+  // All of them, by rows.
+  std::vector<float> Values() const {
+    std::vector<float> all;
+    all.reserve(rows * columns);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) all.push_back(At(i, j));
+    }
+    return all;
+  }
+
+ private:
+  float At(int64_t i, int64_t j) const {
     const int64_t place = transposed ? j * rows + i : i * columns + j;
-    if (halves == nullptr) return values[place];
+    if (halves == nullptr) return values.As<float>()[place];
     return type == HalfType::kBf16 ? FromBf16(halves[place]) : FromFp16(halves[place]);
   }
 };
 
+template <typename T>
 void Compute(const GemmCall& call, const EmulatedFactor& a, const EmulatedFactor& b) {
+  const std::vector<float> first = a.Values(), second = b.Values();
   for (int64_t i = 0; i < call.rows; ++i) {
     for (int64_t j = 0; j < call.columns; ++j) {
       double sum = 0;
-      for (int64_t k = 0; k < call.depth; ++k) sum += a.At(i, k) * b.At(k, j);
-      float& c = call.c[i * call.columns + j];
+      for (int64_t k = 0; k < call.depth; ++k) {
+        sum += double{first[i * call.depth + k]} * second[k * call.columns + j];
+      }
+      T& c = call.c.As<T>()[i * call.columns + j];
       float value = static_cast<float>(call.alpha * sum);
-      if (call.beta != 0.0f) value += call.beta * c;
+      if (call.beta != 0.0f) value += call.beta * static_cast<float>(c);
       if (call.bias != nullptr) value += call.bias[j];
-      c = call.relu && value < 0.0f ? 0.0f : value;
+      c = static_cast<T>(call.relu && value < 0.0f ? 0.0f : value);
     }
   }
 }
@@ -68,8 +84,10 @@ class EmulatedGemm : public Gemm {
         copies[factor == &b] = *std::move(copy);
       }
     }
-    return CudaStatus(emulator::Enqueue("cublasLtMatmul", stream, [call, a, b] { Compute(call, a, b); }),
-                      "cublasLtMatmul");
+    const cudaError_t error = WithType(call.c.type, [&](auto type) {
+      return emulator::Enqueue("cublasLtMatmul", stream, [call, a, b] { Compute<decltype(type)>(call, a, b); });
+    });
+    return CudaStatus(error, "cublasLtMatmul");
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/device/cuda/half_copies.h"
+#include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda_options.h"
 #include "worker/device/device_types.h"
@@ -17,18 +18,19 @@
 namespace ballast {
 
 // c = alpha * a b + beta * c, then plus bias and without what is negative where that is asked. Row-major, c is
-// [rows, columns], the sums have depth > 0 terms; a factor's memory may hold its transpose. c overlaps nothing.
+// [rows, columns], the sums have depth > 0 terms; a factor's memory may hold its transpose. c overlaps nothing. Factors
+// and result have elements of any type that fits the precision, the bias floats.
 struct GemmCall {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t depth = 0;
-  const float* a = nullptr;
+  ConstElements a;
   bool a_transposed = false;
-  const float* b = nullptr;
+  ConstElements b;
   bool b_transposed = false;
   float alpha = 1.0f;
   float beta = 0.0f;
-  float* c = nullptr;
+  Elements c;
   // bias[j] is added to column j; null: none.
   const float* bias = nullptr;
   bool relu = false;

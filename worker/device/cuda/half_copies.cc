@@ -17,12 +17,12 @@ HalfCopies::HalfCopies(MemoryPool* memory) : memory_(*memory) {
 
 HalfCopies::~HalfCopies() { memory_.OnShortage(this, nullptr); }
 
-void HalfCopies::Add(const float* buffer) {
+void HalfCopies::Add(const void* buffer) {
   absl::MutexLock lock(&mutex_);
   kept_[buffer] = {.serial = ++buffers_};
 }
 
-void HalfCopies::Remove(const float* buffer) {
+void HalfCopies::Remove(const void* buffer) {
   std::shared_ptr<const Scratch> dropped;
   absl::MutexLock lock(&mutex_);
   const auto found = kept_.find(buffer);
@@ -38,7 +38,7 @@ HalfCopies::TraceEntry* HalfCopies::NoteLocked(const KeptCopies::value_type& kep
   return &entry->second;
 }
 
-void HalfCopies::Written(const float* buffer) {
+void HalfCopies::Written(const void* buffer) {
   absl::MutexLock lock(&mutex_);
   const auto found = kept_.find(buffer);
   if (found == kept_.end()) return;
@@ -46,13 +46,15 @@ void HalfCopies::Written(const float* buffer) {
   found->second.state.elements = 0;
 }
 
-absl::StatusOr<HalfCopies::Copy> HalfCopies::Get(cudaStream_t stream, HalfType type, const float* values,
+absl::StatusOr<HalfCopies::Copy> HalfCopies::Get(cudaStream_t stream, HalfType type, ConstElements values,
                                                  int64_t elements) {
+  if (values.type == ElementTypeOf(type)) return Copy(values.As<uint16_t>());
+  if (values.type != ElementType::kFp32) return absl::InternalError("cuda device: halves of another type");
   std::shared_ptr<const Scratch> memory;
   bool is_buffer = false;
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = kept_.find(values);
+    const auto found = kept_.find(values.data);
     is_buffer = found != kept_.end();
     if (is_buffer) {
       Kept& kept = found->second;
@@ -72,12 +74,12 @@ absl::StatusOr<HalfCopies::Copy> HalfCopies::Get(cudaStream_t stream, HalfType t
     if (!taken.ok()) return taken.status();
     memory = std::make_shared<const Scratch>(*std::move(taken));
   }
-  absl::Status status =
-      CudaStatus(LaunchToHalf(stream, type, elements, values, static_cast<uint16_t*>(memory->bytes())), "to half");
+  absl::Status status = CudaStatus(
+      LaunchToHalf(stream, type, elements, values.As<float>(), static_cast<uint16_t*>(memory->bytes())), "to half");
   if (!status.ok()) return status;
   std::shared_ptr<const Scratch> dropped;
   absl::MutexLock lock(&mutex_);
-  const auto found = kept_.find(values);
+  const auto found = kept_.find(values.data);
   if (found == kept_.end()) return Copy(std::move(memory));
   Kept& kept = found->second;
   if (TraceEntry* const entry = NoteLocked(*found); entry != nullptr) entry->made = true;
@@ -98,7 +100,7 @@ void HalfCopies::Drop() {
   }
 }
 
-uint64_t HalfCopies::SerialOf(const float* buffer) const {
+uint64_t HalfCopies::SerialOf(const void* buffer) const {
   absl::MutexLock lock(&mutex_);
   const auto found = kept_.find(buffer);
   return found == kept_.end() ? 0 : found->second.serial;

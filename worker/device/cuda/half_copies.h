@@ -13,27 +13,30 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "worker/device/cuda/kernels/cast.h"
+#include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/cuda/memory_pool.h"
 #include "worker/device/cuda/scratch.h"
 
 namespace ballast {
 
-// The copies in 16 bits of what is multiplied in BF16 or FP16. A buffer's copy is made when it is first needed and
-// holds until the buffer is written, so that weights are rounded once a step, and activations once for forward and
-// backward. Its memory is kept for the next one, so that a graph may know its address, until memory is short. It does
-// not watch the buffers: who writes one says so. Thread safety: safe; a buffer is not written while its copy is asked
-// for.
+// The copies in 16 bits of floats that are multiplied in BF16 or FP16. A buffer's copy is made when it is first needed
+// and holds until the buffer is written, so that weights are rounded once a step. Its memory is kept for the next one,
+// so that a graph may know its address, until memory is short. It does not watch the buffers: who writes one says so.
+// Thread safety: safe; a buffer is not written while its copy is asked for.
 class HalfCopies {
  public:
   // For the operations that are put into the stream before it goes.
   class Copy {
    public:
-    explicit Copy(std::shared_ptr<const Scratch> memory) : memory_(std::move(memory)) {}
+    explicit Copy(std::shared_ptr<const Scratch> memory)
+        : data_(static_cast<const uint16_t*>(memory->bytes())), memory_(std::move(memory)) {}
+    explicit Copy(const uint16_t* data) : data_(data) {}
 
-    const uint16_t* data() const { return static_cast<const uint16_t*>(memory_->bytes()); }
+    const uint16_t* data() const { return data_; }
 
    private:
-    // Shared with HalfCopies, which may drop the copy meanwhile, when memory is short.
+    const uint16_t* data_;
+    // Shared with HalfCopies, which may drop the copy meanwhile, when memory is short. Null where it is not its own.
     std::shared_ptr<const Scratch> memory_;
   };
 
@@ -46,22 +49,22 @@ class HalfCopies {
   HalfCopies(const HalfCopies&) = delete;
   HalfCopies& operator=(const HalfCopies&) = delete;
 
-  // A buffer begins here; from Add to Remove its copy is kept.
-  void Add(const float* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Remove(const float* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A buffer of any type begins here; from Add to Remove its copy is kept.
+  void Add(const void* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Remove(const void* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
   // What the buffer holds was changed, or will be by what the stream has.
-  void Written(const float* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Written(const void* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // `elements` values, rounded. They are a buffer's first ones, or memory that is no buffer's, of which nothing is
-  // kept.
-  absl::StatusOr<Copy> Get(cudaStream_t stream, HalfType type, const float* values, int64_t elements)
+  // kept. What is of this type is not copied.
+  absl::StatusOr<Copy> Get(cudaStream_t stream, HalfType type, ConstElements values, int64_t elements)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Gives up all copies.
   void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Which buffer is here: another number for another one in the same place. 0: none.
-  uint64_t SerialOf(const float* buffer) const ABSL_LOCKS_EXCLUDED(mutex_);
+  uint64_t SerialOf(const void* buffer) const ABSL_LOCKS_EXCLUDED(mutex_);
   // From Begin to End Get and Written, by this thread, are noted and, in the end, undone.
   void BeginTrace() ABSL_LOCKS_EXCLUDED(mutex_);
   std::unique_ptr<const Trace> EndTrace() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -98,7 +101,7 @@ class HalfCopies {
     const void* memory = nullptr;
   };
 
-  using KeptCopies = std::unordered_map<const float*, Kept>;
+  using KeptCopies = std::unordered_map<const void*, Kept>;
 
   // Notes that this is about to change or to be used. Null where no trace of this thread is made.
   TraceEntry* NoteLocked(const KeptCopies::value_type& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -117,7 +120,7 @@ class HalfCopies::Trace {
   friend class HalfCopies;
 
   const std::thread::id thread_ = std::this_thread::get_id();
-  std::unordered_map<const float*, TraceEntry> entries_;
+  std::unordered_map<const void*, TraceEntry> entries_;
 };
 
 }  // namespace ballast

@@ -223,7 +223,10 @@ TEST_P(BufferWriteTest, Activations) {
   Check("activate backward", [&](Matrix t) { device_->ActivateBackward(Activation::kRelu, a, b, t); });
   Check("dropout", [&](Matrix t) { device_->Dropout(0.5f, {1, 2, 3}, a, t); });
   Check("dropout of nothing", [&](Matrix t) { device_->Dropout(0.0f, {1, 2, 3}, a, t); });
-  Check("loss", [&](Matrix t) { device_->Loss(LossFunction::kSoftmaxCrossEntropy, a, *labels_, *small_, &t); });
+  Check("loss", [&](Matrix t) {
+    const LossGradient gradient{t};
+    device_->Loss(LossFunction::kSoftmaxCrossEntropy, a, *labels_, *small_, &gradient);
+  });
   Check("loss totals",
         [&](Matrix t) { device_->Loss(LossFunction::kSoftmaxCrossEntropy, a, *labels_, *t.buffer, nullptr); });
 }

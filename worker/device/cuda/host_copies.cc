@@ -5,6 +5,8 @@
 #include <cstring>
 #include <deque>
 
+#include "absl/strings/string_view.h"
+#include "common/codecs/codec.h"
 #include "worker/device/cuda/cuda_status.h"
 
 namespace ballast {
@@ -16,24 +18,51 @@ struct Part {
   absl::Span<float> values;
 };
 
+// Of elements in 16 bits, which are the wire's.
+const Codec& CodecOf(ElementType type) {
+  return **FindCodec(type == ElementType::kBf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16);
+}
+
+void ToElements(absl::Span<const float> values, ElementType type, void* elements) {
+  if (type == ElementType::kFp32) {
+    std::memcpy(elements, values.data(), values.size() * sizeof(float));
+  } else {
+    CodecOf(type).Encode(values, 0, static_cast<char*>(elements));
+  }
+}
+
+absl::Status ToFloats(const void* elements, ElementType type, absl::Span<float> values) {
+  if (type == ElementType::kFp32) {
+    std::memcpy(values.data(), elements, values.size() * sizeof(float));
+    return absl::OkStatus();
+  }
+  const absl::string_view payload(static_cast<const char*>(elements), values.size() * BytesOf(type));
+  return CodecOf(type).Decode({&payload, 1}, values);
+}
+
 }  // namespace
+
+size_t HostCopies::PieceElements(ElementType type) const {
+  return staging_.piece_floats() * sizeof(float) / BytesOf(type);
+}
 
 absl::Status HostCopies::Upload(absl::Span<const float> values, const CudaBuffer& to, int64_t offset) {
   if (values.empty()) return absl::OkStatus();
   const cudaStream_t stream = order_.upload();
   absl::Status status = order_.BeforeUpload(to.use());
-  float* target = to.data() + offset;
+  const ElementType type = to.type();
+  char* target = static_cast<char*>(to.data()) + offset * BytesOf(type);
   while (status.ok() && !values.empty()) {
     absl::StatusOr<StagingPool::Piece*> piece = staging_.Take();
     status = piece.status();
     if (!status.ok()) break;
-    const absl::Span<const float> part = values.subspan(0, staging_.piece_floats());
-    const size_t bytes = part.size() * sizeof(float);
-    std::memcpy((*piece)->floats(), part.data(), bytes);
+    const absl::Span<const float> part = values.subspan(0, PieceElements(type));
+    const size_t bytes = part.size() * BytesOf(type);
+    ToElements(part, type, (*piece)->floats());
     status = CudaStatus(cudaMemcpyAsync(target, (*piece)->floats(), bytes, cudaMemcpyHostToDevice, stream),
                         "cudaMemcpyAsync");
     status.Update(staging_.GiveBack(*piece, stream));
-    target += part.size();
+    target += bytes;
     values.remove_prefix(part.size());
   }
   status.Update(order_.AfterUpload(to.use()));
@@ -44,16 +73,17 @@ absl::Status HostCopies::Download(const CudaBuffer& from, int64_t offset, absl::
   if (values.empty()) return absl::OkStatus();
   const cudaStream_t stream = order_.download();
   absl::Status status = order_.BeforeDownload(from.use());
-  const float* source = from.data() + offset;
+  const ElementType type = from.type();
+  const char* source = static_cast<const char*>(from.data()) + offset * BytesOf(type);
   std::deque<Part> parts;
   const auto issue = [&](StagingPool::Piece* piece) {
-    const absl::Span<float> part = values.subspan(0, staging_.piece_floats());
+    const absl::Span<float> part = values.subspan(0, PieceElements(type));
+    const size_t bytes = part.size() * BytesOf(type);
     parts.push_back({piece, part});
-    absl::Status issued = CudaStatus(
-        cudaMemcpyAsync(piece->floats(), source, part.size() * sizeof(float), cudaMemcpyDeviceToHost, stream),
-        "cudaMemcpyAsync");
+    absl::Status issued =
+        CudaStatus(cudaMemcpyAsync(piece->floats(), source, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
     issued.Update(CudaStatus(cudaEventRecord(piece->used.get(), stream), "cudaEventRecord"));
-    source += part.size();
+    source += bytes;
     values.remove_prefix(part.size());
     return issued;
   };
@@ -71,8 +101,8 @@ absl::Status HostCopies::Download(const CudaBuffer& from, int64_t offset, absl::
     status = CudaStatus(cudaEventSynchronize(part.piece->used.get()), "cudaEventSynchronize");
     if (!status.ok()) break;
     parts.pop_front();
-    std::memcpy(part.values.data(), part.piece->floats(), part.values.size() * sizeof(float));
-    status = staging_.GiveBack(part.piece, stream);
+    status = ToFloats(part.piece->floats(), type, part.values);
+    status.Update(staging_.GiveBack(part.piece, stream));
   }
   for (const Part& part : parts) staging_.GiveBack(part.piece, stream).IgnoreError();
   return status;

@@ -11,8 +11,9 @@
 
 namespace ballast {
 
-// Copies between the host's memory and a GPU's, piece by piece through pinned memory: while the GPU moves one piece the
-// host moves the next. Ranges lie inside their buffers. Thread safety: safe; one upload to a buffer at a time, or any
+// Copies between the host's floats and a GPU's memory, piece by piece through pinned memory: while the GPU moves one
+// piece the host moves the next. Where the GPU's elements have 16 bits the host rounds and widens, so that half the
+// bytes go over the bus. Ranges lie inside their buffers. Thread safety: safe; one upload to a buffer at a time, or any
 // number of downloads from it.
 class HostCopies {
  public:
@@ -25,6 +26,9 @@ class HostCopies {
   absl::Status Download(const CudaBuffer& from, int64_t offset, absl::Span<float> values);
 
  private:
+  // How many fit into a piece.
+  size_t PieceElements(ElementType type) const;
+
   StreamOrder& order_;
   StagingPool& staging_;
 };

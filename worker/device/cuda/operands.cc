@@ -18,23 +18,35 @@ const CudaBuffer& Own(const Buffer& buffer) { return static_cast<const CudaBuffe
 
 float* Data(const Buffer& buffer, int64_t least) {
   Require(buffer.size() >= least, "buffer too short");
-  return Own(buffer).data();
+  Require(buffer.type() == ElementType::kFp32, "buffer that has no floats");
+  return static_cast<float*>(Own(buffer).data());
 }
 
-float* Data(const Matrix& m) {
+Elements Data(const Matrix& m) {
   Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix outside its buffer");
-  return Own(*m.buffer).data();
+  return {Own(*m.buffer).data(), m.buffer->type()};
+}
+
+float* Floats(const Matrix& m) {
+  Require(m.buffer != nullptr, "matrix without a buffer");
+  return Data(*m.buffer, m.elements());
 }
 
 float* FilterData(const ConvShape& shape, const Buffer& filters) {
   return Data(filters, shape.filters * shape.filter_elements());
 }
 
+void CheckType(const Matrix& a, const Matrix& b) {
+  Require(a.buffer->type() == b.buffer->type(), "matrices of different types");
+}
+
 void CheckSame(const Matrix& a, const Matrix& b) {
+  CheckType(a, b);
   Require(a.rows == b.rows && a.columns == b.columns, "matrices of different sizes");
 }
 
 void CheckElements(const Matrix& a, const Matrix& b) {
+  CheckType(a, b);
   Require(a.elements() == b.elements(), "matrices of different numbers of elements");
 }
 

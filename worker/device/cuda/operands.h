@@ -9,6 +9,7 @@
 #include "worker/device/cuda/cuda_buffer.h"
 #include "worker/device/cuda/gemm.h"
 #include "worker/device/cuda/kernels/batch_norm.h"
+#include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/device_types.h"
 #include "worker/device/image_shape.h"
 #include "worker/device/normalization_operations.h"
@@ -21,21 +22,26 @@ void Require(bool condition, const char* what);
 
 const CudaBuffer& Own(const Buffer& buffer);
 
-// Where a buffer of at least so many elements begins.
+// Where a buffer of at least so many floats begins.
 float* Data(const Buffer& buffer, int64_t least);
-float* Data(const Matrix& m);
+Elements Data(const Matrix& m);
+// Of one that has floats.
+float* Floats(const Matrix& m);
 float* FilterData(const ConvShape& shape, const Buffer& filters);
 
+// Of one type, which the next three check, too.
+void CheckType(const Matrix& a, const Matrix& b);
 void CheckSame(const Matrix& a, const Matrix& b);
 void CheckElements(const Matrix& a, const Matrix& b);
-void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values);
 // Of a ConvShape or a PoolShape.
 template <typename Shape>
 void CheckImages(const Shape& shape, const Matrix& in, const Matrix& out) {
   Require(Fits(shape.window, shape.input), "window that does not fit its images");
   Require(in.rows == out.rows && in.columns == shape.input.elements() && out.columns == shape.output().elements(),
           "images of another size");
+  CheckType(in, out);
 }
+void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values);
 
 // OUT_OF_RANGE where the elements do not all lie in the buffer.
 absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements);

@@ -43,7 +43,7 @@ OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, Memo
 
 absl::Status OperationQueue::Synchronize() {
   if (absl::Status status = Enter(); !status.ok()) return status;
-  for (const cudaStream_t stream : {order_->upload(), order_->compute()}) {
+  for (const cudaStream_t stream : {order_->upload(), order_->peer(), order_->compute()}) {
     const absl::Status status = Keep(CudaStatus(cudaStreamSynchronize(stream), "cudaStreamSynchronize"));
     if (!status.ok()) return status;
   }
@@ -52,7 +52,7 @@ absl::Status OperationQueue::Synchronize() {
 
 void OperationQueue::Drain() {
   cudaSetDevice(gpu_.index);
-  for (const cudaStream_t stream : {order_->compute(), order_->upload(), order_->download()}) {
+  for (const cudaStream_t stream : {order_->compute(), order_->upload(), order_->download(), order_->peer()}) {
     cudaStreamSynchronize(stream);
   }
 }

@@ -56,7 +56,7 @@ class SegmentGraphs {
 
  private:
   struct Operand {
-    const float* memory;
+    const void* memory;
     // Of the buffer, in HalfCopies: while it is this, `use` is there.
     uint64_t serial;
     BufferUse* use;

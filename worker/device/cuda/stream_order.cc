@@ -14,13 +14,17 @@ absl::StatusOr<std::unique_ptr<StreamOrder>> StreamOrder::Create() {
   if (!upload.ok()) return upload.status();
   absl::StatusOr<Stream> download = MakeStream();
   if (!download.ok()) return download.status();
-  return std::unique_ptr<StreamOrder>(new StreamOrder(*std::move(compute), *std::move(upload), *std::move(download)));
+  absl::StatusOr<Stream> peer = MakeStream();
+  if (!peer.ok()) return peer.status();
+  return std::unique_ptr<StreamOrder>(
+      new StreamOrder(*std::move(compute), *std::move(upload), *std::move(download), *std::move(peer)));
 }
 
-StreamOrder::StreamOrder(Stream compute, Stream upload, Stream download)
+StreamOrder::StreamOrder(Stream compute, Stream upload, Stream download, Stream peer)
     : compute_(std::move(compute)),
       upload_(std::move(upload)),
       download_(std::move(download)),
+      peer_(std::move(peer)),
       operations_(compute_.get()) {}
 
 absl::Status StreamOrder::BeforeOperation(absl::Span<BufferUse* const> operands) {
@@ -45,29 +49,37 @@ absl::Status StreamOrder::Mark() {
   return operations_.NoteEnd();
 }
 
-absl::Status StreamOrder::BeforeUpload(const BufferUse& use) {
-  absl::MutexLock lock(&mutex_);
-  return operations_.MakeWait(upload_.get(), use.operation);
-}
+absl::Status StreamOrder::BeforeUpload(const BufferUse& use) { return BeforePeer(upload_.get(), use); }
 
 absl::Status StreamOrder::AfterUpload(BufferUse& use) {
   absl::MutexLock lock(&mutex_);
+  return NoteWrite(use, upload_.get());
+}
+
+absl::Status StreamOrder::BeforeDownload(const BufferUse& use) { return BeforePeer(download_.get(), use); }
+
+absl::Status StreamOrder::BeforePeer(cudaStream_t stream, const BufferUse& use) {
+  absl::MutexLock lock(&mutex_);
+  if (!use.upload_seen) {
+    absl::Status status = CudaStatus(cudaStreamWaitEvent(stream, use.uploaded.get()), "cudaStreamWaitEvent");
+    if (!status.ok()) return status;
+  }
+  return operations_.MakeWait(stream, use.operation);
+}
+
+absl::Status StreamOrder::AfterPeer(BufferUse& use) {
+  absl::MutexLock lock(&mutex_);
+  return NoteWrite(use, peer_.get());
+}
+
+absl::Status StreamOrder::NoteWrite(BufferUse& use, cudaStream_t stream) {
   if (use.uploaded == nullptr) {
     absl::StatusOr<Event> event = MakeEvent();
     if (!event.ok()) return event.status();
     use.uploaded = *std::move(event);
   }
   use.upload_seen = false;
-  return CudaStatus(cudaEventRecord(use.uploaded.get(), upload_.get()), "cudaEventRecord");
-}
-
-absl::Status StreamOrder::BeforeDownload(const BufferUse& use) {
-  absl::MutexLock lock(&mutex_);
-  if (!use.upload_seen) {
-    absl::Status status = CudaStatus(cudaStreamWaitEvent(download_.get(), use.uploaded.get()), "cudaStreamWaitEvent");
-    if (!status.ok()) return status;
-  }
-  return operations_.MakeWait(download_.get(), use.operation);
+  return CudaStatus(cudaEventRecord(use.uploaded.get(), stream), "cudaEventRecord");
 }
 
 }  // namespace ballast

@@ -29,18 +29,20 @@ class StreamOrderTest : public ::testing::Test {
   }
 
   std::unique_ptr<CudaBuffer> Make(int64_t size) {
-    return std::make_unique<CudaBuffer>(static_cast<float*>(*memory_->Take(size * sizeof(float))), size, memory_.get(),
-                                        order_.get(), halves_.get());
+    return std::make_unique<CudaBuffer>(*memory_->Take(size * sizeof(float)), size, ElementType::kFp32,
+                                        CudaBuffer::Parts{*memory_, *order_, *halves_});
   }
 
   // An operation: to[i] = from[i] + 1; notes when it ran.
   void AddOne(const CudaBuffer& from, const CudaBuffer& to) {
     BufferUse* const operands[] = {&from.use(), &to.use()};
     ASSERT_TRUE(order_->BeforeOperation(operands).ok());
-    emulator::Enqueue("add one", order_->compute(), [this, a = from.data(), b = to.data(), n = to.size()] {
-      for (int64_t i = 0; i < n; ++i) b[i] = a[i] + 1;
-      ++ran_;
-    });
+    emulator::Enqueue(
+        "add one", order_->compute(),
+        [this, a = static_cast<const float*>(from.data()), b = static_cast<float*>(to.data()), n = to.size()] {
+          for (int64_t i = 0; i < n; ++i) b[i] = a[i] + 1;
+          ++ran_;
+        });
     order_->AfterOperation(operands);
   }
 

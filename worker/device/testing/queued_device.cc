@@ -27,6 +27,7 @@ class QueuedBuffer : public Buffer {
   explicit QueuedBuffer(std::unique_ptr<Buffer> memory) : memory_(std::move(memory)) {}
 
   int64_t size() const override { return memory_->size(); }
+  ElementType type() const override { return memory_->type(); }
   absl::Span<float> host() override { return {}; }
   const std::shared_ptr<Buffer>& memory() const { return memory_; }
 
@@ -105,7 +106,12 @@ class QueuedCpuDevice : public QueuedDevice {
 
   std::string Describe() const override { return "queued " + cpu_->Describe(); }
   absl::StatusOr<Precision> SetPrecision(Precision precision) override { return cpu_->SetPrecision(precision); }
+  bool Takes(Precision precision) const override { return cpu_->Takes(precision); }
   DeviceMemory Memory() const override { return cpu_->Memory(); }
+
+  ElementType activation_type() const override { return cpu_->activation_type(); }
+
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) override { return Allocate(elements); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     absl::StatusOr<std::unique_ptr<Buffer>> memory = cpu_->Allocate(elements);
@@ -127,6 +133,7 @@ class QueuedCpuDevice : public QueuedDevice {
     downloaded_ += status.ok() ? values.size() * sizeof(float) : 0;
     return status;
   }
+  bool CopyFrom(Device&, Matrix, Matrix) override { return false; }
   absl::Status Synchronize() override {
     absl::MutexLock lock(&mutex_);
     return AwaitLocked(issued_);
@@ -164,10 +171,14 @@ class QueuedCpuDevice : public QueuedDevice {
   void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) override {
     Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->Dropout(rate, key, x, y); });
   }
-  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals, const Matrix* gradient) override {
-    Issue({outputs.buffer, &labels, &totals, gradient == nullptr ? nullptr : gradient->buffer},
-          [=, this, outputs = Inner(outputs), &labels = Inner(labels), &totals = Inner(totals),
-           gradient = Inner(gradient)] { cpu_->Loss(f, outputs, labels, totals, Pointer(gradient)); });
+  void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
+            const LossGradient* gradient) override {
+    std::optional<LossGradient> inner;
+    if (gradient != nullptr) inner = {Inner(gradient->matrix), gradient->scale};
+    Issue({outputs.buffer, &labels, &totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
+          [=, this, outputs = Inner(outputs), &labels = Inner(labels), &totals = Inner(totals)] {
+            cpu_->Loss(f, outputs, labels, totals, inner.has_value() ? &*inner : nullptr);
+          });
   }
 
   void Convolve(const ConvShape& shape, Matrix x, const Buffer& filters, const Buffer* bias, Matrix y) override {

@@ -21,7 +21,12 @@ class BatchNorm : public Layer {
 
   std::vector<LayerMemory> Memory() const override {
     const int64_t channels = shape_.channels;
-    return {{channels, 0.0f}, {channels, 1.0f}, {channels, 0.0f}, {channels, 0.0f}, {channels, 0.0f}, {channels, 0.0f}};
+    return {{channels, 0.0f, name_ + "/running_mean"},
+            {channels, 1.0f, name_ + "/running_variance"},
+            {channels, 0.0f},
+            {channels, 0.0f},
+            {channels, 0.0f},
+            {channels, 0.0f}};
   }
 
   void Forward(const Pass& pass, Matrix x, Matrix y) const override {

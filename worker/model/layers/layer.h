@@ -33,6 +33,8 @@ struct LayerMemory {
   int64_t elements = 0;
   // Of each element when the model is made.
   float initial = 0;
+  // As a tensor of the model that is saved, for it was learnt; empty: not to be saved.
+  std::string name = {};
 };
 
 // What a model may make use of when it joins layers.

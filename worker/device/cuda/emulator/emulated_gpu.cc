@@ -44,6 +44,7 @@ struct Capture {
 };
 
 struct CUstream_st {
+  int device = 0;
   std::shared_ptr<Queue> queue = std::make_shared<Queue>();
   // Null: none.
   std::unique_ptr<Capture> capture;
@@ -51,6 +52,7 @@ struct CUstream_st {
 
 // Position `position` of a queue; null: never recorded, which counts as done.
 struct CUevent_st {
+  int device = 0;
   std::shared_ptr<Queue> queue;
   uint64_t position = 0;
   // When the GPU was there; null: it keeps no time.
@@ -85,6 +87,9 @@ struct Gpu {
   cudaError_t everything = cudaSuccess;
   std::vector<Fault> faults;
 };
+
+// Of cudaSetDevice.
+thread_local int current_device = 0;
 
 // Guards all; work runs under it.
 std::recursive_mutex mutex;
@@ -266,6 +271,7 @@ int HostAllocations() {
 cudaError_t Enqueue(const char* call, cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (const cudaError_t error = Enter(call); error != cudaSuccess) return error;
+  if (stream != nullptr && stream->device != current_device) return cudaErrorInvalidResourceHandle;
   if (stream != nullptr && stream->capture == nullptr) ++gpu.launches;
   return PutNode(stream, std::move(work));
 }
@@ -273,6 +279,7 @@ cudaError_t Enqueue(const char* call, cudaStream_t stream, std::function<void()>
 }  // namespace ballast::emulator
 
 using ballast::emulator::CheckMayWait;
+using ballast::emulator::current_device;
 using ballast::emulator::Die;
 using ballast::emulator::Done;
 using ballast::emulator::Enter;
@@ -310,6 +317,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoKernelImageForDevice";
     case cudaErrorECCUncorrectable:
       return "cudaErrorECCUncorrectable";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
     case cudaErrorIllegalAddress:
@@ -360,7 +369,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaSetDevice(int device) {
   BALLAST_ENTER("cudaSetDevice");
-  return device >= 0 && device < gpu.settings.devices ? cudaSuccess : cudaErrorInvalidValue;
+  if (device < 0 || device >= gpu.settings.devices) return cudaErrorInvalidValue;
+  current_device = device;
+  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
@@ -457,9 +468,19 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   });
 }
 
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
+  BALLAST_ENTER("cudaMemcpyPeerAsync");
+  return PutNode(stream, [=] {
+    if (!Inside(gpu.device_memory, from, bytes)) Die("copied from memory that is not there");
+    if (!Inside(gpu.device_memory, to, bytes)) Die("copied to memory that is not there");
+    std::memcpy(to, from, bytes);
+  });
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   BALLAST_ENTER("cudaStreamCreateWithFlags");
   *stream = new CUstream_st;
+  (*stream)->device = current_device;
   gpu.streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -547,6 +568,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   BALLAST_ENTER("cudaEventCreateWithFlags");
   *event = new CUevent_st;
+  (*event)->device = current_device;
   if ((flags & cudaEventDisableTiming) == 0) (*event)->time = std::make_shared<float>();
   ++gpu.events;
   return cudaSuccess;
@@ -561,6 +583,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   BALLAST_ENTER("cudaEventRecord");
+  if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   std::function<void()> keep_time;
   if (event->time != nullptr) keep_time = [time = event->time] { *time = gpu.milliseconds; };
   Put(stream, {keep_time, nullptr, 0});

@@ -70,8 +70,14 @@ class Grid {
   struct Fiber {
     State state = State::kNew;
     ucontext_t context;
-    std::unique_ptr<char[]> stack;
   };
+
+  // Of the i-th thread; kept from grid to grid, for they are many, and one grid is run at a time.
+  static char* Stack(size_t i) {
+    static thread_local std::vector<std::unique_ptr<char[]>> stacks;
+    while (stacks.size() <= i) stacks.emplace_back(new char[kStackBytes]);
+    return stacks[i].get();
+  }
 
   static void Enter() {
     Grid& grid = *Current();
@@ -109,9 +115,8 @@ class Grid {
     SetThread(i);
     Fiber& fiber = fibers_[i];
     if (fiber.state == State::kNew) {
-      if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
       getcontext(&fiber.context);
-      fiber.context.uc_stack.ss_sp = fiber.stack.get();
+      fiber.context.uc_stack.ss_sp = Stack(i);
       fiber.context.uc_stack.ss_size = kStackBytes;
       fiber.context.uc_link = nullptr;
       makecontext(&fiber.context, &Grid::Enter, 0);

@@ -1,46 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/kernels/activation.h"
 #include "worker/device/cuda/kernels/activation_math.h"
-#include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/map.h"
 
 namespace ballast {
 namespace {
 
 template <Activation f>
-__global__ void ActivateKernel(int64_t n, const float* x, float* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] = Activated<f>(x[i]);
-}
+struct Forward {
+  __device__ float operator()(const Inputs<1>& in) const { return Activated<f>(in.x[0]); }
+};
 
+// Of x and dy.
 template <Activation f>
-__global__ void ActivateBackwardKernel(int64_t n, const float* x, const float* dy, float* dx) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) dx[i] = ActivationGradient<f>(x[i], dy[i]);
-}
+struct Backward {
+  __device__ float operator()(const Inputs<2>& in) const { return ActivationGradient<f>(in.x[0], in.x[1]); }
+};
 
 }  // namespace
 
-cudaError_t LaunchActivate(cudaStream_t stream, Activation f, int64_t n, const float* x, float* y) {
-  if (n == 0) return cudaSuccess;
+cudaError_t LaunchActivate(cudaStream_t stream, Activation f, int64_t n, ConstElements x, Elements y) {
   switch (f) {
     case Activation::kRelu:
-      return Launch(stream, BlocksFor(n), kBlockThreads, ActivateKernel<Activation::kRelu>, n, x, y);
+      return LaunchMap<1>(stream, Forward<Activation::kRelu>(), n, {x}, y);
     case Activation::kGelu:
-      return Launch(stream, BlocksFor(n), kBlockThreads, ActivateKernel<Activation::kGelu>, n, x, y);
+      return LaunchMap<1>(stream, Forward<Activation::kGelu>(), n, {x}, y);
     case Activation::kTanh:
-      return Launch(stream, BlocksFor(n), kBlockThreads, ActivateKernel<Activation::kTanh>, n, x, y);
+      return LaunchMap<1>(stream, Forward<Activation::kTanh>(), n, {x}, y);
   }
   return cudaErrorInvalidValue;
 }
 
-cudaError_t LaunchActivateBackward(cudaStream_t stream, Activation f, int64_t n, const float* x, const float* dy,
-                                   float* dx) {
-  if (n == 0) return cudaSuccess;
+cudaError_t LaunchActivateBackward(cudaStream_t stream, Activation f, int64_t n, ConstElements x, ConstElements dy,
+                                   Elements dx) {
   switch (f) {
     case Activation::kRelu:
-      return Launch(stream, BlocksFor(n), kBlockThreads, ActivateBackwardKernel<Activation::kRelu>, n, x, dy, dx);
+      return LaunchMap<2>(stream, Backward<Activation::kRelu>(), n, {x, dy}, dx);
     case Activation::kGelu:
-      return Launch(stream, BlocksFor(n), kBlockThreads, ActivateBackwardKernel<Activation::kGelu>, n, x, dy, dx);
+      return LaunchMap<2>(stream, Backward<Activation::kGelu>(), n, {x, dy}, dx);
     case Activation::kTanh:
-      return Launch(stream, BlocksFor(n), kBlockThreads, ActivateBackwardKernel<Activation::kTanh>, n, x, dy, dx);
+      return LaunchMap<2>(stream, Backward<Activation::kTanh>(), n, {x, dy}, dx);
   }
   return cudaErrorInvalidValue;
 }

@@ -11,37 +11,40 @@
 namespace ballast {
 namespace {
 
+template <typename T>
 struct Values {
-  const float* x;
+  const T* x;
   int64_t columns;
 
-  __device__ Terms<1> operator()(int64_t i, int64_t j) const { return {{x[i * columns + j]}}; }
+  __device__ Terms<1> operator()(int64_t i, int64_t j) const { return {{static_cast<float>(x[i * columns + j])}}; }
 };
 
+template <typename T>
 struct SquaredDeviations {
-  const float* x;
+  const T* x;
   int64_t columns;
   // Of each column.
   const float* sum;
   float share;
 
   __device__ Terms<1> operator()(int64_t i, int64_t j) const {
-    const float d = x[i * columns + j] - sum[j] * share;
+    const float d = static_cast<float>(x[i * columns + j]) - sum[j] * share;
     return {{d * d}};
   }
 };
 
+template <typename T>
 struct AffineTerms {
-  const float* x;
-  const float* dy;
+  const T* x;
+  const T* dy;
   int64_t columns;
   const float* mean;
   const float* inverse_stddev;
 
   __device__ Terms<2> operator()(int64_t i, int64_t j) const {
     const int64_t at = i * columns + j;
-    const float h = (x[at] - mean[j]) * inverse_stddev[j];
-    return {{dy[at] * h, dy[at]}};
+    const float h = (static_cast<float>(x[at]) - mean[j]) * inverse_stddev[j], g = static_cast<float>(dy[at]);
+    return {{g * h, g}};
   }
 };
 
@@ -75,27 +78,34 @@ struct Cell {
         row_stride(static_cast<int64_t>(gridDim.y) * blockDim.y) {}
 };
 
-__global__ void NormalizeKernel(BatchNormCall call, float* y) {
+template <typename T>
+__global__ void NormalizeKernel(BatchNormCall call, T* y) {
   const Cell cell;
   const int64_t j = cell.column;
   if (j >= call.columns) return;
   const float mean = call.mean[j], factor = call.inverse_stddev[j] * call.scale[j], offset = call.offset[j];
+  const T* const x = call.x.As<T>();
   for (int64_t i = cell.row; i < call.rows; i += cell.row_stride) {
-    y[i * call.columns + j] = (call.x[i * call.columns + j] - mean) * factor + offset;
+    const int64_t at = i * call.columns + j;
+    y[at] = static_cast<T>((static_cast<float>(x[at]) - mean) * factor + offset);
   }
 }
 
-__global__ void InferenceKernel(BatchNormCall call, RunningStatistics running, float* y) {
+template <typename T>
+__global__ void InferenceKernel(BatchNormCall call, RunningStatistics running, T* y) {
   const Cell cell;
   const int64_t j = cell.column;
   if (j >= call.columns) return;
   const float mean = running.mean[j], offset = call.offset[j];
   const float factor = call.scale[j] / sqrtf(running.variance[j] + running.epsilon);
+  const T* const x = call.x.As<T>();
   for (int64_t i = cell.row; i < call.rows; i += cell.row_stride) {
-    y[i * call.columns + j] = (call.x[i * call.columns + j] - mean) * factor + offset;
+    const int64_t at = i * call.columns + j;
+    y[at] = static_cast<T>((static_cast<float>(x[at]) - mean) * factor + offset);
   }
 }
 
+template <typename T>
 __global__ void InputGradientKernel(BatchNormCall call, BatchNormGradients gradients) {
   const Cell cell;
   const int64_t j = cell.column;
@@ -103,10 +113,13 @@ __global__ void InputGradientKernel(BatchNormCall call, BatchNormGradients gradi
   const float share = 1.0f / static_cast<float>(call.rows);
   const float mean = call.mean[j], inverse = call.inverse_stddev[j], factor = call.scale[j] * inverse;
   const float mean_dy = gradients.doffset[j] * share, mean_dyh = gradients.dscale[j] * share;
+  const T* const x = call.x.As<T>();
+  const T* const dy = gradients.dy.As<T>();
+  T* const dx = gradients.dx.As<T>();
   for (int64_t i = cell.row; i < call.rows; i += cell.row_stride) {
     const int64_t at = i * call.columns + j;
-    const float h = (call.x[at] - mean) * inverse;
-    gradients.dx[at] = factor * (gradients.dy[at] - mean_dy - h * mean_dyh);
+    const float h = (static_cast<float>(x[at]) - mean) * inverse;
+    dx[at] = static_cast<T>(factor * (static_cast<float>(dy[at]) - mean_dy - h * mean_dyh));
   }
 }
 
@@ -134,41 +147,62 @@ dim3 VectorGrid(const BatchNormCall& call) {
 // The sums of two terms, and what computing them needs.
 int64_t BatchNormScratch(int64_t rows, int64_t columns) { return 2 * columns + ColumnSumScratch<2>(rows, columns); }
 
-cudaError_t LaunchBatchNorm(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
-                            float* y) {
-  if (call.columns == 0) return cudaSuccess;
+namespace {
+
+template <typename T>
+cudaError_t LaunchForward(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running, T* y) {
   float* const sum = call.scratch;
   float* const squares = sum + call.columns;
   float* const partial = squares + call.columns;
-  cudaError_t error = LaunchColumnSums<1>(stream, Values{call.x, call.columns}, call.rows, call.columns, partial, sum);
+  const T* const x = call.x.As<T>();
+  cudaError_t error = LaunchColumnSums<1>(stream, Values<T>{x, call.columns}, call.rows, call.columns, partial, sum);
   if (error != cudaSuccess) return error;
   const float share = call.rows > 0 ? 1.0f / static_cast<float>(call.rows) : 0.0f;
-  error = LaunchColumnSums<1>(stream, SquaredDeviations{call.x, call.columns, sum, share}, call.rows, call.columns,
+  error = LaunchColumnSums<1>(stream, SquaredDeviations<T>{x, call.columns, sum, share}, call.rows, call.columns,
                               partial, squares);
   if (error != cudaSuccess) return error;
   error = Launch(stream, VectorGrid(call), kBlockThreads, StatisticsKernel, call, running, sum, squares);
   if (error != cudaSuccess || call.rows == 0) return error;
-  return Launch(stream, ColumnGrid(call), ColumnBlock(), NormalizeKernel, call, y);
+  return Launch(stream, ColumnGrid(call), ColumnBlock(), NormalizeKernel<T>, call, y);
 }
 
-cudaError_t LaunchBatchNormInference(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
-                                     float* y) {
-  if (call.columns == 0 || call.rows == 0) return cudaSuccess;
-  return Launch(stream, ColumnGrid(call), ColumnBlock(), InferenceKernel, call, running, y);
-}
-
-cudaError_t LaunchBatchNormBackward(cudaStream_t stream, const BatchNormCall& call,
-                                    const BatchNormGradients& gradients) {
-  if (call.columns == 0) return cudaSuccess;
+template <typename T>
+cudaError_t LaunchBackward(cudaStream_t stream, const BatchNormCall& call, const BatchNormGradients& gradients) {
   float* const sums = call.scratch;
-  const AffineTerms terms = {call.x, gradients.dy, call.columns, call.mean, call.inverse_stddev};
+  const AffineTerms<T> terms = {call.x.As<T>(), gradients.dy.As<T>(), call.columns, call.mean, call.inverse_stddev};
   cudaError_t error =
       LaunchColumnSums<2>(stream, terms, call.rows, call.columns, call.scratch + 2 * call.columns, sums);
   if (error != cudaSuccess) return error;
   error = Launch(stream, VectorGrid(call), kBlockThreads, SplitSumsKernel, call.columns, sums, gradients.dscale,
                  gradients.doffset);
-  if (error != cudaSuccess || call.rows == 0 || gradients.dx == nullptr) return error;
-  return Launch(stream, ColumnGrid(call), ColumnBlock(), InputGradientKernel, call, gradients);
+  if (error != cudaSuccess || call.rows == 0 || gradients.dx.data == nullptr) return error;
+  return Launch(stream, ColumnGrid(call), ColumnBlock(), InputGradientKernel<T>, call, gradients);
+}
+
+}  // namespace
+
+cudaError_t LaunchBatchNorm(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
+                            Elements y) {
+  if (call.columns == 0) return cudaSuccess;
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return LaunchForward(stream, call, running, y.As<T>());
+  });
+}
+
+cudaError_t LaunchBatchNormInference(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
+                                     Elements y) {
+  if (call.columns == 0 || call.rows == 0) return cudaSuccess;
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return Launch(stream, ColumnGrid(call), ColumnBlock(), InferenceKernel<T>, call, running, y.As<T>());
+  });
+}
+
+cudaError_t LaunchBatchNormBackward(cudaStream_t stream, const BatchNormCall& call,
+                                    const BatchNormGradients& gradients) {
+  if (call.columns == 0) return cudaSuccess;
+  return WithType(call.x.type, [&](auto type) { return LaunchBackward<decltype(type)>(stream, call, gradients); });
 }
 
 }  // namespace ballast

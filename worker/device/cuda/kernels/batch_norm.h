@@ -5,14 +5,16 @@
 
 #include <cstdint>
 
-// Launchers of NormalizationOperations' batch norm, whose contracts hold here. Matrices are [rows, columns], vectors
-// have `columns` elements.
+#include "worker/device/cuda/kernels/elements.h"
+
+// Launchers of NormalizationOperations' batch norm, whose contracts hold here. Matrices are [rows, columns], all of one
+// type in one call; vectors have `columns` floats.
 namespace ballast {
 
 struct BatchNormCall {
   int64_t rows;
   int64_t columns;
-  const float* x;
+  ConstElements x;
   const float* scale;
   const float* offset;
   // Written, and by the backward pass read.
@@ -31,16 +33,17 @@ struct RunningStatistics {
   float* variance;
 };
 
-cudaError_t LaunchBatchNorm(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running, float* y);
+cudaError_t LaunchBatchNorm(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
+                            Elements y);
 cudaError_t LaunchBatchNormInference(cudaStream_t stream, const BatchNormCall& call, const RunningStatistics& running,
-                                     float* y);
+                                     Elements y);
 
 struct BatchNormGradients {
-  const float* dy;
+  ConstElements dy;
   float* dscale;
   float* doffset;
   // Null: not wanted.
-  float* dx;
+  Elements dx;
 };
 
 cudaError_t LaunchBatchNormBackward(cudaStream_t stream, const BatchNormCall& call,

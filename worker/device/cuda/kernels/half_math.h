@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Rounds floats to 16 bits, to the nearest, of equals to the even one, as a bit pattern; and back. NaN stays NaN.
+// Rounds floats to 16 bits, to the nearest, of equals to the even one, as a bit pattern; and back. NaN stays NaN. On a
+// GPU by its own instructions, which give the same bits, but for NaN's, at a fraction of the time.
 namespace ballast {
 
 __host__ __device__ inline uint32_t BitsOf(float x) {
@@ -17,14 +18,25 @@ __host__ __device__ inline uint32_t BitsOf(float x) {
 
 // bfloat16: a float's upper half.
 __host__ __device__ inline uint16_t ToBf16(float x) {
+#ifdef __CUDA_ARCH__
+  uint16_t half;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  return half;
+#else
   const uint32_t bits = BitsOf(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 
 // IEEE half: 5 bits of exponent, 10 of fraction. What is too large becomes infinity, what is too small a subnormal or
 // 0.
 __host__ __device__ inline uint16_t ToFp16(float x) {
+#ifdef __CUDA_ARCH__
+  uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  return half;
+#else
   const uint32_t bits = BitsOf(x);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
@@ -45,6 +57,7 @@ __host__ __device__ inline uint16_t ToFp16(float x) {
   const uint32_t rest = fraction & ((1u << shift) - 1u);
   const uint32_t half = 1u << (shift - 1u);
   return sign | static_cast<uint16_t>(whole + (rest > half || (rest == half && (whole & 1u)) ? 1u : 0u));
+#endif
 }
 
 __host__ __device__ inline float FloatOf(uint32_t bits) {
@@ -56,6 +69,11 @@ __host__ __device__ inline float FloatOf(uint32_t bits) {
 __host__ __device__ inline float FromBf16(uint16_t x) { return FloatOf(static_cast<uint32_t>(x) << 16); }
 
 __host__ __device__ inline float FromFp16(uint16_t x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
+  return y;
+#else
   const uint32_t sign = static_cast<uint32_t>(x & 0x8000u) << 16;
   const uint32_t exponent = (x >> 10) & 0x1fu;
   const uint32_t fraction = x & 0x3ffu;
@@ -64,6 +82,7 @@ __host__ __device__ inline float FromFp16(uint16_t x) {
   // A subnormal, or 0: a multiple of 2^-24, exact in fp32.
   const float magnitude = static_cast<float>(fraction) * 5.9604644775390625e-8f;
   return sign != 0 ? -magnitude : magnitude;
+#endif
 }
 
 }  // namespace ballast

@@ -25,63 +25,74 @@ __device__ int WarpLane() { return static_cast<int>(threadIdx.x) % kWarpThreads;
 
 __device__ int64_t WarpRow() { return static_cast<int64_t>(blockIdx.x) * kRowsABlock + threadIdx.x / kWarpThreads; }
 
-__device__ RowStatistics StatisticsOf(const LayerNormCall& call, const float* x) {
+template <typename T>
+__device__ RowStatistics StatisticsOf(const LayerNormCall& call, const T* x) {
   const float share = 1.0f / static_cast<float>(call.columns);
   float sum = 0.0f;
-  for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) sum += x[j];
+  for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) sum += static_cast<float>(x[j]);
   const float mean = WarpSum(sum) * share;
   float squares = 0.0f;
-  for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) squares += (x[j] - mean) * (x[j] - mean);
+  for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) {
+    const float d = static_cast<float>(x[j]) - mean;
+    squares += d * d;
+  }
   return {mean, 1.0f / sqrtf(WarpSum(squares) * share + call.epsilon)};
 }
 
-__global__ void LayerNormKernel(LayerNormCall call, const float* offset, float* y) {
+template <typename T>
+__global__ void LayerNormKernel(LayerNormCall call, const float* offset, T* y) {
   const int64_t row = WarpRow();
   // The whole warp leaves.
   if (row >= call.rows) return;
-  const float* const x = call.x + row * call.columns;
+  const T* const x = call.x.As<T>() + row * call.columns;
   const RowStatistics of_row = StatisticsOf(call, x);
   for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) {
-    y[row * call.columns + j] = (x[j] - of_row.mean) * of_row.inverse_stddev * call.scale[j] + offset[j];
+    const float h = (static_cast<float>(x[j]) - of_row.mean) * of_row.inverse_stddev;
+    y[row * call.columns + j] = static_cast<T>(h * call.scale[j] + offset[j]);
   }
 }
 
 // Writes the rows' statistics, means first, for the sums down the columns; and dx where it is wanted.
+template <typename T>
 __global__ void RowGradientKernel(LayerNormCall call, LayerNormGradients gradients) {
   const int64_t row = WarpRow();
   if (row >= call.rows) return;
-  const float* const x = call.x + row * call.columns;
-  const float* const dy = gradients.dy + row * call.columns;
+  const T* const x = call.x.As<T>() + row * call.columns;
+  const T* const dy = gradients.dy.As<T>() + row * call.columns;
   const RowStatistics of_row = StatisticsOf(call, x);
   if (WarpLane() == 0) {
     gradients.scratch[row] = of_row.mean;
     gradients.scratch[call.rows + row] = of_row.inverse_stddev;
   }
-  if (gradients.dx == nullptr) return;
+  if (gradients.dx.data == nullptr) return;
+  T* const dx = gradients.dx.As<T>() + row * call.columns;
   float sum_g = 0.0f, sum_gh = 0.0f;
   for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) {
-    const float g = dy[j] * call.scale[j];
+    const float g = static_cast<float>(dy[j]) * call.scale[j];
     sum_g += g;
-    sum_gh += g * (x[j] - of_row.mean) * of_row.inverse_stddev;
+    sum_gh += g * (static_cast<float>(x[j]) - of_row.mean) * of_row.inverse_stddev;
   }
   const float share = 1.0f / static_cast<float>(call.columns);
   const float mean_g = WarpSum(sum_g) * share, mean_gh = WarpSum(sum_gh) * share;
   for (int64_t j = WarpLane(); j < call.columns; j += kWarpThreads) {
-    const float h = (x[j] - of_row.mean) * of_row.inverse_stddev;
-    gradients.dx[row * call.columns + j] = (dy[j] * call.scale[j] - mean_g - h * mean_gh) * of_row.inverse_stddev;
+    const float h = (static_cast<float>(x[j]) - of_row.mean) * of_row.inverse_stddev;
+    const float g = static_cast<float>(dy[j]) * call.scale[j];
+    dx[j] = static_cast<T>((g - mean_g - h * mean_gh) * of_row.inverse_stddev);
   }
 }
 
+template <typename T>
 struct AffineTerms {
-  const float* x;
-  const float* dy;
+  const T* x;
+  const T* dy;
   int64_t columns;
   const float* mean;
   const float* inverse_stddev;
 
   __device__ Terms<2> operator()(int64_t i, int64_t j) const {
     const int64_t at = i * columns + j;
-    return {{dy[at] * (x[at] - mean[i]) * inverse_stddev[i], dy[at]}};
+    const float g = static_cast<float>(dy[at]);
+    return {{g * (static_cast<float>(x[at]) - mean[i]) * inverse_stddev[i], g}};
   }
 };
 
@@ -96,9 +107,12 @@ dim3 RowGrid(const LayerNormCall& call) { return dim3(static_cast<unsigned>(Ceil
 
 }  // namespace
 
-cudaError_t LaunchLayerNorm(cudaStream_t stream, const LayerNormCall& call, const float* offset, float* y) {
+cudaError_t LaunchLayerNorm(cudaStream_t stream, const LayerNormCall& call, const float* offset, Elements y) {
   if (call.rows == 0 || call.columns == 0) return cudaSuccess;
-  return Launch(stream, RowGrid(call), kBlockThreads, LayerNormKernel, call, offset, y);
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return Launch(stream, RowGrid(call), kBlockThreads, LayerNormKernel<T>, call, offset, y.As<T>());
+  });
 }
 
 // The rows' statistics, the sums of two terms, and what computing them needs.
@@ -106,21 +120,30 @@ int64_t LayerNormScratch(int64_t rows, int64_t columns) {
   return 2 * rows + 2 * columns + ColumnSumScratch<2>(rows, columns);
 }
 
-cudaError_t LaunchLayerNormBackward(cudaStream_t stream, const LayerNormCall& call,
-                                    const LayerNormGradients& gradients) {
-  if (call.columns == 0) return cudaSuccess;
+namespace {
+
+template <typename T>
+cudaError_t LaunchBackward(cudaStream_t stream, const LayerNormCall& call, const LayerNormGradients& gradients) {
   float* const mean = gradients.scratch;
   float* const inverse_stddev = mean + call.rows;
   float* const sums = inverse_stddev + call.rows;
   if (call.rows > 0) {
-    const cudaError_t error = Launch(stream, RowGrid(call), kBlockThreads, RowGradientKernel, call, gradients);
+    const cudaError_t error = Launch(stream, RowGrid(call), kBlockThreads, RowGradientKernel<T>, call, gradients);
     if (error != cudaSuccess) return error;
   }
-  const AffineTerms terms = {call.x, gradients.dy, call.columns, mean, inverse_stddev};
+  const AffineTerms<T> terms = {call.x.As<T>(), gradients.dy.As<T>(), call.columns, mean, inverse_stddev};
   const cudaError_t error = LaunchColumnSums<2>(stream, terms, call.rows, call.columns, sums + 2 * call.columns, sums);
   if (error != cudaSuccess) return error;
   return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(call.columns, kBlockThreads))), kBlockThreads,
                 SplitSumsKernel, call.columns, sums, gradients.dscale, gradients.doffset);
+}
+
+}  // namespace
+
+cudaError_t LaunchLayerNormBackward(cudaStream_t stream, const LayerNormCall& call,
+                                    const LayerNormGradients& gradients) {
+  if (call.columns == 0) return cudaSuccess;
+  return WithType(call.x.type, [&](auto type) { return LaunchBackward<decltype(type)>(stream, call, gradients); });
 }
 
 }  // namespace ballast

@@ -5,26 +5,28 @@
 
 #include <cstdint>
 
-// Launchers of NormalizationOperations' layer norm, whose contracts hold here. Matrices are [rows, columns], vectors
-// have `columns` elements.
+#include "worker/device/cuda/kernels/elements.h"
+
+// Launchers of NormalizationOperations' layer norm, whose contracts hold here. Matrices are [rows, columns], all of one
+// type in one call; vectors have `columns` floats.
 namespace ballast {
 
 struct LayerNormCall {
   int64_t rows;
   int64_t columns;
   float epsilon;
-  const float* x;
+  ConstElements x;
   const float* scale;
 };
 
-cudaError_t LaunchLayerNorm(cudaStream_t stream, const LayerNormCall& call, const float* offset, float* y);
+cudaError_t LaunchLayerNorm(cudaStream_t stream, const LayerNormCall& call, const float* offset, Elements y);
 
 struct LayerNormGradients {
-  const float* dy;
+  ConstElements dy;
   float* dscale;
   float* doffset;
   // Null: not wanted.
-  float* dx;
+  Elements dx;
   // LayerNormScratch floats.
   float* scratch;
 };

@@ -29,45 +29,48 @@ __device__ Place WarpLargest(Place place) {
 }
 
 // A warp for each row.
+template <typename T>
 __global__ void SoftmaxCrossEntropyKernel(LossCall call) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kBlockThreads / kWarpThreads) + threadIdx.x / kWarpThreads;
   // The whole warp leaves.
   if (row >= call.rows) return;
-  const float* const x = call.outputs + row * call.columns;
+  const T* const x = call.outputs.As<T>() + row * call.columns;
   Place largest = {-INFINITY, call.columns};
-  for (int64_t j = lane; j < call.columns; j += kWarpThreads) largest = Larger(largest, {x[j], j});
+  for (int64_t j = lane; j < call.columns; j += kWarpThreads) largest = Larger(largest, {static_cast<float>(x[j]), j});
   largest = WarpLargest(largest);
 
   float sum = 0.0f;
-  for (int64_t j = lane; j < call.columns; j += kWarpThreads) sum += expf(x[j] - largest.value);
+  for (int64_t j = lane; j < call.columns; j += kWarpThreads) sum += expf(static_cast<float>(x[j]) - largest.value);
   sum = WarpSum(sum);
 
   const float label_value = call.labels[row];
   const bool is_class = label_value >= 0.0f && label_value < static_cast<float>(call.columns);
   const int64_t label = is_class ? static_cast<int64_t>(label_value) : 0;
   // Before any lane writes the gradient, which may overwrite x.
-  const float label_output = is_class ? x[label] - largest.value : NAN;
+  const float label_output = is_class ? static_cast<float>(x[label]) - largest.value : NAN;
   __syncwarp();
   if (lane == 0) {
     call.scratch[2 * row] = logf(sum) - label_output;
     call.scratch[2 * row + 1] = largest.column == label ? 1.0f : 0.0f;
   }
-  if (call.gradient == nullptr) return;
-  float* const dx = call.gradient + row * call.columns;
-  const float share = 1.0f / static_cast<float>(call.rows);
+  if (call.gradient.data == nullptr) return;
+  T* const dx = call.gradient.As<T>() + row * call.columns;
+  const float share = call.gradient_scale / static_cast<float>(call.rows);
   for (int64_t j = lane; j < call.columns; j += kWarpThreads) {
-    const float p = expf(x[j] - largest.value) / sum;
-    dx[j] = (j == label ? p - 1.0f : p) * share;
+    const float p = expf(static_cast<float>(x[j]) - largest.value) / sum;
+    dx[j] = static_cast<T>((j == label ? p - 1.0f : p) * share);
   }
 }
 
+template <typename T>
 __global__ void MeanSquaredErrorKernel(LossCall call) {
+  const float share = call.gradient_scale / static_cast<float>(call.rows);
   for (int64_t row = FirstElement(); row < call.rows; row += ElementStride()) {
-    const float error = call.outputs[row] - call.labels[row];
+    const float error = static_cast<float>(call.outputs.As<T>()[row]) - call.labels[row];
     call.scratch[2 * row] = error * error;
     call.scratch[2 * row + 1] = 0.0f;
-    if (call.gradient != nullptr) call.gradient[row] = 2.0f * error / static_cast<float>(call.rows);
+    if (call.gradient.data != nullptr) call.gradient.As<T>()[row] = static_cast<T>(2.0f * error * share);
   }
 }
 
@@ -95,8 +98,10 @@ cudaError_t SumTotals(cudaStream_t stream, const LossCall& call) {
 cudaError_t LaunchSoftmaxCrossEntropy(cudaStream_t stream, const LossCall& call) {
   if (call.rows > 0) {
     const int64_t blocks = CeilDivide(call.rows, kBlockThreads / kWarpThreads);
-    const cudaError_t error =
-        Launch(stream, dim3(static_cast<unsigned>(blocks)), kBlockThreads, SoftmaxCrossEntropyKernel, call);
+    const cudaError_t error = WithType(call.outputs.type, [&](auto type) {
+      return Launch(stream, dim3(static_cast<unsigned>(blocks)), kBlockThreads,
+                    SoftmaxCrossEntropyKernel<decltype(type)>, call);
+    });
     if (error != cudaSuccess) return error;
   }
   return SumTotals(stream, call);
@@ -104,7 +109,9 @@ cudaError_t LaunchSoftmaxCrossEntropy(cudaStream_t stream, const LossCall& call)
 
 cudaError_t LaunchMeanSquaredError(cudaStream_t stream, const LossCall& call) {
   if (call.rows > 0) {
-    const cudaError_t error = Launch(stream, BlocksFor(call.rows), kBlockThreads, MeanSquaredErrorKernel, call);
+    const cudaError_t error = WithType(call.outputs.type, [&](auto type) {
+      return Launch(stream, BlocksFor(call.rows), kBlockThreads, MeanSquaredErrorKernel<decltype(type)>, call);
+    });
     if (error != cudaSuccess) return error;
   }
   return SumTotals(stream, call);

@@ -5,17 +5,20 @@
 
 #include <cstdint>
 
+#include "worker/device/cuda/kernels/elements.h"
+
 // The losses of Device::Loss. Each row's loss and whether its output is right go to scratch memory, and are then
 // summed.
 namespace ballast {
 
 struct LossCall {
-  const float* outputs;
+  ConstElements outputs;
   int64_t rows;
   int64_t columns;
   const float* labels;
-  // Null: not wanted. May be the outputs.
-  float* gradient;
+  // Null: not wanted. Of the outputs' type, and may be they; multiplied by the scale before it is rounded.
+  Elements gradient;
+  float gradient_scale;
   // 2 * rows floats.
   float* scratch;
   // kLossTotals floats.

@@ -18,7 +18,8 @@ struct Cover {
 };
 
 // The pixel of an image whose channel is the largest in a cover: of equals the first, the first NaN before all.
-__device__ int LargestPixel(const Geometry& g, const Cover& cover, const float* image, int channel) {
+template <typename T>
+__device__ int LargestPixel(const Geometry& g, const Cover& cover, const T* image, int channel) {
   int best = cover.rows.begin * g.width + cover.columns.begin;
   float largest = image[static_cast<int64_t>(best) * g.channels + channel];
   for (int r = cover.rows.begin; r < cover.rows.end; ++r) {
@@ -35,12 +36,13 @@ __device__ int LargestPixel(const Geometry& g, const Cover& cover, const float* 
 }
 
 // Of an output row: block b is row b % out_height of image b / out_height.
-__global__ void MaxPoolKernel(Geometry g, const float* x, float* y) {
+template <typename T>
+__global__ void MaxPoolKernel(Geometry g, const T* x, T* y) {
   const int64_t example = blockIdx.x / g.out_height;
   const int i = static_cast<int>(blockIdx.x % g.out_height);
   const int row_elements = g.out_width * g.channels;
-  const float* const image = x + example * g.height * g.width * g.channels;
-  float* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const T* const image = x + example * g.height * g.width * g.channels;
+  T* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
   for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
     const int channel = e % g.channels;
     const int pixel = LargestPixel(g, Cover(g, i, e / g.channels), image, channel);
@@ -49,13 +51,14 @@ __global__ void MaxPoolKernel(Geometry g, const float* x, float* y) {
 }
 
 // Of an input row: block b is row b % height of image b / height.
-__global__ void MaxPoolBackwardKernel(Geometry g, const float* x, const float* dy, float* dx) {
+template <typename T>
+__global__ void MaxPoolBackwardKernel(Geometry g, const T* x, const T* dy, T* dx) {
   const int64_t example = blockIdx.x / g.height;
   const int row = static_cast<int>(blockIdx.x % g.height);
   const int row_elements = g.width * g.channels;
-  const float* const image = x + example * g.height * row_elements;
-  const float* const gradient = dy + example * g.out_height * g.out_width * g.channels;
-  float* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const T* const image = x + example * g.height * row_elements;
+  const T* const gradient = dy + example * g.out_height * g.out_width * g.channels;
+  T* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
   const Range is = PlacesOver(row, g.vertical_padding, g.window_height, g.vertical_stride, g.out_height);
   for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
     const int column = e / g.channels;
@@ -65,48 +68,50 @@ __global__ void MaxPoolBackwardKernel(Geometry g, const float* x, const float* d
     for (int i = is.begin; i < is.end; ++i) {
       for (int j = js.begin; j < js.end; ++j) {
         if (LargestPixel(g, Cover(g, i, j), image, channel) != row * g.width + column) continue;
-        sum += gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + channel];
+        sum += static_cast<float>(gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + channel]);
       }
     }
-    out[e] = sum;
+    out[e] = static_cast<T>(sum);
   }
 }
 
-__global__ void AveragePoolKernel(Geometry g, const float* x, float* y) {
+template <typename T>
+__global__ void AveragePoolKernel(Geometry g, const T* x, T* y) {
   const int64_t example = blockIdx.x / g.out_height;
   const int i = static_cast<int>(blockIdx.x % g.out_height);
   const int row_elements = g.out_width * g.channels;
-  const float* const image = x + example * g.height * g.width * g.channels;
-  float* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const T* const image = x + example * g.height * g.width * g.channels;
+  T* const out = y + static_cast<int64_t>(blockIdx.x) * row_elements;
   for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
     const Cover cover(g, i, e / g.channels);
     float sum = 0.0f;
     for (int r = cover.rows.begin; r < cover.rows.end; ++r) {
       for (int c = cover.columns.begin; c < cover.columns.end; ++c) {
-        sum += image[static_cast<int64_t>(r * g.width + c) * g.channels + e % g.channels];
+        sum += static_cast<float>(image[static_cast<int64_t>(r * g.width + c) * g.channels + e % g.channels]);
       }
     }
-    out[e] = sum / static_cast<float>(cover.pixels());
+    out[e] = static_cast<T>(sum / static_cast<float>(cover.pixels()));
   }
 }
 
-__global__ void AveragePoolBackwardKernel(Geometry g, const float* dy, float* dx) {
+template <typename T>
+__global__ void AveragePoolBackwardKernel(Geometry g, const T* dy, T* dx) {
   const int64_t example = blockIdx.x / g.height;
   const int row = static_cast<int>(blockIdx.x % g.height);
   const int row_elements = g.width * g.channels;
-  const float* const gradient = dy + example * g.out_height * g.out_width * g.channels;
-  float* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
+  const T* const gradient = dy + example * g.out_height * g.out_width * g.channels;
+  T* const out = dx + static_cast<int64_t>(blockIdx.x) * row_elements;
   const Range is = PlacesOver(row, g.vertical_padding, g.window_height, g.vertical_stride, g.out_height);
   for (int e = threadIdx.x; e < row_elements; e += blockDim.x) {
     const Range js = PlacesOver(e / g.channels, g.horizontal_padding, g.window_width, g.horizontal_stride, g.out_width);
     float sum = 0.0f;
     for (int i = is.begin; i < is.end; ++i) {
       for (int j = js.begin; j < js.end; ++j) {
-        sum += gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + e % g.channels] /
-               static_cast<float>(Cover(g, i, j).pixels());
+        const T share = gradient[static_cast<int64_t>(i * g.out_width + j) * g.channels + e % g.channels];
+        sum += static_cast<float>(share) / static_cast<float>(Cover(g, i, j).pixels());
       }
     }
-    out[e] = sum;
+    out[e] = static_cast<T>(sum);
   }
 }
 
@@ -121,30 +126,43 @@ cudaError_t LaunchRows(cudaStream_t stream, int64_t rows, int64_t row_elements, 
 
 }  // namespace
 
-cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* x, float* y) {
+cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x, Elements y) {
   const ImageShape out = shape.output();
-  return LaunchRows(stream, examples * out.height, out.width * out.channels, MaxPoolKernel,
-                    MakeGeometry(shape.input, shape.window), x, y);
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return LaunchRows(stream, examples * out.height, out.width * out.channels, MaxPoolKernel<T>,
+                      MakeGeometry(shape.input, shape.window), x.As<T>(), y.As<T>());
+  });
 }
 
-cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* x,
-                                  const float* dy, float* dx) {
+cudaError_t LaunchMaxPoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
+                                  ConstElements dy, Elements dx) {
   const ImageShape& in = shape.input;
-  return LaunchRows(stream, examples * in.height, in.width * in.channels, MaxPoolBackwardKernel,
-                    MakeGeometry(in, shape.window), x, dy, dx);
+  return WithType(dx.type, [&](auto type) {
+    using T = decltype(type);
+    return LaunchRows(stream, examples * in.height, in.width * in.channels, MaxPoolBackwardKernel<T>,
+                      MakeGeometry(in, shape.window), x.As<T>(), dy.As<T>(), dx.As<T>());
+  });
 }
 
-cudaError_t LaunchAveragePool(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* x, float* y) {
+cudaError_t LaunchAveragePool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x,
+                              Elements y) {
   const ImageShape out = shape.output();
-  return LaunchRows(stream, examples * out.height, out.width * out.channels, AveragePoolKernel,
-                    MakeGeometry(shape.input, shape.window), x, y);
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return LaunchRows(stream, examples * out.height, out.width * out.channels, AveragePoolKernel<T>,
+                      MakeGeometry(shape.input, shape.window), x.As<T>(), y.As<T>());
+  });
 }
 
-cudaError_t LaunchAveragePoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, const float* dy,
-                                      float* dx) {
+cudaError_t LaunchAveragePoolBackward(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements dy,
+                                      Elements dx) {
   const ImageShape& in = shape.input;
-  return LaunchRows(stream, examples * in.height, in.width * in.channels, AveragePoolBackwardKernel,
-                    MakeGeometry(in, shape.window), dy, dx);
+  return WithType(dx.type, [&](auto type) {
+    using T = decltype(type);
+    return LaunchRows(stream, examples * in.height, in.width * in.channels, AveragePoolBackwardKernel<T>,
+                      MakeGeometry(in, shape.window), dy.As<T>(), dx.As<T>());
+  });
 }
 
 }  // namespace ballast

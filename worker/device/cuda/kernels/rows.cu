@@ -10,21 +10,25 @@ constexpr int kRowsABlock = kBlockThreads / kWarpThreads;
 
 __device__ int64_t WarpNumber() { return static_cast<int64_t>(blockIdx.x) * kRowsABlock + threadIdx.x / kWarpThreads; }
 
-__global__ void GatherRowsKernel(const float* table, int64_t columns, const int64_t* rows, int64_t count, float* y) {
+template <typename T>
+__global__ void GatherRowsKernel(const float* table, int64_t columns, const int64_t* rows, int64_t count, T* y) {
   const int64_t i = WarpNumber();
   if (i >= count) return;
   const float* const from = table + rows[i] * columns;
-  for (int64_t j = threadIdx.x % kWarpThreads; j < columns; j += kWarpThreads) y[i * columns + j] = from[j];
+  for (int64_t j = threadIdx.x % kWarpThreads; j < columns; j += kWarpThreads)
+    y[i * columns + j] = static_cast<T>(from[j]);
 }
 
 // One warp adds all that goes to a row, in order: no atomics, and the bits repeat.
-__global__ void ScatterAddRowsKernel(const float* dy, int64_t columns, RowGroups groups, float* table) {
+template <typename T>
+__global__ void ScatterAddRowsKernel(const T* dy, int64_t columns, RowGroups groups, float* table) {
   const int64_t g = WarpNumber();
   if (g >= groups.groups) return;
   float* const to = table + groups.target[g] * columns;
   for (int64_t j = threadIdx.x % kWarpThreads; j < columns; j += kWarpThreads) {
     float sum = to[j];
-    for (int64_t k = groups.begin[g]; k < groups.begin[g + 1]; ++k) sum += dy[groups.source[k] * columns + j];
+    for (int64_t k = groups.begin[g]; k < groups.begin[g + 1]; ++k)
+      sum += static_cast<float>(dy[groups.source[k] * columns + j]);
     to[j] = sum;
   }
 }
@@ -32,17 +36,23 @@ __global__ void ScatterAddRowsKernel(const float* dy, int64_t columns, RowGroups
 }  // namespace
 
 cudaError_t LaunchGatherRows(cudaStream_t stream, const float* table, int64_t columns, const int64_t* rows,
-                             int64_t count, float* y) {
+                             int64_t count, Elements y) {
   if (count == 0 || columns == 0) return cudaSuccess;
-  return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(count, kRowsABlock))), kBlockThreads, GatherRowsKernel,
-                table, columns, rows, count, y);
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(count, kRowsABlock))), kBlockThreads,
+                  GatherRowsKernel<T>, table, columns, rows, count, y.As<T>());
+  });
 }
 
-cudaError_t LaunchScatterAddRows(cudaStream_t stream, const float* dy, int64_t columns, const RowGroups& groups,
+cudaError_t LaunchScatterAddRows(cudaStream_t stream, ConstElements dy, int64_t columns, const RowGroups& groups,
                                  float* table) {
   if (groups.groups == 0 || columns == 0) return cudaSuccess;
-  return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(groups.groups, kRowsABlock))), kBlockThreads,
-                ScatterAddRowsKernel, dy, columns, groups, table);
+  return WithType(dy.type, [&](auto type) {
+    using T = decltype(type);
+    return Launch(stream, dim3(static_cast<unsigned>(CeilDivide(groups.groups, kRowsABlock))), kBlockThreads,
+                  ScatterAddRowsKernel<T>, dy.As<T>(), columns, groups, table);
+  });
 }
 
 }  // namespace ballast

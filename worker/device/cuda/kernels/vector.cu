@@ -1,46 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/device/cuda/kernels/launch.h"
+#include "worker/device/cuda/kernels/map.h"
 #include "worker/device/cuda/kernels/vector.h"
 
 namespace ballast {
 namespace {
 
-__global__ void FillKernel(float value, int64_t n, float* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] = value;
+template <typename T>
+__global__ void FillKernel(float value, int64_t n, T* y) {
+  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] = static_cast<T>(value);
 }
 
-__global__ void ScaleKernel(float alpha, int64_t n, float* x) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) x[i] = alpha * x[i];
-}
+struct Scaled {
+  float alpha;
 
-__global__ void AxpyKernel(float alpha, int64_t n, const float* x, float* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] += alpha * x[i];
-}
+  __device__ float operator()(const Inputs<1>& in) const { return alpha * in.x[0]; }
+};
 
-__global__ void AddKernel(int64_t n, const float* a, const float* b, float* y) {
-  for (int64_t i = FirstElement(); i < n; i += ElementStride()) y[i] = a[i] + b[i];
-}
+struct Sum {
+  // Of the second.
+  float alpha;
+
+  __device__ float operator()(const Inputs<2>& in) const { return in.x[0] + alpha * in.x[1]; }
+};
 
 }  // namespace
 
-cudaError_t LaunchFill(cudaStream_t stream, float value, int64_t n, float* y) {
+cudaError_t LaunchFill(cudaStream_t stream, float value, int64_t n, Elements y) {
   if (n == 0) return cudaSuccess;
-  return Launch(stream, BlocksFor(n), kBlockThreads, FillKernel, value, n, y);
+  return WithType(y.type, [&](auto type) {
+    using T = decltype(type);
+    return Launch(stream, BlocksFor(n), kBlockThreads, FillKernel<T>, value, n, y.As<T>());
+  });
 }
 
-cudaError_t LaunchScale(cudaStream_t stream, float alpha, int64_t n, float* x) {
-  if (n == 0) return cudaSuccess;
-  return Launch(stream, BlocksFor(n), kBlockThreads, ScaleKernel, alpha, n, x);
+cudaError_t LaunchScale(cudaStream_t stream, float alpha, int64_t n, Elements x) {
+  return LaunchMap<1>(stream, Scaled{alpha}, n, {x}, x);
 }
 
-cudaError_t LaunchAxpy(cudaStream_t stream, float alpha, int64_t n, const float* x, float* y) {
-  if (n == 0) return cudaSuccess;
-  return Launch(stream, BlocksFor(n), kBlockThreads, AxpyKernel, alpha, n, x, y);
+cudaError_t LaunchAxpy(cudaStream_t stream, float alpha, int64_t n, ConstElements x, Elements y) {
+  return LaunchMap<2>(stream, Sum{alpha}, n, {y, x}, y);
 }
 
-cudaError_t LaunchAdd(cudaStream_t stream, int64_t n, const float* a, const float* b, float* y) {
-  if (n == 0) return cudaSuccess;
-  return Launch(stream, BlocksFor(n), kBlockThreads, AddKernel, n, a, b, y);
+cudaError_t LaunchAdd(cudaStream_t stream, int64_t n, ConstElements a, ConstElements b, Elements y) {
+  return LaunchMap<2>(stream, Sum{1.0f}, n, {a, b}, y);
 }
 
 }  // namespace ballast

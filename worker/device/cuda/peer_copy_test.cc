@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/emulator/emulated_gpu.h"
+#include "worker/device/transfer.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+class PeerCopyTest : public ::testing::TestWithParam<emulator::Schedule> {
+ protected:
+  void SetUp() override {
+    emulator::Settings settings;
+    settings.schedule = GetParam();
+    settings.devices = 2;
+    emulator::Reset(settings);
+    from_ = Open(0);
+    to_ = Open(1);
+  }
+
+  static std::unique_ptr<Device> Open(int gpu) {
+    CudaOptions options;
+    options.gpu = gpu;
+    return *OpenCudaDevice(options);
+  }
+
+  std::vector<float> Values(Device& device, Buffer& buffer) {
+    std::vector<float> values(buffer.size());
+    EXPECT_TRUE(device.Download(buffer, 0, absl::MakeSpan(values)).ok());
+    return values;
+  }
+
+  std::unique_ptr<Device> from_, to_;
+  Transfer transfer_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Schedules, PeerCopyTest,
+                         ::testing::Values(emulator::Schedule::kLate, emulator::Schedule::kAtOnce,
+                                           emulator::Schedule::kRandom));
+
+TEST_P(PeerCopyTest, ComesAfterWhatWasIssuedOnBothAndBeforeWhatComes) {
+  const std::unique_ptr<Buffer> x = *from_->Allocate(100), y = *to_->Allocate(100), z = *to_->Allocate(100);
+  const Matrix source{x.get(), 10, 10}, target{y.get(), 10, 10}, result{z.get(), 10, 10};
+  for (int round = 1; round <= 20; ++round) {
+    from_->Fill(round, source);
+    to_->Fill(-1, target);
+    ASSERT_TRUE(transfer_.Copy(*from_, source, *to_, target).ok());
+    // Neither may overtake the copy.
+    from_->Fill(-2, source);
+    to_->Add(target, target, result);
+    EXPECT_THAT(Values(*to_, *z), Each(2.0f * round));
+  }
+}
+
+TEST_P(PeerCopyTest, ActivationsOf16BitsAreCopiedAsTheyAre) {
+  for (Device* device : {from_.get(), to_.get()}) ASSERT_TRUE(device->SetPrecision(Precision::kBf16).ok());
+  const std::unique_ptr<Buffer> x = *from_->AllocateActivations(3), y = *to_->AllocateActivations(5);
+  ASSERT_TRUE(from_->Upload({1, -2, 3}, *x, 0).ok());
+  to_->Fill(9, {y.get(), 1, 5});
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 1, 3}, *to_, {y.get(), 1, 3}).ok());
+  EXPECT_THAT(Values(*to_, *y), ElementsAre(1, -2, 3, 9, 9));
+}
+
+TEST_P(PeerCopyTest, ValuesOfAnotherTypeGoThroughTheHost) {
+  ASSERT_TRUE(to_->SetPrecision(Precision::kFp16).ok());
+  const std::unique_ptr<Buffer> x = *from_->AllocateActivations(2), y = *to_->AllocateActivations(2);
+  ASSERT_TRUE(from_->Upload({1, 1.0001f}, *x, 0).ok());
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 1, 2}, *to_, {y.get(), 1, 2}).ok());
+  EXPECT_THAT(Values(*to_, *y), Each(1.0f));
+}
+
+TEST_P(PeerCopyTest, AnUploadBehindItComesLater) {
+  const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->Allocate(4);
+  from_->Fill(1, {x.get(), 2, 2});
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  const std::vector<float> later = {7, 7, 7, 7};
+  ASSERT_TRUE(from_->Upload(later, *x, 0).ok());
+  ASSERT_TRUE(to_->Upload(later, *y, 0).ok());
+  EXPECT_THAT(Values(*to_, *y), Each(7.0f));
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  EXPECT_THAT(Values(*to_, *y), Each(7.0f));
+}
+
+TEST_P(PeerCopyTest, TheHostHoldsNothingInBetween) {
+  const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->Allocate(4);
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  ASSERT_TRUE(from_->Synchronize().ok());
+  ASSERT_TRUE(to_->Synchronize().ok());
+  EXPECT_EQ(emulator::HostAllocations(), 0);
+}
+
+TEST_P(PeerCopyTest, AFailureIsToldByBoth) {
+  const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->Allocate(4);
+  emulator::FailCall("cudaMemcpyPeerAsync", cudaErrorIllegalAddress, 0);
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  EXPECT_FALSE(from_->Synchronize().ok());
+  EXPECT_FALSE(to_->Synchronize().ok());
+}
+
+}  // namespace
+}  // namespace ballast
