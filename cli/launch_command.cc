@@ -239,7 +239,7 @@ class LaunchProgress : public ProgressSource {
  public:
   // `security` outlives this; null: there are no certificates.
   LaunchProgress(const std::string& address, const Credentials& credentials, LaunchSecurity* security)
-      : server_(ServerConnection::Open(address, credentials)), security_(security) {}
+      : server_(ServerConnection::Open(address, credentials, /*patient=*/true)), security_(security) {}
 
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
     // What fails now is tried again the next time; there are hours left.
