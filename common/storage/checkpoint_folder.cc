@@ -89,9 +89,9 @@ absl::Status CheckpointFolder::Commit(v1::CheckpointManifest manifest) {
     const off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
     if (fd >= 0) close(fd);
     if (bytes >= 0 && static_cast<uint64_t>(bytes) == file.bytes()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        PathOf(file.name()), ": got ", bytes < 0 ? "no such file" : absl::StrCat(bytes, " bytes"), ", want ",
-        file.bytes(), " bytes; all servers of a job need the same --checkpoint_dir"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(PathOf(file.name()), ": got ", bytes < 0 ? "no such file" : absl::StrCat(bytes, " bytes"),
+                     ", want ", file.bytes(), " bytes; all servers of a job need the same --checkpoint_dir"));
   }
   const std::string path = ManifestPath(manifest.id());
   const std::string partial = absl::StrCat(path, ".partial");
@@ -193,8 +193,8 @@ absl::Status CheckFile(const std::string& path, const v1::CheckpointManifest::Fi
     return absl::DataLossError(absl::StrCat(path, ": got ", digest->bytes, " bytes, want ", file.bytes()));
   }
   if (digest->checksum == file.checksum()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("%s: is damaged: got checksum %016x, want %016x", path, digest->checksum,
-                                             file.checksum()));
+  return absl::DataLossError(
+      absl::StrFormat("%s: is damaged: got checksum %016x, want %016x", path, digest->checksum, file.checksum()));
 }
 
 }  // namespace ballast
