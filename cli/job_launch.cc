@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/job_launch.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +12,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "common/durability_terms.h"
 
 namespace ballast {
 namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
 constexpr absl::Duration kProgressTimeout = absl::Milliseconds(300);
+// Before a process is started again the first time; doubles with each.
+constexpr absl::Duration kRestartPause = absl::Milliseconds(200);
+constexpr absl::Duration kLongestRestartPause = absl::Seconds(30);
+// What a worker ends with that lost its device or its connections, and the job goes on.
+constexpr int kExitLost = 3;
 
 // Whether `text` has `name` ("worker 1") with no digit behind it.
 bool Mentions(absl::string_view text, absl::string_view name) {
@@ -37,20 +44,20 @@ LaunchResult JobLaunch::Run() {
   auto supervisor = Supervisor::Create(this);
   if (!supervisor.ok()) return {kExitFailure, std::string(supervisor.status().message())};
   supervisor_ = std::move(*supervisor);
-  const absl::Status started = StartAll();
-  if (started.ok()) Watch();
+  absl::Status started = StartAll();
+  if (started.ok()) started = Watch();
   if (failed() && signals_ == 0) AwaitAccused();
   StopAll();
   display_->Finish();
-  if (signals_ > 0) return {kExitInterrupted, ""};
+  if (signals_ > 0) return {kExitInterrupted, "", restarts_};
   if (failed()) {
     const int culprit = Culprit();
     const ExitStatus& end = *children_[culprit].end;
     const bool bad_input = !end.signaled && end.number == kExitBadInput;
-    return {bad_input ? kExitBadInput : kExitFailure, DescribeFailure(culprit)};
+    return {bad_input ? kExitBadInput : kExitFailure, DescribeFailure(culprit), restarts_};
   }
-  if (!started.ok()) return {kExitFailure, std::string(started.message())};
-  return {};
+  if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
+  return {kExitSuccess, "", restarts_};
 }
 
 void JobLaunch::OnEnd(int child, const ExitStatus& status) {
@@ -58,7 +65,107 @@ void JobLaunch::OnEnd(int child, const ExitStatus& status) {
   children_[child].end = status;
   // A worker may be done before the others; a server is never done by itself.
   const bool expected = children_[child].asked || (!children_[child].server && status.ok());
-  if (!expected) failures_.push_back(child);
+  if (!expected && !Outlives(child)) failures_.push_back(child);
+}
+
+bool JobLaunch::Outlives(int index) {
+  Child& child = children_[index];
+  // What a process explained it would explain again.
+  const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
+  const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
+  if ((!died && !left) || coordinator_.empty()) return false;
+  // Under checkpoint it is the whole job that would have to go back.
+  if (child.server && !OutlivesAServer(plan_.durability)) return false;
+  const std::string who =
+      absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", child.end->ToString());
+  unreported_.push_back(index);
+  if (died && (child.struck || child.restarts < plan_.max_restarts)) {
+    const int doublings = child.struck ? 0 : std::min(child.restarts, 16);
+    const absl::Duration pause = std::min(kRestartPause * (1 << doublings), kLongestRestartPause);
+    child.restart_at = absl::Now() + pause;
+    const std::string count =
+        child.struck ? "" : absl::StrCat(" (", child.restarts + 1, " of ", plan_.max_restarts, ")");
+    display_->PrintLine(absl::StrCat(who, "; it is started again in ", absl::FormatDuration(pause), count));
+    return true;
+  }
+  // Worker 0 alone saves what was learnt.
+  if (child.server || child.rank == 0 || !AnyRunning(false, true)) return false;
+  display_->PrintLine(absl::StrCat(who, "; the others go on"));
+  return true;
+}
+
+bool JobLaunch::AnyToRestart() const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return child.restart_at.has_value(); });
+}
+
+std::string JobLaunch::AddressFile(int rank) const {
+  return absl::StrCat(plan_.run_dir, "/logs/server-", rank, ".address");
+}
+
+std::vector<std::string> JobLaunch::FlagsAgain(const Child& child) const {
+  std::vector<std::string> flags = child.flags;
+  if (!child.server) return flags;
+  std::string address = child.rank == 0 ? coordinator_ : "";
+  if (child.rank > 0) std::getline(std::ifstream(AddressFile(child.rank)), address);
+  const auto listen = std::find(flags.begin(), flags.end(), "--listen");
+  if (!address.empty() && listen + 1 < flags.end()) *(listen + 1) = address;
+  return flags;
+}
+
+absl::Status JobLaunch::RestartDue() {
+  // By index: starting one adds to the children.
+  for (size_t index = 0; index < children_.size(); ++index) {
+    if (!children_[index].restart_at.has_value() || *children_[index].restart_at > absl::Now()) continue;
+    children_[index].restart_at.reset();
+    Child next;
+    next.server = children_[index].server;
+    next.rank = children_[index].rank;
+    next.restarts = children_[index].restarts + (children_[index].struck ? 0 : 1);
+    next.flags = FlagsAgain(children_[index]);
+    if (absl::Status status = StartChild(std::move(next), /*again=*/true); !status.ok()) return status;
+    ++restarts_;
+  }
+  return absl::OkStatus();
+}
+
+void JobLaunch::ReportEnds(ProgressSource& source) {
+  if (unreported_.empty()) return;
+  const absl::StatusOr<v1::GetProgressResponse> progress = source.GetProgress(kProgressTimeout);
+  // A coordinator that is away finds out when it is back.
+  for (int child : std::exchange(unreported_, {})) {
+    if (!progress.ok()) return;
+    const v1::Role role = children_[child].server ? v1::ROLE_SERVER : v1::ROLE_WORKER;
+    for (const v1::GetProgressResponse::MemberStatus& status : progress->members()) {
+      const bool same = status.member().role() == role &&
+                        Mentions(status.description(), absl::StrCat("process ", supervisor_->pid(child)));
+      if (same) source.ReportEnd(status.member(), children_[child].end->ToString(), kProgressTimeout).IgnoreError();
+    }
+  }
+}
+
+void JobLaunch::Strike() {
+  if (!chaos_.has_value()) return;
+  for (bool server : {true, false}) {
+    std::vector<int> running;
+    for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
+      if (children_[child].server == server && supervisor_->running(child) && !children_[child].struck) {
+        running.push_back(child);
+      }
+    }
+    const std::optional<int> victim = chaos_->Victim(server, running, absl::Now());
+    if (!victim.has_value()) continue;
+    display_->PrintLine(
+        absl::StrCat("chaos: kills ", logs_->name(*victim), " (process ", supervisor_->pid(*victim), ")"));
+    children_[*victim].struck = true;
+    supervisor_->Signal(*victim, SIGKILL);
+  }
+}
+
+absl::Time JobLaunch::NextEvent(absl::Time latest) const {
+  absl::Time next = latest;
+  for (const Child& child : children_) next = std::min(next, child.restart_at.value_or(latest));
+  return chaos_.has_value() ? std::min(next, chaos_->next()) : next;
 }
 
 void JobLaunch::OnSignal(int) {
@@ -69,26 +176,30 @@ void JobLaunch::OnSignal(int) {
 }
 
 absl::Status JobLaunch::StartAll() {
-  const std::string address_file = absl::StrCat(plan_.run_dir, "/logs/server-0.address");
-  unlink(address_file.c_str());
   for (int rank = 0; rank < plan_.servers; ++rank) {
+    unlink(AddressFile(rank).c_str());
     std::vector<std::string> flags = {
         "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
     flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
-    if (rank == 0) {
-      flags.insert(flags.end(), {"--address_file", address_file});
-    } else {
-      flags.insert(flags.end(), {"--coordinator", coordinator_});
+    if (rank > 0) flags.insert(flags.end(), {"--coordinator", coordinator_});
+    flags.insert(flags.end(), {"--address_file", AddressFile(rank)});
+    if (plan_.durability.mode() != v1::Durability::NONE) {
+      flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
     }
-    if (absl::Status status = StartChild(true, rank, std::move(flags)); !status.ok()) return status;
+    if (absl::Status status = StartChild({.server = true, .rank = rank, .flags = std::move(flags)}, /*again=*/false);
+        !status.ok()) {
+      return status;
+    }
     if (rank > 0) continue;
-    absl::StatusOr<std::string> address = WaitForAddress(address_file);
+    absl::StatusOr<std::string> address = WaitForAddress(AddressFile(rank));
     if (!address.ok()) return address.status();
     if (address->empty()) return absl::CancelledError("the start was ended");
     coordinator_ = *address;
   }
   for (int rank = 0; rank < plan_.workers; ++rank) {
-    if (absl::Status status = StartChild(false, rank, WorkerFlags(rank)); !status.ok()) return status;
+    if (absl::Status status = StartChild({.rank = rank, .flags = WorkerFlags(rank)}, /*again=*/false); !status.ok()) {
+      return status;
+    }
   }
   return absl::OkStatus();
 }
@@ -105,15 +216,17 @@ std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
   return flags;
 }
 
-absl::Status JobLaunch::StartChild(bool server, int rank, std::vector<std::string> flags) {
-  const std::string role = server ? "server" : "worker";
-  std::vector<std::string> argv = {server ? plan_.server_binary : plan_.worker_binary, "--rank", absl::StrCat(rank)};
-  argv.insert(argv.end(), std::make_move_iterator(flags.begin()), std::make_move_iterator(flags.end()));
-  const std::string log = absl::StrCat(plan_.run_dir, "/logs/", role, "-", rank, ".log");
-  if (absl::Status status = logs_->AddSource(absl::StrCat(role, " ", rank), log); !status.ok()) return status;
-  absl::StatusOr<int> child = supervisor_->Start(argv);
-  if (!child.ok()) return child.status();
-  children_.push_back({server, false, std::nullopt});
+absl::Status JobLaunch::StartChild(Child child, bool again) {
+  const std::string role = child.server ? "server" : "worker";
+  std::vector<std::string> argv = {child.server ? plan_.server_binary : plan_.worker_binary, "--rank",
+                                   absl::StrCat(child.rank)};
+  argv.insert(argv.end(), child.flags.begin(), child.flags.end());
+  const std::string log = absl::StrCat(plan_.run_dir, "/logs/", role, "-", child.rank, ".log");
+  absl::Status status = logs_->AddSource(absl::StrCat(role, " ", child.rank), log, again);
+  if (!status.ok()) return status;
+  absl::StatusOr<int> started = supervisor_->Start(argv);
+  if (!started.ok()) return started.status();
+  children_.push_back(std::move(child));
   return absl::OkStatus();
 }
 
@@ -122,10 +235,7 @@ absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
   while (absl::Now() < deadline && signals_ == 0 && !failed()) {
     // It is renamed into place, so it is whole as soon as it is there.
     std::string address;
-    if (std::getline(std::ifstream(path), address) && !address.empty()) {
-      unlink(path.c_str());
-      return address;
-    }
+    if (std::getline(std::ifstream(path), address) && !address.empty()) return address;
     supervisor_->Poll(absl::Milliseconds(20));
   }
   if (signals_ > 0 || failed()) return std::string();
@@ -134,17 +244,25 @@ absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
                                                   logs_->path(0)));
 }
 
-void JobLaunch::Watch() {
+absl::Status JobLaunch::Watch() {
   const std::unique_ptr<ProgressSource> source = connect_(coordinator_);
   absl::Time next = absl::Now();
-  while (AnyRunning(false, true) && signals_ == 0 && !failed()) {
+  while ((AnyRunning(false, true) || AnyToRestart()) && signals_ == 0 && !failed()) {
+    ReportEnds(*source);
+    if (absl::Status status = RestartDue(); !status.ok()) return status;
+    Strike();
     if (absl::Now() >= next) {
       next = absl::Now() + kProgressInterval;
       // A server that is busy or on its way out answers the next time, or ends and is heard of.
-      if (auto progress = source->GetProgress(kProgressTimeout); progress.ok()) display_->Update(progress->progress());
+      if (auto progress = source->GetProgress(kProgressTimeout); progress.ok()) {
+        display_->Update(progress->progress());
+        const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
+        if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());
+      }
     }
-    supervisor_->Poll(std::max(next - absl::Now(), absl::ZeroDuration()));
+    supervisor_->Poll(std::max(NextEvent(next) - absl::Now(), absl::ZeroDuration()));
   }
+  return absl::OkStatus();
 }
 
 bool JobLaunch::PollUntil(absl::Duration timeout, const std::function<bool()>& done) {
@@ -204,8 +322,9 @@ int JobLaunch::Culprit() const {
 
 int JobLaunch::Accused(int child) const {
   const std::string error = logs_->LastError(child);
-  for (int other = 0; other < static_cast<int>(children_.size()); ++other) {
-    if (other != child && Mentions(error, logs_->name(other))) return other;
+  // The newest of a rank.
+  for (int other = static_cast<int>(children_.size()) - 1; other >= 0; --other) {
+    if (logs_->name(other) != logs_->name(child) && Mentions(error, logs_->name(other))) return other;
   }
   return -1;
 }

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "ballast/v1/tensor.pb.h"
+#include "cli/chaos.h"
 #include "cli/log_merger.h"
 #include "cli/progress_display.h"
 #include "cli/progress_source.h"
@@ -35,6 +37,11 @@ struct LaunchPlan {
   std::string run_dir;
   std::string server_binary;
   std::string worker_binary;
+  // Of the job; servers get a folder each for anything but NONE.
+  v1::Durability durability;
+  // How often one process that died is started again.
+  int max_restarts = 3;
+  std::optional<ChaosPlan> chaos;
 };
 
 // Where a worker leaves its timeline.
@@ -46,10 +53,14 @@ struct LaunchResult {
   int exit_status = 0;
   // Empty on success and when interrupted: who failed and how.
   std::string error;
+  // Of processes that died.
+  int restarts = 0;
 };
 
-// The processes of one job on this machine, from the first start to the last end. When one fails it stops the others;
-// when this process is asked to end it asks the workers to, so that they save what is there. No child outlives it.
+// The processes of one job on this machine, from the first start to the last end. A worker that died, by a signal or
+// having lost what only it needs, is started again; so is a server whose job outlives it, in the same place. When one
+// fails in another way, or too often, it stops the others; when this process is asked to end it asks the workers to, so
+// that they save what is there. No child outlives it.
 // Does not read the job file or the run folder.
 // Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
@@ -69,12 +80,20 @@ class JobLaunch : private ProcessListener {
   LaunchResult Run();
 
  private:
-  // Indexes agree with the supervisor's and the logs'.
+  // One process; those started again have a new one. Indexes agree with the supervisor's and the logs'.
   struct Child {
     bool server = false;
+    int rank = 0;
+    std::vector<std::string> flags;
+    // Of its rank, before it.
+    int restarts = 0;
     // It was told to end, so its end is no failure.
     bool asked = false;
+    // Killed from here, to see what happens: that does not count.
+    bool struck = false;
     std::optional<ExitStatus> end;
+    // When another is started in its place.
+    std::optional<absl::Time> restart_at;
   };
 
   void OnOutput(int child, absl::string_view bytes) override { logs_->Write(child, bytes); }
@@ -83,10 +102,23 @@ class JobLaunch : private ProcessListener {
 
   absl::Status StartAll();
   std::vector<std::string> WorkerFlags(int rank) const;
-  absl::Status StartChild(bool server, int rank, std::vector<std::string> flags);
+  // As the one whose place it takes, where there was one.
+  absl::Status StartChild(Child child, bool again);
+  // Whether its end leaves the job as it is, with another process in its place or without it.
+  bool Outlives(int child);
+  absl::Status RestartDue();
+  // With the address that it had.
+  std::vector<std::string> FlagsAgain(const Child& child) const;
+  // Tells the coordinator who has ended.
+  void ReportEnds(ProgressSource& source);
+  void Strike();
+  bool AnyToRestart() const;
+  // When there is something to do next, at `latest` if there is not.
+  absl::Time NextEvent(absl::Time latest) const;
+  std::string AddressFile(int rank) const;
   // Empty when the server or the user ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);
-  void Watch();
+  absl::Status Watch();
   // Polls until `done`, a second signal or the deadline; whether it is done.
   bool PollUntil(absl::Duration timeout, const std::function<bool()>& done);
   // Gives the child that the first failure's message accuses time to end by itself.
@@ -112,6 +144,11 @@ class JobLaunch : private ProcessListener {
   std::vector<int> failures_;
   int signals_ = 0;
   std::string coordinator_;
+  int restarts_ = 0;
+  // Children whose end the coordinator is still to hear of.
+  std::vector<int> unreported_;
+  // Once the job runs.
+  std::optional<Chaos> chaos_;
 };
 
 }  // namespace ballast

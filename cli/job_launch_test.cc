@@ -13,6 +13,8 @@
 namespace ballast {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -41,21 +43,36 @@ echo "worker $rank: $*"
 constexpr char kWaitForTerm[] =
     "trap 'echo saved; exit 130' TERM; echo ready; while :; do tail -f /dev/null & wait; done\n";
 
-// Asked twice a second; can call something when asked.
+// Asked twice a second; can call something when asked. Knows one member, worker 1, of the process that it reads from a
+// file, and writes down whose end it hears of.
 class FakeProgress : public ProgressSource {
  public:
-  explicit FakeProgress(std::function<void()> asked) : asked_(std::move(asked)) {}
+  FakeProgress(std::function<void()> asked, std::string pid_file, std::vector<std::string>* ends)
+      : asked_(std::move(asked)), pid_file_(std::move(pid_file)), ends_(ends) {}
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration) override {
     if (asked_) asked_();
     v1::GetProgressResponse response;
     response.mutable_progress()->set_state(v1::JOB_STATE_RUNNING);
     response.mutable_progress()->set_epochs(5);
     response.mutable_progress()->set_step(7);
+    std::string pid;
+    if (!std::getline(std::ifstream(pid_file_), pid)) return response;
+    v1::GetProgressResponse::MemberStatus* member = response.add_members();
+    member->mutable_member()->set_role(v1::ROLE_WORKER);
+    member->mutable_member()->set_rank(1);
+    member->mutable_member()->set_incarnation(1);
+    member->set_description("host, process " + pid);
     return response;
+  }
+  absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration) override {
+    ends_->push_back(member.ShortDebugString() + ": " + how);
+    return absl::OkStatus();
   }
 
  private:
   const std::function<void()> asked_;
+  const std::string pid_file_;
+  std::vector<std::string>* const ends_;
 };
 
 class JobLaunchTest : public ::testing::Test {
@@ -87,11 +104,13 @@ class JobLaunchTest : public ::testing::Test {
     plan.run_dir = run_dir_;
     plan.server_binary = Script("server", server_);
     plan.worker_binary = Script("worker", worker_);
+    plan.durability = durability_;
+    plan.chaos = chaos_;
     ProgressDisplay display({}, &shown_, Clock::Real());
     LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
     auto connect = [&](const std::string& address) {
       connected_ = address;
-      return std::make_unique<FakeProgress>(asked_);
+      return std::make_unique<FakeProgress>(asked_, run_dir_ + "/pid", &ends_);
     };
     const absl::Time start = absl::Now();
     const LaunchResult result = JobLaunch(plan, &logs, &display, connect).Run();
@@ -113,7 +132,10 @@ class JobLaunchTest : public ::testing::Test {
   std::string server_;
   std::string worker_;
   std::function<void()> asked_;
+  v1::Durability durability_;
+  std::optional<ChaosPlan> chaos_;
   std::string connected_;
+  std::vector<std::string> ends_;
   std::ostringstream shown_;
   std::vector<std::string> log_lines_;
   double seconds_ = 0;
@@ -194,6 +216,113 @@ exit 1
 )";
   const LaunchResult result = Run();
   EXPECT_THAT(result.error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: bad loss"));
+}
+
+// Worker 1 dies once.
+constexpr char kDieOnce[] = R"(
+folder=${0%/*}
+if [ $rank = 1 ] && [ ! -e $folder/pid ]; then
+  echo 'first life'
+  echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
+  kill -KILL $$
+fi
+[ $rank = 1 ] && echo 'second life' && touch $folder/lived
+while [ ! -e $folder/lived ]; do :; done
+exit 0
+)";
+
+TEST_F(JobLaunchTest, StartsAWorkerAgainThatDiedAndTellsTheCoordinator) {
+  worker_ = std::string(kWorkerHead) + kDieOnce;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 1);
+  EXPECT_THAT(shown_.str(), ContainsRegex("worker 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it is "
+                                          "started again in 200ms \\(1 of 3\\)"));
+  EXPECT_THAT(Log("worker-1"), ContainsRegex("first life\n(.|\n)*second life\n")) << "one log of both";
+  EXPECT_THAT(ends_, ElementsAre("role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
+}
+
+TEST_F(JobLaunchTest, StartsAWorkerAgainThatLostItsDevice) {
+  worker_ = std::string(kWorkerHead) + kDieOnce;
+  worker_.replace(worker_.find("kill -KILL $$"), 13, "echo 'error: cuda device: gone'; exit 3");
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 1);
+}
+
+TEST_F(JobLaunchTest, GivesAWorker0UpThatDiesAgainAndAgain) {
+  worker_ = std::string(kWorkerHead) + "[ $rank = 0 ] && kill -KILL $$\n" + kWaitForTerm;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error, MatchesRegex("worker 0 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+  EXPECT_EQ(result.restarts, 3);
+  EXPECT_GE(seconds_, 1.4) << "0.2 s, 0.4 s, 0.8 s";
+  EXPECT_THAT(shown_.str(), HasSubstr("started again in 800ms (3 of 3)"));
+}
+
+TEST_F(JobLaunchTest, WithoutAnotherWorkerTheOthersGoOn) {
+  worker_ = std::string(kWorkerHead) + R"(
+[ $rank = 1 ] && kill -KILL $$
+while ! grep -q 'worker 1' "${0%/*}/gone" 2> /dev/null; do :; done
+exit 0
+)";
+  asked_ = [&] {
+    if (shown_.str().find("the others go on") != std::string::npos) std::ofstream(run_dir_ + "/gone") << "worker 1";
+  };
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 3);
+}
+
+// Server 1 dies once.
+constexpr char kMortalServer[] = R"(
+[ $2 = 1 ] && [ -e "${0%/*}/doomed" ] && rm "${0%/*}/doomed" && mortal=1
+for word; do
+  [ "$before" = --address_file ] && file=$word
+  before=$word
+done
+echo "flags: $*"
+trap 'echo drained; exit 0' TERM
+echo 127.0.0.1:424$2 > "$file.new" && mv "$file.new" "$file"
+[ -n "$mortal" ] && kill -KILL $$
+[ $2 = 1 ] && touch "${0%/*}/returned"
+while :; do tail -f /dev/null & wait; done
+)";
+
+TEST_F(JobLaunchTest, StartsAServerAgainInItsPlaceWhereTheJobOutlivesIt) {
+  server_ = kMortalServer;
+  std::ofstream(run_dir_ + "/doomed") << "x";
+  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/returned\" ]; do :; done\nexit 0\n";
+  durability_.set_mode(v1::Durability::WAL);
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 1);
+  EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:0 "));
+  EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:4241 ")) << "the address that the others know";
+  EXPECT_THAT(Log("server-1"), HasSubstr("--state_dir " + run_dir_ + "/state/shard-1"));
+}
+
+TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {
+  server_ = kMortalServer;
+  std::ofstream(run_dir_ + "/doomed") << "x";
+  worker_ = std::string(kWorkerHead) + kWaitForTerm;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error, MatchesRegex("server 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+  EXPECT_EQ(result.restarts, 0);
+}
+
+TEST_F(JobLaunchTest, ChaosKillsAndThatDoesNotCount) {
+  worker_ = std::string(kWorkerHead) + R"(
+echo life >> "${0%/*}/lives"
+while [ $(wc -l < "${0%/*}/lives") -lt 7 ]; do :; done
+exit 0
+)";
+  chaos_ = {.kill_worker = absl::Milliseconds(300)};
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_GE(result.restarts, 5) << "more than 3 for one of them";
+  EXPECT_THAT(shown_.str(), ContainsRegex("chaos: kills worker [01] \\(process [0-9]+\\)"));
 }
 
 TEST_F(JobLaunchTest, LetsWorkersSaveWhenInterrupted) {

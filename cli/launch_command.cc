@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/arguments.h"
 #include "cli/binary_finder.h"
+#include "cli/chaos.h"
 #include "cli/command.h"
 #include "cli/job_launch.h"
 #include "cli/launch_security.h"
@@ -26,6 +27,7 @@
 #include "cli/report.h"
 #include "cli/server_connection.h"
 #include "cli/trace_join.h"
+#include "common/durability_terms.h"
 #include "common/job_file.h"
 #include "common/job_length.h"
 #include "common/job_overrides.h"
@@ -46,6 +48,7 @@ constexpr char kUsage[] =
 constexpr int kMostProcesses = 64;
 constexpr int kMostThreads = 1024;
 constexpr int kMostGpus = 64;
+constexpr int kMostRestarts = 1000;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
@@ -63,6 +66,9 @@ const std::vector<FlagSpec>& Flags() {
       {"gpus", "N|all", "With GPUs: over how many of them each worker splits its batches (1)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
+      {"max-restarts", "N", "How often a process that died is started again, 0 to 1000 (3)."},
+      {"chaos", "KILLS",
+       "Kill processes of the run to see it outlive that: kill-server=20s,kill-worker=30s,seed=1, or a part of it."},
       {"trace", "FILE",
        "Leave a timeline of all workers there (JSON; open it with ui.perfetto.dev or chrome://tracing)."},
       {"trace-steps", "A-B", "With trace: the first and the last step that it shows (1-200)."},
@@ -154,6 +160,14 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
+  auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMostRestarts);
+  if (!restarts.ok()) return restarts.status();
+  request.plan.max_restarts = *restarts;
+  if (arguments.Has("chaos")) {
+    absl::StatusOr<ChaosPlan> chaos = ParseChaos(arguments.Get("chaos", ""));
+    if (!chaos.ok()) return absl::InvalidArgumentError(absl::StrCat("flag --chaos: ", chaos.status().message()));
+    request.plan.chaos = *chaos;
+  }
   auto device = arguments.GetChoice("device", "auto", {"auto", "cpu", "cuda"});
   if (!device.ok()) return device.status();
   request.plan.servers = *servers;
@@ -167,6 +181,13 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   job = Override(*std::move(job), *overrides, *workers);
   if (!job.ok()) return job.status();
   request.job = *std::move(job);
+  request.plan.durability = request.job.durability();
+  const bool kills_servers = request.plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
+  if (kills_servers && !OutlivesAServer(request.plan.durability)) {
+    return absl::InvalidArgumentError(absl::StrCat("flag --chaos: got kill-server with durability ",
+                                                   DurabilityName(request.plan.durability.mode()),
+                                                   ", want wal, wal_sync or replica: the job would not outlive it"));
+  }
   return request;
 }
 
@@ -206,12 +227,11 @@ bool SpeaksUtf8() {
   return false;
 }
 
-// Shown by this process itself. Without them there is no progress to be seen, and the job goes on all the same.
-Credentials ReaderCredentials(const Request& request) {
-  if (request.insecure) return {};
-  const absl::StatusOr<SecurityOptions> reader = LaunchSecurity::OfReader(request.plan.run_dir);
-  if (!reader.ok()) return {};
-  return Credentials::Load(*reader).value_or(Credentials());
+// Shown by this process itself, which also says of others that they have ended. Without them there is no progress to be
+// seen, and the job goes on all the same.
+Credentials OwnCredentials(const LaunchSecurity* security) {
+  if (security == nullptr) return {};
+  return Credentials::Load(security->keys().AdminOptions()).value_or(Credentials());
 }
 
 // Asks a launch's server how far the job is, and sees to its certificates meanwhile.
@@ -225,6 +245,10 @@ class LaunchProgress : public ProgressSource {
     // What fails now is tried again the next time; there are hours left.
     if (security_ != nullptr) security_->RenewIfDue(absl::Now()).IgnoreError();
     return server_->GetProgress(timeout);
+  }
+
+  absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) override {
+    return server_->ReportEnd(member, how, timeout);
   }
 
  private:
@@ -255,7 +279,7 @@ LaunchResult RunJob(Request& request, std::ostream& err) {
   LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour);
   return JobLaunch(request.plan, &logs, &display,
                    [&](const std::string& address) {
-                     return std::make_unique<LaunchProgress>(address, ReaderCredentials(request), security.get());
+                     return std::make_unique<LaunchProgress>(address, OwnCredentials(security.get()), security.get());
                    })
       .Run();
 }
@@ -272,16 +296,25 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
         100 * summary.wait_share, summary.mean_staleness, summary.max_staleness, BytesText(summary.bytes_sent),
         BytesText(summary.bytes_received));
   }
+  if (summary.restarts + summary.workers_lost > 0) {
+    out << absl::StrFormat("processes restarted %d, workers lost %d, examples repeated %d\n", summary.restarts,
+                           summary.workers_lost, summary.examples_repeated);
+  }
   if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
 }
 
 // Writes the report of what the run left, which may be little, and prints the results; answers the exit status.
 int Conclude(const Request& request, const RunFolder& folder, const LaunchResult& result, std::ostream& out,
              std::ostream& err) {
+  absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
+  if (summary.ok() && result.restarts > 0) {
+    // The worker that wrote it does not know.
+    summary->restarts = result.restarts;
+    if (absl::Status status = WriteSummary(folder.summary(), *summary); !status.ok()) summary = status;
+  }
   const absl::Status report = WriteReport(folder.path());
   const bool whole = result.exit_status == kExitSuccess;
   if (!report.ok() && whole) err << "warning: no report: " << report.message() << "\n";
-  const absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
   if (!summary.ok() && whole) return Fail(err, summary.status(), kExitFailure);
   if (!summary.ok() && result.exit_status == kExitInterrupted) {
     err << "warning: nothing was saved: " << summary.status().message() << "\n";

@@ -22,11 +22,11 @@ void MakePrintable(std::string& line) {
 
 }  // namespace
 
-absl::Status LogMerger::AddSource(const std::string& name, const std::string& path) {
+absl::Status LogMerger::AddSource(const std::string& name, const std::string& path, bool append) {
   auto source = std::make_unique<Source>();
   source->name = name;
   source->path = path;
-  source->file.reset(std::fopen(path.c_str(), "we"));
+  source->file.reset(std::fopen(path.c_str(), append ? "ae" : "we"));
   if (source->file == nullptr) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
   sources_.push_back(std::move(source));
   return absl::OkStatus();

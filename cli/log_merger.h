@@ -25,8 +25,8 @@ class LogMerger {
   // `print` gets lines as "[server 0] text", without a newline, the name in colour where asked; may be empty.
   LogMerger(std::function<void(absl::string_view)> print, bool colour) : print_(std::move(print)), colour_(colour) {}
 
-  // Sources are numbered from 0. The file is replaced.
-  absl::Status AddSource(const std::string& name, const std::string& path);
+  // Sources are numbered from 0. The file is replaced; with `append` it goes on, as that of a process before.
+  absl::Status AddSource(const std::string& name, const std::string& path, bool append = false);
 
   // The next bytes of a source, cut anywhere.
   void Write(int source, absl::string_view bytes);

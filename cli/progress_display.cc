@@ -37,14 +37,16 @@ ProgressDisplay::ProgressDisplay(Options options, std::ostream* out, const Clock
 
 void ProgressDisplay::Update(const v1::JobProgress& progress) {
   if (finished_) return;
+  PrintNotices(progress);
   if (progress.last_evaluation().epoch() > evaluated_epoch_) {
     evaluated_epoch_ = progress.last_evaluation().epoch();
     PrintEvaluation(progress.last_evaluation(), progress.epochs());
   }
   text_ = Describe(progress);
-  share_ = progress.total_examples() == 0
-               ? 0
-               : static_cast<double>(progress.examples()) / static_cast<double>(progress.total_examples());
+  share_ =
+      progress.total_examples() == 0
+          ? 0
+          : std::min(1.0, static_cast<double>(progress.examples()) / static_cast<double>(progress.total_examples()));
   const absl::Time now = clock_->Now();
   if (options_.in_place) {
     Draw();
@@ -65,6 +67,15 @@ void ProgressDisplay::Finish() {
   Erase();
   out_->flush();
   finished_ = true;
+}
+
+void ProgressDisplay::PrintNotices(const v1::JobProgress& progress) {
+  // The oldest of them may be gone.
+  const uint64_t first = progress.notices_made() - progress.notices_size();
+  for (int i = 0; i < progress.notices_size(); ++i) {
+    if (first + i >= notices_shown_) PrintLine(progress.notices(i));
+  }
+  notices_shown_ = std::max(notices_shown_, progress.notices_made());
 }
 
 void ProgressDisplay::PrintEvaluation(const v1::Evaluation& evaluation, uint32_t epochs) {
@@ -88,7 +99,9 @@ std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
     absl::StrAppendFormat(&text, "  test %.3f", progress.last_evaluation().accuracy());
   }
   absl::StrAppend(&text, "  ", FormatCount(progress.samples_per_second()), " samples/s");
-  const double left = static_cast<double>(progress.total_examples()) - static_cast<double>(progress.examples());
+  // What was lost with a worker was seen again.
+  const double left =
+      std::max(0.0, static_cast<double>(progress.total_examples()) - static_cast<double>(progress.examples()));
   absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
   return text;
 }

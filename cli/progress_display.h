@@ -40,6 +40,8 @@ class ProgressDisplay {
   void Finish();
 
  private:
+  // What befell members since the last time.
+  void PrintNotices(const v1::JobProgress& progress);
   void PrintEvaluation(const v1::Evaluation& evaluation, uint32_t epochs);
   std::string Describe(const v1::JobProgress& progress) const;
   void Draw();
@@ -55,6 +57,7 @@ class ProgressDisplay {
   double share_ = 0;
   std::optional<absl::Time> last_line_;
   uint32_t evaluated_epoch_ = 0;
+  uint64_t notices_shown_ = 0;
 };
 
 // "0:14", "1:02:05"; "-:--" for what is not finite.

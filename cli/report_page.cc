@@ -80,6 +80,12 @@ std::string Notes(const ReportContent& content) {
   } else if (content.summary->interrupted) {
     absl::StrAppend(&html, Note("The run was interrupted before its last epoch; the model is the one of that moment."));
   }
+  if (content.summary.has_value() && content.summary->restarts + content.summary->workers_lost > 0) {
+    absl::StrAppend(&html,
+                    Note(absl::StrCat("Processes died while it ran: ", Plural(content.summary->workers_lost, "worker"),
+                                      " lost, processes started again: ", content.summary->restarts,
+                                      ", examples repeated at the most: ", content.summary->examples_repeated, ".")));
+  }
   if (metrics.train.empty() && metrics.test.empty()) {
     absl::StrAppend(&html, Note("metrics.jsonl holds no metrics: the run has not come to its first report."));
   }

@@ -89,6 +89,16 @@ TEST(ReportPageTest, InterruptedRunSaysSo) {
   EXPECT_THAT(html, HasSubstr("The run was interrupted before its last epoch"));
 }
 
+TEST(ReportPageTest, SaysWhatDiedAndCameBack) {
+  ReportContent content = Example();
+  EXPECT_THAT(RenderReport(content), Not(HasSubstr("Processes died")));
+  content.summary->workers_lost = 1;
+  content.summary->restarts = 2;
+  content.summary->examples_repeated = 480;
+  EXPECT_THAT(RenderReport(content), HasSubstr("1 worker lost, processes started again: 2, examples repeated at the "
+                                               "most: 480."));
+}
+
 TEST(ReportPageTest, WithoutASummaryTheMetricsSpeak) {
   ReportContent content = Example();
   content.summary.reset();

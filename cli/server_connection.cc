@@ -30,6 +30,16 @@ class GrpcServerConnection : public ServerConnection {
     return response;
   }
 
+  absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) override {
+    v1::LeaveRequest request;
+    *request.mutable_member() = member;
+    request.set_failure(how);
+    request.set_own_failure(true);
+    v1::LeaveResponse response;
+    return Call(timeout,
+                [&](grpc::ClientContext* context) { return coordinator_->Leave(context, request, &response); });
+  }
+
   absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) override {
     v1::GetStatusResponse response;
     absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {

@@ -121,6 +121,10 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
     out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  largest staleness %d\n",
                            job.mode(), job.learning_rate(), 100 * job.wait_share(), job.max_staleness());
   }
+  if (job.workers_lost() + job.servers_lost() > 0) {
+    out << absl::StrFormat("  lost %d workers and %d servers so far; examples repeated for that: %s\n",
+                           job.workers_lost(), job.servers_lost(), FormatCount(job.examples_repeated()));
+  }
   if (job.has_last_evaluation() && job.last_evaluation().has_accuracy()) {
     out << absl::StrFormat("  test accuracy %.4f after epoch %d\n", job.last_evaluation().accuracy(),
                            job.last_evaluation().epoch());
@@ -131,8 +135,9 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
   for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
     const std::string who = absl::StrCat(RoleName(member.member().role()), " ", member.member().rank());
     const std::string heard = absl::StrFormat("%.1f s ago", member.seconds_since_heartbeat());
-    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s\n", who, member.state(), heard, member.step(),
-                           member.address(), member.description());
+    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s%s%s\n", who, member.state(), heard, member.step(),
+                           member.address(), member.description(), member.reason().empty() ? "" : ": ",
+                           member.reason());
   }
 }
 
@@ -182,6 +187,7 @@ Json JobJson(const v1::GetProgressResponse& response) {
                        {"state", member.state()},
                        {"address", member.address()},
                        {"description", member.description()},
+                       {"reason", member.reason()},
                        {"seconds_since_heartbeat", member.seconds_since_heartbeat()},
                        {"step", member.step()}});
   }
@@ -200,6 +206,10 @@ Json JobJson(const v1::GetProgressResponse& response) {
           {"learning_rate", job.learning_rate()},
           {"wait_share", job.wait_share()},
           {"max_staleness", job.max_staleness()},
+          {"workers_lost", job.workers_lost()},
+          {"servers_lost", job.servers_lost()},
+          {"examples_repeated", job.examples_repeated()},
+          {"notices", std::vector<std::string>(job.notices().begin(), job.notices().end())},
           {"test_accuracy", evaluation.has_accuracy() ? Json(evaluation.accuracy()) : Json()},
           {"servers", response.servers()},
           {"workers", response.workers()},

@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -424,6 +425,24 @@ absl::StatusOr<std::vector<v1::GetStatusResponse>> Client::GetStatus() {
 ShardMap Client::shard_map() const {
   absl::MutexLock lock(&mutex_);
   return map_;
+}
+
+std::pair<uint64_t, uint64_t> Client::pulled_versions() const {
+  absl::MutexLock lock(&mutex_);
+  uint64_t oldest = std::numeric_limits<uint64_t>::max(), newest = 0;
+  for (const auto& [id, tensor] : tensors_) {
+    for (uint64_t version : tensor.versions) {
+      oldest = std::min(oldest, version);
+      newest = std::max(newest, version);
+    }
+  }
+  return {std::min(oldest, newest), newest};
+}
+
+std::vector<uint64_t> Client::acknowledged_pushes() const {
+  std::vector<uint64_t> acknowledged;
+  for (const ShardChannel* channel : channels()) acknowledged.push_back(channel->acknowledged_pushes());
+  return acknowledged;
 }
 
 std::vector<ShardChannel*> Client::channels() const {

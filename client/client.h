@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -152,6 +153,12 @@ class Client {
   absl::StatusOr<std::vector<v1::GetStatusResponse>> GetStatus();
 
   ShardMap shard_map() const;
+
+  // The oldest and the newest version among all tensors' slices, each as it was last pulled; 0 before that.
+  std::pair<uint64_t, uint64_t> pulled_versions() const;
+
+  // Push messages that each shard, by rank, has acknowledged.
+  std::vector<uint64_t> acknowledged_pushes() const;
 
   // Ends everything in flight, and all that comes later, with CANCELLED and the reason.
   void Shutdown(const std::string& reason);

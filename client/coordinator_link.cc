@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/durability_terms.h"
 #include "common/version.h"
 
 namespace ballast {
@@ -13,6 +14,8 @@ namespace {
 // For one answer, less any wait that was asked for.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(10);
 constexpr absl::Duration kRetryTimeout = absl::Seconds(10);
+// Between attempts to join under a rank that another still has.
+constexpr absl::Duration kJoinPause = absl::Milliseconds(250);
 // A member that goes does not linger for a coordinator that may be gone.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // Of one AcquireLease call; longer waits are several.
@@ -33,7 +36,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const 
                                                                           const Credentials& credentials) {
   if (absl::Status status = credentials.CheckTarget(address); !status.ok()) return status;
   auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address, credentials));
-  auto answer = link->Call<v1::GetProgressResponse>(&link->calls_, link->Options("connect", timeout),
+  auto answer = link->Call<v1::GetProgressResponse>(&link->calls_, link->Within("connect", timeout),
                                                     v1::GetProgressRequest(), &Async::GetProgress);
   if (absl::Status status = answer.status(); !status.ok()) return status;
   return link;
@@ -58,8 +61,14 @@ absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions opt
   return group->Ask<Response>(std::move(options), std::move(request), begin).Get();
 }
 
-CallOptions CoordinatorLink::Options(const char* call, absl::Duration timeout) const {
+CallOptions CoordinatorLink::Within(const char* call, absl::Duration timeout) const {
   return {absl::StrCat(name_, ": ", call), timeout, timeout, timeout};
+}
+
+CallOptions CoordinatorLink::Options(const char* call, absl::Duration wait) const {
+  absl::MutexLock lock(&mutex_);
+  const absl::Duration retry = std::max(kRetryTimeout, patience_);
+  return {absl::StrCat(name_, ": ", call), wait + kAttemptTimeout, retry, wait + retry};
 }
 
 v1::Member CoordinatorLink::member() const {
@@ -67,15 +76,24 @@ v1::Member CoordinatorLink::member() const {
   return joined_.member();
 }
 
-absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request) {
+absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, absl::Duration patience) {
   request.set_protocol_version(kProtocolVersion);
   request.set_version(kVersion);
-  absl::StatusOr<v1::JoinResponse> answer =
-      Call<v1::JoinResponse>(&calls_, Options("join", kAttemptTimeout), std::move(request), &Async::Join);
-  if (!answer.ok()) return answer;
-  absl::MutexLock lock(&mutex_);
-  joined_ = *answer;
-  return answer;
+  {
+    absl::MutexLock lock(&mutex_);
+    const v1::Durability& durability = request.job().durability();
+    if (OutlivesAServer(durability)) patience_ = ReturnTime(durability);
+  }
+  const absl::Time deadline = absl::Now() + patience;
+  while (true) {
+    absl::StatusOr<v1::JoinResponse> answer = Call<v1::JoinResponse>(&calls_, Options("join"), request, &Async::Join);
+    if (absl::IsAlreadyExists(answer.status()) && absl::Now() < deadline && !calls_.WaitForShutdown(kJoinPause))
+      continue;
+    if (!answer.ok()) return answer;
+    absl::MutexLock lock(&mutex_);
+    joined_ = *answer;
+    return answer;
+  }
 }
 
 void CoordinatorLink::StartHeartbeats(std::function<void(const JobCondition&)> on_change) {
@@ -94,7 +112,7 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
   }
   absl::Time last_answer = absl::Now();
   do {
-    CallOptions once = Options("heartbeat", ttl);
+    CallOptions once = Within("heartbeat", ttl);
     once.retry_timeout = absl::ZeroDuration();
     absl::StatusOr<v1::HeartbeatResponse> answer =
         Call<v1::HeartbeatResponse>(&heartbeats_, std::move(once), request, &Async::Heartbeat);
@@ -114,10 +132,12 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
 
 JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const {
   if (answer.ok()) return {answer->state(), answer->reason()};
-  if (!IsSilence(answer.status())) return {v1::JOB_STATE_FAILED, std::string(answer.status().message())};
+  if (!IsSilence(answer.status())) {
+    return {v1::JOB_STATE_FAILED, std::string(answer.status().message()), absl::IsFailedPrecondition(answer.status())};
+  }
   absl::MutexLock lock(&mutex_);
   const absl::Duration silence = absl::Now() - last_answer;
-  if (silence < absl::Milliseconds(joined_.member_ttl_ms())) return condition_;
+  if (silence < std::max(patience_, absl::Milliseconds(joined_.member_ttl_ms()))) return condition_;
   return {v1::JOB_STATE_FAILED, absl::StrCat(name_, " has not answered for ",
                                              absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))), ": ",
                                              answer.status().message())};
@@ -128,14 +148,14 @@ JobCondition CoordinatorLink::condition() const {
   return condition_;
 }
 
-absl::Status CoordinatorLink::Leave(const std::string& failure) {
+absl::Status CoordinatorLink::Leave(const std::string& failure, bool own_failure) {
   heartbeats_.Shutdown("member leaves");
   if (heart_.joinable()) heart_.join();
   v1::LeaveRequest request;
   *request.mutable_member() = member();
   request.set_failure(failure);
-  return Call<v1::LeaveResponse>(&leaving_, Options("leave", kLeaveTimeout), std::move(request), &Async::Leave)
-      .status();
+  request.set_own_failure(own_failure);
+  return Call<v1::LeaveResponse>(&leaving_, Within("leave", kLeaveTimeout), std::move(request), &Async::Leave).status();
 }
 
 absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Duration timeout) {
@@ -150,10 +170,8 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
       absl::MutexLock lock(&mutex_);
       request.mutable_held_leases()->Assign(held_.begin(), held_.end());
     }
-    CallOptions options = Options("acquire lease", wait + kAttemptTimeout);
-    options.retry_timeout = kRetryTimeout;
     absl::StatusOr<v1::AcquireLeaseResponse> answer =
-        Call<v1::AcquireLeaseResponse>(&calls_, std::move(options), request, &Async::AcquireLease);
+        Call<v1::AcquireLeaseResponse>(&calls_, Options("acquire lease", wait), request, &Async::AcquireLease);
     if (answer.ok() && answer->has_lease()) {
       absl::MutexLock lock(&mutex_);
       held_.insert(answer->lease().id());
@@ -170,13 +188,15 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
   }
 }
 
-absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id) {
+absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches) {
   v1::CompleteLeaseRequest request;
   *request.mutable_member() = member();
   request.set_lease_id(lease_id);
-  absl::Status status = Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease", kAttemptTimeout),
-                                                        std::move(request), &Async::CompleteLease)
-                            .status();
+  request.set_steps(steps);
+  request.set_batches(batches);
+  absl::Status status =
+      Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease"), std::move(request), &Async::CompleteLease)
+          .status();
   if (!status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   held_.erase(lease_id);
@@ -189,15 +209,14 @@ absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(v1::WorkerProgre
   *request.mutable_member() = member();
   *request.mutable_progress() = std::move(progress);
   if (evaluation.has_value()) *request.mutable_evaluation() = *std::move(evaluation);
-  absl::StatusOr<v1::ReportProgressResponse> answer = Call<v1::ReportProgressResponse>(
-      &calls_, Options("report progress", kAttemptTimeout), std::move(request), &Async::ReportProgress);
+  absl::StatusOr<v1::ReportProgressResponse> answer =
+      Call<v1::ReportProgressResponse>(&calls_, Options("report progress"), std::move(request), &Async::ReportProgress);
   if (!answer.ok()) return answer.status();
   return std::move(*answer->mutable_progress());
 }
 
 absl::StatusOr<v1::GetProgressResponse> CoordinatorLink::GetProgress() {
-  return Call<v1::GetProgressResponse>(&calls_, Options("get progress", kAttemptTimeout), v1::GetProgressRequest(),
-                                       &Async::GetProgress);
+  return Call<v1::GetProgressResponse>(&calls_, Options("get progress"), v1::GetProgressRequest(), &Async::GetProgress);
 }
 
 absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, absl::Span<const v1::TensorSpec> specs,
@@ -206,14 +225,14 @@ absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, a
   request.set_job(job);
   for (const v1::TensorSpec& spec : specs) *request.add_tensors() = spec;
   absl::StatusOr<v1::PlaceTensorsResponse> answer = Call<v1::PlaceTensorsResponse>(
-      &calls_, Options("place tensors", timeout), std::move(request), &Async::PlaceTensors);
+      &calls_, Within("place tensors", timeout), std::move(request), &Async::PlaceTensors);
   if (!answer.ok()) return answer.status();
   return ShardMap::FromProto(answer->map());
 }
 
 absl::StatusOr<ShardMap> CoordinatorLink::GetShardMap() {
-  absl::StatusOr<v1::GetShardMapResponse> answer = Call<v1::GetShardMapResponse>(
-      &calls_, Options("get shard map", kAttemptTimeout), v1::GetShardMapRequest(), &Async::GetShardMap);
+  absl::StatusOr<v1::GetShardMapResponse> answer =
+      Call<v1::GetShardMapResponse>(&calls_, Options("get shard map"), v1::GetShardMapRequest(), &Async::GetShardMap);
   if (!answer.ok()) return answer.status();
   return ShardMap::FromProto(answer->map());
 }

@@ -26,13 +26,15 @@ namespace ballast {
 struct JobCondition {
   v1::JobState state = v1::JOB_STATE_GATHERING;
   std::string reason;
+  // The job goes on, but without this member: it was given up, or another has its rank. It may join again.
+  bool given_up = false;
 };
 
 // The way to a job's coordinator, and a member's sign of life there: one method for each call of its service, blocking.
-// Knows nothing of tensors' bytes. Calls are tried again for a few seconds where a retry helps; then their errors name
-// the coordinator's address, the call and how long it took.
-// Thread safety: all methods may be called from any thread, but Join, StartHeartbeats, Leave and the destructor from
-// one.
+// Knows nothing of tensors' bytes. Calls are tried again where a retry helps, for a few seconds, or for the time that
+// the job gives a coordinator to return, as its durability says; then their errors name the coordinator's address, the
+// call and how long it took. Thread safety: all methods may be called from any thread, but Join, StartHeartbeats, Leave
+// and the destructor from one.
 class CoordinatorLink {
  public:
   // Waits until it answers; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`. INVALID_ARGUMENT where the credentials do
@@ -42,24 +44,27 @@ class CoordinatorLink {
   // Ends all calls, without leaving.
   ~CoordinatorLink();
 
-  // Fills in the versions. What follows is said as the member that the answer names.
-  absl::StatusOr<v1::JoinResponse> Join(v1::JoinRequest request);
+  // Fills in the versions. What follows is said as the member that the answer names. Where another has the rank it asks
+  // again for `patience`: one that has died is given up before long.
+  absl::StatusOr<v1::JoinResponse> Join(v1::JoinRequest request, absl::Duration patience);
 
   // Says in the background, at the interval that Join answered, that the member lives. `on_change` is called from that
   // thread when the condition changes; it may be empty and must not call Leave. The job counts as FAILED, too, when the
-  // coordinator gives the member up or does not answer for longer than it would wait for the member.
+  // coordinator gives the member up or does not answer for longer than it would wait for the member, or the member for
+  // it where the job outlives it.
   void StartHeartbeats(std::function<void(const JobCondition&)> on_change);
 
   // As of the last heartbeat.
   JobCondition condition() const;
 
-  // Ends the heartbeats and the member's part; empty: it did its part. Works after CancelCalls.
-  absl::Status Leave(const std::string& failure);
+  // Ends the heartbeats and the member's part; empty: it did its part. Works after CancelCalls. A failure of its own is
+  // not the job's.
+  absl::Status Leave(const std::string& failure, bool own_failure = false);
 
   // Waits up to `timeout` for data to train on: a lease, or `finished`; by one thread at a time. A lease whose answer
   // was lost comes again. DEADLINE_EXCEEDED names whom it waited for.
   absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout);
-  absl::Status CompleteLease(uint64_t lease_id);
+  absl::Status CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches);
 
   absl::StatusOr<v1::JobProgress> ReportProgress(v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation);
   absl::StatusOr<v1::GetProgressResponse> GetProgress();
@@ -82,7 +87,10 @@ class CoordinatorLink {
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(CallGroup* group, CallOptions options, Request request,
                                 Method<Request, Response> method);
-  CallOptions Options(const char* call, absl::Duration timeout) const;
+  // Each for one answer; tried again until `timeout` is over.
+  CallOptions Within(const char* call, absl::Duration timeout) const;
+  // As long as a coordinator that is gone may take to return; an answer may take `wait` on top of its time.
+  CallOptions Options(const char* call, absl::Duration wait = absl::ZeroDuration()) const;
   v1::Member member() const;
   void BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change);
   JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const;
@@ -93,6 +101,8 @@ class CoordinatorLink {
 
   mutable absl::Mutex mutex_;
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
+  // For a coordinator to return.
+  absl::Duration patience_ ABSL_GUARDED_BY(mutex_);
   JobCondition condition_ ABSL_GUARDED_BY(mutex_);
   // Leases acquired and not yet complete.
   std::set<uint64_t> held_ ABSL_GUARDED_BY(mutex_);

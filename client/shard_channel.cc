@@ -294,6 +294,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
   reply.answer_begun = std::min(exchange->answer_begun, reply.answered);
   // The server has all of what it answered to; of what failed, gRPC may still have something to send.
   const bool sent = status.ok();
+  if (sent && exchange->pushes()) ++acknowledged_pushes_;
   reply.status = std::move(status);
   reply.bytes_sent = exchange->bytes_sent;
   reply.retries = attempts == 0 ? 0 : attempts - 1;

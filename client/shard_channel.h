@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -97,6 +98,8 @@ class ShardChannel {
   void WaitUntilIdle();
 
   uint32_t rank() const { return rank_; }
+  // Messages with gradients that the shard has answered with success.
+  uint64_t acknowledged_pushes() const { return acknowledged_pushes_; }
 
  private:
   // Messages of one sort: those that wait to be sent and the number on their way.
@@ -136,6 +139,7 @@ class ShardChannel {
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 1;
   std::set<uint64_t> sequences_in_flight_ ABSL_GUARDED_BY(mutex_);
   size_t next_connection_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> acknowledged_pushes_{0};
   // Messages that have failed while gRPC still has memory of theirs.
   int lent_ ABSL_GUARDED_BY(mutex_) = 0;
 

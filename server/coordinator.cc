@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/durability_terms.h"
 #include "common/job_length.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
+#include "common/version.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
@@ -16,6 +19,7 @@ namespace {
 // Positions of an epoch are counted in 64 bits, with room for a round's arithmetic.
 constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
 constexpr uint32_t kMaxBatch = uint32_t{1} << 20;
+constexpr size_t kNoticesKept = 16;
 
 absl::string_view StateName(Membership::State state) {
   switch (state) {
@@ -40,7 +44,10 @@ Coordinator::Coordinator(const Options& options, const Clock* clock)
       clock_(clock),
       membership_(options.servers, options.workers, options.member_ttl, clock),
       board_(clock),
-      waits_(clock) {}
+      waits_(clock) {
+  if (!options_.resume.has_value()) return;
+  membership_.BeginAbove({options_.resume->incarnations().begin(), options_.resume->incarnations().end()});
+}
 
 absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
   const v1::Job& job = newcomer.job;
@@ -55,9 +62,10 @@ absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
   if (!job_.has_value()) {
     job_ = job;
     train_examples_ = newcomer.train_examples;
-    leases_.emplace(LeaseBook::Options{newcomer.train_examples, job.training().epochs(), options_.workers,
-                                       job.training().batch_size(), KeepsLockStep(job.policy()), BatchesPerPush(job)});
-    return absl::OkStatus();
+    MakeLeasesLocked();
+    const absl::Status status = options_.resume.has_value() ? ResumeLocked(newcomer) : absl::OkStatus();
+    if (!status.ok()) job_.reset();
+    return status;
   }
   google::protobuf::util::MessageDifferencer differencer;
   std::string difference;
@@ -73,24 +81,79 @@ absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
                                                     train_examples_));
 }
 
+void Coordinator::MakeLeasesLocked() {
+  leases_.emplace(LeaseBook::Options{train_examples_, job_->training().epochs(), options_.workers,
+                                     job_->training().batch_size(), KeepsLockStep(job_->policy()),
+                                     BatchesPerPush(*job_)});
+}
+
+absl::Status Coordinator::ResumeLocked(const Newcomer& newcomer) {
+  const v1::CheckpointManifest& from = *options_.resume;
+  const std::string what = absl::StrCat("cannot resume from checkpoint ", from.id(), ": ");
+  if (from.job().name() != newcomer.job.name()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, "it is of job \"", from.job().name(), "\", got \"", newcomer.job.name(), "\""));
+  }
+  if (from.train_examples() != newcomer.train_examples) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, "it was trained on ", from.train_examples(), " examples, got ", newcomer.train_examples));
+  }
+  if (absl::Status status = leases_->Resume(from.leases()); !status.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(what, status.message()));
+  }
+  board_.Resume(from.progress(), options_.workers);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) const {
+  const bool finished = state_ == v1::JOB_STATE_FINISHED;
+  const bool server = newcomer.role == MemberRole::kServer && newcomer.rank.has_value();
+  if (finished && server && OutlivesAServer(job_->durability())) return *newcomer.rank;
+  if (finished && newcomer.role == MemberRole::kWorker) {
+    for (const Membership::Member& member : membership_.members()) {
+      const bool asked = !newcomer.rank.has_value() || *newcomer.rank == member.id.rank;
+      const bool gone = member.state == Membership::State::kLost || member.state == Membership::State::kFailed;
+      // One that lives still gets the ordinary refusal, which a caller may try again after.
+      if (member.id.role == MemberRole::kWorker && asked && (gone || member.state == Membership::State::kJoined)) {
+        return member.id.rank;
+      }
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); start the servers anew to train again"));
+}
+
+// Of a member that has just joined.
+void Coordinator::WelcomeLocked(const Membership::Id& id) {
+  if (id.incarnation == 1) return;
+  if (id.role == MemberRole::kWorker && leases_.has_value()) {
+    // What its predecessor held is not known to it.
+    leases_->Release(id.rank);
+    leases_->Return(id.rank);
+  }
+  if (state_ == v1::JOB_STATE_RUNNING) NoteLocked(absl::StrCat(RoleName(id.role), " ", id.rank, " takes part again"));
+}
+
 absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
   absl::StatusOr<Membership::Id> id;
   {
     absl::MutexLock lock(&mutex_);
-    membership_.Expire();
+    UpdateStateLocked();
     if (state_ == v1::JOB_STATE_FINISHED || state_ == v1::JOB_STATE_FAILED) {
-      return absl::FailedPreconditionError(absl::StrCat("the job has ended (",
-                                                        state_ == v1::JOB_STATE_FINISHED ? "finished" : reason_,
-                                                        "); start the servers anew to train again"));
+      absl::StatusOr<uint32_t> rank = LateRankLocked(newcomer);
+      if (!rank.ok()) return rank.status();
+      newcomer.rank = *rank;
     }
     if (newcomer.role == MemberRole::kWorker) {
       if (absl::Status status = AcceptJobLocked(newcomer); !status.ok()) return status;
     }
     id = membership_.Join(newcomer.role, newcomer.rank, std::move(newcomer.address), std::move(newcomer.description));
     if (!id.ok()) return id;
+    ++changes_;
+    WelcomeLocked(*id);
     UpdateStateLocked();
   }
-  Wake();
+  if (absl::Status status = Publish(); !status.ok()) return status;
   return id;
 }
 
@@ -99,57 +162,219 @@ void Coordinator::FailLocked(std::string reason) {
   state_ = v1::JOB_STATE_FAILED;
   reason_ = std::move(reason);
   ended_ = clock_->Now();
+  NoteLocked(absl::StrCat("the job has failed: ", reason_));
+}
+
+void Coordinator::NoteLocked(std::string notice) {
+  notices_.push_back(std::move(notice));
+  if (notices_.size() > kNoticesKept) notices_.pop_front();
+  ++notices_made_;
+  ++changes_;
+}
+
+absl::Duration Coordinator::ReturnTimeLocked() const {
+  return ReturnTime(job_.has_value() ? job_->durability() : v1::Durability());
+}
+
+void Coordinator::LoseLocked(const Membership::Id& id, const std::string& what) {
+  ++changes_;
+  if (id.role == MemberRole::kWorker) {
+    if (leases_.has_value()) leases_->Release(id.rank);
+    board_.Forget(id.rank);
+  }
+  if (state_ != v1::JOB_STATE_RUNNING) return;
+  const std::string wait = absl::FormatDuration(ReturnTimeLocked());
+  if (id.role == MemberRole::kWorker) {
+    NoteLocked(membership_.AnyJoined(MemberRole::kWorker)
+                   ? absl::StrCat(what, "; the others go on")
+                   : absl::StrCat(what, "; no worker is left, one has ", wait, " to return"));
+    return;
+  }
+  if (job_.has_value() && OutlivesAServer(job_->durability())) {
+    ++servers_lost_;
+    NoteLocked(absl::StrCat(what, "; the others wait ", wait, " for its return"));
+    return;
+  }
+  FailLocked(absl::StrCat(what, ", and what it held is gone: with durability wal, wal_sync or replica the job would ",
+                          "have outlived it"));
+}
+
+void Coordinator::CheckReturnsLocked() {
+  const absl::Time now = clock_->Now();
+  const absl::Duration patience = ReturnTimeLocked();
+  for (const Membership::Member& member : membership_.members()) {
+    const bool waited_for = member.id.role == MemberRole::kServer && member.state != Membership::State::kJoined &&
+                            member.gone_since + patience <= now;
+    if (!waited_for) continue;
+    return FailLocked(absl::StrCat(ballast::Describe(member), " ", member.reason, " and did not return within ",
+                                   absl::FormatDuration(patience)));
+  }
+  if (membership_.AnyJoined(MemberRole::kWorker)) {
+    deserted_since_ = absl::InfiniteFuture();
+    return;
+  }
+  deserted_since_ = std::min(deserted_since_, now);
+  if (deserted_since_ + patience > now) return;
+  const std::string last = notices_.empty() ? "" : absl::StrCat("; the last: ", notices_.back());
+  FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(patience), last));
 }
 
 void Coordinator::UpdateStateLocked() {
-  const std::vector<Membership::Member> lost = membership_.Expire();
-  if (state_ == v1::JOB_STATE_RUNNING && !lost.empty()) {
-    FailLocked(
-        absl::StrCat(ballast::Describe(lost[0]), " was not heard of for ", absl::FormatDuration(options_.member_ttl)));
+  for (const Membership::Member& member : membership_.Expire()) {
+    if (member.id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
+    LoseLocked(member.id, absl::StrCat(ballast::Describe(member), " ", member.reason));
   }
   if (state_ == v1::JOB_STATE_GATHERING && membership_.Missing().empty()) {
     state_ = v1::JOB_STATE_RUNNING;
     running_since_ = clock_->Now();
+    if (options_.resume.has_value()) running_since_ -= absl::Seconds(options_.resume->seconds());
+    if (options_.checkpoints != nullptr && TakesCheckpoints(job_->durability())) {
+      plan_.emplace(
+          CheckpointPlan::Options{CheckpointInterval(job_->durability()), options_.servers, options_.first_checkpoint},
+          clock_->Now());
+    }
+    ++changes_;
   }
   if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && leases_->Finished()) {
     state_ = v1::JOB_STATE_FINISHED;
     ended_ = clock_->Now();
+    ++changes_;
   }
+  if (state_ == v1::JOB_STATE_RUNNING) CheckReturnsLocked();
 }
 
-absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id& id) {
+v1::CheckpointManifest Coordinator::MakeManifestLocked() const {
+  v1::CheckpointManifest manifest;
+  manifest.set_version(kVersion);
+  manifest.set_created_unix_ms(absl::ToUnixMillis(absl::Now()));
+  *manifest.mutable_job() = *job_;
+  manifest.set_train_examples(train_examples_);
+  *manifest.mutable_map() = map_.ToProto();
+  *manifest.mutable_leases() = leases_->Export();
+  *manifest.mutable_progress() = board_.Export();
+  manifest.mutable_incarnations()->Resize(options_.workers, 0);
+  for (const Membership::Member& member : membership_.members()) {
+    if (member.id.role == MemberRole::kWorker) manifest.set_incarnations(member.id.rank, member.id.incarnation);
+  }
+  manifest.set_seconds(absl::ToDoubleSeconds(RunningForLocked()));
+  return manifest;
+}
+
+void Coordinator::GiveUpCheckpointLocked(const std::string& reason) {
+  NoteLocked(absl::StrCat("checkpoint ", plan_->id(), " was given up: ", reason, "; the next is due in ",
+                          absl::FormatDuration(CheckpointInterval(job_->durability()))));
+  leases_->GoOn();
+  plan_->End(clock_->Now());
+}
+
+void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict) {
+  if (!plan_.has_value()) return;
+  const absl::Time now = clock_->Now();
+  if (state_ != v1::JOB_STATE_RUNNING) {
+    leases_->GoOn();
+    plan_->End(now);
+    return;
+  }
+  const bool held = plan_->holds();
+  const bool under_way = plan_->phase() != CheckpointPlan::Phase::kIdle;
+  if (const std::string missing = membership_.MissingServers(); !missing.empty()) {
+    if (under_way) GiveUpCheckpointLocked(absl::StrCat(missing, " is gone"));
+    return;
+  }
+  if (const std::optional<std::string> overdue = plan_->Overdue(now)) return GiveUpCheckpointLocked(*overdue);
+  if (const std::optional<std::string> failure = plan_->Report(server, part, now)) {
+    return GiveUpCheckpointLocked(*failure);
+  }
+  plan_->Heard(server, now);
+  if (plan_->phase() == CheckpointPlan::Phase::kDraining) {
+    if (!held) leases_->Hold();
+    if (leases_->AtRest()) plan_->Capture(MakeManifestLocked(), now);
+  }
+  if (held && !plan_->holds()) {
+    leases_->GoOn();
+    // Whoever waits for data may have it now.
+    ++changes_;
+  }
+  verdict.hasten = plan_->hastens();
+  if (plan_->phase() == CheckpointPlan::Phase::kCapturing) verdict.capture = plan_->id();
+}
+
+void Coordinator::CommitCheckpoint() {
+  absl::MutexLock committing(&committing_);
+  v1::CheckpointManifest manifest;
+  uint32_t keep = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!plan_.has_value() || plan_->phase() != CheckpointPlan::Phase::kCommitting) return;
+    manifest = plan_->manifest();
+    keep = CheckpointsKept(job_->durability());
+  }
+  const absl::Status status = options_.checkpoints->Commit(manifest);
+  // What cannot be removed now may be later.
+  if (status.ok()) options_.checkpoints->Prune(keep, manifest.id()).IgnoreError();
+  absl::MutexLock lock(&mutex_);
+  if (plan_->phase() != CheckpointPlan::Phase::kCommitting || plan_->id() != manifest.id()) return;
+  if (!status.ok()) return GiveUpCheckpointLocked(std::string(status.message()));
+  ++checkpoints_;
+  ++changes_;
+  plan_->End(clock_->Now());
+}
+
+absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part) {
   Verdict verdict;
   bool changed = false;
   {
     absl::MutexLock lock(&mutex_);
+    const uint64_t before = changes_;
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
-    const v1::JobState before = state_;
     UpdateStateLocked();
-    changed = state_ != before;
-    verdict = {state_, reason_};
+    verdict.state = state_;
+    verdict.reason = reason_;
+    if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, verdict);
+    changed = changes_ != before;
+    for (const Membership::Member& member : membership_.members()) {
+      const bool here = member.state == Membership::State::kJoined;
+      if (member.id.role == MemberRole::kWorker && !here) verdict.absent.push_back(member.id);
+    }
   }
-  if (changed) Wake();
+  CommitCheckpoint();
+  if (!changed) return verdict;
+  if (absl::Status status = Publish(); !status.ok()) return status;
   return verdict;
 }
 
-absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& failure) {
+absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& failure, bool own_failure) {
   {
     absl::MutexLock lock(&mutex_);
-    const auto state = failure.empty() ? Membership::State::kLeft : Membership::State::kFailed;
-    if (absl::Status status = membership_.Leave(id, state); !status.ok()) return status;
-    if (id.role == MemberRole::kWorker && leases_.has_value()) leases_->Release(id.rank);
-    if (!failure.empty()) {
-      FailLocked(absl::StrCat(RoleName(id.role), " ", id.rank, " failed: ", failure));
-    } else if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && !leases_->Finished()) {
-      FailLocked(absl::StrCat(RoleName(id.role), " ", id.rank, " left before the job was done"));
+    const bool was_here = membership_.Heartbeat(id).ok();
+    const auto state = failure.empty() ? Membership::State::kLeft
+                       : own_failure   ? Membership::State::kLost
+                                       : Membership::State::kFailed;
+    if (absl::Status status = membership_.Leave(id, state, failure.empty() ? "left" : failure); !status.ok()) {
+      return status;
+    }
+    ++changes_;
+    const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
+    const bool fails = !failure.empty() && !own_failure;
+    if (was_here && fails) FailLocked(absl::StrCat(who, " failed: ", failure));
+    const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished());
+    if (was_here && !done) {
+      if (own_failure && id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
+      LoseLocked(id, absl::StrCat(who, failure.empty() ? " left before the job was done" : " was lost: ", failure));
     }
     UpdateStateLocked();
   }
-  Wake();
-  return absl::OkStatus();
+  return Publish();
 }
 
 absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
+  absl::StatusOr<ShardMap> map = Place(job, specs);
+  if (!map.ok()) return map;
+  if (absl::Status status = Save(); !status.ok()) return status;
+  return map;
+}
+
+absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
     return absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined"));
@@ -159,6 +384,7 @@ absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::
   }
   if (map_.shards().empty()) map_ = ShardMap(membership_.ServerAddresses());
   if (absl::Status status = map_.Place(specs); !status.ok()) return status;
+  ++changes_;
   return map_;
 }
 
@@ -186,7 +412,10 @@ std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(co
   if (state_ == v1::JOB_STATE_GATHERING || !leases_.has_value()) return std::nullopt;
   Grant grant;
   grant.lease = leases_->Unanswered(id.rank, held);
-  if (!grant.lease.has_value()) grant.lease = leases_->Acquire(id.rank);
+  if (!grant.lease.has_value()) {
+    grant.lease = leases_->Acquire(id.rank);
+    ++changes_;
+  }
   grant.finished = !grant.lease.has_value() && leases_->Finished();
   if (!grant.lease.has_value() && !grant.finished) return std::nullopt;
   return grant;
@@ -218,38 +447,96 @@ void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint6
       parked_.push_back(waits_.Enter(1, deadline, explain, look_again));
     }
   }
-  if (grant.has_value()) done(*std::move(grant));
+  if (!grant.has_value()) return;
+  if (absl::Status status = Save(); grant->ok() && !status.ok()) grant = status;
+  done(*std::move(grant));
 }
 
-void Coordinator::Wake() {
+absl::Status Coordinator::Save() {
+  if (options_.journal == nullptr) return absl::OkStatus();
+  uint64_t wanted = 0;
+  bool sync = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    // Under checkpoint it is part of the cut that all go back to.
+    if (!job_.has_value() || !OutlivesAServer(job_->durability())) return absl::OkStatus();
+    sync = job_->durability().mode() == v1::Durability::WAL_SYNC;
+    wanted = changes_;
+  }
+  absl::MutexLock saving(&saving_);
+  // Another's save took this change along.
+  if (saved_changes_ >= wanted) return absl::OkStatus();
+  std::string state;
+  uint64_t changes = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    changes = changes_;
+    ExportLocked().SerializeToString(&state);
+  }
+  absl::Status status = options_.journal->Save(state, sync);
+  if (status.ok()) saved_changes_ = changes;
+  return status;
+}
+
+absl::Status Coordinator::Publish() {
+  const absl::Status saved = Save();
   std::vector<WaitRoom::Ticket> parked;
+  std::vector<std::string> news;
   {
     absl::MutexLock lock(&mutex_);
     parked.swap(parked_);
+    const uint64_t unlogged = std::min<uint64_t>(notices_made_ - notices_logged_, notices_.size());
+    news.assign(notices_.end() - unlogged, notices_.end());
+    notices_logged_ = notices_made_;
+  }
+  if (options_.log) {
+    for (const std::string& notice : news) options_.log(notice);
   }
   for (WaitRoom::Ticket ticket : parked) waits_.Arrive(ticket);
+  return saved;
 }
 
-absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease_id) {
+absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps, uint64_t batches) {
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
     if (!leases_.has_value()) return absl::FailedPreconditionError("no worker has brought a job yet");
     if (absl::Status status = leases_->Complete(id.rank, lease_id); !status.ok()) return status;
+    board_.EndedLease(id.rank, steps, batches);
+    ++changes_;
     UpdateStateLocked();
   }
-  Wake();
-  return absl::OkStatus();
+  return Publish();
 }
 
 absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id& id,
                                                             const v1::WorkerProgress& progress,
                                                             const v1::Evaluation* evaluation) {
+  v1::JobProgress all;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
+    board_.Report(id.rank, id.incarnation, progress);
+    if (evaluation != nullptr) board_.Evaluated(*evaluation);
+    ++changes_;
+    all = ProgressLocked();
+  }
+  if (absl::Status status = Save(); !status.ok()) return status;
+  return all;
+}
+
+Coordinator::Beginning Coordinator::BeginningOf(const Membership::Id& worker) const {
   absl::MutexLock lock(&mutex_);
-  if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-  board_.Report(id.rank, progress);
-  if (evaluation != nullptr) board_.Evaluated(*evaluation);
-  return ProgressLocked();
+  Beginning beginning{board_.StepOf(worker.rank), std::nullopt};
+  if (options_.resume.has_value() && worker.incarnation == membership_.first_incarnation(worker.rank)) {
+    beginning.resumed_batches = board_.BatchesOf(worker.rank);
+  }
+  return beginning;
+}
+
+absl::Duration Coordinator::RunningForLocked() const {
+  if (running_since_ == absl::InfiniteFuture()) return absl::ZeroDuration();
+  return std::min(clock_->Now(), ended_) - running_since_;
 }
 
 v1::JobProgress Coordinator::ProgressLocked() const {
@@ -262,9 +549,12 @@ v1::JobProgress Coordinator::ProgressLocked() const {
     progress.set_epochs(job_->training().epochs());
     progress.set_total_examples(train_examples_ * job_->training().epochs());
   }
-  if (running_since_ != absl::InfiniteFuture()) {
-    progress.set_seconds(absl::ToDoubleSeconds(std::min(clock_->Now(), ended_) - running_since_));
-  }
+  progress.set_seconds(absl::ToDoubleSeconds(RunningForLocked()));
+  progress.set_workers_lost(workers_lost_);
+  progress.set_servers_lost(servers_lost_);
+  if (leases_.has_value()) progress.set_examples_repeated(leases_->repeated_examples());
+  progress.mutable_notices()->Add(notices_.begin(), notices_.end());
+  progress.set_notices_made(notices_made_);
   board_.Fill(progress);
   return progress;
 }
@@ -295,7 +585,9 @@ v1::GetProgressResponse Coordinator::Describe() const {
     status->set_state(std::string(StateName(member.state)));
     status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(clock_->Now() - member.last_heard));
     if (member.id.role == MemberRole::kWorker) status->set_step(board_.StepOf(member.id.rank));
+    status->set_reason(member.reason);
   }
+  for (v1::GetProgressResponse::WorkerPushes& pushes : board_.Pushes()) *response.add_pushes() = std::move(pushes);
   return response;
 }
 

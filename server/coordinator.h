@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,10 +12,15 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "ballast/v1/checkpoint.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/v1/coordinator_state.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "common/clock.h"
 #include "common/shard_map.h"
+#include "common/storage/checkpoint_folder.h"
+#include "server/checkpoint_plan.h"
+#include "server/coordinator_journal.h"
 #include "server/lease_book.h"
 #include "server/membership.h"
 #include "server/progress_board.h"
@@ -23,14 +29,29 @@
 namespace ballast {
 
 // The job's control plane: membership, shard map, data leases and progress of one job, and what became of it.
-// Members are given up by the others' heartbeats; a lost or failed member fails the job, and everyone hears why.
+// Members are given up by the others' heartbeats. Without a worker the others go on: its data goes to them, and servers
+// hear that nobody need wait for it; the job fails only when no worker is left for the job's return time. A server that
+// is lost is waited for as long where the job's durability brings it back; else, and when a member fails for a reason
+// that is not its own, the job fails, and everyone hears why.
+// Checkpoints of a job that asks for them are taken between leases of data, with every server's help.
+// Invariant: what an answer depends on is in the journal, where there is one, before it is given.
 // Deliberately knows neither the wire nor a tensor's values. Thread safety: all methods may be called from any thread.
 class Coordinator {
  public:
   struct Options {
     uint32_t servers = 1;
     uint32_t workers = 1;
-    absl::Duration member_ttl = absl::Seconds(5);
+    absl::Duration member_ttl = absl::Seconds(3);
+    // Null: a job's state ends with the process. Outlives the coordinator.
+    CoordinatorJournal* journal = nullptr;
+    // Null: no checkpoints are taken. Outlives the coordinator.
+    CheckpointFolder* checkpoints = nullptr;
+    // Of the first checkpoint.
+    uint64_t first_checkpoint = 1;
+    // What the job resumes from, where it does.
+    std::optional<v1::CheckpointManifest> resume;
+    // Gets a line for each thing that befalls a member, outside of all locks; may be empty.
+    std::function<void(const std::string&)> log;
   };
   struct Newcomer {
     MemberRole role = MemberRole::kServer;
@@ -44,6 +65,17 @@ class Coordinator {
   struct Verdict {
     v1::JobState state = v1::JOB_STATE_GATHERING;
     std::string reason;
+    // Workers that were here and are not now, with their last incarnation.
+    std::vector<Membership::Id> absent;
+    // To a server: it should call again at once; the checkpoint that it is to capture its shard for, 0 for none.
+    bool hasten = false;
+    uint64_t capture = 0;
+  };
+  // How a worker that joins begins.
+  struct Beginning {
+    uint64_t steps = 0;
+    // Where its job resumes from a checkpoint and it is the rank's first since.
+    std::optional<uint64_t> resumed_batches;
   };
   // What AcquireLease answers: a lease, or that all is done, or whom it waited for.
   struct Grant {
@@ -57,10 +89,12 @@ class Coordinator {
 
   // The codes of CoordinatorService.Join.
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
-  // Also finds out who has been silent too long.
-  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id);
-  // An empty `failure` ends the member's part well; another fails the job.
-  absl::Status Leave(const Membership::Id& id, const std::string& failure);
+  // Also finds out who has been silent too long, and takes the next checkpoint a step on. `part`: what a server says of
+  // its part of one.
+  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {});
+  // An empty `failure` ends the member's part well; the others go on, as they do where the failure is the member's own.
+  // Any other fails the job.
+  absl::Status Leave(const Membership::Id& id, const std::string& failure, bool own_failure = false);
 
   // UNAVAILABLE naming the servers that have not joined, else as ShardMap::Place.
   absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
@@ -69,34 +103,71 @@ class Coordinator {
   // Calls `done` once, at the latest after `wait`; may call it before returning. ABORTED when the job has failed.
   // `held`: the leases that the worker has been answered and has not reported done.
   void AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait, GrantDone done);
-  absl::Status CompleteLease(const Membership::Id& id, uint64_t lease_id);
+  // `steps`, `batches`: that the worker has made in all.
+  absl::Status CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps = 0, uint64_t batches = 0);
 
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
                                                  const v1::Evaluation* evaluation);
+  Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;
   // Empty until the first worker has joined.
   std::string job_name() const;
   v1::GetProgressResponse Describe() const;
 
+  // All that must outlive the process.
+  v1::CoordinatorState Export() const;
+  // Goes on from an exported state; before anything else. INVALID_ARGUMENT where it is none of a job of this size.
+  absl::Status Restore(const v1::CoordinatorState& state);
+
   const Options& options() const { return options_; }
 
  private:
   absl::Status AcceptJobLocked(const Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ResumeLocked(const Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpCheckpointLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where every part of a checkpoint is there.
+  void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(committing_, mutex_);
+  // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
+  // server's that returns with what it holds.
+  absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void WelcomeLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateStateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Fails the job once those who are gone have been waited for long enough.
+  void CheckReturnsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `what` befell a member, which is gone: "worker 1 (…) was not heard of for 3s".
+  void LoseLocked(const Membership::Id& id, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteLocked(std::string notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Duration ReturnTimeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Duration RunningForLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckWorkerLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What AcquireLease can answer now; nothing when it must wait.
   std::optional<absl::StatusOr<Grant>> TryGrantLocked(const Membership::Id& id, absl::Span<const uint64_t> held)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<ShardMap> Place(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
   std::string ExplainWaitLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   v1::JobProgress ProgressLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline, GrantDone done);
-  // Lets everyone who waits for a lease look again.
-  void Wake();
+  v1::CoordinatorState ExportLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Puts what has changed until now into the journal.
+  absl::Status Save() ABSL_LOCKS_EXCLUDED(saving_, mutex_);
+  // After a change: saves and logs it, and lets everyone who waits for a lease look again.
+  absl::Status Publish() ABSL_LOCKS_EXCLUDED(saving_, mutex_);
 
   const Options options_;
   const Clock* const clock_;
+  // Held while a state is written, so that states reach the journal in their order; always taken before mutex_.
+  absl::Mutex saving_;
+  uint64_t saved_changes_ ABSL_GUARDED_BY(saving_) = 0;
+  // Held while a checkpoint is committed; taken before mutex_.
+  absl::Mutex committing_;
   mutable absl::Mutex mutex_;
+  // Of what is exported.
+  uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::JobState state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);
@@ -104,9 +175,20 @@ class Coordinator {
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);
+  // Null until the job asks for checkpoints.
+  std::optional<CheckpointPlan> plan_ ABSL_GUARDED_BY(mutex_);
+  uint64_t checkpoints_ ABSL_GUARDED_BY(mutex_) = 0;
   ProgressBoard board_ ABSL_GUARDED_BY(mutex_);
   absl::Time running_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time ended_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // Since when no worker takes part.
+  absl::Time deserted_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  uint32_t workers_lost_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint32_t servers_lost_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The newest, and how many there were in all and were logged.
+  std::deque<std::string> notices_ ABSL_GUARDED_BY(mutex_);
+  uint64_t notices_made_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t notices_logged_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<WaitRoom::Ticket> parked_ ABSL_GUARDED_BY(mutex_);
   // Last: its destruction ends the waits, whose callbacks use the rest.
   WaitRoom waits_;

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,21 @@ class CoordinatorTest : public testing::Test {
     server_ = *JoinServer(0);
     worker0_ = *JoinWorker(0);
     worker1_ = *JoinWorker(1);
+  }
+
+  // The id of the next lease.
+  uint64_t Acquire(const Membership::Id& id) {
+    uint64_t lease = 0;
+    coordinator_.AcquireLease(id, {}, absl::Seconds(1), [&](auto grant) { lease = grant->lease->id; });
+    return lease;
+  }
+
+  // Time passes, and these say that they live.
+  void Silence(const std::vector<Membership::Id>& heard, absl::Duration time) {
+    for (; time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
+      clock_.Advance(absl::Seconds(1));
+      for (const Membership::Id& id : heard) ASSERT_TRUE(coordinator_.Heartbeat(id).ok());
+    }
   }
 
   ManualClock clock_;
@@ -117,22 +134,228 @@ TEST_F(CoordinatorTest, AnswersALeaseAgainWhoseAnswerWasLost) {
   EXPECT_EQ(ids, (std::vector<uint64_t>{1, 1}));
 }
 
-TEST_F(CoordinatorTest, SilentMemberFailsTheJobAndTheOthersHearWho) {
+TEST_F(CoordinatorTest, TheOthersGoOnWithoutASilentWorkerAndTakeItsData) {
   Gather();
-  bool aborted = false;
-  coordinator_.AcquireLease(worker0_, {}, absl::Hours(1), [](auto grant) { ASSERT_EQ(grant->lease->id, 1); });
-  coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1),
-                            [&](auto grant) { aborted = grant.status().code() == absl::StatusCode::kAborted; });
-  clock_.Advance(absl::Seconds(4));
-  ASSERT_TRUE(coordinator_.Heartbeat(worker0_).ok());
-  ASSERT_TRUE(coordinator_.Heartbeat(server_).ok());
-  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(Acquire(worker1_), 1);
+  EXPECT_EQ(Acquire(worker0_), 2);
+  std::optional<DataLease> taken_over;
+  coordinator_.AcquireLease(worker0_, {2}, absl::Hours(1), [&](auto grant) { taken_over = grant->lease; });
+  Silence({server_, worker0_}, absl::Seconds(3));
   const auto verdict = coordinator_.Heartbeat(server_);
   ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(verdict->state, v1::JOB_STATE_RUNNING);
+  ASSERT_EQ(verdict->absent.size(), 1) << "so that no server waits for it";
+  EXPECT_EQ(verdict->absent[0].rank, 1);
+  EXPECT_EQ(verdict->absent[0].incarnation, 1);
+  ASSERT_TRUE(taken_over.has_value()) << "a wait for data ends with what it held";
+  EXPECT_EQ(taken_over->begin, 10);
+  EXPECT_EQ(taken_over->end, 20);
+  EXPECT_EQ(coordinator_.progress().examples_repeated(), 10);
+  EXPECT_EQ(coordinator_.progress().workers_lost(), 1);
+  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 (worker process) was not heard of for 3s; the others go on");
+  EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
+  EXPECT_EQ(coordinator_.Describe().members(2).reason(), "was not heard of for 3s");
+  EXPECT_EQ(coordinator_.Heartbeat(worker1_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorTest, AWorkerReturnsUnderItsRankAndTakesPartAgain) {
+  Gather();
+  EXPECT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(Acquire(worker1_), 2);
+  ASSERT_TRUE(coordinator_.Leave(worker1_, "the GPU fell off the bus", /*own_failure=*/true).ok());
+  EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
+  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others go on");
+  const auto returned = JoinWorker(1);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_EQ(returned->incarnation, 2);
+  EXPECT_TRUE(coordinator_.Heartbeat(server_)->absent.empty());
+  EXPECT_EQ(Acquire(*returned), 3) << "what it held before, anew";
+  ASSERT_TRUE(coordinator_.CompleteLease(worker0_, 1).ok());
+  ASSERT_TRUE(coordinator_.CompleteLease(*returned, 3).ok());
+  EXPECT_EQ(coordinator_.progress().state(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(CoordinatorTest, FailsOnceNoWorkerHasReturnedInTime) {
+  v1::Job job = Job();
+  job.mutable_durability()->set_return_seconds(20);
+  server_ = *JoinServer(0);
+  worker0_ = *JoinWorker(0, job);
+  worker1_ = *JoinWorker(1, job);
+  Silence({server_}, absl::Seconds(4));
+  EXPECT_EQ(coordinator_.Heartbeat(server_)->state, v1::JOB_STATE_RUNNING);
+  Silence({server_}, absl::Seconds(18));
+  EXPECT_EQ(coordinator_.Heartbeat(server_)->state, v1::JOB_STATE_RUNNING);
+  Silence({server_}, absl::Seconds(3));
+  const auto verdict = coordinator_.Heartbeat(server_);
   EXPECT_EQ(verdict->state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(verdict->reason, "worker 1 (worker process) was not heard of for 5s");
-  EXPECT_TRUE(aborted) << "a wait for a lease ends with the job";
-  EXPECT_EQ(JoinWorker(1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(verdict->reason.find("no worker was left, and none returned within 20s"), 0) << verdict->reason;
+  EXPECT_EQ(JoinWorker(1, job).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorTest, AWorkerThatReturnsInTimeKeepsTheJobAlive) {
+  Gather();
+  Silence({server_}, absl::Seconds(50));
+  const auto returned = JoinWorker(0);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  Silence({server_, *returned}, absl::Seconds(50));
+  EXPECT_EQ(coordinator_.Heartbeat(server_)->state, v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(CoordinatorTest, ALostServerFailsAJobThatDoesNotOutliveItAndSaysWhatWould) {
+  Gather();
+  Silence({worker0_, worker1_}, absl::Seconds(3));
+  EXPECT_EQ(coordinator_.Heartbeat(worker0_)->reason,
+            "server 0 (server process) was not heard of for 3s, and what it held is gone: with durability wal, "
+            "wal_sync or replica the job would have outlived it");
+}
+
+TEST_F(CoordinatorTest, WaitsForAServerThatTheJobOutlives) {
+  v1::Job job = Job();
+  job.mutable_durability()->set_mode(v1::Durability::WAL);
+  server_ = *JoinServer(0);
+  worker0_ = *JoinWorker(0, job);
+  worker1_ = *JoinWorker(1, job);
+  Silence({worker0_, worker1_}, absl::Seconds(59));
+  EXPECT_EQ(coordinator_.Heartbeat(worker0_)->state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(coordinator_.progress().servers_lost(), 1);
+  const auto returned = coordinator_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "another process", {}, 0});
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_EQ(returned->incarnation, 2);
+  Silence({worker0_, worker1_}, absl::Seconds(59));
+  EXPECT_EQ(coordinator_.Heartbeat(worker0_)->state, v1::JOB_STATE_RUNNING);
+  Silence({worker0_, worker1_}, absl::Seconds(5));
+  EXPECT_EQ(coordinator_.Heartbeat(worker0_)->reason,
+            "server 0 (another process) was not heard of for 3s and did not return within 1m");
+}
+
+TEST_F(CoordinatorTest, ARestartedServerTakesItsOwnPlaceAtOnceButNobodyElses) {
+  Gather();
+  EXPECT_EQ(coordinator_.Join({MemberRole::kServer, 0, "127.0.0.1:2", "a stranger", {}, 0}).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(coordinator_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "its successor", {}, 0})->incarnation, 2);
+}
+
+// Else what a run learnt could not be saved, had worker 0 died with the last step.
+TEST_F(CoordinatorTest, ALostWorkerMayReturnToAFinishedJob) {
+  Gather();
+  EXPECT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(Acquire(worker1_), 2);
+  ASSERT_TRUE(coordinator_.CompleteLease(worker0_, 1).ok());
+  ASSERT_TRUE(coordinator_.CompleteLease(worker1_, 2).ok());
+  ASSERT_TRUE(coordinator_.Leave(worker1_, "").ok());
+  Silence({server_}, absl::Seconds(3));
+  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); start the servers anew to train again");
+  const auto returned = JoinWorker(0);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  bool finished = false;
+  coordinator_.AcquireLease(*returned, {}, absl::Seconds(1), [&](auto grant) { finished = grant->finished; });
+  EXPECT_TRUE(finished);
+}
+
+// Keeps what it was given; fails once told to.
+class MemoryJournal : public CoordinatorJournal {
+ public:
+  absl::Status Save(absl::string_view state, bool) override {
+    if (full) return absl::ResourceExhaustedError("the disk is full");
+    ++saves;
+    saved = std::string(state);
+    return absl::OkStatus();
+  }
+  bool full = false;
+  int saves = 0;
+  std::string saved;
+};
+
+class SavedCoordinatorTest : public CoordinatorTest {
+ protected:
+  SavedCoordinatorTest() { job_.mutable_durability()->set_mode(v1::Durability::WAL); }
+
+  Coordinator::Options Options() { return {.servers = 1, .workers = 2, .journal = &journal_}; }
+
+  // Server 0 dies and is there again.
+  void Restart() {
+    v1::CoordinatorState state;
+    ASSERT_TRUE(state.ParseFromString(journal_.saved));
+    restarted_ = std::make_unique<Coordinator>(Options(), &clock_);
+    ASSERT_TRUE(restarted_->Restore(state).ok());
+  }
+
+  v1::Job job_ = Job();
+  MemoryJournal journal_;
+  Coordinator first_{Options(), &clock_};
+  std::unique_ptr<Coordinator> restarted_;
+};
+
+TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
+  server_ = *first_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
+  worker0_ = *first_.Join({MemberRole::kWorker, 0, "", "first", job_, 20});
+  worker1_ = *first_.Join({MemberRole::kWorker, 1, "", "second", job_, 20});
+  v1::TensorSpec spec;
+  spec.set_name("w");
+  spec.add_shape(3);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  ASSERT_TRUE(first_.PlaceTensors("job", {spec}).ok());
+  uint64_t held = 0;
+  first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { held = grant->lease->id; });
+  v1::WorkerProgress progress;
+  progress.set_step(1);
+  progress.set_examples(10);
+  ASSERT_TRUE(first_.ReportProgress(worker0_, progress, nullptr).ok());
+  Restart();
+  EXPECT_TRUE(restarted_->Heartbeat(worker0_).ok());
+  EXPECT_TRUE(restarted_->Heartbeat(worker1_).ok());
+  EXPECT_EQ(restarted_->shard_map().tensors().size(), 1);
+  EXPECT_EQ(restarted_->ReportProgress(worker0_, progress, nullptr)->examples(), 10) << "a retry counts once still";
+  DataLease other;
+  restarted_->AcquireLease(worker1_, {}, absl::Seconds(1), [&](auto grant) { other = *grant->lease; });
+  EXPECT_NE(other.id, held) << "a lease is not granted again while its holder lives";
+  EXPECT_EQ(other.begin, 10);
+  EXPECT_TRUE(restarted_->CompleteLease(worker0_, held).ok());
+  EXPECT_TRUE(restarted_->CompleteLease(worker1_, other.id).ok());
+  EXPECT_EQ(restarted_->progress().state(), v1::JOB_STATE_FINISHED);
+  EXPECT_EQ(restarted_->Join({MemberRole::kServer, 0, "127.0.0.1:1", "its successor", {}, 0})->incarnation, 2);
+}
+
+TEST_F(SavedCoordinatorTest, AfterARestartWhoDoesNotReturnIsGivenUpInItsTime) {
+  server_ = *first_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
+  worker0_ = *first_.Join({MemberRole::kWorker, 0, "", "first", job_, 20});
+  worker1_ = *first_.Join({MemberRole::kWorker, 1, "", "second", job_, 20});
+  clock_.Advance(absl::Minutes(10));
+  Restart();
+  EXPECT_EQ(restarted_->Join({MemberRole::kServer, 0, "127.0.0.1:1", "its successor", {}, 0})->incarnation, 2);
+  EXPECT_TRUE(restarted_->Heartbeat(worker0_)->absent.empty());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(restarted_->Heartbeat(worker0_).ok());
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_EQ(restarted_->Heartbeat(worker0_)->absent.size(), 1);
+}
+
+TEST_F(SavedCoordinatorTest, NothingIsAnsweredThatCouldNotBeSaved) {
+  server_ = *first_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
+  worker0_ = *first_.Join({MemberRole::kWorker, 0, "", "first", job_, 20});
+  journal_.full = true;
+  EXPECT_EQ(first_.Join({MemberRole::kWorker, 1, "", "second", job_, 20}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  absl::Status refused;
+  first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { refused = grant.status(); });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  journal_.full = false;
+  uint64_t id = 0;
+  first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { id = grant->lease->id; });
+  EXPECT_EQ(id, 1) << "the same lease again";
+}
+
+TEST_F(SavedCoordinatorTest, AJobThatOutlivesNothingIsNotSaved) {
+  ASSERT_TRUE(first_.Join({MemberRole::kWorker, 0, "", "first", Job(), 20}).ok());
+  EXPECT_EQ(journal_.saves, 0);
+}
+
+TEST_F(SavedCoordinatorTest, RefusesAStateOfAnotherSize) {
+  v1::CoordinatorState state;
+  state.add_members()->mutable_member()->set_role(v1::ROLE_WORKER);
+  state.mutable_members(0)->mutable_member()->set_rank(2);
+  state.mutable_members(0)->mutable_member()->set_incarnation(1);
+  EXPECT_EQ(first_.Restore(state).message(), "saved member: got worker 2, incarnation 1, want a rank below 2");
 }
 
 TEST_F(CoordinatorTest, FailureOfAWorkerIsTheJobs) {

@@ -13,6 +13,20 @@ namespace {
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
+v1::Lease ToProto(const DataLease& lease) {
+  v1::Lease proto;
+  proto.set_id(lease.id);
+  proto.set_epoch(lease.epoch);
+  proto.set_begin(lease.begin);
+  proto.set_end(lease.end);
+  proto.set_steps(lease.steps);
+  return proto;
+}
+
+DataLease FromProto(const v1::Lease& lease) {
+  return {lease.id(), lease.epoch(), lease.begin(), lease.end(), lease.steps()};
+}
+
 }  // namespace
 
 LeaseBook::LeaseBook(const Options& options)
@@ -20,9 +34,9 @@ LeaseBook::LeaseBook(const Options& options)
 
 uint32_t LeaseBook::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
 
-std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
+// The rank's part of the round that it is at; takes it to the next round.
+DataLease LeaseBook::CutShare(uint32_t rank) {
   Position& at = by_rank_[rank];
-  if (at.epoch >= options_.epochs) return std::nullopt;
   const uint64_t left = options_.examples - at.begin;
   const uint64_t round = std::min(left, options_.workers * batches_per_lease_ * options_.batch_size);
   // The first (round % workers) ranks get one example more.
@@ -38,13 +52,40 @@ std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
   return lease;
 }
 
-std::optional<DataLease> LeaseBook::NextForAnyone() {
-  if (!returned_.empty()) {
-    DataLease lease = returned_.back();
-    returned_.pop_back();
+std::optional<DataLease> LeaseBook::TakeReturned(const Position& limit) {
+  const auto first = std::min_element(returned_.begin(), returned_.end(), [](const DataLease& a, const DataLease& b) {
+    return Position{a.epoch, a.begin} < Position{b.epoch, b.begin};
+  });
+  if (first == returned_.end() || !(Position{first->epoch, first->begin} < limit)) return std::nullopt;
+  DataLease lease = *first;
+  returned_.erase(first);
+  repeated_examples_ += lease.end - lease.begin;
+  return lease;
+}
+
+// What comes first in the job: what was returned, what an absent rank leaves, or the rank's own share, which it takes
+// before another's of the same round.
+std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
+  if (std::optional<DataLease> lease = TakeReturned(by_rank_[rank]); lease.has_value()) return lease;
+  while (true) {
+    uint32_t first = rank;
+    for (uint32_t absent : absent_) {
+      if (by_rank_[absent] < by_rank_[first]) first = absent;
+    }
+    if (Done(by_rank_[first]) || (limit_.has_value() && *limit_ <= by_rank_[first])) return std::nullopt;
+    DataLease lease = CutShare(first);
+    if (first == rank) return lease;
+    // Nobody keeps step with it: without examples it would be nothing at all.
+    if (lease.begin == lease.end) continue;
+    lease.steps = StepsOf(lease.end - lease.begin);
     return lease;
   }
-  if (next_.epoch >= options_.epochs) return std::nullopt;
+}
+
+std::optional<DataLease> LeaseBook::NextForAnyone() {
+  if (limit_.has_value()) return std::nullopt;
+  if (std::optional<DataLease> lease = TakeReturned(next_); lease.has_value()) return lease;
+  if (Done(next_)) return std::nullopt;
   const uint64_t left = options_.examples - next_.begin;
   // Towards the end of an epoch ranges get smaller, so that workers finish it at about the same time.
   const uint64_t per_push = std::min(options_.batches_per_push, batches_per_lease_);
@@ -95,15 +136,29 @@ void LeaseBook::Release(uint32_t rank) {
       ++held;
       continue;
     }
-    returned_.push_back(held->second.lease);
+    DataLease& lease = held->second.lease;
+    if (options_.lock_step) lease.steps = StepsOf(lease.end - lease.begin);
+    if (lease.begin < lease.end) returned_.push_back(lease);
     held = held_.erase(held);
   }
+  absent_.insert(rank);
 }
+
+void LeaseBook::Hold() { limit_ = *absl::c_max_element(by_rank_); }
+
+bool LeaseBook::AtRest() const {
+  if (!limit_.has_value() || !held_.empty()) return false;
+  // What was returned out of lock step may be anyone's, whenever the job goes on.
+  if (!options_.lock_step) return true;
+  return returned_.empty() && absl::c_all_of(by_rank_, [this](const Position& at) { return at == *limit_; });
+}
+
+void LeaseBook::Return(uint32_t rank) { absent_.erase(rank); }
 
 bool LeaseBook::Finished() const {
   if (!held_.empty() || !returned_.empty()) return false;
-  if (!options_.lock_step) return next_.epoch >= options_.epochs;
-  return std::all_of(by_rank_.begin(), by_rank_.end(), [&](const Position& at) { return at.epoch >= options_.epochs; });
+  if (!options_.lock_step) return Done(next_);
+  return std::all_of(by_rank_.begin(), by_rank_.end(), [&](const Position& at) { return Done(at); });
 }
 
 std::string LeaseBook::Outstanding() const {
@@ -124,6 +179,94 @@ uint64_t LeaseBook::steps_per_epoch() const {
   const uint64_t round = options_.workers * batches_per_lease_ * options_.batch_size;
   const uint64_t rest = options_.examples % round;
   return options_.examples / round * batches_per_lease_ + StepsOf(DivideUp(rest, options_.workers));
+}
+
+v1::LeaseBookState LeaseBook::Export() const {
+  v1::LeaseBookState state;
+  const auto put = [](const Position& at, v1::LeaseBookState::Position* to) {
+    to->set_epoch(at.epoch);
+    to->set_begin(at.begin);
+  };
+  state.set_next_id(next_id_);
+  for (const Position& at : by_rank_) put(at, state.add_by_rank());
+  put(next_, state.mutable_next());
+  for (const DataLease& lease : returned_) *state.add_returned() = ToProto(lease);
+  for (const auto& [id, held] : held_) {
+    v1::LeaseBookState::Held* to = state.add_held();
+    to->set_rank(held.rank);
+    *to->mutable_lease() = ToProto(held.lease);
+  }
+  state.mutable_absent()->Add(absent_.begin(), absent_.end());
+  state.set_repeated_examples(repeated_examples_);
+  return state;
+}
+
+absl::Status LeaseBook::CheckLease(const v1::Lease& lease) const {
+  if (lease.epoch() < options_.epochs && lease.begin() <= lease.end() && lease.end() <= options_.examples) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("saved lease ", lease.id(), ": got epoch ", lease.epoch(),
+                                                 ", examples ", lease.begin(), " to ", lease.end(), ", want one of ",
+                                                 options_.epochs, " epochs of ", options_.examples, " examples"));
+}
+
+absl::Status LeaseBook::CheckPosition(const Position& at) const {
+  if (at.epoch <= options_.epochs && at.begin < options_.examples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("saved leases: got epoch ", at.epoch, ", example ", at.begin,
+                                                 ", want at most ", options_.epochs, " epochs of ", options_.examples,
+                                                 " examples"));
+}
+
+absl::Status LeaseBook::Resume(const v1::LeaseBookState& state) {
+  if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
+    return absl::InvalidArgumentError("saved leases: were not at rest");
+  }
+  const v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
+  const Position at{saved.epoch(), saved.begin()};
+  if (absl::Status status = CheckPosition(at); !status.ok()) return status;
+  for (const v1::Lease& lease : state.returned()) {
+    if (absl::Status status = CheckLease(lease); !status.ok()) return status;
+  }
+  for (const v1::Lease& lease : state.returned()) {
+    returned_.push_back(FromProto(lease));
+    returned_.back().steps = StepsOf(lease.end() - lease.begin());
+  }
+  next_id_ = std::max<uint64_t>(state.next_id(), 1);
+  next_ = at;
+  by_rank_.assign(options_.workers, at);
+  repeated_examples_ = state.repeated_examples();
+  return absl::OkStatus();
+}
+
+absl::Status LeaseBook::Restore(const v1::LeaseBookState& state) {
+  if (state.by_rank_size() != static_cast<int>(options_.workers)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("saved leases: got ", state.by_rank_size(), " ranks, want ", options_.workers));
+  }
+  const auto take = [](const v1::LeaseBookState::Position& at) { return Position{at.epoch(), at.begin()}; };
+  std::vector<Position> positions = {take(state.next())};
+  for (const v1::LeaseBookState::Position& at : state.by_rank()) positions.push_back(take(at));
+  for (const Position& at : positions) {
+    if (absl::Status status = CheckPosition(at); !status.ok()) return status;
+  }
+  std::vector<DataLease> returned;
+  for (const v1::Lease& lease : state.returned()) {
+    if (absl::Status status = CheckLease(lease); !status.ok()) return status;
+    returned.push_back(FromProto(lease));
+  }
+  std::map<uint64_t, Held> held;
+  for (const v1::LeaseBookState::Held& one : state.held()) {
+    if (absl::Status status = CheckLease(one.lease()); !status.ok()) return status;
+    held[one.lease().id()] = {one.rank(), FromProto(one.lease())};
+  }
+  next_id_ = std::max<uint64_t>(state.next_id(), 1);
+  next_ = positions[0];
+  by_rank_.assign(positions.begin() + 1, positions.end());
+  returned_ = std::move(returned);
+  held_ = std::move(held);
+  absent_ = {state.absent().begin(), state.absent().end()};
+  repeated_examples_ = state.repeated_examples();
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

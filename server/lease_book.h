@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "ballast/v1/coordinator_state.pb.h"
 #include "common/data_lease.h"
 
 namespace ballast {
@@ -18,10 +20,12 @@ namespace ballast {
 //
 // In lock step (policies sync and local SGD) an epoch goes by in rounds: each round is cut into one range for each
 // rank, all with the same number of steps, and a rank's ranges depend on nothing but the job, so that runs repeat. A
-// rank that has nothing left in the last round gets an empty range and keeps step. Otherwise ranges go to whoever asks,
-// and a next epoch begins as soon as the last range of the one before is taken.
+// rank that has nothing left in the last round gets an empty range and keeps step. While a rank is absent its ranges go
+// to whoever is done with the same round. Otherwise ranges go to whoever asks, and a next epoch begins as soon as the
+// last range of the one before is taken.
 //
-// Invariant: taken, returned and untaken ranges of an epoch are disjoint and cover it.
+// Invariant: taken, returned and untaken ranges of an epoch are disjoint and cover it. What a worker had taken when it
+// was lost is handed out again, and counted.
 // Thread safety: none; the coordinator guards it.
 class LeaseBook {
  public:
@@ -46,8 +50,27 @@ class LeaseBook {
   // OK again for a lease that was reported before. FAILED_PRECONDITION for one that `rank` does not hold.
   absl::Status Complete(uint32_t rank, uint64_t id);
 
-  // Takes the unfinished leases of a worker that is gone back; without lock step others get them.
+  // Takes back the unfinished leases of a worker that is gone; others get them, and in lock step its share from here
+  // on.
   void Release(uint32_t rank);
+  // Gives a rank that was released its share again.
+  void Return(uint32_t rank);
+
+  // From now on no more is handed out than brings all ranks to the same place: soon nothing is held.
+  void Hold();
+  // Since Hold: all ranks are there, and what was handed out was reported done.
+  bool AtRest() const;
+  void GoOn() { limit_.reset(); }
+
+  // Of leases that were handed out again.
+  uint64_t repeated_examples() const { return repeated_examples_; }
+
+  v1::LeaseBookState Export() const;
+  // Goes on from where another book of the same options was. INVALID_ARGUMENT where it cannot have been one.
+  absl::Status Restore(const v1::LeaseBookState& state);
+  // Goes on from where another book of the same data was at rest; workers, batch size and epochs may differ.
+  // INVALID_ARGUMENT where that cannot have been.
+  absl::Status Resume(const v1::LeaseBookState& state);
 
   // Everything was reported done.
   bool Finished() const;
@@ -64,11 +87,18 @@ class LeaseBook {
   struct Position {
     uint32_t epoch = 0;
     uint64_t begin = 0;
+    friend auto operator<=>(const Position&, const Position&) = default;
   };
 
+  bool Done(const Position& at) const { return at.epoch >= options_.epochs; }
+  DataLease CutShare(uint32_t rank);
   std::optional<DataLease> NextInLockStep(uint32_t rank);
   std::optional<DataLease> NextForAnyone();
+  // The first of those that were returned, where it comes before `limit`.
+  std::optional<DataLease> TakeReturned(const Position& limit);
   uint32_t StepsOf(uint64_t examples) const;
+  absl::Status CheckLease(const v1::Lease& lease) const;
+  absl::Status CheckPosition(const Position& at) const;
 
   const Options options_;
   // At the most.
@@ -78,6 +108,10 @@ class LeaseBook {
   Position next_;
   std::vector<DataLease> returned_;
   std::map<uint64_t, Held> held_;
+  std::set<uint32_t> absent_;
+  // While it holds: in lock step, where the ranks meet.
+  std::optional<Position> limit_;
+  uint64_t repeated_examples_ = 0;
 };
 
 }  // namespace ballast

@@ -2,6 +2,8 @@
 #include "server/lease_book.h"
 
 #include <algorithm>
+#include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -133,6 +135,113 @@ TEST(LeaseBookTest, HandsALeaseOutAgainWhoseAnswerWasLost) {
   EXPECT_EQ(book.Unanswered(1, {first->id})->id, second->id);
   ASSERT_TRUE(book.Complete(0, first->id).ok());
   EXPECT_FALSE(book.Unanswered(0, {}).has_value());
+}
+
+TEST(LeaseBookTest, LockStepTakesAnAbsentRanksRangesRoundByRoundUntilItReturns) {
+  // Two rounds of 160 examples for each of 2 ranks.
+  LeaseBook book({640, 1, 2, 10, true});
+  const auto begin = [&](uint32_t rank) {
+    const auto lease = book.Acquire(rank);
+    return lease.has_value() ? static_cast<int64_t>(lease->begin) : -1;
+  };
+  EXPECT_EQ(begin(0), 0);
+  EXPECT_EQ(begin(1), 160);
+  book.Release(1);
+  EXPECT_EQ(begin(0), 160) << "before its own of the next round";
+  EXPECT_EQ(book.repeated_examples(), 160);
+  EXPECT_EQ(begin(0), 320);
+  book.Return(1);
+  EXPECT_EQ(begin(0), -1);
+  EXPECT_EQ(begin(1), 480);
+}
+
+TEST(LeaseBookTest, GoesOnFromWhereAnotherWas) {
+  for (bool lock_step : {true, false}) {
+    const LeaseBook::Options options{10007, 2, 3, 10, lock_step};
+    LeaseBook first(options);
+    for (uint32_t turn = 0; turn < 20; ++turn) {
+      const auto lease = first.Acquire(turn % 3);
+      if (turn % 4 != 0) {
+        ASSERT_TRUE(first.Complete(turn % 3, lease->id).ok());
+      }
+    }
+    first.Release(2);
+    LeaseBook second(options);
+    ASSERT_TRUE(second.Restore(first.Export()).ok());
+    EXPECT_EQ(second.Outstanding(), first.Outstanding());
+    for (uint32_t turn = 0; turn < 300; ++turn) {
+      const auto a = first.Acquire(turn % 2), b = second.Acquire(turn % 2);
+      ASSERT_EQ(a.has_value(), b.has_value());
+      if (!a.has_value()) continue;
+      EXPECT_EQ(a->id, b->id);
+      EXPECT_EQ(a->begin, b->begin);
+      EXPECT_EQ(a->steps, b->steps);
+    }
+    EXPECT_EQ(second.repeated_examples(), first.repeated_examples());
+  }
+}
+
+TEST(LeaseBookTest, RefusesWhatNoBookOfItsKindHasSaved) {
+  LeaseBook book({100, 1, 2, 10, true}), other({200, 1, 2, 10, true}), larger({100, 1, 3, 10, true});
+  ASSERT_TRUE(other.Acquire(1).has_value());
+  EXPECT_EQ(book.Restore(other.Export()).message(),
+            "saved lease 1: got epoch 0, examples 100 to 200, want one of 1 epochs of 100 examples");
+  EXPECT_EQ(book.Restore(larger.Export()).message(), "saved leases: got 3 ranks, want 2");
+  EXPECT_TRUE(book.Acquire(0).has_value()) << "it is as it was";
+}
+
+// Workers that take leases, finish, die and return at random; a restart of the book itself among it.
+TEST(LeaseBookTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWorkers) {
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    std::mt19937 random(seed);
+    const auto below = [&](uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n - 1)(random); };
+    const uint32_t workers = 1 + below(5);
+    const LeaseBook::Options options{1 + below(3000), 1 + below(3),  workers,
+                                     1 + below(20),   below(2) == 0, 1 + below(3)};
+    auto book = std::make_unique<LeaseBook>(options);
+    // By epoch and position: how often it was handed out, and reported done.
+    std::vector<std::vector<uint32_t>> given(options.epochs, std::vector<uint32_t>(options.examples));
+    std::vector<std::vector<uint32_t>> done = given;
+    std::vector<std::vector<DataLease>> held(workers);
+    std::vector<bool> here(workers, true);
+    for (int turn = 0; !book->Finished(); ++turn) {
+      ASSERT_LT(turn, 200000) << "seed " << seed;
+      const uint32_t rank = below(workers);
+      if (!here[rank]) {
+        // Rank 0 always returns, so that the job ends.
+        if (rank == 0 || below(8) == 0) {
+          here[rank] = true;
+          book->Return(rank);
+        }
+      } else if (below(20) == 0) {
+        here[rank] = false;
+        held[rank].clear();
+        book->Release(rank);
+      } else if (!held[rank].empty() && below(2) == 0) {
+        const DataLease lease = held[rank].back();
+        held[rank].pop_back();
+        ASSERT_TRUE(book->Complete(rank, lease.id).ok());
+        for (uint64_t i = lease.begin; i < lease.end; ++i) ++done[lease.epoch][i];
+      } else if (const auto lease = book->Acquire(rank); lease.has_value()) {
+        EXPECT_LE(lease->end - lease->begin, uint64_t{lease->steps} * options.batch_size);
+        held[rank].push_back(*lease);
+        for (uint64_t i = lease->begin; i < lease->end; ++i) ++given[lease->epoch][i];
+      }
+      if (below(50) == 0) {
+        auto next = std::make_unique<LeaseBook>(options);
+        ASSERT_TRUE(next->Restore(book->Export()).ok());
+        book = std::move(next);
+      }
+    }
+    uint64_t repeated = 0;
+    for (uint32_t epoch = 0; epoch < options.epochs; ++epoch) {
+      for (uint64_t i = 0; i < options.examples; ++i) {
+        ASSERT_EQ(done[epoch][i], 1) << "seed " << seed << ", epoch " << epoch << ", position " << i;
+        repeated += given[epoch][i] - 1;
+      }
+    }
+    EXPECT_EQ(book->repeated_examples(), repeated) << "seed " << seed;
+  }
 }
 
 TEST(LeaseBookTest, TakesTheSameReportTwiceButNotAStrangers) {

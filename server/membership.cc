@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/membership.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -31,14 +33,17 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   }
   Member& member = members_[{role, *rank}];
   const bool live = member.id.incarnation > 0 && member.state == State::kJoined;
-  if (live && member.description != description) {
+  const bool same_place = role == MemberRole::kServer && !address.empty() && member.address == address;
+  if (live && member.description != description && !same_place) {
     return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
   }
-  member.id = {role, *rank, member.id.incarnation + 1};
+  const uint64_t first = role == MemberRole::kWorker ? first_incarnation(*rank) : 1;
+  member.id = {role, *rank, std::max(member.id.incarnation + 1, first)};
   member.address = std::move(address);
   member.description = std::move(description);
   member.state = State::kJoined;
   member.last_heard = clock_->Now();
+  member.reason.clear();
   return member.id;
 }
 
@@ -56,6 +61,10 @@ absl::StatusOr<Membership::Member*> Membership::Find(const Id& id) {
 absl::Status Membership::Heartbeat(const Id& id) {
   absl::StatusOr<Member*> member = Find(id);
   if (!member.ok()) return member.status();
+  if ((*member)->state == State::kLost && id.role == MemberRole::kServer) {
+    (*member)->state = State::kJoined;
+    (*member)->reason.clear();
+  }
   if ((*member)->state != State::kJoined) {
     return absl::FailedPreconditionError(absl::StrCat(Describe(**member), " is no longer part of the job"));
   }
@@ -63,10 +72,13 @@ absl::Status Membership::Heartbeat(const Id& id) {
   return absl::OkStatus();
 }
 
-absl::Status Membership::Leave(const Id& id, State state) {
+absl::Status Membership::Leave(const Id& id, State state, std::string reason) {
   absl::StatusOr<Member*> member = Find(id);
   if (!member.ok()) return member.status();
-  if ((*member)->state == State::kJoined) (*member)->state = state;
+  if ((*member)->state != State::kJoined) return absl::OkStatus();
+  (*member)->state = state;
+  (*member)->reason = std::move(reason);
+  (*member)->gone_since = clock_->Now();
   return absl::OkStatus();
 }
 
@@ -76,6 +88,8 @@ std::vector<Membership::Member> Membership::Expire() {
   for (auto& [key, member] : members_) {
     if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
     member.state = State::kLost;
+    member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl_));
+    member.gone_since = now;
     lost.push_back(member);
   }
   return lost;
@@ -106,6 +120,29 @@ std::vector<std::string> Membership::ServerAddresses() const {
     if (key.first == MemberRole::kServer) addresses[key.second] = member.address;
   }
   return addresses;
+}
+
+bool Membership::AnyJoined(MemberRole role) const {
+  for (const auto& [key, member] : members_) {
+    if (key.first == role && member.state == State::kJoined) return true;
+  }
+  return false;
+}
+
+std::optional<uint32_t> Membership::FirstLost(MemberRole role) const {
+  for (const auto& [key, member] : members_) {
+    if (key.first == role && member.state == State::kLost) return key.second;
+  }
+  return std::nullopt;
+}
+
+void Membership::Restore(std::vector<Member> members) {
+  const absl::Time now = clock_->Now();
+  for (Member& member : members) {
+    member.last_heard = member.gone_since = now;
+    const Key key = {member.id.role, member.id.rank};
+    members_[key] = std::move(member);
+  }
 }
 
 std::vector<Membership::Member> Membership::members() const {

@@ -20,7 +20,8 @@ enum class MemberRole { kServer, kWorker };
 absl::string_view RoleName(MemberRole role);
 
 // Who takes part in a job: ranks, incarnations, and when each was last heard of.
-// Invariant: at most one live member has a rank; its incarnation is above all earlier ones of that rank.
+// Invariant: at most one live member has a rank; its incarnation is above all earlier ones of that rank. Deliberately
+// does not know what a loss means to the job.
 // Thread safety: none; the coordinator guards it.
 class Membership {
  public:
@@ -36,6 +37,9 @@ class Membership {
     std::string description;
     State state = State::kJoined;
     absl::Time last_heard;
+    // Why it was lost or failed, and since when it is not there.
+    std::string reason;
+    absl::Time gone_since;
   };
 
   Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock)
@@ -43,14 +47,15 @@ class Membership {
 
   // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, FAILED_PRECONDITION when
   // no rank is free. A member that joins again with the same description replaces itself: its answer may have been
-  // lost.
+  // lost. A server at the same address replaces the one before: two cannot have it.
   absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description);
 
-  // FAILED_PRECONDITION for a member that was replaced, given up or has left.
+  // FAILED_PRECONDITION for a member that was replaced, given up or has left. A server that was given up and has not
+  // been replaced is back: what it holds is nobody else's.
   absl::Status Heartbeat(const Id& id);
 
-  // kLeft or kFailed. OK again for one that has ended in the same way.
-  absl::Status Leave(const Id& id, State state);
+  // Any state but kJoined, with the reason where there is one. OK again for one that has ended.
+  absl::Status Leave(const Id& id, State state, std::string reason = "");
 
   // Gives up the members unheard of for the time to live, and returns them.
   std::vector<Member> Expire();
@@ -61,6 +66,21 @@ class Membership {
 
   // By rank; empty strings for those that have not joined.
   std::vector<std::string> ServerAddresses() const;
+
+  // Whether any member of the role takes part now.
+  bool AnyJoined(MemberRole role) const;
+  // The lowest rank whose member was lost.
+  std::optional<uint32_t> FirstLost(MemberRole role) const;
+
+  // With incarnations: those go on from there. All count as heard of now.
+  void Restore(std::vector<Member> members);
+
+  // Before any joins: workers' incarnations, by rank, are above these.
+  void BeginAbove(std::vector<uint64_t> workers) { worker_floor_ = std::move(workers); }
+  // That the first worker of that rank has.
+  uint64_t first_incarnation(uint32_t worker) const {
+    return worker < worker_floor_.size() ? worker_floor_[worker] + 1 : 1;
+  }
 
   uint32_t servers() const { return servers_; }
   uint32_t workers() const { return workers_; }
@@ -77,6 +97,7 @@ class Membership {
   const absl::Duration ttl_;
   const Clock* const clock_;
   std::map<Key, Member> members_;
+  std::vector<uint64_t> worker_floor_;
 };
 
 // "worker 1 (host, process 4711)".

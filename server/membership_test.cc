@@ -56,6 +56,17 @@ TEST_F(MembershipTest, GivesUpOnlyWhoIsSilent) {
   EXPECT_EQ(membership_.Heartbeat(quiet).message(), "worker 0 (quiet) is no longer part of the job");
 }
 
+TEST_F(MembershipTest, AServerThatWasGivenUpIsBackWithItsNextHeartbeatUnlessItWasReplaced) {
+  const Membership::Id server = *membership_.Join(MemberRole::kServer, 0, "a:1", "slow");
+  clock_.Advance(absl::Seconds(5));
+  ASSERT_EQ(membership_.Expire().size(), 1);
+  EXPECT_FALSE(membership_.AnyJoined(MemberRole::kServer));
+  ASSERT_TRUE(membership_.Heartbeat(server).ok());
+  EXPECT_TRUE(membership_.AnyJoined(MemberRole::kServer));
+  EXPECT_EQ(membership_.Join(MemberRole::kServer, 0, "a:1", "new")->incarnation, 2);
+  EXPECT_EQ(membership_.Heartbeat(server).code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(MembershipTest, RefusesARankBeyondTheJob) {
   EXPECT_EQ(membership_.Join(MemberRole::kServer, 1, "a:1", "s").status().message(),
             "got server rank 1, want below 1, the job's number of them");

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,11 +15,15 @@
 #include "common/security/credentials.h"
 #include "common/security/security_options.h"
 #include "common/security/tokens.h"
+#include "common/storage/checkpoint_folder.h"
 #include "grpcpp/server.h"
 #include "server/access_guard.h"
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
+#include "server/coordinator_store.h"
+#include "server/durability/checkpoint_source.h"
+#include "server/durability/checkpoint_writer.h"
 #include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
@@ -49,7 +55,12 @@ class Server {
     uint64_t max_state_bytes = uint64_t{1} << 34;
     // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
     std::string state_dir;
-    absl::Duration member_ttl = absl::Seconds(5);
+    // Where checkpoints of the job are kept: one folder, which all its servers see. Empty: nowhere.
+    std::string checkpoint_dir;
+    // The manifest of the checkpoint that the job resumes from; empty: it begins anew. What is in state_dir is newer
+    // and counts instead.
+    std::string resume;
+    absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Called before it listens, with what was in the folder, where anything was.
@@ -78,6 +89,11 @@ class Server {
   static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
   ParameterShard::Options ShardOptions();
   absl::Status Recover();
+  // As it was, where the folder knows of one.
+  absl::Status MakeCoordinator();
+  absl::Status OpenCheckpoints();
+  CoordinatorMember::Events MemberEvents();
+  v1::CheckpointPart DescribePart() const;
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
 
@@ -87,11 +103,18 @@ class Server {
   std::string address_;
   ParameterShard shard_;
   const AccessGuard shard_access_;
+  // What the job resumes from, where it does; checkpoints that are taken, where there is a folder for them.
+  std::optional<CheckpointSource> resume_;
+  std::optional<CheckpointFolder> checkpoints_;
+  std::unique_ptr<CheckpointWriter> checkpoint_writer_;
+  // The checkpoint that this shard was captured for last.
+  std::atomic<uint64_t> captured_{0};
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
-  // In rank 0.
+  // In rank 0. The store is null without a folder.
+  std::unique_ptr<CoordinatorStore> coordinator_store_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;

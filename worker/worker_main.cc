@@ -62,7 +62,10 @@ namespace {
 
 constexpr char kUsage[] =
     "ballast_worker: computes gradients of a job's model and exchanges them with its servers.\n"
-    "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n\n"
+    "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n"
+    "It ends with 1 when the job has failed, with 2 for bad input, and with 3 when it lost what only it needs, its "
+    "device\n"
+    "or its connections: the job goes on, and it may be started again.\n\n"
     "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700";
 
 int Fail(const absl::Status& status, int code) {
@@ -152,6 +155,8 @@ int Run() {
   const absl::Status status = (*trainer)->Run();
   interruption.Watch(nullptr);
   if (absl::IsCancelled(status)) return Fail(status, 130);
+  // The others go on: started again, it may too.
+  if (absl::IsUnavailable(status)) return Fail(status, 3);
   return status.ok() ? 0 : Fail(status, 1);
 }
 

@@ -98,6 +98,12 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.skipped_steps, CountField(object, "skipped_steps"), status);
   Assign(summary.loss_scale, OptionalNumberField(object, "loss_scale"), status);
   Assign(summary.memory, MemoryField(object, "memory"), status);
+  if (!object.contains("restarts")) return;
+  Assign(summary.restarts, CountField(object, "restarts"), status);
+  Assign(summary.workers_lost, CountField(object, "workers_lost"), status);
+  Assign(summary.examples_repeated, CountField(object, "examples_repeated"), status);
+  Assign(summary.pushes_lost, OptionalNumberField(object, "pushes_lost"), status);
+  Assign(summary.pushes_duplicated, OptionalNumberField(object, "pushes_duplicated"), status);
 }
 
 }  // namespace
@@ -136,6 +142,11 @@ std::string SummaryToJson(const Summary& summary) {
                    {"skipped_steps", summary.skipped_steps},
                    {"loss_scale", NumberOrNull(summary.loss_scale)},
                    {"memory", ToJson(summary.memory)},
+                   {"restarts", summary.restarts},
+                   {"workers_lost", summary.workers_lost},
+                   {"examples_repeated", summary.examples_repeated},
+                   {"pushes_lost", CountOrNull(summary.pushes_lost)},
+                   {"pushes_duplicated", CountOrNull(summary.pushes_duplicated)},
                    {"run_dir", summary.run_dir},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},

@@ -74,6 +74,15 @@ struct Summary {
   std::optional<double> loss_scale;
   // Of worker 0.
   MemoryBytes memory;
+  // Of processes that died, by launch; workers that were lost while the others went on; and examples handed out again
+  // for that, so that at most as many were seen twice.
+  int64_t restarts = 0;
+  int64_t workers_lost = 0;
+  int64_t examples_repeated = 0;
+  // Messages with gradients that a shard acknowledged and does not have; and that it applied more than once. Absent
+  // where shards could not be asked.
+  std::optional<double> pushes_lost;
+  std::optional<double> pushes_duplicated;
   std::string run_dir;
   // Ended by a signal before its last epoch.
   bool interrupted = false;

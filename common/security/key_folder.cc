@@ -24,6 +24,7 @@ constexpr char kClientKey[] = "client.key";
 constexpr char kTokens[] = "tokens";
 constexpr char kWorkerToken[] = "worker.token";
 constexpr char kReaderToken[] = "reader.token";
+constexpr char kAdminToken[] = "admin.token";
 
 absl::StatusOr<std::string> MakeToken() {
   std::array<unsigned char, 32> bytes;
@@ -98,6 +99,10 @@ std::vector<std::string> KeyFolder::WorkerFlags() const {
 std::vector<std::string> KeyFolder::ReaderFlags() const {
   return {"--tls-cert", PathOf(kClientCertificate), "--tls-key",    PathOf(kClientKey),
           "--tls-ca",   PathOf(kAuthority),         "--token-file", PathOf(kReaderToken)};
+}
+
+SecurityOptions KeyFolder::AdminOptions() const {
+  return {{PathOf(kClientCertificate), PathOf(kClientKey), PathOf(kAuthority)}, PathOf(kAdminToken)};
 }
 
 SecurityOptions KeyFolder::ReaderOptions(const std::string& path) {

@@ -41,6 +41,9 @@ class KeyFolder {
   // Of `ballast status` and its like.
   std::vector<std::string> ReaderFlags() const;
 
+  // For one who speaks for the job's processes.
+  SecurityOptions AdminOptions() const;
+
   // For one who looks, of a folder that was made before.
   static SecurityOptions ReaderOptions(const std::string& path);
 

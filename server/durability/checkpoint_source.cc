@@ -105,9 +105,8 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
       if (!same_terms) capture.policy = AtRest(capture.policy, capture.weights.version, job.workers);
     }
   }
-  for (const v1::CheckpointManifest::Worker& worker : manifest_.workers()) {
-    v1::WindowState& window = resumption.windows.emplace_back();
-    window.set_incarnation(worker.incarnation() + 1);
+  for (uint64_t incarnation : manifest_.incarnations()) {
+    resumption.windows.emplace_back().set_incarnation(incarnation + 1);
   }
   if (slices.size() == wanted.size()) return resumption;
   return absl::DataLossError(

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -105,6 +106,10 @@ class ParameterExchange : public StepHooks {
 
   // Gives up what is in flight, for the end of an interrupted run, and fetches the newest weights.
   absl::Status AbandonAndPull();
+
+  // As of Client.
+  std::pair<uint64_t, uint64_t> pulled_versions() const { return client_->pulled_versions(); }
+  std::vector<uint64_t> acknowledged_pushes() const { return client_->acknowledged_pushes(); }
 
   ExchangeStats TakeStats();
 

@@ -31,6 +31,7 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   absl::StatusOr<RunFolder> folder = options.run_dir.empty()
                                          ? RunFolder::CreateUnder("runs", options.job.name(), absl::Now())
                                          : RunFolder::Create(options.run_dir);
+  if (options.resumes && absl::IsAlreadyExists(folder.status())) folder = RunFolder(options.run_dir);
   if (!folder.ok()) return folder.status();
   absl::StatusOr<MetricsWriter> metrics = MetricsWriter::Open(folder->metrics());
   if (!metrics.ok()) return metrics.status();
@@ -121,7 +122,8 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   summary.servers = options_.servers;
   summary.workers = options_.workers;
   const uint64_t per_epoch = progress.epochs() == 0 ? 0 : progress.total_examples() / progress.epochs();
-  summary.epochs = per_epoch == 0 ? 0 : progress.examples() / per_epoch;
+  // What was lost with a worker was seen again.
+  summary.epochs = per_epoch == 0 ? 0 : std::min<uint64_t>(progress.examples() / per_epoch, progress.epochs());
   summary.steps = progress.step();
   summary.examples = progress.examples();
   summary.seconds = progress.seconds();
@@ -139,6 +141,8 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
     summary.bytes_sent_per_step = static_cast<double>(total_.bytes_sent) / total_.steps;
     summary.bytes_received_per_step = static_cast<double>(total_.bytes_received) / total_.steps;
   }
+  summary.workers_lost = progress.workers_lost();
+  summary.examples_repeated = progress.examples_repeated();
   summary.skipped_steps = total_.skipped;
   summary.memory = options_.memory;
   summary.loss_scale = total_.loss_scale;
@@ -148,12 +152,13 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   return summary;
 }
 
-absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& progress,
-                                 const std::vector<v1::GetStatusResponse>& shards, bool interrupted) {
+absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals,
+                                 bool interrupted) {
   if (absl::Status status = WriteModel(model, progress); !status.ok()) return status;
   Summary summary = Summarize(progress);
   summary.interrupted = interrupted;
-  AddShards(shards, summary);
+  AddShards(totals.shards, summary);
+  if (totals.reported.has_value() && !totals.shards.empty()) AddPushes(*totals.reported, totals.shards, summary);
   return WriteSummary(folder_.summary(), summary);
 }
 

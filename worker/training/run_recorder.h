@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class RunRecorder {
     std::string device;
     // Of rank 0.
     MemoryBytes memory;
+    // Goes on in a run folder that holds a run: that of a process of this rank before.
+    bool resumes = false;
   };
 
   static absl::StatusOr<RunRecorder> Create(Options options);
@@ -40,10 +43,15 @@ class RunRecorder {
   absl::Status Train(const v1::JobProgress& progress, const ExchangeStats& stats);
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
 
-  // Writes the model as it stands and the summary, with what the shards say of all workers; without that where there
-  // are none.
-  absl::Status Finish(TrainableModel& model, const v1::JobProgress& progress,
-                      const std::vector<v1::GetStatusResponse>& shards, bool interrupted);
+  // What shards and coordinator say of all workers in the end; empty where they did not answer.
+  struct Totals {
+    // Asked first.
+    std::optional<v1::GetProgressResponse> reported;
+    std::vector<v1::GetStatusResponse> shards;
+  };
+
+  // Writes the model as it stands and the summary.
+  absl::Status Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals, bool interrupted);
 
   const RunFolder& folder() const { return folder_; }
 

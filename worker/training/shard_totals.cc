@@ -42,4 +42,29 @@ void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary)
   summary.wait_microseconds = Describe(waits);
 }
 
+void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::GetStatusResponse> shards,
+               Summary& summary) {
+  uint64_t lost = 0, duplicated = 0;
+  for (const v1::GetStatusResponse& shard : shards) {
+    for (const v1::GetStatusResponse::WorkerPushes& worker : shard.worker_pushes()) {
+      // Of the newest incarnation, and of those before it.
+      uint64_t acknowledged = 0, acknowledged_before = 0;
+      for (const v1::GetProgressResponse::WorkerPushes& report : reported.pushes()) {
+        const int rank = static_cast<int>(shard.shard());
+        if (report.worker() != worker.worker() || rank >= report.acknowledged_size()) continue;
+        (report.incarnation() == worker.incarnation() ? acknowledged : acknowledged_before) +=
+            report.acknowledged(rank);
+      }
+      const uint64_t accepted = worker.accepted_of_incarnation();
+      const uint64_t accepted_before = worker.accepted() - accepted;
+      if (acknowledged > accepted) lost += acknowledged - accepted;
+      if (acknowledged_before > accepted_before) lost += acknowledged_before - accepted_before;
+      // Each sequence number once.
+      if (accepted > worker.highest_sequence()) duplicated += accepted - worker.highest_sequence();
+    }
+  }
+  summary.pushes_lost = lost;
+  summary.pushes_duplicated = duplicated;
+}
+
 }  // namespace ballast

@@ -36,6 +36,38 @@ TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
   EXPECT_EQ(summary.wait_microseconds.mean, 0.75);
 }
 
+v1::GetProgressResponse Reported(const char* text) {
+  v1::GetProgressResponse reported;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &reported));
+  return reported;
+}
+
+TEST(AddPushesTest, FindsNothingWhereShardsAcceptedAllThatWasAcknowledged) {
+  Summary summary;
+  AddPushes(Reported("pushes { worker: 0 incarnation: 1 acknowledged: [10, 20] }"
+                     "pushes { worker: 0 incarnation: 2 acknowledged: [5, 6] }"),
+            {Shard("shard: 0 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 5 accepted_of_incarnation: 5 "
+                   "accepted: 17 }"),
+             Shard("shard: 1 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 7 accepted_of_incarnation: 7 "
+                   "accepted: 27 }")},
+            summary);
+  EXPECT_EQ(summary.pushes_lost, 0);
+  EXPECT_EQ(summary.pushes_duplicated, 0);
+}
+
+TEST(AddPushesTest, CountsWhatAShardDoesNotHaveAndWhatItTookTwice) {
+  Summary summary;
+  AddPushes(Reported("pushes { worker: 0 incarnation: 1 acknowledged: [10, 20] }"
+                     "pushes { worker: 0 incarnation: 2 acknowledged: [5, 6] }"),
+            {Shard("shard: 0 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 5 accepted_of_incarnation: 3 "
+                   "accepted: 12 }"),
+             Shard("shard: 1 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 6 accepted_of_incarnation: 10 "
+                   "accepted: 30 }")},
+            summary);
+  EXPECT_EQ(summary.pushes_lost, 2 + 1) << "of this incarnation and of the one before";
+  EXPECT_EQ(summary.pushes_duplicated, 4);
+}
+
 TEST(AddShardsTest, WithoutShardsTheWorkersFiguresStay) {
   Summary summary{.max_staleness = 2, .mean_staleness = 0.5};
   AddShards({}, summary);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/durability_terms.h"
 #include "common/job_length.h"
 #include "common/job_overrides.h"
 #include "common/memory_bytes.h"
@@ -22,6 +23,9 @@ namespace {
 
 // Examples that are evaluated at once, where they fit and batches are smaller.
 constexpr int64_t kEvaluationBatch = 256;
+
+// For a former process of this rank to be given up; longer than a member's time to live.
+constexpr absl::Duration kJoinPatience = absl::Seconds(5);
 
 // Before training starts, so that the error says where the label stands.
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
@@ -55,6 +59,12 @@ std::vector<WorkerDevices::Placed> PlacedLayers(const v1::Model& model) {
   std::vector<WorkerDevices::Placed> placed;
   AddPlaced(model.layers(), "model.layers", placed);
   return placed;
+}
+
+Stride StrideOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
+  if (!KeepsLockStep(policy)) return Stride::kOwn;
+  const uint32_t quorum = policy.sync().quorum();
+  return quorum == 0 || quorum == workers ? Stride::kTogether : Stride::kNewest;
 }
 
 Precision ToDevice(v1::Precision precision) {
@@ -162,7 +172,7 @@ void Trainer::OnJobChange(const JobCondition& condition) {
   if (condition.state != v1::JOB_STATE_FAILED || interrupted_) return;
   absl::MutexLock lock(&mutex_);
   if (client_ != nullptr) client_->Shutdown(condition.reason);
-  link_->CancelCalls(condition.reason);
+  if (link_ != nullptr) link_->CancelCalls(condition.reason);
 }
 
 absl::Status Trainer::Join() {
@@ -172,10 +182,12 @@ absl::Status Trainer::Join() {
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);
   if (options_.rank.has_value()) request.set_rank(*options_.rank);
+  // The same again, where this process was given up.
+  if (joined_.has_member()) request.set_rank(joined_.member().rank());
   request.set_description(DescribeThisProcess());
   *request.mutable_job() = options_.job;
   request.set_train_examples(train_->size());
-  absl::StatusOr<v1::JoinResponse> joined = (*link)->Join(std::move(request));
+  absl::StatusOr<v1::JoinResponse> joined = (*link)->Join(std::move(request), kJoinPatience);
   if (!joined.ok()) return joined.status();
   joined_ = *std::move(joined);
   absl::MutexLock lock(&mutex_);
@@ -197,7 +209,10 @@ absl::Status Trainer::Connect() {
   options.worker = joined_.member().rank();
   options.incarnation = joined_.member().incarnation();
   options.connect_timeout = options_.connect_timeout;
-  options.wait_timeout = Patience(options_.job);
+  // Nobody is waited for in vain before he is given up.
+  options.wait_timeout = std::max(Patience(options_.job), 3 * absl::Milliseconds(joined_.member_ttl_ms()));
+  const v1::Durability& durability = options_.job.durability();
+  if (OutlivesAServer(durability)) options.retry_timeout = std::max(options.retry_timeout, ReturnTime(durability));
   options.watch_answers = timeline_ != nullptr;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
@@ -216,14 +231,24 @@ absl::Status Trainer::Connect() {
 absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
   if (!recorder_.has_value()) return absl::OkStatus();
   Client* client = nullptr;
+  CoordinatorLink* link = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     client = client_.get();
+    link = link_.get();
   }
-  const absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
+  RunRecorder::Totals totals;
+  // Its calls are over where the worker was interrupted.
+  if (!interrupted) {
+    if (absl::StatusOr<v1::GetProgressResponse> reported = link->GetProgress(); reported.ok()) {
+      totals.reported = *std::move(reported);
+    }
+  }
+  absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
   // What was learnt counts for more than how it went.
   if (!shards.ok()) std::cerr << "warning: no figures from the servers: " << shards.status().message() << std::endl;
-  return recorder_->Finish(*model_, progress, shards.value_or(std::vector<v1::GetStatusResponse>()), interrupted);
+  if (shards.ok()) totals.shards = *std::move(shards);
+  return recorder_->Finish(*model_, progress, totals, interrupted);
 }
 
 absl::Status Trainer::Train() {
@@ -247,9 +272,10 @@ absl::Status Trainer::Train() {
   memory.staging += exchange.StagingBytes();
   memory.gradients += codec_->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
-  if (rank == 0) {
+  const bool returns = joined_.member().incarnation() > 1;
+  if (rank == 0 && !recorder_.has_value()) {
     absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
-        {options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory});
+        {options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory, returns});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }
@@ -272,7 +298,10 @@ absl::Status Trainer::Train() {
                     {.epochs = job.training().epochs(),
                      .report_every_steps = every == 0 ? 10 : every,
                      .batches_per_step = BatchesPerPush(job),
-                     .pauses = job.policy().has_bounded(),
+                     .pauses = !job.policy().has_async(),
+                     .stride = StrideOf(job.policy(), joined_.workers()),
+                     .returns = returns,
+                     .first_step = joined_.steps(),
                      .seed = job.seed() + rank,
                      .interrupted = &interrupted_,
                      .timeline = timeline_.get()});
@@ -308,7 +337,27 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::RunJob() {
   std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
             << devices_->Describe() << std::endl;
-  if (absl::Status status = Join(); !status.ok()) return status;
+  while (true) {
+    if (std::optional<absl::Status> status = TakePart(); status.has_value()) return *status;
+    Part();
+  }
+}
+
+void Trainer::Part() {
+  std::unique_ptr<CoordinatorLink> link;
+  std::unique_ptr<Client> client;
+  absl::MutexLock lock(&mutex_);
+  link.swap(link_);
+  client.swap(client_);
+}
+
+std::optional<absl::Status> Trainer::TakePart() {
+  const bool was_here = joined_.has_member();
+  if (absl::Status status = Join(); !status.ok()) {
+    // Nobody has ever been there: nothing was lost.
+    if (absl::IsUnavailable(status) && !was_here) return absl::DeadlineExceededError(status.message());
+    return status;
+  }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
   CoordinatorLink* link = nullptr;
@@ -317,10 +366,15 @@ absl::Status Trainer::RunJob() {
     link = link_.get();
   }
   const JobCondition condition = link->condition();
+  if (!status.ok() && !interrupted_ && condition.given_up) {
+    std::cerr << "was given up, joins again: " << condition.reason << std::endl;
+    return std::nullopt;
+  }
   if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = absl::AbortedError(absl::StrCat("the job has failed: ", condition.reason));
   }
-  const absl::Status left = link->Leave(status.ok() ? "" : std::string(status.message()));
+  const bool well = status.ok() || interrupted_;
+  const absl::Status left = link->Leave(well ? "" : std::string(status.message()), absl::IsUnavailable(status));
   // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
   if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
   return status;

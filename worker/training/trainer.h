@@ -60,8 +60,9 @@ class Trainer {
   ~Trainer();
   Trainer(const Trainer&) = delete;
 
-  // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. A failure is the whole
-  // job's: the others hear of it.
+  // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. UNAVAILABLE where this
+  // worker alone cannot go on, for its device is lost or it reaches no server: the others do. Any other failure is the
+  // whole job's: the others hear of it. A worker that was given up, though it lives, joins again.
   absl::Status Run();
 
   // Ends Run after the step under way. False while it has not joined: there is nothing to save yet, nor anyone to tell.
@@ -75,6 +76,10 @@ class Trainer {
   // With what encodes its gradients.
   absl::Status OpenModel();
   absl::Status RunJob();
+  // From joining to leaving, once. Nothing where the coordinator gave this worker up meanwhile.
+  std::optional<absl::Status> TakePart();
+  // Lets go of what belongs to one membership.
+  void Part();
   absl::Status Join();
   absl::Status Connect();
   absl::Status Train();

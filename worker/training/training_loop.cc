@@ -13,17 +13,26 @@ namespace {
 
 // How long a lease may take to come before it counts as a wait: longer than a call to the coordinator.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
+// Steps after which a worker that cannot get into the others' step goes on all the same; a few are enough.
+constexpr int kMostStepsToCatchUp = 100;
 
 }  // namespace
 
 absl::Status TrainingLoop::Run() {
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
+  if (options_.returns || options_.resumes) {
+    if (absl::Status status = LearnProgress(); !status.ok()) return status;
+  }
   tally_.since = absl::Now();
   while (!options_.interrupted->load()) {
     absl::StatusOr<std::optional<Batch>> batch = NextBatch();
     if (!batch.ok()) return batch.status();
     if (!batch->has_value()) return EndJob();
-    if ((*batch)->epoch != epoch_) {
+    if (std::exchange(away_, false)) {
+      if (absl::Status status = TakePart(); !status.ok()) return status;
+    }
+    // A lease that was another's may be of an epoch before.
+    if ((*batch)->epoch > epoch_) {
       if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
     }
     if (absl::Status status = Train(**batch); !status.ok()) return status;
@@ -35,6 +44,32 @@ absl::Status TrainingLoop::Run() {
   }
   // The gradients of the last step reach the servers; the weights that come back are the newest there are.
   return parts_.exchange->AwaitAll();
+}
+
+absl::Status TrainingLoop::LearnProgress() {
+  absl::StatusOr<v1::GetProgressResponse> answer = parts_.coordinator->GetProgress();
+  if (!answer.ok()) return answer.status();
+  progress_ = answer->progress();
+  // What was evaluated is not again.
+  epoch_ = std::min(progress_.last_evaluation().epoch(), options_.epochs);
+  return absl::OkStatus();
+}
+
+// While it is not waited for, the others go on, each tensor at another time. From its first push on they wait for it,
+// at every tensor in turn, so pushes without examples take it to where all are at the same step. A gradient that it
+// computed before would be the second one for some tensors and come in vain.
+absl::Status TrainingLoop::TakePart() {
+  if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
+  if (options_.stride == Stride::kOwn) return absl::OkStatus();
+  step_ = parts_.exchange->pulled_versions().first;
+  if (options_.stride == Stride::kNewest) return absl::OkStatus();
+  for (int i = 0; i < kMostStepsToCatchUp && !options_.interrupted->load(); ++i) {
+    parts_.exchange->BeginBatch(step_++, 0, /*last_of_step=*/true);
+    if (absl::Status status = parts_.exchange->PassEmptyBatch(); !status.ok()) return status;
+    if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
+    if (parts_.exchange->pulled_versions() == std::make_pair(step_, step_)) break;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
@@ -69,13 +104,13 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
   return Report(nullptr);
 }
 
-// Nobody should wait for a worker that waits itself, until those finish who hold the last of the data. Its weights are
-// old when it goes on.
+// Nobody should wait for a worker that waits itself, until those finish who hold the last of the data.
 absl::Status TrainingLoop::AwaitData() {
   if (!options_.pauses || parts_.batches->AwaitLease(kPatience)) return absl::OkStatus();
   if (absl::Status status = parts_.exchange->Pause(); !status.ok()) return status;
+  away_ = true;
   parts_.batches->AwaitLease(absl::InfiniteDuration());
-  return parts_.exchange->PullAll(0);
+  return absl::OkStatus();
 }
 
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
@@ -87,7 +122,7 @@ absl::Status TrainingLoop::EndLease(const Batch& batch) {
       return progress.status();
     }
   }
-  return parts_.coordinator->CompleteLease(batch.lease_id);
+  return parts_.coordinator->CompleteLease(batch.lease_id, step_, batches_);
 }
 
 absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
@@ -122,6 +157,7 @@ v1::WorkerProgress TrainingLoop::TakeTally() {
   mine.set_loss_sum(tally_.loss_sum);
   const absl::Time now = absl::Now();
   mine.set_seconds(absl::ToDoubleSeconds(now - tally_.since));
+  for (uint64_t pushes : parts_.exchange->acknowledged_pushes()) mine.add_acknowledged_pushes(pushes);
   tally_ = {.since = now};
   return mine;
 }

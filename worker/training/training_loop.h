@@ -18,6 +18,16 @@
 
 namespace ballast {
 
+// Whether a worker that was not waited for, since it paused or returned, must get back into the others' step.
+enum class Stride {
+  // Its steps are its own: asynchronous and bounded.
+  kOwn,
+  // It goes by the newest step: the others wait for some of the workers only.
+  kNewest,
+  // A step waits for every worker, and takes one gradient of each: it goes on where all its tensors are at one step.
+  kTogether,
+};
+
 // Takes batches, computes gradients, exchanges them for weights, reports; from a worker's first step to its last.
 // Thread safety: none; one thread runs it.
 class TrainingLoop {
@@ -39,6 +49,13 @@ class TrainingLoop {
     uint64_t batches_per_step = 1;
     // Tell the servers when there is nothing to train on for a while: others may wait for this worker's steps.
     bool pauses = false;
+    Stride stride = Stride::kOwn;
+    // Another process of this rank was here before, and made so many steps.
+    bool returns = false;
+    uint64_t first_step = 0;
+    // The whole job goes on from a checkpoint, where this rank had made so many batches, and all were at their steps.
+    bool resumes = false;
+    uint64_t first_batch = 0;
     // Of dropout, apart for each worker.
     uint64_t seed = 0;
     // Set from outside to end after the step under way.
@@ -47,7 +64,12 @@ class TrainingLoop {
     TimelineRecorder* timeline = nullptr;
   };
 
-  TrainingLoop(const Parts& parts, const Options& options) : parts_(parts), options_(options) {}
+  TrainingLoop(const Parts& parts, const Options& options)
+      : parts_(parts),
+        options_(options),
+        step_(options.first_step),
+        batches_(options.first_batch),
+        away_(options.returns) {}
 
   // Until all data of the job is done, or interrupted. Weights are then those of the last update.
   absl::Status Run();
@@ -64,6 +86,10 @@ class TrainingLoop {
   };
 
   absl::StatusOr<std::optional<Batch>> NextBatch();
+  // After a time in which nobody waited for this worker: the newest weights, and the others' step.
+  absl::Status TakePart();
+  // Where the job is when a worker returns to it.
+  absl::Status LearnProgress();
   absl::Status Train(const Batch& batch);
   absl::Status AwaitData();
   absl::Status EndLease(const Batch& batch);
@@ -77,6 +103,8 @@ class TrainingLoop {
   const Options options_;
   // Pushes made, and batches taken: of all leases, and of the step under way.
   uint64_t step_ = 0;
+  // Nobody waits for this worker.
+  bool away_ = false;
   uint64_t batches_ = 0;
   uint64_t batches_of_step_ = 0;
   uint32_t epoch_ = 0;

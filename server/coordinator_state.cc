@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Of a Coordinator: what outlives its process.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator.h"
+
+namespace ballast {
+namespace {
+
+v1::MemberRecord ToRecord(const Membership::Member& member) {
+  v1::MemberRecord record;
+  record.mutable_member()->set_role(member.id.role == MemberRole::kServer ? v1::ROLE_SERVER : v1::ROLE_WORKER);
+  record.mutable_member()->set_rank(member.id.rank);
+  record.mutable_member()->set_incarnation(member.id.incarnation);
+  record.set_address(member.address);
+  record.set_description(member.description);
+  record.set_reason(member.reason);
+  switch (member.state) {
+    case Membership::State::kJoined:
+      record.set_state(v1::MemberRecord::STATE_JOINED);
+      break;
+    case Membership::State::kLeft:
+      record.set_state(v1::MemberRecord::STATE_LEFT);
+      break;
+    case Membership::State::kLost:
+      record.set_state(v1::MemberRecord::STATE_LOST);
+      break;
+    case Membership::State::kFailed:
+      record.set_state(v1::MemberRecord::STATE_FAILED);
+      break;
+  }
+  return record;
+}
+
+absl::StatusOr<Membership::State> StateOf(const v1::MemberRecord& record) {
+  switch (record.state()) {
+    case v1::MemberRecord::STATE_JOINED:
+      return Membership::State::kJoined;
+    case v1::MemberRecord::STATE_LEFT:
+      return Membership::State::kLeft;
+    case v1::MemberRecord::STATE_LOST:
+      return Membership::State::kLost;
+    case v1::MemberRecord::STATE_FAILED:
+      return Membership::State::kFailed;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("saved member: got state ", record.state(), ", want 1 to 4"));
+  }
+}
+
+absl::StatusOr<Membership::Member> FromRecord(const v1::MemberRecord& record, const Coordinator::Options& options) {
+  const bool server = record.member().role() == v1::ROLE_SERVER;
+  const uint32_t count = server ? options.servers : options.workers;
+  if (record.member().rank() >= count || record.member().incarnation() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("saved member: got ", server ? "server " : "worker ",
+                                                   record.member().rank(), ", incarnation ",
+                                                   record.member().incarnation(), ", want a rank below ", count));
+  }
+  absl::StatusOr<Membership::State> state = StateOf(record);
+  if (!state.ok()) return state.status();
+  Membership::Member member;
+  member.id = {server ? MemberRole::kServer : MemberRole::kWorker, record.member().rank(),
+               record.member().incarnation()};
+  member.address = record.address();
+  member.description = record.description();
+  member.state = *state;
+  member.reason = record.reason();
+  return member;
+}
+
+}  // namespace
+
+v1::CoordinatorState Coordinator::ExportLocked() const {
+  v1::CoordinatorState state;
+  state.set_state(state_);
+  state.set_reason(reason_);
+  if (job_.has_value()) *state.mutable_job() = *job_;
+  state.set_train_examples(train_examples_);
+  *state.mutable_map() = map_.ToProto();
+  for (const Membership::Member& member : membership_.members()) *state.add_members() = ToRecord(member);
+  if (leases_.has_value()) *state.mutable_leases() = leases_->Export();
+  *state.mutable_progress() = board_.Export();
+  state.set_seconds(absl::ToDoubleSeconds(RunningForLocked()));
+  state.set_workers_lost(workers_lost_);
+  state.set_servers_lost(servers_lost_);
+  state.mutable_notices()->Add(notices_.begin(), notices_.end());
+  state.set_notices_made(notices_made_);
+  return state;
+}
+
+v1::CoordinatorState Coordinator::Export() const {
+  absl::MutexLock lock(&mutex_);
+  return ExportLocked();
+}
+
+absl::Status Coordinator::Restore(const v1::CoordinatorState& state) {
+  std::vector<Membership::Member> members;
+  for (const v1::MemberRecord& record : state.members()) {
+    absl::StatusOr<Membership::Member> member = FromRecord(record, options_);
+    if (!member.ok()) return member.status();
+    members.push_back(*std::move(member));
+  }
+  absl::StatusOr<ShardMap> map = ShardMap();
+  if (state.map().shards_size() > 0) map = ShardMap::FromProto(state.map());
+  if (!map.ok()) return map.status();
+  absl::MutexLock lock(&mutex_);
+  if (state.has_job()) {
+    job_ = state.job();
+    train_examples_ = state.train_examples();
+    MakeLeasesLocked();
+    if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;
+  }
+  membership_.Restore(std::move(members));
+  map_ = *std::move(map);
+  board_.Restore(state.progress());
+  state_ = state.state();
+  reason_ = state.reason();
+  const absl::Time now = clock_->Now();
+  if (state_ != v1::JOB_STATE_GATHERING) running_since_ = now - absl::Seconds(state.seconds());
+  if (state_ == v1::JOB_STATE_FINISHED || state_ == v1::JOB_STATE_FAILED) ended_ = now;
+  workers_lost_ = state.workers_lost();
+  servers_lost_ = state.servers_lost();
+  notices_.assign(state.notices().begin(), state.notices().end());
+  notices_made_ = notices_logged_ = state.notices_made();
+  return absl::OkStatus();
+}
+
+}  // namespace ballast

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that die while a job runs, with the real programs: the others go on, those return, and nothing is missing.
+#include <signal.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/summary.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::SizeIs;
+
+// What worker 0 says after its first epoch: the job is under way.
+constexpr char kUnderWay[] = "epoch 1: test loss";
+
+class ReturnTest : public JobTest {
+ protected:
+  static const Grandchild* Find(const std::vector<Grandchild>& children, absl::string_view program,
+                                const std::string& rank) {
+    for (const Grandchild& child : children) {
+      if (child.Is(program, rank)) return &child;
+    }
+    return nullptr;
+  }
+
+  // Kills that worker once the job is under way; it is known by its rank.
+  void KillWorker(ChildProcess& launch, const std::string& rank) {
+    ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
+    const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
+    const Grandchild* victim = Find(children, "ballast_worker", rank);
+    ASSERT_NE(victim, nullptr);
+    victim->Signal(SIGKILL);
+    ASSERT_TRUE(victim->AwaitEnd());
+  }
+
+  // Of the last epoch that worker 0 has evaluated.
+  static int LastEpoch(const ChildProcess& worker) {
+    const size_t at = worker.output().rfind("epoch ");
+    return at == std::string::npos ? 0 : std::atoi(worker.output().c_str() + at + 6);
+  }
+};
+
+struct Loss {
+  std::string mode;
+  std::string rank;
+};
+
+class WorkerReturnTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
+  WriteJob({{"epochs: 3", "epochs: 600"}});
+  std::vector<std::string> flags = {"--servers", "2",      "--workers", "2",
+                                    "--verbose", "--json", "--mode",    GetParam().mode};
+  if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--staleness", "2"});
+  if (GetParam().mode == "local_sgd") flags.insert(flags.end(), {"--local-steps", "2"});
+  ChildProcess launch = Launch(flags);
+  KillWorker(launch, GetParam().rank);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); it is started again in 200ms (1 of 3)"));
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_EQ(summary->restarts, 1);
+  EXPECT_EQ(summary->workers_lost, 1);
+  EXPECT_EQ(summary->epochs, 600);
+  // What died with the worker was not reported, or was seen again.
+  EXPECT_LE(summary->examples, 600 * 157 + summary->examples_repeated);
+  EXPECT_GE(summary->examples, 600 * 157 - 2 * 157);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  EXPECT_EQ(Read("run/summary.json"), Read("out"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, WorkerReturnTest,
+                         ::testing::Values(Loss{"sync", "1"}, Loss{"sync", "0"}, Loss{"async", "1"},
+                                           Loss{"bounded", "0"}, Loss{"local_sgd", "1"}),
+                         [](const auto& loss) { return absl::StrCat(loss.param.mode, "Worker", loss.param.rank); });
+
+class ServerReturnTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMissing) {
+  WriteJob({{"epochs: 3", "epochs: 400"}});
+  ChildProcess launch = Launch(
+      {"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability", "wal", "--mode", GetParam().mode});
+  ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
+  const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
+  const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
+  ASSERT_NE(victim, nullptr);
+  victim->Signal(SIGKILL);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_EQ(summary->restarts, 1);
+  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
+  EXPECT_EQ(summary->examples, 400 * 157) << "each once";
+  EXPECT_EQ(summary->examples_repeated, 0);
+  EXPECT_EQ(summary->pushes_lost, 0);
+  EXPECT_EQ(summary->pushes_duplicated, 0);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
+                         ::testing::Values(Loss{"sync", "1"}, Loss{"sync", "0"}, Loss{"async", "0"}),
+                         [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
+
+TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
+  WriteJob({{"epochs: 3", "epochs: 300"}});
+  ChildProcess launch = Launch({"--workers", "3", "--verbose", "--json", "--max-restarts", "0"});
+  KillWorker(launch, "2");
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); the others go on"));
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->restarts, 0);
+  EXPECT_EQ(summary->workers_lost, 1);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
+  WriteJob({{"epochs: 3", "epochs: 800"}});
+  ChildProcess launch =
+      Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=700ms"});
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_GE(summary->restarts, 1) << "those count for nothing";
+  EXPECT_EQ(summary->epochs, 800);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+// --- by hand ---
+
+class ByHandReturnTest : public ReturnTest {
+ protected:
+  // On a free port; its address is in `address_`.
+  ChildProcess Server(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
+    ChildProcess server(flags);
+    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
+    EXPECT_TRUE(server.AwaitOutput("\n"));
+    const std::string line = server.last_line();
+    address_ = line.substr(line.rfind(' ') + 1);
+    return server;
+  }
+
+  ChildProcess Worker(const std::string& rank) {
+    return ChildProcess({Binary("worker/ballast_worker"), "--coordinator", address_, "--job", Path("job.textproto"),
+                         "--threads", "1", "--device", "cpu", "--run_dir", Path("run"), "--rank", rank});
+  }
+
+  std::string address_;
+};
+
+TEST_F(ByHandReturnTest, InSyncTheOthersGoOnWithinSecondsAndAWorkerMayJoinAgain) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  ChildProcess server = Server({"--workers", "2"});
+  ChildProcess survivor = Worker("0");
+  ChildProcess victim = Worker("1");
+  ASSERT_TRUE(survivor.AwaitOutput(kUnderWay)) << survivor.output();
+  const absl::Time killed = absl::Now();
+  victim.Signal(SIGKILL);
+  ASSERT_TRUE(server.AwaitOutput("was not heard of for 3s; the others go on")) << server.output();
+  // The step goes on: three epochs more than those that may lie in the pipe.
+  survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 1, ":"));
+  const int epoch = LastEpoch(survivor);
+  ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", epoch + 3, ":"))) << survivor.output();
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(20)) << "5 s where the machine is not busy";
+  ChildProcess returned = Worker("1");
+  ASSERT_TRUE(server.AwaitOutput("worker 1 takes part again")) << server.output();
+  ASSERT_TRUE(returned.AwaitOutput("memory ")) << returned.output();
+  ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 30, ":"))) << survivor.output();
+  returned.Signal(SIGTERM);
+  EXPECT_EQ(returned.Wait().ToString(), "ended with status 130") << returned.output();
+  ASSERT_TRUE(server.AwaitOutput("worker 1 left before the job was done; the others go on")) << server.output();
+  ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 30, ":"))) << survivor.output();
+  survivor.Signal(SIGINT);
+  EXPECT_EQ(survivor.Wait().ToString(), "ended with status 130") << survivor.output();
+}
+
+TEST_F(ByHandReturnTest, AWorkerThatWasGivenUpThoughItLivesJoinsAgain) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  ChildProcess server = Server({"--workers", "2"});
+  ChildProcess first = Worker("0");
+  ChildProcess second = Worker("1");
+  ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
+  second.Signal(SIGSTOP);
+  ASSERT_TRUE(server.AwaitOutput("was not heard of for 3s; the others go on")) << server.output();
+  second.Signal(SIGCONT);
+  ASSERT_TRUE(second.AwaitOutput("was given up, joins again")) << second.output();
+  ASSERT_TRUE(server.AwaitOutput("worker 1 takes part again")) << server.output();
+  ASSERT_TRUE(first.AwaitOutput(absl::StrCat("epoch ", LastEpoch(first) + 30, ":"))) << first.output();
+}
+
+TEST_F(ByHandReturnTest, WithoutAnyWorkerTheJobFailsInItsTime) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}, {"policy {", "durability { return_seconds: 2 }\npolicy {"}});
+  ChildProcess server = Server({});
+  ChildProcess worker = Worker("0");
+  ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
+  worker.Signal(SIGKILL);
+  ASSERT_TRUE(server.AwaitOutput("no worker is left, one has 2s to return")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("the job has failed: no worker was left, and none returned within 2s"))
+      << server.output();
+  ChildProcess late = Worker("0");
+  EXPECT_EQ(late.Wait().ToString(), "ended with status 1");
+  EXPECT_THAT(late.last_line(), HasSubstr("the job has ended (no worker was left"));
+}
+
+}  // namespace
+}  // namespace ballast
