@@ -22,6 +22,10 @@ constexpr absl::Duration kProgressTimeout = absl::Milliseconds(300);
 // Before a process is started again the first time; doubles with each.
 constexpr absl::Duration kRestartPause = absl::Milliseconds(200);
 constexpr absl::Duration kLongestRestartPause = absl::Seconds(30);
+// On top of it, for the coordinator to hear that a worker is gone: it gives no rank away twice.
+constexpr absl::Duration kReportPatience = absl::Seconds(3);
+// Between attempts to say so.
+constexpr absl::Duration kReportPause = absl::Milliseconds(100);
 // What a worker ends with that lost its device or its connections, and the job goes on.
 constexpr int kExitLost = 3;
 
@@ -44,7 +48,7 @@ LaunchResult JobLaunch::Run() {
   auto supervisor = Supervisor::Create(this);
   if (!supervisor.ok()) return {kExitFailure, std::string(supervisor.status().message())};
   supervisor_ = std::move(*supervisor);
-  absl::Status started = StartAll();
+  absl::Status started = StartAll(/*again=*/false);
   if (started.ok()) started = Watch();
   if (failed() && signals_ == 0) AwaitAccused();
   StopAll();
@@ -74,7 +78,7 @@ bool JobLaunch::Outlives(int index) {
   const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
   const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
   if ((!died && !left) || coordinator_.empty()) return false;
-  // Under checkpoint it is the whole job that would have to go back.
+  // Under checkpoint the whole job would have to go back: all stopped, and StartAll again from the newest checkpoint.
   if (child.server && !OutlivesAServer(plan_.durability)) return false;
   const std::string who =
       absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", child.end->ToString());
@@ -113,10 +117,17 @@ std::vector<std::string> JobLaunch::FlagsAgain(const Child& child) const {
   return flags;
 }
 
+absl::Time JobLaunch::RestartTime(int index) const {
+  const Child& child = children_[index];
+  if (!child.restart_at.has_value()) return absl::InfiniteFuture();
+  const bool unreported = std::find(unreported_.begin(), unreported_.end(), index) != unreported_.end();
+  return *child.restart_at + (unreported && !child.server ? kReportPatience : absl::ZeroDuration());
+}
+
 absl::Status JobLaunch::RestartDue() {
   // By index: starting one adds to the children.
   for (size_t index = 0; index < children_.size(); ++index) {
-    if (!children_[index].restart_at.has_value() || *children_[index].restart_at > absl::Now()) continue;
+    if (RestartTime(static_cast<int>(index)) > absl::Now()) continue;
     children_[index].restart_at.reset();
     Child next;
     next.server = children_[index].server;
@@ -129,17 +140,18 @@ absl::Status JobLaunch::RestartDue() {
   return absl::OkStatus();
 }
 
-void JobLaunch::ReportEnds(ProgressSource& source) {
-  if (unreported_.empty()) return;
-  const absl::StatusOr<v1::GetProgressResponse> progress = source.GetProgress(kProgressTimeout);
-  // A coordinator that is away finds out when it is back.
-  for (int child : std::exchange(unreported_, {})) {
-    if (!progress.ok()) return;
-    const v1::Role role = children_[child].server ? v1::ROLE_SERVER : v1::ROLE_WORKER;
-    for (const v1::GetProgressResponse::MemberStatus& status : progress->members()) {
+void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source) {
+  const bool finished = progress.progress().state() == v1::JOB_STATE_FINISHED;
+  for (int index : std::exchange(unreported_, {})) {
+    Child& child = children_[index];
+    const v1::Role role = child.server ? v1::ROLE_SERVER : v1::ROLE_WORKER;
+    for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
       const bool same = status.member().role() == role &&
-                        Mentions(status.description(), absl::StrCat("process ", supervisor_->pid(child)));
-      if (same) source.ReportEnd(status.member(), children_[child].end->ToString(), kProgressTimeout).IgnoreError();
+                        Mentions(status.description(), absl::StrCat("process ", supervisor_->pid(index)));
+      if (!same) continue;
+      // It had done its part and saved.
+      if (finished && !child.server && status.state() == "left") child.restart_at.reset();
+      source.ReportEnd(status.member(), child.end->ToString(), kProgressTimeout).IgnoreError();
     }
   }
 }
@@ -164,7 +176,7 @@ void JobLaunch::Strike() {
 
 absl::Time JobLaunch::NextEvent(absl::Time latest) const {
   absl::Time next = latest;
-  for (const Child& child : children_) next = std::min(next, child.restart_at.value_or(latest));
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) next = std::min(next, RestartTime(child));
   return chaos_.has_value() ? std::min(next, chaos_->next()) : next;
 }
 
@@ -175,7 +187,7 @@ void JobLaunch::OnSignal(int) {
   }
 }
 
-absl::Status JobLaunch::StartAll() {
+absl::Status JobLaunch::StartAll(bool again) {
   for (int rank = 0; rank < plan_.servers; ++rank) {
     unlink(AddressFile(rank).c_str());
     std::vector<std::string> flags = {
@@ -186,7 +198,7 @@ absl::Status JobLaunch::StartAll() {
     if (plan_.durability.mode() != v1::Durability::NONE) {
       flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
     }
-    if (absl::Status status = StartChild({.server = true, .rank = rank, .flags = std::move(flags)}, /*again=*/false);
+    if (absl::Status status = StartChild({.server = true, .rank = rank, .flags = std::move(flags)}, again);
         !status.ok()) {
       return status;
     }
@@ -197,7 +209,7 @@ absl::Status JobLaunch::StartAll() {
     coordinator_ = *address;
   }
   for (int rank = 0; rank < plan_.workers; ++rank) {
-    if (absl::Status status = StartChild({.rank = rank, .flags = WorkerFlags(rank)}, /*again=*/false); !status.ok()) {
+    if (absl::Status status = StartChild({.rank = rank, .flags = WorkerFlags(rank)}, again); !status.ok()) {
       return status;
     }
   }
@@ -244,22 +256,27 @@ absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
                                                   logs_->path(0)));
 }
 
+absl::Time JobLaunch::Look(ProgressSource& source) {
+  const auto progress = source.GetProgress(kProgressTimeout);
+  // A server that is busy or on its way out answers the next time, or ends and is heard of.
+  if (!progress.ok()) return absl::Now() + (unreported_.empty() ? kProgressInterval : kReportPause);
+  ReportEnds(*progress, source);
+  display_->Update(progress->progress());
+  const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
+  if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());
+  return absl::Now() + kProgressInterval;
+}
+
 absl::Status JobLaunch::Watch() {
   const std::unique_ptr<ProgressSource> source = connect_(coordinator_);
   absl::Time next = absl::Now();
+  size_t reported = 0;
   while ((AnyRunning(false, true) || AnyToRestart()) && signals_ == 0 && !failed()) {
-    ReportEnds(*source);
+    if (absl::Now() >= next || unreported_.size() > reported) next = Look(*source);
+    // Those are tried again at that time.
+    reported = unreported_.size();
     if (absl::Status status = RestartDue(); !status.ok()) return status;
     Strike();
-    if (absl::Now() >= next) {
-      next = absl::Now() + kProgressInterval;
-      // A server that is busy or on its way out answers the next time, or ends and is heard of.
-      if (auto progress = source->GetProgress(kProgressTimeout); progress.ok()) {
-        display_->Update(progress->progress());
-        const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
-        if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());
-      }
-    }
     supervisor_->Poll(std::max(NextEvent(next) - absl::Now(), absl::ZeroDuration()));
   }
   return absl::OkStatus();

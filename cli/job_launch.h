@@ -100,17 +100,22 @@ class JobLaunch : private ProcessListener {
   void OnEnd(int child, const ExitStatus& status) override;
   void OnSignal(int signal) override;
 
-  absl::Status StartAll();
+  // Again: in the place of all that were there and have ended.
+  absl::Status StartAll(bool again);
   std::vector<std::string> WorkerFlags(int rank) const;
   // As the one whose place it takes, where there was one.
   absl::Status StartChild(Child child, bool again);
   // Whether its end leaves the job as it is, with another process in its place or without it.
   bool Outlives(int child);
+  // Never, of one that is not to be started again.
+  absl::Time RestartTime(int child) const;
   absl::Status RestartDue();
   // With the address that it had.
   std::vector<std::string> FlagsAgain(const Child& child) const;
-  // Tells the coordinator who has ended.
-  void ReportEnds(ProgressSource& source);
+  // Tells the coordinator who has ended; one that it knows to have done its part is not started again.
+  void ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source);
+  // Asks how far the job is; answers when to look again.
+  absl::Time Look(ProgressSource& source);
   void Strike();
   bool AnyToRestart() const;
   // When there is something to do next, at `latest` if there is not.

@@ -17,6 +17,7 @@ using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 
 // What a server does until it is told to end.
 constexpr char kGoodServer[] = R"(
@@ -47,10 +48,18 @@ constexpr char kWaitForTerm[] =
 // file, and writes down whose end it hears of.
 class FakeProgress : public ProgressSource {
  public:
-  FakeProgress(std::function<void()> asked, std::string pid_file, std::vector<std::string>* ends)
-      : asked_(std::move(asked)), pid_file_(std::move(pid_file)), ends_(ends) {}
+  struct Script {
+    // That it does not answer first.
+    int failures = 0;
+    // The job is finished, and worker 1 has left it.
+    bool finished = false;
+  };
+  FakeProgress(Script script, std::function<void()> asked, std::string pid_file, std::vector<std::string>* ends)
+      : script_(script), asked_(std::move(asked)), pid_file_(std::move(pid_file)), ends_(ends) {}
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration) override {
     if (asked_) asked_();
+    const bool dead = std::filesystem::exists(pid_file_);
+    if (dead && script_.failures-- > 0) return absl::UnavailableError("away");
     v1::GetProgressResponse response;
     response.mutable_progress()->set_state(v1::JOB_STATE_RUNNING);
     response.mutable_progress()->set_epochs(5);
@@ -62,6 +71,8 @@ class FakeProgress : public ProgressSource {
     member->mutable_member()->set_rank(1);
     member->mutable_member()->set_incarnation(1);
     member->set_description("host, process " + pid);
+    member->set_state(script_.finished ? "left" : "joined");
+    if (script_.finished) response.mutable_progress()->set_state(v1::JOB_STATE_FINISHED);
     return response;
   }
   absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration) override {
@@ -70,6 +81,7 @@ class FakeProgress : public ProgressSource {
   }
 
  private:
+  Script script_;
   const std::function<void()> asked_;
   const std::string pid_file_;
   std::vector<std::string>* const ends_;
@@ -110,7 +122,7 @@ class JobLaunchTest : public ::testing::Test {
     LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
     auto connect = [&](const std::string& address) {
       connected_ = address;
-      return std::make_unique<FakeProgress>(asked_, run_dir_ + "/pid", &ends_);
+      return std::make_unique<FakeProgress>(progress_, asked_, run_dir_ + "/pid", &ends_);
     };
     const absl::Time start = absl::Now();
     const LaunchResult result = JobLaunch(plan, &logs, &display, connect).Run();
@@ -131,6 +143,7 @@ class JobLaunchTest : public ::testing::Test {
   std::string run_dir_;
   std::string server_;
   std::string worker_;
+  FakeProgress::Script progress_;
   std::function<void()> asked_;
   v1::Durability durability_;
   std::optional<ChaosPlan> chaos_;
@@ -240,6 +253,25 @@ TEST_F(JobLaunchTest, StartsAWorkerAgainThatDiedAndTellsTheCoordinator) {
                                           "started again in 200ms \\(1 of 3\\)"));
   EXPECT_THAT(Log("worker-1"), ContainsRegex("first life\n(.|\n)*second life\n")) << "one log of both";
   EXPECT_THAT(ends_, ElementsAre("role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
+}
+
+TEST_F(JobLaunchTest, StartsAWorkerAgainOnceTheCoordinatorKnowsThatTheOneBeforeIsGone) {
+  worker_ = std::string(kWorkerHead) + kDieOnce;
+  progress_.failures = 12;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_THAT(ends_, ElementsAre("role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
+  EXPECT_GE(seconds_, 1) << "asked again every 0.1 s";
+}
+
+TEST_F(JobLaunchTest, AWorkerThatIsKilledAfterItsPartIsDoneIsNotStartedAgain) {
+  worker_ = std::string(kWorkerHead) + kDieOnce;
+  worker_.replace(worker_.find("while [ ! -e $folder/lived"), 26, "while [ ! -e $folder/pid");
+  progress_.finished = true;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 0);
+  EXPECT_THAT(Log("worker-1"), Not(HasSubstr("second life")));
 }
 
 TEST_F(JobLaunchTest, StartsAWorkerAgainThatLostItsDevice) {

@@ -77,6 +77,7 @@ class GrpcServerConnection : public ServerConnection {
 std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // A proxy set for the web is no way to a server of ours.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return std::make_unique<GrpcServerConnection>(address, credentials.Open(address, arguments));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/data_plane.h"
 
+#include <atomic>
 #include <bit>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
@@ -179,8 +181,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     }
     if (ticket != WaitRoom::kNoTicket) plane_->shard_->CancelPull(ticket);
   }
-  // gRPC calls it when no other method runs.
-  void OnDone() override { delete this; }
+  // gRPC calls it when no method that it called runs; one that the log's thread called may.
+  void OnDone() override { LetGo(); }
 
  private:
   // How a pull is to be answered.
@@ -203,6 +205,10 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   // Decodes the request, has it checked by `check` and hands it to the shard.
   template <typename Envelope, typename Check>
   absl::StatusOr<Taken<Envelope>> TakePush(Check check);
+
+  void LetGo() {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
 
   // Waits as `pull` says, then ends the call with the slices' values behind `envelope`.
   template <typename Response>
@@ -264,6 +270,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   const Kind kind_;
+  // gRPC until OnDone, and who still uses the call though another thread may end it.
+  std::atomic<int> holders_{1};
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
@@ -366,7 +374,11 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
     plane_->pull_bytes_ += values->Length();
     EndWith(*std::move(values));
   };
-  const WaitRoom::Ticket ticket = plane_->shard_->AwaitPull(job, pull, keys, *wait, answer);
+  // The answer may end the call before AwaitPull returns. The shard outlives the log's thread, the plane does not.
+  ++holders_;
+  const absl::Cleanup let_go = [this] { LetGo(); };
+  ParameterShard* const shard = plane_->shard_;
+  const WaitRoom::Ticket ticket = shard->AwaitPull(job, pull, keys, *wait, answer);
   if (ticket == WaitRoom::kNoTicket) return;
   bool cancelled = false;
   {
@@ -374,7 +386,7 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
     ticket_ = ticket;
     cancelled = cancelled_;
   }
-  if (cancelled) plane_->shard_->CancelPull(ticket);
+  if (cancelled) shard->CancelPull(ticket);
 }
 
 grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {

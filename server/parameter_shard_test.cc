@@ -263,7 +263,7 @@ TEST_F(ParameterShardTest, RefusesStateBeyondItsMemoryBeforeAllocating) {
   OwnedTensor adam = Tensor(1, "adam", 100000);
   adam.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
   EXPECT_EQ(shard_.Declare(Job(false, 1), {adam}).status().message(),
-            "tensor \"adam\": this shard would hold 1200000 bytes, at most 1048576 are allowed");
+            "tensor \"adam\": this shard would hold 1202048 bytes, at most 1048576 are allowed");
   EXPECT_EQ(shard_.status().slices, 0);
 }
 

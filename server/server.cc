@@ -19,6 +19,12 @@ namespace {
 // What a message may have on top is for malformed ones to be answered instead of cut.
 constexpr int kMaxReceivedBytes = kMaxMessageBytes + (64 << 10);
 
+// Until a connection has to have said who it is, so that silent strangers do not keep others out.
+constexpr int kHandshakeMilliseconds = 20'000;
+// A peer that is silent for so long is asked whether it is there, and gone if it then is silent again.
+constexpr int kSilenceMilliseconds = 60'000;
+constexpr int kPingMilliseconds = 20'000;
+
 struct HostPort {
   std::string host;
   int port = 0;
@@ -95,7 +101,10 @@ ParameterShard::Options Server::ShardOptions() {
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
   if (!options_.state_dir.empty()) {
-    options.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+    options.open_journal = [this](const JobTerms& job) -> absl::StatusOr<ShardJournal*> {
+      if (job.durability.mode() != v1::Durability::REPLICA) return store_->Start(job);
+      return absl::FailedPreconditionError("durability: got replica, which no server has yet; want wal or wal_sync");
+    };
   }
   options.keeps_checkpoints = !options_.checkpoint_dir.empty();
   options.resume_from = options_.resume;
@@ -163,30 +172,39 @@ absl::Status Server::Listen() {
   if (!credentials.ok()) return credentials.status();
   if (options_.security.has_tls() && tokens_ != nullptr)
     (*credentials)->SetAuthMetadataProcessor(MakeTokenGate(tokens_));
+  const absl::StatusOr<uint32_t> room = MakeRoomForConnections(options_.max_connections);
+  if (!room.ok()) return room.status();
+  absl::StatusOr<std::unique_ptr<ConnectionGate>> gate = ConnectionGate::Listen(listen->host, listen->port, *room);
+  if (!gate.ok()) return gate.status();
   grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options_.listen, *credentials, &port);
-  // Else a second server on the same port would silently take half of the first one's calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Shared as what copies of a function hold.
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kSilenceMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // What gRPC holds before a call can be refused: messages on their way in. A second bound behind the budget's.
   grpc::ResourceQuota quota("ballast_server");
   quota.Resize(options_.max_bytes_in_flight);
   builder.SetResourceQuota(quota);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 64);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_streams));
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
   builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   builder.RegisterService(&parameter_service_);
   builder.RegisterCallbackGenericService(&data_plane_);
   if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
   grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options_.listen,
-                                               ": the port is in use, or the host is not this machine's; choose "
-                                               "another with --listen, or port 0 for a free one"));
-  }
-  address_ = absl::StrCat(listen->host, ":", port);
+  if (grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC does not start on ", options_.listen));
+  gate_ = *std::move(gate);
+  gate_->Open([acceptor](int socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket;
+    acceptor->HandleNewConnection(&connection);
+  });
+  address_ = absl::StrCat(listen->host, ":", gate_->port());
   return absl::OkStatus();
 }
 
@@ -271,6 +289,7 @@ void Server::Drain(absl::Duration grace) {
       absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down"));
   shard_.Close(reason);
   data_plane_.areas().Close(reason);
+  gate_->Close();
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   grpc_->Wait();
   grpc_.reset();

@@ -18,6 +18,7 @@
 #include "common/storage/checkpoint_folder.h"
 #include "grpcpp/server.h"
 #include "server/access_guard.h"
+#include "server/connection_gate.h"
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
@@ -53,6 +54,10 @@ class Server {
     // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
     uint64_t max_bytes_in_flight = uint64_t{256} << 20;
     uint64_t max_state_bytes = uint64_t{1} << 34;
+    // Connections at once, others are closed unread; 0: as MakeRoomForConnections.
+    uint32_t max_connections = 0;
+    // Calls of one connection at once; its others wait at the client.
+    uint32_t max_streams = 64;
     // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
     std::string state_dir;
     // Where checkpoints of the job are kept: one folder, which all its servers see. Empty: nowhere.
@@ -70,7 +75,7 @@ class Server {
   };
 
   // INVALID_ARGUMENT for a bad address or rank and for security that does not fit (as CheckServing, CheckTlsFiles and
-  // TokenTable::Load), UNAVAILABLE for a port in use.
+  // TokenTable::Load), UNAVAILABLE for a port in use, FAILED_PRECONDITION for more connections than there may be files.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
   ~Server();
   Server(const Server&) = delete;
@@ -118,6 +123,7 @@ class Server {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
+  std::unique_ptr<ConnectionGate> gate_;
   std::unique_ptr<grpc::Server> grpc_;
   std::unique_ptr<CoordinatorMember> member_;
 };

@@ -47,6 +47,9 @@ ABSL_FLAG(
     "checkpoint's manifest. All servers need the same.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
+ABSL_FLAG(uint32_t, max_connections, 0,
+          "Connections at once, beyond which others are closed unread; 0: 1024, or as many as open files allow.");
+ABSL_FLAG(uint32_t, max_streams, 64, "Calls of one connection at once, 1 to 1024; its others wait at the client.");
 
 namespace ballast {
 namespace {
@@ -134,6 +137,12 @@ int Serve() {
         absl::InvalidArgumentError(absl::StrCat("--bytes_in_flight_mib: got ", in_flight, ", want 8 to 1048576")), 2);
   }
   options.max_bytes_in_flight = in_flight << 20;
+  options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_streams = absl::GetFlag(FLAGS_max_streams);
+  if (options.max_streams < 1 || options.max_streams > 1024) {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")), 2);
+  }
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
   const absl::StatusOr<std::string> resume = FindResume();
@@ -174,9 +183,11 @@ int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
   const absl::Status parsed =
       ballast::ParseFlags(argc, argv, ballast::kUsage,
-                          {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file",
-                           "tls_cert", "tls_key", "tls_ca", "token_file", "insecure", "reflection", "memory_limit_gib",
-                           "bytes_in_flight_mib", "state_dir", "checkpoint_dir", "resume"});
+                          {"listen",          "advertise",    "rank",       "servers",          "workers",
+                           "coordinator",     "address_file", "tls_cert",   "tls_key",          "tls_ca",
+                           "token_file",      "insecure",     "reflection", "memory_limit_gib", "tls_ca",
+                           "token_file",      "insecure",     "reflection", "memory_limit_gib", "bytes_in_flight_mib",
+                           "max_connections", "max_streams",  "state_dir",  "checkpoint_dir",   "resume"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

@@ -13,6 +13,9 @@
 namespace ballast {
 namespace {
 
+// Of a tensor, and of each of its slices: names, entries of tables, the policy's and the buffers' own objects.
+constexpr uint64_t kKeptBytes = 1024;
+
 absl::Status CheckSlices(OwnedTensor& tensor) {
   const uint64_t elements = CountElements(tensor.spec);
   std::sort(tensor.slices.begin(), tensor.slices.end(),
@@ -83,10 +86,11 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Plan(std::vector<OwnedTen
     for (const v1::SliceRange& slice : tensor.slices) {
       addition.bytes += slice.elements() * sizeof(float) * (1 + (*optimizer)->slots());
     }
-    if (bytes_ + addition.bytes > max_bytes_) {
+    addition.other_bytes += kKeptBytes * (1 + tensor.slices.size());
+    const uint64_t would_hold = bytes_ + addition.bytes + other_bytes_ + addition.other_bytes;
+    if (would_hold > max_bytes_) {
       return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                        bytes_ + addition.bytes, " bytes, at most ", max_bytes_,
-                                                        " are allowed"));
+                                                        would_hold, " bytes, at most ", max_bytes_, " are allowed"));
     }
     names.emplace(tensor.spec.name(), tensor.spec.id());
     if (!ids.insert(tensor.spec.id()).second) {
@@ -108,6 +112,7 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Check(std::vector<OwnedTe
 
 void TensorCatalog::Add(Addition addition, const v1::ConsistencyPolicy& policy, uint32_t workers) {
   bytes_ += addition.bytes;
+  other_bytes_ += addition.other_bytes;
   for (auto& [id, tensor] : addition.tensors) {
     for (const v1::SliceRange& range : tensor->slices) {
       slices_[{id, range.index()}] = std::make_unique<Slice>(

@@ -45,10 +45,12 @@ class TensorCatalog {
   };
   struct Addition {
     std::vector<std::pair<uint32_t, std::unique_ptr<Tensor>>> tensors;
-    uint64_t bytes = 0;
+    // Of weights and slots, and of what is kept about them.
+    uint64_t bytes = 0, other_bytes = 0;
   };
 
-  // `max_bytes`: of weights and optimizer slots. `shard` is for messages.
+  // `max_bytes`: of weights, optimizer slots and what is kept about them, which of many small tensors is the most.
+  // `shard` is for messages.
   TensorCatalog(uint32_t shard, uint64_t max_bytes) : shard_(shard), max_bytes_(max_bytes) {}
 
   // What is new among the tensors, after cutting those without slices. INVALID_ARGUMENT for what is wrong in itself,
@@ -67,6 +69,7 @@ class TensorCatalog {
 
   size_t tensor_count() const { return tensors_.size(); }
   size_t slice_count() const { return slices_.size(); }
+  // Of weights and slots.
   uint64_t bytes() const { return bytes_; }
 
  private:
@@ -75,7 +78,7 @@ class TensorCatalog {
 
   const uint32_t shard_;
   const uint64_t max_bytes_;
-  uint64_t bytes_ = 0;
+  uint64_t bytes_ = 0, other_bytes_ = 0;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Tensor>> tensors_;
   absl::flat_hash_map<SliceKey, std::unique_ptr<Slice>> slices_;
 };

@@ -282,6 +282,20 @@ TEST_F(ByHandTest, APortInUseIsNamed) {
               StartsWith(absl::StrCat("error: cannot listen on ", coordinator_, ": the port is in use")));
 }
 
+TEST_F(ByHandTest, ABudgetOutOfRangeIsNamed) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--max_streams", "0"}, "error: --max_streams: got 0, want 1 to 1024"},
+      {{"--max_connections", "2000000000"}, "error: connections: got 2000000000, want at most "},
+      {{"--bytes_in_flight_mib", "7"}, "error: --bytes_in_flight_mib: got 7, want 8 to 1048576"}};
+  for (const auto& [flags, said] : cases) {
+    std::vector<std::string> words = {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    ChildProcess server(words);
+    EXPECT_NE(server.Wait().ToString(), "ended with status 0");
+    EXPECT_THAT(server.last_line(), StartsWith(said));
+  }
+}
+
 // A TCP port of the loopback that takes connections and never says anything, or is closed again.
 class MutePort {
  public:

@@ -49,12 +49,13 @@ class ReturnTest : public JobTest {
 struct Loss {
   std::string mode;
   std::string rank;
+  std::string durability = "wal";
 };
 
 class WorkerReturnTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {};
 
 TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
-  WriteJob({{"epochs: 3", "epochs: 600"}});
+  WriteJob({{"epochs: 3", "epochs: 300"}});
   std::vector<std::string> flags = {"--servers", "2",      "--workers", "2",
                                     "--verbose", "--json", "--mode",    GetParam().mode};
   if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--staleness", "2"});
@@ -67,10 +68,10 @@ TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
   ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
   EXPECT_EQ(summary->restarts, 1);
   EXPECT_EQ(summary->workers_lost, 1);
-  EXPECT_EQ(summary->epochs, 600);
+  EXPECT_EQ(summary->epochs, 300);
   // What died with the worker was not reported, or was seen again.
-  EXPECT_LE(summary->examples, 600 * 157 + summary->examples_repeated);
-  EXPECT_GE(summary->examples, 600 * 157 - 2 * 157);
+  EXPECT_LE(summary->examples, 300 * 157 + summary->examples_repeated);
+  EXPECT_GE(summary->examples, 300 * 157 - 2 * 157);
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
   EXPECT_EQ(Read("run/summary.json"), Read("out"));
 }
@@ -83,9 +84,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, WorkerReturnTest,
 class ServerReturnTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {};
 
 TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMissing) {
-  WriteJob({{"epochs: 3", "epochs: 400"}});
-  ChildProcess launch = Launch(
-      {"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability", "wal", "--mode", GetParam().mode});
+  WriteJob({{"epochs: 3", "epochs: 150"}});
+  ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability",
+                                GetParam().durability, "--mode", GetParam().mode});
   ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
   const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
   const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
@@ -96,7 +97,7 @@ TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMiss
   ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
   EXPECT_EQ(summary->restarts, 1);
   EXPECT_EQ(summary->workers_lost, 0) << launch.output();
-  EXPECT_EQ(summary->examples, 400 * 157) << "each once";
+  EXPECT_EQ(summary->examples, 150 * 157) << "each once";
   EXPECT_EQ(summary->examples_repeated, 0);
   EXPECT_EQ(summary->pushes_lost, 0);
   EXPECT_EQ(summary->pushes_duplicated, 0);
@@ -104,8 +105,28 @@ TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMiss
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
-                         ::testing::Values(Loss{"sync", "1"}, Loss{"sync", "0"}, Loss{"async", "0"}),
+                         ::testing::Values(Loss{"sync", "1", "wal_sync"}, Loss{"sync", "0"}, Loss{"async", "0"}),
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
+
+TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
+  WriteJob({{"epochs: 3", "epochs: 400"}});
+  ChildProcess launch = Launch({"--servers", "3", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
+                                "wal", "--chaos", "kill-server=1500ms,kill-worker=2500ms"});
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_GE(summary->restarts, 1);
+  EXPECT_EQ(summary->pushes_lost, 0);
+  EXPECT_EQ(summary->pushes_duplicated, 0);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+TEST_F(ReturnTest, AReplicaThatNobodyKeepsIsRefused) {
+  WriteJob();
+  ChildProcess launch = Launch({"--durability", "replica"});
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1") << launch.output();
+  EXPECT_THAT(launch.last_line(), HasSubstr("durability: got replica, which no server has yet; want wal or wal_sync"));
+}
 
 TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
   WriteJob({{"epochs: 3", "epochs: 300"}});

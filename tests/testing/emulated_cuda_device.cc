@@ -12,8 +12,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/emulated_nccl.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/gpu_choice.h"
+#include "worker/device/cuda/nccl_reducer.h"
 #include "worker/device/cuda_device.h"
 
 namespace ballast {
@@ -72,6 +74,10 @@ absl::StatusOr<std::vector<int>> UsableCudaGpus() {
   std::vector<int> numbers;
   for (const Gpu& gpu : *gpus) numbers.push_back(gpu.index);
   return numbers;
+}
+
+absl::StatusOr<std::unique_ptr<Reducer>> CreateCudaReducer(absl::Span<const NamedDevice> devices) {
+  return MakeNcclReducer(emulator::EmulatedNccl(), devices);
 }
 
 }  // namespace ballast

@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/device/collective/reducer.h"
 #include "worker/device/cuda_options.h"
 #include "worker/device/device.h"
+#include "worker/device/named_device.h"
 
 namespace ballast {
 
@@ -16,5 +19,9 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaOptions& opti
 
 // CUDA's numbers of the GPUs that can be opened. FAILED_PRECONDITION where there is none.
 absl::StatusOr<std::vector<int>> UsableCudaGpus();
+
+// Adds up on GPUs. FAILED_PRECONDITION where one of the devices is none or a library is missing, UNAVAILABLE where the
+// GPUs cannot be connected.
+absl::StatusOr<std::unique_ptr<Reducer>> CreateCudaReducer(absl::Span<const NamedDevice> devices);
 
 }  // namespace ballast

@@ -20,4 +20,6 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaOptions&) { r
 
 absl::StatusOr<std::vector<int>> UsableCudaGpus() { return Absent(); }
 
+absl::StatusOr<std::unique_ptr<Reducer>> CreateCudaReducer(absl::Span<const NamedDevice>) { return Absent(); }
+
 }  // namespace ballast

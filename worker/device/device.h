@@ -55,8 +55,8 @@ class Device : public ImageOperations, public NormalizationOperations, public Ve
   // Waits for the operations on `from` that were issued before, then copies. OUT_OF_RANGE past the end.
   virtual absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) = 0;
   // y = x of another device, of as many elements, after what was issued on both, without a stop at the host; false,
-  // and nothing is done, where this device cannot reach that one's memory. What another thread issues on `from`
-  // meanwhile may not touch x.
+  // and nothing is done, where this device cannot reach that one's memory or the elements' types differ. What another
+  // thread issues on `from` meanwhile may not touch x.
   virtual bool CopyFrom(Device& from, Matrix x, Matrix y) = 0;
   // Waits until everything issued is done.
   virtual absl::Status Synchronize() = 0;

@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// Copies values from one device's memory to another's: between GPUs without the host, else through it; without a stop
-// there where it can address either's memory. Owns the room for that, which grows to the largest.
+// Copies values from one device's memory to another's: elements of one type between GPUs without the host, else through
+// it; without a stop there where it can address either's memory. Owns the room for that, which grows to the largest.
 // Thread safety: one call at a time.
 class Transfer {
  public:

@@ -337,7 +337,7 @@ Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
 
 absl::Status Model::UploadBatch(const BatchView& batch) {
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", "batch",
-                           (batch.features.size() + batch.labels.size()) * sizeof(float));
+                           batch.features.size() * BytesOf(values_[0]->type()) + batch.labels.size() * sizeof(float));
   if (!waits_for_loss_) {
     std::swap(values_[0], next_features_);
     std::swap(labels_, next_labels_);
@@ -435,7 +435,8 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
   if (step.done_by_the_one_before) return absl::OkStatus();
   const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
   if (node.carries) {
-    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry", node.name, x.elements() * sizeof(float));
+    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry", node.name,
+                             x.elements() * BytesOf(x.buffer->type()));
     return transfer_.Copy(device(DeviceOf(node.input)), x, device(node.device), y);
   }
   const TimelineScope span(timeline_, TimelineRow::kCompute, again ? "recompute" : "forward", node.name);
@@ -480,7 +481,8 @@ absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
   Matrix dx;
   if (step.dx.has_value()) dx = GradientOf(node.input, *step.dx, batch.examples);
   if (node.carries && step.dx.has_value()) {
-    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry back", node.name, dy.elements() * sizeof(float));
+    const TimelineScope span(timeline_, TimelineRow::kCopies, "carry back", node.name,
+                             dy.elements() * BytesOf(dy.buffer->type()));
     absl::Status status = transfer_.Copy(device(node.device), dy, device(DeviceOf(node.input)), dx);
     if (!status.ok()) return status;
   }

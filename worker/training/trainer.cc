@@ -24,8 +24,10 @@ namespace {
 // Examples that are evaluated at once, where they fit and batches are smaller.
 constexpr int64_t kEvaluationBatch = 256;
 
-// For a former process of this rank to be given up; longer than a member's time to live.
+// For a former process of this rank to be given up; longer than a member's time to live. Where the coordinator may be
+// started again meanwhile, that time begins anew.
 constexpr absl::Duration kJoinPatience = absl::Seconds(5);
+constexpr absl::Duration kLongJoinPatience = absl::Seconds(15);
 
 // Before training starts, so that the error says where the label stands.
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
@@ -187,7 +189,8 @@ absl::Status Trainer::Join() {
   request.set_description(DescribeThisProcess());
   *request.mutable_job() = options_.job;
   request.set_train_examples(train_->size());
-  absl::StatusOr<v1::JoinResponse> joined = (*link)->Join(std::move(request), kJoinPatience);
+  absl::StatusOr<v1::JoinResponse> joined =
+      (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinPatience : kJoinPatience);
   if (!joined.ok()) return joined.status();
   joined_ = *std::move(joined);
   absl::MutexLock lock(&mutex_);

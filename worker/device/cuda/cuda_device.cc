@@ -113,7 +113,8 @@ class CudaDevice : public Device {
 
   bool CopyFrom(Device& from, Matrix x, Matrix y) override {
     OperationQueue* const other = QueueOf(from);
-    if (other == nullptr) return false;
+    // A copy changes no element; the host's codecs do.
+    if (other == nullptr || x.buffer->type() != y.buffer->type()) return false;
     CopyToPeer(*other, x, *queue_, y);
     return true;
   }

@@ -52,6 +52,8 @@ struct Fake {
   std::vector<int> ran;
   std::vector<cudnnMathType_t> math;
   std::vector<cudnnDataType_t> types;
+  // What went in and came out.
+  std::vector<const void*> operands;
 };
 
 Fake fake;
@@ -156,6 +158,9 @@ cudnnStatus_t Run(int number, void* workspace, size_t bytes, const FakeRun& run)
     fake.ran.push_back(number);
     fake.math.push_back(run.convolution.math);
     fake.types.push_back(run.x.type);
+    for (const void* operand : {run.first, run.second, static_cast<const void*>(run.result)}) {
+      fake.operands.push_back(operand);
+    }
     emulator::Enqueue("cudnnConvolution", fake.stream, [run, time = a.milliseconds] {
       run.Compute();
       emulator::PassTime(time);
@@ -358,6 +363,43 @@ TEST_F(CudnnConvolutionTest, AgreesWithProductsIn16Bits) {
     EXPECT_FALSE(fake.types.empty());
     EXPECT_THAT(fake.types, ::testing::Each(type));
   }
+}
+
+// Three launches: the filters are rounded, cuDNN's, the bias.
+TEST_F(CudnnConvolutionTest, ImagesOf16BitsGoInAndComeOutAsTheyLie) {
+  const ConvShape shape = {{2, 2, 1}, {2, 2}, 2};
+  const uint16_t one = ToBf16(1), two = ToBf16(2), three = ToBf16(3);
+  const std::vector<uint16_t> x = {one, two, three, one}, dy = {two, three};
+  const std::vector<float> filters = {1, 1, 1, 1, 0, 0, 0, -3}, bias = {100, 1};
+  std::vector<uint16_t> y(2), dx(4);
+  std::vector<float> dfilters(8);
+  const auto in = [](const std::vector<uint16_t>& values) { return ConstElements(values.data(), ElementType::kBf16); };
+  Open({.autotune = false});
+  cudnn_->SetPrecision(Precision::kBf16);
+  // Looks for an algorithm first.
+  const auto forward = [&] {
+    return cudnn_->Forward(stream_.get(), shape, 1, in(x), filters.data(), bias.data(), {y.data(), ElementType::kBf16});
+  };
+  ASSERT_TRUE(forward().ok());
+  const int before = emulator::Launches();
+  fake.operands.clear();
+  ASSERT_TRUE(forward().ok());
+  EXPECT_EQ(emulator::Launches(), before + 3);
+  EXPECT_EQ(fake.operands.front(), x.data());
+  EXPECT_EQ(fake.operands.back(), y.data());
+  fake.operands.clear();
+  ASSERT_TRUE(
+      cudnn_->BackwardData(stream_.get(), shape, 1, in(dy), filters.data(), {dx.data(), ElementType::kBf16}).ok());
+  EXPECT_EQ(fake.operands.at(1), dy.data());
+  EXPECT_EQ(fake.operands.back(), dx.data());
+  fake.operands.clear();
+  ASSERT_TRUE(cudnn_->BackwardFilters(stream_.get(), shape, 1, in(x), in(dy), dfilters.data()).ok());
+  EXPECT_EQ(fake.operands.at(0), x.data());
+  EXPECT_EQ(fake.operands.at(1), dy.data());
+  EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
+  EXPECT_THAT(y, ElementsAre(ToBf16(107), ToBf16(-2)));
+  EXPECT_THAT(dx, ElementsAre(two, two, two, ToBf16(-7)));
+  EXPECT_THAT(dfilters, ElementsAre(2, 4, 6, 2, 3, 6, 9, 3));
 }
 
 TEST_F(CudnnConvolutionTest, TakesTheFastestOfThoseThatGiveTheSameBits) {

@@ -18,8 +18,8 @@ absl::Status Issue(OperationQueue& from, const Matrix& x, OperationQueue& to, co
   if (status.ok()) status = to.Enter();
   if (status.ok()) status = to.order().BeforePeer(stream, target.use());
   if (!status.ok()) return status;
-  status = CudaStatus(cudaMemcpyPeerAsync(gpu::Data(y), to.gpu().index, gpu::Data(x), from.gpu().index,
-                                          x.elements() * sizeof(float), stream),
+  status = CudaStatus(cudaMemcpyPeerAsync(gpu::Data(y).data, to.gpu().index, gpu::Data(x).data, from.gpu().index,
+                                          x.elements() * BytesOf(source.type()), stream),
                       "cudaMemcpyPeerAsync");
   status.Update(to.order().AfterPeer(target.use()));
   target.Written();

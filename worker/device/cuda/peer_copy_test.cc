@@ -13,6 +13,7 @@ namespace ballast {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 class PeerCopyTest : public ::testing::TestWithParam<emulator::Schedule> {
  protected:
@@ -57,6 +58,23 @@ TEST_P(PeerCopyTest, ComesAfterWhatWasIssuedOnBothAndBeforeWhatComes) {
     to_->Add(target, target, result);
     EXPECT_THAT(Values(*to_, *z), Each(2.0f * round));
   }
+}
+
+TEST_P(PeerCopyTest, ActivationsOf16BitsAreCopiedAsTheyAre) {
+  for (Device* device : {from_.get(), to_.get()}) ASSERT_TRUE(device->SetPrecision(Precision::kBf16).ok());
+  const std::unique_ptr<Buffer> x = *from_->AllocateActivations(3), y = *to_->AllocateActivations(5);
+  ASSERT_TRUE(from_->Upload({1, -2, 3}, *x, 0).ok());
+  to_->Fill(9, {y.get(), 1, 5});
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 1, 3}, *to_, {y.get(), 1, 3}).ok());
+  EXPECT_THAT(Values(*to_, *y), ElementsAre(1, -2, 3, 9, 9));
+}
+
+TEST_P(PeerCopyTest, ValuesOfAnotherTypeGoThroughTheHost) {
+  ASSERT_TRUE(to_->SetPrecision(Precision::kFp16).ok());
+  const std::unique_ptr<Buffer> x = *from_->AllocateActivations(2), y = *to_->AllocateActivations(2);
+  ASSERT_TRUE(from_->Upload({1, 1.0001f}, *x, 0).ok());
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 1, 2}, *to_, {y.get(), 1, 2}).ok());
+  EXPECT_THAT(Values(*to_, *y), Each(1.0f));
 }
 
 TEST_P(PeerCopyTest, AnUploadBehindItComesLater) {

@@ -27,8 +27,8 @@ struct BufferUse {
 };
 
 // Owns a device's streams: operations are computed in one; uploads, downloads and what is exchanged with other GPUs run
-// beside it in one each. It makes each wait for what it needs of the others and no more: an operation for the uploads to
-// its operands, a copy for the last operation on its buffer. The host waits for nothing here.
+// beside it in one each. It makes each wait for what it needs of the others and no more: an operation for the uploads
+// to its operands, a copy for the last operation on its buffer. The host waits for nothing here.
 //
 // Downloads need no record: who issues one waits for its end before anyone may use the buffer again.
 //

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/device/collective/host_reducer.h"
+#include "worker/device/cuda_device.h"
 #include "worker/model/parallel/replica_step.h"
 
 namespace ballast {
@@ -22,6 +23,14 @@ std::string AskedDevice(const Layers& layers) {
     if (!inside.empty()) return inside;
   }
   return "";
+}
+
+// Whether one of them, or one inside of it, has statistics of the batches that it was trained with.
+bool KeepStatistics(const Layers& layers) {
+  return std::any_of(layers.begin(), layers.end(), [](const v1::Layer& layer) {
+    return layer.has_batch_norm() || KeepStatistics(layer.residual().layers()) ||
+           KeepStatistics(layer.residual().shortcut());
+  });
 }
 
 // The first `extra` parts of a whole have one more.
@@ -44,6 +53,7 @@ absl::StatusOr<std::unique_ptr<ReplicatedModel>> ReplicatedModel::Create(const v
                                                    options.devices.size(), " devices"));
   }
   std::unique_ptr<ReplicatedModel> model(new ReplicatedModel(options));
+  model->keeps_statistics_ = KeepStatistics(config.layers());
   model->largest_part_ = Split(options.max_batch, options.devices.size()).size(0);
   for (size_t i = 0; i < options.devices.size(); ++i) {
     ModelOptions own = options;
@@ -55,8 +65,12 @@ absl::StatusOr<std::unique_ptr<ReplicatedModel>> ReplicatedModel::Create(const v
   }
   int64_t largest = 0;
   for (const Parameter& parameter : model->parameters()) largest = std::max(largest, parameter.elements);
-  model->reducer_bytes_ = largest * static_cast<int64_t>(sizeof(float));
-  absl::StatusOr<std::unique_ptr<Reducer>> reducer = CreateHostReducer(options.devices, largest);
+  absl::StatusOr<std::unique_ptr<Reducer>> reducer = CreateCudaReducer(options.devices);
+  if (!reducer.ok()) {
+    model->why_no_nccl_ = std::string(reducer.status().message());
+    model->reducer_bytes_ = largest * static_cast<int64_t>(sizeof(float));
+    reducer = CreateHostReducer(options.devices, largest);
+  }
   if (!reducer.ok()) return reducer.status();
   model->reducer_ = *std::move(reducer);
   for (size_t i = 1; i < options.devices.size(); ++i) model->threads_.push_back(std::make_unique<DeviceThread>());
@@ -65,7 +79,7 @@ absl::StatusOr<std::unique_ptr<ReplicatedModel>> ReplicatedModel::Create(const v
 
 std::string ReplicatedModel::Describe() const {
   return absl::StrCat(replicas_[0]->Describe(), ", on each of ", replicas_.size(), " devices, gradients summed ",
-                      reducer_->Describe());
+                      reducer_->Describe(), why_no_nccl_.empty() ? "" : absl::StrCat(" (", why_no_nccl_, ")"));
 }
 
 MemoryBytes ReplicatedModel::Memory() const {
@@ -160,7 +174,10 @@ absl::StatusOr<BatchResult> ReplicatedModel::Train(const BatchView& batch, StepH
     if (result.ok()) {
       results[i] = *result;
     } else {
+      const bool own = step.status().ok();
       step.Fail(Named(i, result.status()));
+      // The first one may be waiting for this one's part of a sum.
+      if (i > 0 && own) reducer_->Abort();
     }
   };
   for (size_t i = 1; i < replicas_.size(); ++i) threads_[i - 1]->Start([&train, i] { train(i); });
@@ -184,6 +201,21 @@ absl::StatusOr<double> ReplicatedModel::LossSum() {
 
 absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const BatchView& batch) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
+  if (keeps_statistics_) return EvaluateAlone(batch);
+  std::vector<absl::StatusOr<BatchResult>> results(replicas_.size(), BatchResult());
+  const auto evaluate = [&](size_t i) { results[i] = replicas_[i]->Evaluate(PartOf(batch, i)); };
+  for (size_t i = 1; i < replicas_.size(); ++i) threads_[i - 1]->Start([&evaluate, i] { evaluate(i); });
+  evaluate(0);
+  for (const std::unique_ptr<DeviceThread>& thread : threads_) thread->Wait();
+  BatchResult sum;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].ok()) return Named(i, results[i].status());
+    sum += *results[i];
+  }
+  return sum;
+}
+
+absl::StatusOr<BatchResult> ReplicatedModel::EvaluateAlone(const BatchView& batch) {
   BatchResult sum;
   for (int64_t begin = 0; begin < batch.examples; begin += largest_part_) {
     BatchView piece = batch;

@@ -18,8 +18,9 @@ namespace ballast {
 // The same model on each of several devices, which share each batch: the first ones get one example more where it does
 // not divide. Gradients are summed on the first device, weighted so that they are those of the mean loss over the
 // batch. To whoever trains it, it is one model; all replicas have the same weights. What a layer knows of its batch is
-// of its replica's part: batch norm normalises that, dropout draws another mask for each. Evaluation is the first
-// replica's alone, with its running statistics. Thread safety: TrainableModel's.
+// of its replica's part: batch norm normalises that, dropout draws another mask for each. Evaluation is shared
+// likewise; of a model with batch norm it is the first replica's alone, with its running statistics. Thread safety:
+// TrainableModel's.
 class ReplicatedModel : public TrainableModel {
  public:
   // On each of options.devices; the replicas split up options.max_batch. INVALID_ARGUMENT where a layer asks for a
@@ -60,16 +61,22 @@ class ReplicatedModel : public TrainableModel {
   // The examples of a batch that a replica gets.
   BatchView PartOf(const BatchView& batch, size_t replica) const;
   absl::Status SumGradients(size_t group);
+  // By the first replica.
+  absl::StatusOr<BatchResult> EvaluateAlone(const BatchView& batch);
   // The device's error with its name.
   absl::Status Named(size_t replica, const absl::Status& status) const;
 
   const ModelOptions options_;
   std::vector<std::unique_ptr<Model>> replicas_;
+  // Whether each replica has statistics of its own parts.
+  bool keeps_statistics_ = false;
   // Largest batch of one replica.
   int64_t largest_part_ = 0;
   // Of the sums, on the first device.
   int64_t reducer_bytes_ = 0;
   std::unique_ptr<Reducer> reducer_;
+  // Why the sums are not NCCL's; empty: they are.
+  std::string why_no_nccl_;
   TimelineRecorder* timeline_ = nullptr;
   // Of all replicas but the first, whose operations the caller's thread issues.
   std::vector<std::unique_ptr<DeviceThread>> threads_;

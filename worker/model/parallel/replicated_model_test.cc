@@ -227,6 +227,37 @@ TEST_F(ReplicatedModelTest, EvaluatesBatchesLargerThanAPart) {
   EXPECT_EQ(got->examples, 16);
 }
 
+TEST_F(ReplicatedModelTest, EvaluationIsShared) {
+  std::vector<QueuedDevice*> devices;
+  for (int i = 0; i < 2; ++i) {
+    std::unique_ptr<QueuedDevice> device = CreateQueuedDevice();
+    devices.push_back(device.get());
+    devices_.push_back(std::move(device));
+  }
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const uint64_t first = devices[0]->uploaded(), second = devices[1]->uploaded();
+  for (const int64_t examples : {16, 1, 0}) ASSERT_TRUE((*model)->Evaluate(Batch(examples)).ok());
+  const uint64_t example_bytes = (kFeatures + 1) * sizeof(float);
+  EXPECT_EQ(devices[0]->uploaded() - first, 9 * example_bytes);
+  EXPECT_EQ(devices[1]->uploaded() - second, 8 * example_bytes);
+}
+
+TEST_F(ReplicatedModelTest, BatchNormIsEvaluatedWithTheFirstOnesStatistics) {
+  std::unique_ptr<QueuedDevice> own = CreateQueuedDevice();
+  QueuedDevice& second = *own;
+  devices_.push_back(CreateCpuDevice(1));
+  devices_.push_back(std::move(own));
+  const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(
+      "layers { residual { layers { batch_norm {} } } } layers { dense { units: 4 } } "
+      "loss { softmax_cross_entropy {} }",
+      2);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const uint64_t before = second.uploaded();
+  ASSERT_TRUE((*model)->Evaluate(Batch(16)).ok());
+  EXPECT_EQ(second.uploaded(), before);
+}
+
 TEST_F(ReplicatedModelTest, RefusesABatchThatDoesNotFitBeforeAnyHook) {
   const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
   ASSERT_TRUE(model.ok()) << model.status();

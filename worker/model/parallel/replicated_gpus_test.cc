@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas on GPUs, over emulated ones.
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/emulated_nccl.h"
+#include "worker/device/cuda/emulator/emulated_gpu.h"
+#include "worker/device/cuda/nccl_reducer.h"
+#include "worker/device/cuda_device.h"
+#include "worker/model/parallel/replicated_model.h"
+
+namespace ballast {
+
+absl::StatusOr<std::unique_ptr<Reducer>> CreateCudaReducer(absl::Span<const NamedDevice> devices) {
+  return MakeNcclReducer(emulator::EmulatedNccl(), devices);
+}
+
+namespace {
+
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+
+constexpr int64_t kFeatures = 12;
+constexpr int64_t kBatch = 16;
+
+class NoHooks : public StepHooks {
+ public:
+  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
+  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
+  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
+};
+
+class ReplicatedGpusTest : public ::testing::Test {
+ protected:
+  ReplicatedGpusTest() : features_(kBatch * kFeatures), labels_(kBatch) {
+    emulator::ResetNccl();
+    emulator::Settings settings;
+    settings.schedule = emulator::Schedule::kRandom;
+    settings.devices = 3;
+    emulator::Reset(settings);
+    for (size_t i = 0; i < features_.size(); ++i) features_[i] = std::sin(3.0f * i);
+    for (size_t i = 0; i < labels_.size(); ++i) labels_[i] = i % 4;
+    for (int i = 0; i < 3; ++i) {
+      CudaOptions options;
+      options.gpu = i;
+      devices_.push_back(*OpenCudaDevice(options));
+    }
+  }
+
+  std::unique_ptr<ReplicatedModel> Replicate(size_t replicas) {
+    v1::Model config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "layers { dense { units: 16 } } layers { relu {} } layers { dense { units: 4 } } "
+        "loss { softmax_cross_entropy {} }",
+        &config));
+    ModelOptions options{.features = kFeatures, .seed = 1, .max_batch = kBatch};
+    for (size_t i = 0; i < replicas; ++i) options.devices.push_back({std::to_string(i), devices_[i].get()});
+    absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = ReplicatedModel::Create(config, options);
+    EXPECT_TRUE(model.ok()) << model.status();
+    for (size_t i = 0; i < (*model)->parameters().size(); ++i) {
+      std::vector<float> values((*model)->parameters()[i].elements);
+      for (size_t j = 0; j < values.size(); ++j) values[j] = 0.3f * std::sin(1.0f + i + 7 * j);
+      EXPECT_TRUE((*model)->SetParameter(i, values).ok());
+    }
+    return *std::move(model);
+  }
+
+  BatchView Batch() const {
+    return {.features = features_, .labels = labels_, .examples = kBatch, .step = 5, .seed = 3};
+  }
+
+  std::vector<float> Gradients(TrainableModel& model) {
+    std::vector<float> all;
+    for (size_t i = 0; i < model.parameters().size(); ++i) {
+      std::vector<float> gradient(model.parameters()[i].elements);
+      EXPECT_TRUE(model.GetGradient(i, absl::MakeSpan(gradient)).ok());
+      all.insert(all.end(), gradient.begin(), gradient.end());
+    }
+    return all;
+  }
+
+  // After so many steps, so that passes are kept as graphs and launched.
+  std::vector<float> Train(TrainableModel& model, int steps = 4) {
+    NoHooks hooks;
+    for (int i = 0; i < steps; ++i) {
+      const absl::StatusOr<BatchResult> result = model.Train(Batch(), hooks);
+      EXPECT_TRUE(result.ok()) << result.status();
+    }
+    return Gradients(model);
+  }
+
+  std::vector<float> features_, labels_;
+  std::vector<std::unique_ptr<Device>> devices_;
+};
+
+TEST_F(ReplicatedGpusTest, GradientsAreSummedByNccl) {
+  const std::unique_ptr<ReplicatedModel> one = Replicate(1), several = Replicate(3);
+  EXPECT_THAT(several->Describe(), HasSubstr("on each of 3 devices, gradients summed by NCCL 2.27.3"));
+  const int before = emulator::NcclNow().sums;
+  const std::vector<float> got = Train(*several);
+  // Four parameters, in four steps.
+  EXPECT_EQ(emulator::NcclNow().sums - before, 16);
+  EXPECT_THAT(got, Pointwise(FloatNear(1e-6), Train(*one)));
+}
+
+TEST_F(ReplicatedGpusTest, WithoutNcclTheFirstOneSums) {
+  const std::vector<float> expected = Train(*Replicate(3));
+  emulator::NcclNow().init_result = 2;
+  const std::unique_ptr<ReplicatedModel> model = Replicate(3);
+  EXPECT_THAT(model->Describe(), HasSubstr("gradients summed on the first one (ncclCommInitAll: an emulated fault)"));
+  EXPECT_THAT(Train(*model), Pointwise(FloatNear(1e-6), expected));
+}
+
+TEST_F(ReplicatedGpusTest, AFailedGpuEndsTheSums) {
+  const std::unique_ptr<ReplicatedModel> model = Replicate(2);
+  Train(*model, 1);
+  emulator::FailCall("cudaStreamSynchronize", cudaErrorECCUncorrectable, 0);
+  EXPECT_FALSE(devices_[1]->Synchronize().ok());
+  NoHooks hooks;
+  EXPECT_THAT(std::string(model->Train(Batch(), hooks).status().message()), HasSubstr("device 1: "));
+  EXPECT_EQ(emulator::NcclNow().aborted, 2);
+}
+
+}  // namespace
+}  // namespace ballast
