@@ -68,8 +68,8 @@ class TrainingLoop {
       : parts_(parts),
         options_(options),
         step_(options.first_step),
-        batches_(options.first_batch),
-        away_(options.returns) {}
+        away_(options.returns),
+        batches_(options.first_batch) {}
 
   // Until all data of the job is done, or interrupted. Weights are then those of the last update.
   absl::Status Run();
