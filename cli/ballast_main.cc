@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/arguments.h"
 #include "cli/bench_command.h"
+#include "cli/checkpoint_command.h"
 #include "cli/command.h"
 #include "cli/doctor_command.h"
 #include "cli/keys_command.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"launch", "Train a job on this machine.", LaunchCommand},
+    {"checkpoint", "List, check and export what a job can go on from.", CheckpointCommand},
     {"status", "Ask a running server how it is.", StatusCommand},
     {"keys", "Make the certificates and tokens of a job over several machines.", KeysCommand},
     {"doctor", "Say what this machine has, and what it lacks.", DoctorCommand},
@@ -31,8 +33,8 @@ constexpr Command kCommands[] = {
 void PrintHelp(std::ostream& out) {
   out << "usage: ballast COMMAND [flags]\n\n"
          "Trains neural networks over parameter servers.\n\n";
-  for (const Command& command : kCommands) out << absl::StrFormat("  %-8s %s\n", command.name, command.summary);
-  out << "  help     Show this text, or a command's: ballast help COMMAND.\n\n"
+  for (const Command& command : kCommands) out << absl::StrFormat("  %-10s %s\n", command.name, command.summary);
+  out << "  help       Show this text, or a command's: ballast help COMMAND.\n\n"
          "ballast --version says which build this is. Exit status: 0 success, 1 failure while running, 2 bad usage or\n"
          "bad input, 130 interrupted.\n";
 }

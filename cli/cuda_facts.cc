@@ -127,7 +127,7 @@ std::vector<LibraryFacts> ProbeLibraries() {
       {"libcublasLt" + blas, "products: no GPU without it", true, ""},
       {"libcublas" + blas, "the rare products that cuBLASLt has no algorithm for: an error without it", false, ""},
       {"libcudnn.so.9", "convolutions: slower, as products, without it", false, ""},
-      {"libnccl.so.2", "sums over several GPUs: slower, through the host, without it", false, ""}};
+      {"libnccl.so.2", "sums over several GPUs: slower, by the first of them, without it", false, ""}};
   for (LibraryFacts& library : libraries) library.path = FindLibrary(library.name);
   return libraries;
 }

@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "common/durability_terms.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
 
 namespace ballast {
 namespace {
@@ -68,6 +70,7 @@ void JobLaunch::OnEnd(int child, const ExitStatus& status) {
   logs_->Finish(child);
   children_[child].end = status;
   // A worker may be done before the others; a server is never done by itself.
+  if (restart_all_) return;
   const bool expected = children_[child].asked || (!children_[child].server && status.ok());
   if (!expected && !Outlives(child)) failures_.push_back(child);
 }
@@ -78,10 +81,15 @@ bool JobLaunch::Outlives(int index) {
   const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
   const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
   if ((!died && !left) || coordinator_.empty()) return false;
-  // Under checkpoint the whole job would have to go back: all stopped, and StartAll again from the newest checkpoint.
-  if (child.server && !OutlivesAServer(plan_.durability)) return false;
   const std::string who =
       absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", child.end->ToString());
+  if (child.server && plan_.durability.mode() == v1::Durability::CHECKPOINT) {
+    if (!child.struck && ++job_restarts_ > plan_.max_restarts) return false;
+    restart_all_ = true;
+    display_->PrintLine(absl::StrCat(who, "; the job goes back to its newest checkpoint"));
+    return true;
+  }
+  if (child.server && !OutlivesAServer(plan_.durability)) return false;
   unreported_.push_back(index);
   if (died && (child.struck || child.restarts < plan_.max_restarts)) {
     const int doublings = child.struck ? 0 : std::min(child.restarts, 16);
@@ -140,6 +148,29 @@ absl::Status JobLaunch::RestartDue() {
   return absl::OkStatus();
 }
 
+std::string JobLaunch::ResumeManifest() const {
+  const auto newest = CheckpointFolder(PosixFileSystem(), absl::StrCat(plan_.run_dir, "/checkpoints")).Newest();
+  return newest.ok() ? newest->manifest_path : plan_.resume;
+}
+
+absl::Status JobLaunch::RestartAll() {
+  for (size_t child = 0; child < children_.size(); ++child) {
+    children_[child].asked = true;
+    children_[child].restart_at.reset();
+    if (supervisor_->running(static_cast<int>(child))) supervisor_->Signal(static_cast<int>(child), SIGKILL);
+  }
+  unreported_.clear();
+  const bool ended = PollUntil(kStop, [this] { return !AnyRunning(true, true); });
+  restart_all_ = false;
+  if (!ended) return absl::DeadlineExceededError("a process that was killed did not end");
+  if (signals_ > 0) return absl::OkStatus();
+  restarts_ += plan_.servers + plan_.workers;
+  const std::string manifest = ResumeManifest();
+  display_->PrintLine(manifest.empty() ? "there is no checkpoint yet; the job begins anew"
+                                       : absl::StrCat("the job resumes from ", manifest));
+  return StartAll(/*again=*/true);
+}
+
 void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source) {
   const bool finished = progress.progress().state() == v1::JOB_STATE_FINISHED;
   for (int index : std::exchange(unreported_, {})) {
@@ -188,6 +219,7 @@ void JobLaunch::OnSignal(int) {
 }
 
 absl::Status JobLaunch::StartAll(bool again) {
+  const std::string resume = ResumeManifest();
   for (int rank = 0; rank < plan_.servers; ++rank) {
     unlink(AddressFile(rank).c_str());
     std::vector<std::string> flags = {
@@ -196,8 +228,10 @@ absl::Status JobLaunch::StartAll(bool again) {
     if (rank > 0) flags.insert(flags.end(), {"--coordinator", coordinator_});
     flags.insert(flags.end(), {"--address_file", AddressFile(rank)});
     if (plan_.durability.mode() != v1::Durability::NONE) {
-      flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
+      flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank), "--checkpoint_dir",
+                                 absl::StrCat(plan_.run_dir, "/checkpoints")});
     }
+    if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
     if (absl::Status status = StartChild({.server = true, .rank = rank, .flags = std::move(flags)}, again);
         !status.ok()) {
       return status;
@@ -268,10 +302,15 @@ absl::Time JobLaunch::Look(ProgressSource& source) {
 }
 
 absl::Status JobLaunch::Watch() {
-  const std::unique_ptr<ProgressSource> source = connect_(coordinator_);
+  std::unique_ptr<ProgressSource> source = connect_(coordinator_);
   absl::Time next = absl::Now();
   size_t reported = 0;
-  while ((AnyRunning(false, true) || AnyToRestart()) && signals_ == 0 && !failed()) {
+  while ((AnyRunning(false, true) || AnyToRestart() || restart_all_) && signals_ == 0 && !failed()) {
+    if (restart_all_) {
+      if (absl::Status status = RestartAll(); !status.ok()) return status;
+      source = connect_(coordinator_);
+      continue;
+    }
     if (absl::Now() >= next || unreported_.size() > reported) next = Look(*source);
     // Those are tried again at that time.
     reported = unreported_.size();

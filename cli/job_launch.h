@@ -39,6 +39,8 @@ struct LaunchPlan {
   std::string worker_binary;
   // Of the job; servers get a folder each for anything but NONE.
   v1::Durability durability;
+  // The manifest of the checkpoint that the job goes on from; empty: it begins anew.
+  std::string resume;
   // How often one process that died is started again.
   int max_restarts = 3;
   std::optional<ChaosPlan> chaos;
@@ -58,7 +60,8 @@ struct LaunchResult {
 };
 
 // The processes of one job on this machine, from the first start to the last end. A worker that died, by a signal or
-// having lost what only it needs, is started again; so is a server whose job outlives it, in the same place. When one
+// having lost what only it needs, is started again; so is a server whose job outlives it, in the same place. Where the
+// job goes back to its checkpoints, a server's death ends all processes, and all are started again. When one
 // fails in another way, or too often, it stops the others; when this process is asked to end it asks the workers to, so
 // that they save what is there. No child outlives it.
 // Does not read the job file or the run folder.
@@ -110,6 +113,10 @@ class JobLaunch : private ProcessListener {
   // Never, of one that is not to be started again.
   absl::Time RestartTime(int child) const;
   absl::Status RestartDue();
+  // Under checkpoint: the whole job, from the newest checkpoint.
+  absl::Status RestartAll();
+  // What servers that are started now resume from.
+  std::string ResumeManifest() const;
   // With the address that it had.
   std::vector<std::string> FlagsAgain(const Child& child) const;
   // Tells the coordinator who has ended; one that it knows to have done its part is not started again.
@@ -150,6 +157,9 @@ class JobLaunch : private ProcessListener {
   int signals_ = 0;
   std::string coordinator_;
   int restarts_ = 0;
+  // Of the whole job; whether another is due.
+  int job_restarts_ = 0;
+  bool restart_all_ = false;
   // Children whose end the coordinator is still to hear of.
   std::vector<int> unreported_;
   // Once the job runs.

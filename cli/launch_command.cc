@@ -20,6 +20,7 @@
 #include "cli/arguments.h"
 #include "cli/binary_finder.h"
 #include "cli/chaos.h"
+#include "cli/checkpoint_command.h"
 #include "cli/command.h"
 #include "cli/job_launch.h"
 #include "cli/launch_security.h"
@@ -34,6 +35,7 @@
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 #include "common/security/credentials.h"
+#include "common/storage/checkpoint_folder.h"
 #include "common/trace/timeline_recorder.h"
 #include "common/trace/trace_file.h"
 
@@ -66,6 +68,8 @@ const std::vector<FlagSpec>& Flags() {
       {"gpus", "N|all", "With GPUs: over how many of them each worker splits its batches (1)."},
       {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
+      {"resume", "WHAT",
+       "Go on from a checkpoint: of a run folder, by its manifest, or auto: this job's newest run that has one."},
       {"max-restarts", "N", "How often a process that died is started again, 0 to 1000 (3)."},
       {"chaos", "KILLS",
        "Kill processes of the run to see it outlive that: kill-server=20s,kill-worker=30s,seed=1, or a part of it."},
@@ -78,6 +82,9 @@ const std::vector<FlagSpec>& Flags() {
   };
   return *flags;
 }
+
+// Beside which folders run folders are made that have no name of their own.
+constexpr char kRuns[] = "runs";
 
 // What was asked for, but for what depends on the machine.
 struct Request {
@@ -137,6 +144,40 @@ absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
+// The newest checkpoint among this job's runs; empty where there is none.
+std::string FindNewest(const std::string& runs, const std::string& job) {
+  std::string newest;
+  int64_t created = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(runs, error)) {
+    const absl::StatusOr<std::string> manifest = FindManifest(entry.path().string() + "/checkpoints");
+    if (!manifest.ok()) continue;
+    const absl::StatusOr<v1::CheckpointManifest> read = ReadManifest(*manifest);
+    if (!read.ok() || read->job().name() != job || read->created_unix_ms() <= created) continue;
+    created = read->created_unix_ms();
+    newest = *manifest;
+  }
+  return newest;
+}
+
+absl::Status ReadResume(const Arguments& arguments, Request& request) {
+  if (!arguments.Has("resume")) return absl::OkStatus();
+  const std::string what = arguments.Get("resume", "");
+  if (what == "auto") {
+    const std::string beside = std::filesystem::path(request.run_dir).lexically_normal().parent_path().string();
+    request.plan.resume = FindNewest(request.run_dir.empty() ? kRuns
+                                     : beside.empty()        ? "."
+                                                             : beside,
+                                     request.job.name());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> manifest = FindManifest(what);
+  absl::StatusOr<v1::CheckpointManifest> read = manifest.ok() ? ReadManifest(*manifest) : manifest.status();
+  if (!read.ok()) return absl::Status(read.status().code(), absl::StrCat("flag --resume: ", read.status().message()));
+  request.plan.resume = *std::move(manifest);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (arguments.positional().size() != 1) {
     return absl::InvalidArgumentError(
@@ -183,17 +224,20 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.job = *std::move(job);
   request.plan.durability = request.job.durability();
   const bool kills_servers = request.plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
-  if (kills_servers && !OutlivesAServer(request.plan.durability)) {
+  const bool returns =
+      OutlivesAServer(request.plan.durability) || request.plan.durability.mode() == v1::Durability::CHECKPOINT;
+  if (kills_servers && !returns) {
     return absl::InvalidArgumentError(absl::StrCat("flag --chaos: got kill-server with durability ",
                                                    DurabilityName(request.plan.durability.mode()),
-                                                   ", want wal, wal_sync or replica: the job would not outlive it"));
+                                                   ", want checkpoint, wal or wal_sync: the job would not outlive it"));
   }
+  if (absl::Status status = ReadResume(arguments, request); !status.ok()) return status;
   return request;
 }
 
 absl::StatusOr<RunFolder> CreateRunFolder(const Request& request) {
   absl::StatusOr<RunFolder> folder = request.run_dir.empty()
-                                         ? RunFolder::CreateUnder("runs", request.job.name(), absl::Now())
+                                         ? RunFolder::CreateUnder(kRuns, request.job.name(), absl::Now())
                                          : RunFolder::Create(request.run_dir);
   if (!folder.ok()) return folder.status();
   std::error_code error;
@@ -239,7 +283,7 @@ class LaunchProgress : public ProgressSource {
  public:
   // `security` outlives this; null: there are no certificates.
   LaunchProgress(const std::string& address, const Credentials& credentials, LaunchSecurity* security)
-      : server_(ServerConnection::Open(address, credentials)), security_(security) {}
+      : server_(ServerConnection::Open(address, credentials, /*patient=*/true)), security_(security) {}
 
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
     // What fails now is tried again the next time; there are hours left.
@@ -359,6 +403,11 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
                          DescribeMode(request->job), request->plan.servers, request->plan.workers,
                          request->plan.threads, folder->path())
       << std::endl;
+  if (arguments->Has("resume")) {
+    err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; it begins anew"
+                                         : absl::StrCat("resumes from ", request->plan.resume))
+        << std::endl;
+  }
   const LaunchResult result = RunJob(*request, err);
   return Conclude(*request, *folder, result, out, err);
 }

@@ -16,8 +16,9 @@ namespace {
 
 class GrpcServerConnection : public ServerConnection {
  public:
-  GrpcServerConnection(const std::string& address, const std::shared_ptr<grpc::Channel>& channel)
+  GrpcServerConnection(const std::string& address, bool patient, const std::shared_ptr<grpc::Channel>& channel)
       : address_(address),
+        patient_(patient),
         coordinator_(v1::CoordinatorService::NewStub(channel)),
         parameters_(v1::ParameterService::NewStub(channel)) {}
 
@@ -53,6 +54,8 @@ class GrpcServerConnection : public ServerConnection {
   template <typename Rpc>
   absl::Status Call(absl::Duration timeout, Rpc rpc) {
     grpc::ClientContext context;
+    // Between calls nobody drives a handshake on: one that fails at once would not let it come to its end.
+    context.set_wait_for_ready(patient_);
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     const absl::Time start = absl::Now();
     const grpc::Status status = rpc(&context);
@@ -68,19 +71,21 @@ class GrpcServerConnection : public ServerConnection {
   }
 
   const std::string address_;
+  const bool patient_;
   const std::unique_ptr<v1::CoordinatorService::Stub> coordinator_;
   const std::unique_ptr<v1::ParameterService::Stub> parameters_;
 };
 
 }  // namespace
 
-std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials) {
+std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials,
+                                                         bool patient) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // A proxy set for the web is no way to a server of ours.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return std::make_unique<GrpcServerConnection>(address, credentials.Open(address, arguments));
+  return std::make_unique<GrpcServerConnection>(address, patient, credentials.Open(address, arguments));
 }
 
 }  // namespace ballast

@@ -17,8 +17,10 @@ class ServerConnection : public ProgressSource {
   // Blocks for `timeout` at most.
   virtual absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) = 0;
 
-  // Does not wait for the server. Starts threads, so fork before.
-  static std::unique_ptr<ServerConnection> Open(const std::string& address, const Credentials& credentials);
+  // Does not wait for the server. Starts threads, so fork before. Where it is `patient` a call waits for a server that
+  // is away until its time is over, and so finds one that has just been started again.
+  static std::unique_ptr<ServerConnection> Open(const std::string& address, const Credentials& credentials,
+                                                bool patient);
 };
 
 }  // namespace ballast

@@ -239,7 +239,7 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   const absl::StatusOr<Credentials> credentials = Credentials::Load(*security);
   if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
   if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return Fail(err, status, kExitBadInput);
-  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address, *credentials);
+  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address, *credentials, /*patient=*/false);
   const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
   if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);

@@ -188,10 +188,12 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
   }
 }
 
-absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id) {
+absl::Status CoordinatorLink::CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches) {
   v1::CompleteLeaseRequest request;
   *request.mutable_member() = member();
   request.set_lease_id(lease_id);
+  request.set_steps(steps);
+  request.set_batches(batches);
   absl::Status status =
       Call<v1::CompleteLeaseResponse>(&calls_, Options("complete lease"), std::move(request), &Async::CompleteLease)
           .status();

@@ -64,7 +64,7 @@ class CoordinatorLink {
   // Waits up to `timeout` for data to train on: a lease, or `finished`; by one thread at a time. A lease whose answer
   // was lost comes again. DEADLINE_EXCEEDED names whom it waited for.
   absl::StatusOr<v1::AcquireLeaseResponse> AcquireLease(absl::Duration timeout);
-  absl::Status CompleteLease(uint64_t lease_id);
+  absl::Status CompleteLease(uint64_t lease_id, uint64_t steps, uint64_t batches);
 
   absl::StatusOr<v1::JobProgress> ReportProgress(v1::WorkerProgress progress, std::optional<v1::Evaluation> evaluation);
   absl::StatusOr<v1::GetProgressResponse> GetProgress();

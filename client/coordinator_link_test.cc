@@ -85,10 +85,10 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), ElementsAre(11))
       << "what is held is named, so that a lost answer comes again";
-  EXPECT_TRUE(link_->CompleteLease(11).ok());
+  EXPECT_TRUE(link_->CompleteLease(11, 5, 5).ok());
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
-  EXPECT_EQ(link_->CompleteLease(12),
+  EXPECT_EQ(link_->CompleteLease(12, 6, 6),
             absl::NotFoundError("coordinator at " + server_.address() + ": complete lease: no such lease"));
 }
 

@@ -18,4 +18,14 @@ bool OutlivesAServer(const v1::Durability& durability) {
   }
 }
 
+bool TakesCheckpoints(const v1::Durability& durability) { return durability.mode() != v1::Durability::NONE; }
+
+absl::Duration CheckpointInterval(const v1::Durability& durability) {
+  return absl::Seconds(durability.checkpoint_seconds() > 0 ? durability.checkpoint_seconds() : 60);
+}
+
+uint32_t CheckpointsKept(const v1::Durability& durability) {
+  return durability.keep_checkpoints() > 0 ? durability.keep_checkpoints() : 2;
+}
+
 }  // namespace ballast

@@ -12,11 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "ballast/v1/checkpoint.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/coordinator_state.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "common/clock.h"
 #include "common/shard_map.h"
+#include "common/storage/checkpoint_folder.h"
+#include "server/checkpoint_plan.h"
 #include "server/coordinator_journal.h"
 #include "server/lease_book.h"
 #include "server/membership.h"
@@ -30,6 +33,7 @@ namespace ballast {
 // hear that nobody need wait for it; the job fails only when no worker is left for the job's return time. A server that
 // is lost is waited for as long where the job's durability brings it back; else, and when a member fails for a reason
 // that is not its own, the job fails, and everyone hears why.
+// Checkpoints of a job that asks for them are taken between leases of data, with every server's help.
 // Invariant: what an answer depends on is in the journal, where there is one, before it is given.
 // Deliberately knows neither the wire nor a tensor's values. Thread safety: all methods may be called from any thread.
 class Coordinator {
@@ -40,6 +44,12 @@ class Coordinator {
     absl::Duration member_ttl = absl::Seconds(3);
     // Null: a job's state ends with the process. Outlives the coordinator.
     CoordinatorJournal* journal = nullptr;
+    // Null: no checkpoints are taken. Outlives the coordinator.
+    CheckpointFolder* checkpoints = nullptr;
+    // Of the first checkpoint.
+    uint64_t first_checkpoint = 1;
+    // What the job resumes from, where it does.
+    std::optional<v1::CheckpointManifest> resume;
     // Gets a line for each thing that befalls a member, outside of all locks; may be empty.
     std::function<void(const std::string&)> log;
   };
@@ -57,6 +67,15 @@ class Coordinator {
     std::string reason;
     // Workers that were here and are not now, with their last incarnation.
     std::vector<Membership::Id> absent;
+    // To a server: it should call again at once; the checkpoint that it is to capture its shard for, 0 for none.
+    bool hasten = false;
+    uint64_t capture = 0;
+  };
+  // How a worker that joins begins.
+  struct Beginning {
+    uint64_t steps = 0;
+    // Where its job resumes from a checkpoint and it is the rank's first since.
+    std::optional<uint64_t> resumed_batches;
   };
   // What AcquireLease answers: a lease, or that all is done, or whom it waited for.
   struct Grant {
@@ -70,8 +89,9 @@ class Coordinator {
 
   // The codes of CoordinatorService.Join.
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
-  // Also finds out who has been silent too long.
-  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id);
+  // Also finds out who has been silent too long, and takes the next checkpoint a step on. `part`: what a server says of
+  // its part of one.
+  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {});
   // An empty `failure` ends the member's part well; the others go on, as they do where the failure is the member's own.
   // Any other fails the job.
   absl::Status Leave(const Membership::Id& id, const std::string& failure, bool own_failure = false);
@@ -83,12 +103,12 @@ class Coordinator {
   // Calls `done` once, at the latest after `wait`; may call it before returning. ABORTED when the job has failed.
   // `held`: the leases that the worker has been answered and has not reported done.
   void AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait, GrantDone done);
-  absl::Status CompleteLease(const Membership::Id& id, uint64_t lease_id);
+  // `steps`, `batches`: that the worker has made in all.
+  absl::Status CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps = 0, uint64_t batches = 0);
 
   absl::StatusOr<v1::JobProgress> ReportProgress(const Membership::Id& id, const v1::WorkerProgress& progress,
                                                  const v1::Evaluation* evaluation);
-  // The steps that the worker of that rank has reported.
-  uint64_t StepOf(uint32_t worker) const;
+  Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;
   // Empty until the first worker has joined.
   std::string job_name() const;
@@ -104,6 +124,13 @@ class Coordinator {
  private:
   absl::Status AcceptJobLocked(const Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MakeLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ResumeLocked(const Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpCheckpointLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where every part of a checkpoint is there.
+  void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(committing_, mutex_);
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
   // server's that returns with what it holds.
   absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -136,6 +163,8 @@ class Coordinator {
   // Held while a state is written, so that states reach the journal in their order; always taken before mutex_.
   absl::Mutex saving_;
   uint64_t saved_changes_ ABSL_GUARDED_BY(saving_) = 0;
+  // Held while a checkpoint is committed; taken before mutex_.
+  absl::Mutex committing_;
   mutable absl::Mutex mutex_;
   // Of what is exported.
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -146,6 +175,9 @@ class Coordinator {
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);
+  // Null until the job asks for checkpoints.
+  std::optional<CheckpointPlan> plan_ ABSL_GUARDED_BY(mutex_);
+  uint64_t checkpoints_ ABSL_GUARDED_BY(mutex_) = 0;
   ProgressBoard board_ ABSL_GUARDED_BY(mutex_);
   absl::Time running_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time ended_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

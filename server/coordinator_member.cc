@@ -89,20 +89,31 @@ absl::Status CoordinatorMember::Join() {
 
 absl::Status CoordinatorMember::BeatUntilStopped() {
   v1::HeartbeatRequest request;
-  absl::Duration interval;
+  absl::Duration usual;
+  uint32_t servers = 0;
   {
     absl::MutexLock lock(&mutex_);
     *request.mutable_member() = joined_.member();
-    interval = absl::Milliseconds(std::max(10u, joined_.heartbeat_interval_ms()));
+    usual = absl::Milliseconds(std::max(10u, joined_.heartbeat_interval_ms()));
+    servers = joined_.servers();
   }
   bool failed = false;
+  uint64_t captured = 0;
+  absl::Duration interval = usual;
   while (Pause(interval)) {
     v1::HeartbeatResponse response;
+    *request.mutable_checkpoint_part() = events_.checkpoint_part();
     absl::Status status = Call(
         [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat");
     if (!status.ok()) return status;
     if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
     failed = response.state() == v1::JOB_STATE_FAILED;
+    interval = response.interval_ms() > 0 ? absl::Milliseconds(response.interval_ms()) : usual;
+    if (response.capture() > 0 && response.capture() != captured) {
+      captured = response.capture();
+      events_.on_capture(captured, servers);
+      interval = absl::ZeroDuration();
+    }
     if (response.absent_size() > 0) events_.on_absent({response.absent().begin(), response.absent().end()});
   }
   return absl::OkStatus();

@@ -34,6 +34,10 @@ class CoordinatorMember {
     std::function<void(std::string)> on_job_failed;
     // Workers that nobody need wait for; again with each heartbeat.
     std::function<void(const std::vector<v1::Member>&)> on_absent;
+    // The shard is to be captured for that checkpoint, one of so many; called once for each.
+    std::function<void(uint64_t checkpoint, uint32_t servers)> on_capture;
+    // How the part that was captured last goes.
+    std::function<v1::CheckpointPart()> checkpoint_part;
     // This server cannot go on: refused, replaced, or the coordinator is gone.
     std::function<void(absl::Status)> on_fatal;
   };

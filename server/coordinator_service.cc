@@ -11,6 +11,9 @@
 namespace ballast {
 namespace {
 
+// Between a server's heartbeats while all wait for a checkpoint.
+constexpr absl::Duration kHastyInterval = absl::Milliseconds(10);
+
 absl::StatusOr<Membership::Id> Decode(const v1::Member& member) {
   if (member.role() != v1::ROLE_SERVER && member.role() != v1::ROLE_WORKER) {
     return absl::InvalidArgumentError(absl::StrCat("member: got role ", member.role(), ", want server or worker"));
@@ -67,7 +70,10 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   response->set_workers(options.workers);
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / 5));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
-  if (id->role == MemberRole::kWorker) response->set_steps(coordinator_->StepOf(id->rank));
+  if (id->role == MemberRole::kServer) return Answer(context, absl::OkStatus());
+  const Coordinator::Beginning beginning = coordinator_->BeginningOf(*id);
+  response->set_steps(beginning.steps);
+  if (beginning.resumed_batches.has_value()) response->set_resumed_batches(*beginning.resumed_batches);
   return Answer(context, absl::OkStatus());
 }
 
@@ -80,13 +86,15 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(*id);
+  absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(*id, request->checkpoint_part());
   if (!verdict.ok()) return Answer(context, verdict.status());
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
   // Workers need not know.
   if (id->role == MemberRole::kWorker) return Answer(context, absl::OkStatus());
   for (const Membership::Id& absent : verdict->absent) Encode(absent, response->add_absent());
+  if (verdict->hasten) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
+  response->set_capture(verdict->capture);
   return Answer(context, absl::OkStatus());
 }
 
@@ -151,7 +159,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::Callbac
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = Decode(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  return Answer(context, coordinator_->CompleteLease(*id, request->lease_id()));
+  return Answer(context, coordinator_->CompleteLease(*id, request->lease_id(), request->steps(), request->batches()));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::CallbackServerContext* context,

@@ -72,7 +72,7 @@ std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
     for (uint32_t absent : absent_) {
       if (by_rank_[absent] < by_rank_[first]) first = absent;
     }
-    if (Done(by_rank_[first])) return std::nullopt;
+    if (Done(by_rank_[first]) || (limit_.has_value() && *limit_ <= by_rank_[first])) return std::nullopt;
     DataLease lease = CutShare(first);
     if (first == rank) return lease;
     // Nobody keeps step with it: without examples it would be nothing at all.
@@ -83,6 +83,7 @@ std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
 }
 
 std::optional<DataLease> LeaseBook::NextForAnyone() {
+  if (limit_.has_value()) return std::nullopt;
   if (std::optional<DataLease> lease = TakeReturned(next_); lease.has_value()) return lease;
   if (Done(next_)) return std::nullopt;
   const uint64_t left = options_.examples - next_.begin;
@@ -143,6 +144,15 @@ void LeaseBook::Release(uint32_t rank) {
   absent_.insert(rank);
 }
 
+void LeaseBook::Hold() { limit_ = *absl::c_max_element(by_rank_); }
+
+bool LeaseBook::AtRest() const {
+  if (!limit_.has_value() || !held_.empty()) return false;
+  // What was returned out of lock step may be anyone's, whenever the job goes on.
+  if (!options_.lock_step) return true;
+  return returned_.empty() && absl::c_all_of(by_rank_, [this](const Position& at) { return at == *limit_; });
+}
+
 void LeaseBook::Return(uint32_t rank) { absent_.erase(rank); }
 
 bool LeaseBook::Finished() const {
@@ -200,6 +210,34 @@ absl::Status LeaseBook::CheckLease(const v1::Lease& lease) const {
                                                  options_.epochs, " epochs of ", options_.examples, " examples"));
 }
 
+absl::Status LeaseBook::CheckPosition(const Position& at) const {
+  if (at.epoch <= options_.epochs && at.begin < options_.examples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("saved leases: got epoch ", at.epoch, ", example ", at.begin,
+                                                 ", want at most ", options_.epochs, " epochs of ", options_.examples,
+                                                 " examples"));
+}
+
+absl::Status LeaseBook::Resume(const v1::LeaseBookState& state) {
+  if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
+    return absl::InvalidArgumentError("saved leases: were not at rest");
+  }
+  const v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
+  const Position at{saved.epoch(), saved.begin()};
+  if (absl::Status status = CheckPosition(at); !status.ok()) return status;
+  for (const v1::Lease& lease : state.returned()) {
+    if (absl::Status status = CheckLease(lease); !status.ok()) return status;
+  }
+  for (const v1::Lease& lease : state.returned()) {
+    returned_.push_back(FromProto(lease));
+    returned_.back().steps = StepsOf(lease.end() - lease.begin());
+  }
+  next_id_ = std::max<uint64_t>(state.next_id(), 1);
+  next_ = at;
+  by_rank_.assign(options_.workers, at);
+  repeated_examples_ = state.repeated_examples();
+  return absl::OkStatus();
+}
+
 absl::Status LeaseBook::Restore(const v1::LeaseBookState& state) {
   if (state.by_rank_size() != static_cast<int>(options_.workers)) {
     return absl::InvalidArgumentError(
@@ -209,10 +247,7 @@ absl::Status LeaseBook::Restore(const v1::LeaseBookState& state) {
   std::vector<Position> positions = {take(state.next())};
   for (const v1::LeaseBookState::Position& at : state.by_rank()) positions.push_back(take(at));
   for (const Position& at : positions) {
-    if (at.epoch <= options_.epochs && at.begin < options_.examples) continue;
-    return absl::InvalidArgumentError(absl::StrCat("saved leases: got epoch ", at.epoch, ", example ", at.begin,
-                                                   ", want at most ", options_.epochs, " epochs of ", options_.examples,
-                                                   " examples"));
+    if (absl::Status status = CheckPosition(at); !status.ok()) return status;
   }
   std::vector<DataLease> returned;
   for (const v1::Lease& lease : state.returned()) {

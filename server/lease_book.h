@@ -56,12 +56,21 @@ class LeaseBook {
   // Gives a rank that was released its share again.
   void Return(uint32_t rank);
 
+  // From now on no more is handed out than brings all ranks to the same place: soon nothing is held.
+  void Hold();
+  // Since Hold: all ranks are there, and what was handed out was reported done.
+  bool AtRest() const;
+  void GoOn() { limit_.reset(); }
+
   // Of leases that were handed out again.
   uint64_t repeated_examples() const { return repeated_examples_; }
 
   v1::LeaseBookState Export() const;
   // Goes on from where another book of the same options was. INVALID_ARGUMENT where it cannot have been one.
   absl::Status Restore(const v1::LeaseBookState& state);
+  // Goes on from where another book of the same data was at rest; workers, batch size and epochs may differ.
+  // INVALID_ARGUMENT where that cannot have been.
+  absl::Status Resume(const v1::LeaseBookState& state);
 
   // Everything was reported done.
   bool Finished() const;
@@ -89,6 +98,7 @@ class LeaseBook {
   std::optional<DataLease> TakeReturned(const Position& limit);
   uint32_t StepsOf(uint64_t examples) const;
   absl::Status CheckLease(const v1::Lease& lease) const;
+  absl::Status CheckPosition(const Position& at) const;
 
   const Options options_;
   // At the most.
@@ -99,6 +109,8 @@ class LeaseBook {
   std::vector<DataLease> returned_;
   std::map<uint64_t, Held> held_;
   std::set<uint32_t> absent_;
+  // While it holds: in lock step, where the ranks meet.
+  std::optional<Position> limit_;
   uint64_t repeated_examples_ = 0;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/membership.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -35,7 +37,8 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   if (live && member.description != description && !same_place) {
     return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
   }
-  member.id = {role, *rank, member.id.incarnation + 1};
+  const uint64_t first = role == MemberRole::kWorker ? first_incarnation(*rank) : 1;
+  member.id = {role, *rank, std::max(member.id.incarnation + 1, first)};
   member.address = std::move(address);
   member.description = std::move(description);
   member.state = State::kJoined;

@@ -75,6 +75,13 @@ class Membership {
   // With incarnations: those go on from there. All count as heard of now.
   void Restore(std::vector<Member> members);
 
+  // Before any joins: workers' incarnations, by rank, are above these.
+  void BeginAbove(std::vector<uint64_t> workers) { worker_floor_ = std::move(workers); }
+  // That the first worker of that rank has.
+  uint64_t first_incarnation(uint32_t worker) const {
+    return worker < worker_floor_.size() ? worker_floor_[worker] + 1 : 1;
+  }
+
   uint32_t servers() const { return servers_; }
   uint32_t workers() const { return workers_; }
   absl::Duration ttl() const { return ttl_; }
@@ -90,6 +97,7 @@ class Membership {
   const absl::Duration ttl_;
   const Clock* const clock_;
   std::map<Key, Member> members_;
+  std::vector<uint64_t> worker_floor_;
 };
 
 // "worker 1 (host, process 4711)".

@@ -68,8 +68,8 @@ absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
                                                     job.policy.ShortDebugString()));
 }
 
-absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms& job,
-                                                                 std::vector<OwnedTensor> tensors) {
+absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint, const JobTerms& job,
+                                                                     std::vector<OwnedTensor> tensors) {
   if (absl::Status status = ValidateJobName(job.name); !status.ok()) return status;
   if (job.workers < 1 || job.workers > kMaxWorkers) {
     return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
@@ -78,6 +78,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms&
   // Nothing else declares meanwhile, though the disk is waited for outside of the other lock.
   absl::MutexLock gate(&gate_);
   absl::StatusOr<TensorCatalog::Addition> addition;
+  std::vector<OwnedTensor> added;
   {
     absl::ReaderMutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
@@ -85,19 +86,53 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::Declare(const JobTerms&
     addition = catalog_.Check(tensors);
     if (!addition.ok()) return addition.status();
     if (!job_.name.empty() && addition->tensors.empty()) return tensors;
+    for (const auto& [id, tensor] : addition->tensors) added.push_back({tensor->spec, tensor->slices});
   }
-  if (absl::Status status = WriteDeclaration(job, tensors); !status.ok()) return status;
+  Resumption resumption;
+  if (!checkpoint.empty()) {
+    absl::StatusOr<Resumption> loaded = options_.load_checkpoint(checkpoint, job, added);
+    if (!loaded.ok()) return loaded.status();
+    resumption = *std::move(loaded);
+  }
+  if (absl::Status status = WriteDeclaration(job, tensors, checkpoint); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   AddLocked(job, *std::move(addition));
+  if (absl::Status status = ResumeLocked(std::move(resumption)); !status.ok()) return status;
   return tensors;
 }
 
-absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors) {
-  if (journal_ == nullptr && job.durability.mode() != v1::Durability::NONE) {
+absl::Status ParameterShard::ResumeLocked(Resumption resumption) {
+  for (ShardCapture::SliceCapture& from : resumption.slices) {
+    const absl::StatusOr<Slice*> slice = catalog_.Find(from.key);
+    if (!slice.ok()) return slice.status();
+    if (absl::Status status = (*slice)->Restore({std::move(from.weights), from.policy}); !status.ok()) {
+      // Half of a model must not be trained on.
+      closed_ =
+          absl::Status(status.code(), absl::StrCat("shard ", options_.rank, ": cannot resume: ", status.message()));
+      return closed_;
+    }
+  }
+  for (size_t rank = 0; rank < std::min(resumption.windows.size(), windows_.size()); ++rank) {
+    // What was pushed before this declaration is the resumed job's own.
+    if (windows_[rank]->count().incarnation == 0) windows_[rank]->Restore(resumption.windows[rank]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
+                                              const std::string& checkpoint) {
+  const v1::Durability::Mode mode = job.durability.mode();
+  if (mode == v1::Durability::CHECKPOINT) {
+    if (options_.keeps_checkpoints) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ",
+                                                      options_.rank,
+                                                      " has no folder to keep checkpoints in (--checkpoint_dir)"));
+  }
+  if (journal_ == nullptr && mode != v1::Durability::NONE) {
     if (!options_.open_journal) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(job.durability.mode()),
-                       ", but shard ", options_.rank, " has no folder to keep its state in (--state_dir)"));
+      return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
+                                                        v1::Durability::Mode_Name(mode), ", but shard ", options_.rank,
+                                                        " has no folder to keep its state in (--state_dir)"));
     }
     const absl::StatusOr<ShardJournal*> journal = options_.open_journal(job);
     if (!journal.ok()) return journal.status();
@@ -106,6 +141,7 @@ absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<co
   if (journal_ == nullptr) return absl::OkStatus();
   v1::ShardRecord record;
   *record.mutable_declaration() = EncodeDeclaration(job, tensors);
+  record.mutable_declaration()->set_checkpoint(checkpoint);
   return journal_->Append(record, {}, [] {}).status();
 }
 

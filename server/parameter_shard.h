@@ -70,13 +70,27 @@ class ParameterShard {
     // Opens what a job's durability asks for; may answer with null where that needs no journal. Empty where the shard
     // has nowhere to keep anything. The journal outlives all calls.
     std::function<absl::StatusOr<ShardJournal*>(const JobTerms&)> open_journal;
+    // Whether it takes part in checkpoints.
+    bool keeps_checkpoints = false;
+    // The checkpoint that tensors begin with, in place of their initial values; empty: none.
+    std::string resume_from;
+    // Reads a checkpoint's state of those tensors.
+    std::function<absl::StatusOr<Resumption>(const std::string& checkpoint, const JobTerms&,
+                                             absl::Span<const OwnedTensor>)>
+        load_checkpoint;
   };
 
   ParameterShard(Options options, const Clock* clock);
 
   // Creates tensors; answers with the slices owned. The same again is OK, anything different FAILED_PRECONDITION, and
   // nothing is created then. A tensor without slices is owned whole.
-  absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobTerms& job, std::vector<OwnedTensor> tensors);
+  absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobTerms& job, std::vector<OwnedTensor> tensors) {
+    return DeclareFrom(options_.resume_from, job, std::move(tensors));
+  }
+
+  // The same with the state of that checkpoint; empty: with initial values.
+  absl::StatusOr<std::vector<OwnedTensor>> DeclareFrom(const std::string& checkpoint, const JobTerms& job,
+                                                       std::vector<OwnedTensor> tensors);
 
   // FAILED_PRECONDITION where this is not the job that the shard holds.
   absl::Status CheckJob(absl::string_view job) const;
@@ -137,9 +151,10 @@ class ParameterShard {
   absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
+  absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
+                                const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
   void AddLocked(const JobTerms& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ResumeLocked(Resumption resumption) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
                                                          absl::Span<const GradientView> gradients) const;

@@ -62,6 +62,8 @@ v1::ProgressBoardState ProgressBoard::Export() const {
     to->set_rank(rank);
     to->set_step(worker.step);
     *to->mutable_last() = worker.last;
+    to->set_lease_steps(worker.lease_steps);
+    to->set_lease_batches(worker.lease_batches);
   }
   state.set_examples(examples_);
   state.set_max_staleness(max_staleness_);
@@ -75,7 +77,10 @@ v1::ProgressBoardState ProgressBoard::Export() const {
 
 void ProgressBoard::Restore(const v1::ProgressBoardState& state) {
   for (const v1::ProgressBoardState::Worker& worker : state.workers()) {
-    workers_[worker.rank()] = {.step = worker.step(), .last = worker.last()};
+    workers_[worker.rank()] = {.step = worker.step(),
+                               .last = worker.last(),
+                               .lease_steps = worker.lease_steps(),
+                               .lease_batches = worker.lease_batches()};
   }
   examples_ = state.examples();
   max_staleness_ = state.max_staleness();
@@ -86,6 +91,41 @@ void ProgressBoard::Restore(const v1::ProgressBoardState& state) {
   for (const v1::GetProgressResponse::WorkerPushes& pushes : state.pushes()) {
     pushes_[{pushes.worker(), pushes.incarnation()}] = {pushes.acknowledged().begin(), pushes.acknowledged().end()};
   }
+}
+
+void ProgressBoard::EndedLease(uint32_t rank, uint64_t steps, uint64_t batches) {
+  Worker& worker = workers_[rank];
+  worker.lease_steps = steps;
+  worker.lease_batches = batches;
+}
+
+void ProgressBoard::Resume(v1::ProgressBoardState state, uint32_t workers) {
+  state.clear_pushes();
+  const bool as_many = static_cast<uint32_t>(state.workers_size()) == workers;
+  uint64_t steps = 0, batches = 0;
+  for (const v1::ProgressBoardState::Worker& worker : state.workers()) {
+    steps = std::max(steps, worker.lease_steps());
+    batches = std::max(batches, worker.lease_batches());
+  }
+  const v1::ProgressBoardState before = state;
+  state.clear_workers();
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    v1::ProgressBoardState::Worker* worker = state.add_workers();
+    worker->set_rank(rank);
+    worker->set_lease_steps(steps);
+    worker->set_lease_batches(batches);
+    for (const v1::ProgressBoardState::Worker& one : before.workers()) {
+      if (as_many && one.rank() == rank) *worker = one;
+    }
+    worker->set_step(worker->lease_steps());
+    worker->clear_last();
+  }
+  Restore(state);
+}
+
+uint64_t ProgressBoard::BatchesOf(uint32_t rank) const {
+  const auto worker = workers_.find(rank);
+  return worker == workers_.end() ? 0 : worker->second.lease_batches;
 }
 
 uint64_t ProgressBoard::StepOf(uint32_t rank) const {

@@ -23,6 +23,8 @@ class ProgressBoard {
 
   void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress);
   void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }
+  // What it had made when it ended a lease.
+  void EndedLease(uint32_t worker, uint64_t steps, uint64_t batches);
   // Of what a worker that is gone did, totals stay and rates go.
   void Forget(uint32_t worker);
 
@@ -30,11 +32,16 @@ class ProgressBoard {
   void Fill(v1::JobProgress& progress) const;
 
   uint64_t StepOf(uint32_t worker) const;
+  // By the end of its last lease.
+  uint64_t BatchesOf(uint32_t worker) const;
   // WorkerProgress.acknowledged_pushes, of each incarnation the newest.
   std::vector<v1::GetProgressResponse::WorkerPushes> Pushes() const;
 
   v1::ProgressBoardState Export() const;
   void Restore(const v1::ProgressBoardState& state);
+  // The same for a job that `workers` resume between two leases: each at its own step where there were as many, else
+  // all at the furthest. What was pushed before counts no more.
+  void Resume(v1::ProgressBoardState state, uint32_t workers);
 
  private:
   struct Entry {
@@ -44,6 +51,8 @@ class ProgressBoard {
   struct Worker {
     uint64_t step = 0;
     v1::WorkerProgress last;
+    uint64_t lease_steps = 0;
+    uint64_t lease_batches = 0;
     std::deque<Entry> recent;
   };
 

@@ -70,11 +70,19 @@ absl::Status Server::MakeCoordinator() {
     if (!store.ok()) return store.status();
     coordinator_store_ = *std::move(store);
   }
+  absl::StatusOr<uint64_t> first_checkpoint = 1;
+  if (checkpoints_.has_value()) first_checkpoint = checkpoints_->NextId();
+  if (!first_checkpoint.ok()) return first_checkpoint.status();
+  std::optional<v1::CheckpointManifest> resume;
+  if (resume_.has_value()) resume = resume_->manifest();
   coordinator_ = std::make_unique<Coordinator>(
       Coordinator::Options{.servers = options_.servers,
                            .workers = options_.workers,
                            .member_ttl = options_.member_ttl,
                            .journal = coordinator_store_.get(),
+                           .checkpoints = checkpoints_.has_value() ? &*checkpoints_ : nullptr,
+                           .first_checkpoint = *first_checkpoint,
+                           .resume = std::move(resume),
                            .log = [](const std::string& line) { std::cerr << line << std::endl; }},
       Clock::Real());
   coordinator_access_ = std::make_unique<AccessGuard>(
@@ -98,7 +106,46 @@ ParameterShard::Options Server::ShardOptions() {
       return absl::FailedPreconditionError("durability: got replica, which no server has yet; want wal or wal_sync");
     };
   }
+  options.keeps_checkpoints = !options_.checkpoint_dir.empty();
+  options.resume_from = options_.resume;
+  options.load_checkpoint = [](const std::string& path, const JobTerms& job,
+                               absl::Span<const OwnedTensor> tensors) -> absl::StatusOr<Resumption> {
+    const absl::StatusOr<CheckpointSource> source = CheckpointSource::Open(path);
+    if (!source.ok()) return source.status();
+    return source->Load(job, tensors);
+  };
   return options;
+}
+
+absl::Status Server::OpenCheckpoints() {
+  if (!options_.resume.empty()) {
+    absl::StatusOr<CheckpointSource> source = CheckpointSource::Open(options_.resume);
+    if (!source.ok()) return source.status();
+    resume_ = *std::move(source);
+  }
+  if (options_.checkpoint_dir.empty()) return absl::OkStatus();
+  if (absl::Status status = PosixFileSystem()->MakeFolder(options_.checkpoint_dir); !status.ok()) return status;
+  checkpoints_.emplace(PosixFileSystem(), options_.checkpoint_dir);
+  checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), options_.checkpoint_dir, options_.rank);
+  return absl::OkStatus();
+}
+
+v1::CheckpointPart Server::DescribePart() const {
+  v1::CheckpointPart part;
+  part.set_id(captured_.load());
+  if (part.id() == 0) return part;
+  part.set_stage(v1::CheckpointPart::STAGE_CAPTURED);
+  const std::optional<CheckpointWriter::Outcome> outcome = checkpoint_writer_->outcome();
+  if (!outcome.has_value()) return part;
+  if (!outcome->digest.ok()) {
+    part.set_stage(v1::CheckpointPart::STAGE_FAILED);
+    part.set_failure(std::string(outcome->digest.status().message()));
+    return part;
+  }
+  part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
+  part.set_bytes(outcome->digest->bytes);
+  part.set_checksum(outcome->digest->checksum);
+  return part;
 }
 
 absl::Status Server::Recover() {
@@ -179,6 +226,31 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
   return credentials->Open(options_.coordinator, arguments);
 }
 
+CoordinatorMember::Events Server::MemberEvents() {
+  CoordinatorMember::Events events;
+  events.on_job_failed = [this](std::string reason) {
+    shard_.Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
+  };
+  // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
+  events.on_absent = [this](const std::vector<v1::Member>& absent) {
+    const std::string job = shard_.status().job.name;
+    if (job.empty()) return;
+    // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
+    for (const v1::Member& worker : absent) shard_.Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
+  };
+  events.on_capture = [this](uint64_t checkpoint, uint32_t servers) {
+    // Server 0 has a folder where it asks for this; where this one has none, the part fails.
+    if (checkpoint_writer_ == nullptr) {
+      checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), "", options_.rank);
+    }
+    checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
+    captured_ = checkpoint;
+  };
+  events.checkpoint_part = [this] { return DescribePart(); };
+  events.on_fatal = options_.on_fatal;
+  return events;
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (options.servers < 1 || options.servers > 4096 || options.workers < 1 || options.workers > 4096) {
     return absl::InvalidArgumentError(
@@ -192,6 +264,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);
   if (!tokens.ok()) return tokens.status();
   std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
+  if (absl::Status status = server->OpenCheckpoints(); !status.ok()) return status;
   if (absl::Status status = server->Recover(); !status.ok()) return status;
   if (absl::Status status = server->MakeCoordinator(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
@@ -204,19 +277,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.rank = o.rank;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.patience = o.patience;
-  ParameterShard* shard = &server->shard_;
-  auto on_job_failed = [shard](std::string reason) {
-    shard->Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
-  };
-  // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
-  auto on_absent = [shard](const std::vector<v1::Member>& absent) {
-    const std::string job = shard->status().job.name;
-    if (job.empty()) return;
-    // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
-    for (const v1::Member& worker : absent) shard->Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
-  };
-  server->member_ = std::make_unique<CoordinatorMember>(
-      std::move(member), CoordinatorMember::Events{on_job_failed, on_absent, o.on_fatal});
+  server->member_ = std::make_unique<CoordinatorMember>(std::move(member), server->MemberEvents());
   return server;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +15,7 @@
 #include "common/security/credentials.h"
 #include "common/security/security_options.h"
 #include "common/security/tokens.h"
+#include "common/storage/checkpoint_folder.h"
 #include "grpcpp/server.h"
 #include "server/access_guard.h"
 #include "server/connection_gate.h"
@@ -20,6 +23,8 @@
 #include "server/coordinator_member.h"
 #include "server/coordinator_service.h"
 #include "server/coordinator_store.h"
+#include "server/durability/checkpoint_source.h"
+#include "server/durability/checkpoint_writer.h"
 #include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
@@ -55,6 +60,11 @@ class Server {
     uint32_t max_streams = 64;
     // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
     std::string state_dir;
+    // Where checkpoints of the job are kept: one folder, which all its servers see. Empty: nowhere.
+    std::string checkpoint_dir;
+    // The manifest of the checkpoint that the job resumes from; empty: it begins anew. What is in state_dir is newer
+    // and counts instead.
+    std::string resume;
     absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
@@ -86,6 +96,9 @@ class Server {
   absl::Status Recover();
   // As it was, where the folder knows of one.
   absl::Status MakeCoordinator();
+  absl::Status OpenCheckpoints();
+  CoordinatorMember::Events MemberEvents();
+  v1::CheckpointPart DescribePart() const;
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
 
@@ -95,6 +108,12 @@ class Server {
   std::string address_;
   ParameterShard shard_;
   const AccessGuard shard_access_;
+  // What the job resumes from, where it does; checkpoints that are taken, where there is a folder for them.
+  std::optional<CheckpointSource> resume_;
+  std::optional<CheckpointFolder> checkpoints_;
+  std::unique_ptr<CheckpointWriter> checkpoint_writer_;
+  // The checkpoint that this shard was captured for last.
+  std::atomic<uint64_t> captured_{0};
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
   DataPlane data_plane_;

@@ -14,6 +14,8 @@
 #include "common/run/file.h"
 #include "common/security/security_options.h"
 #include "common/signal_watch.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
 #include "common/this_process.h"
 #include "common/version.h"
 #include "google/protobuf/stubs/logging.h"
@@ -37,6 +39,12 @@ ABSL_FLAG(bool, insecure, false, "Serve other machines without TLS and tokens, a
 ABSL_FLAG(double, memory_limit_gib, 0, "Weights and optimizer state held at most; 0: three quarters of the memory.");
 ABSL_FLAG(std::string, state_dir, "",
           "Folder for what a job's durability asks for, of this server alone; what is there is taken up again.");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "Folder for checkpoints, which all servers of the job see; a job's durability says how often and how many.");
+ABSL_FLAG(
+    std::string, resume, "",
+    "What the job goes on from: auto, the newest checkpoint in --checkpoint_dir if there is one, or the path of a "
+    "checkpoint's manifest. All servers need the same.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
 ABSL_FLAG(uint32_t, max_connections, 0,
@@ -51,6 +59,18 @@ constexpr char kUsage[] =
     "SIGTERM or SIGINT ends it with 0 after the calls under way.\n\n"
     "  ballast_server --servers 2 --workers 2\n"
     "  ballast_server --rank 1 --listen 127.0.0.1:7701 --coordinator 127.0.0.1:7700";
+
+// The manifest that --resume names; empty for none.
+absl::StatusOr<std::string> FindResume() {
+  const std::string resume = absl::GetFlag(FLAGS_resume);
+  if (resume != "auto") return resume;
+  const std::string folder = absl::GetFlag(FLAGS_checkpoint_dir);
+  if (folder.empty()) return absl::InvalidArgumentError("--resume=auto: wants --checkpoint_dir, where to look");
+  const absl::StatusOr<CheckpointFolder::Entry> newest = CheckpointFolder(PosixFileSystem(), folder).Newest();
+  if (absl::IsNotFound(newest.status())) return "";
+  if (!newest.ok()) return newest.status();
+  return newest->manifest_path;
+}
 
 // Why the main thread may go on to the end.
 class Ending {
@@ -124,6 +144,11 @@ int Serve() {
         absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")), 2);
   }
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
+  options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+  const absl::StatusOr<std::string> resume = FindResume();
+  if (!resume.ok()) return Fail(resume.status(), absl::IsInvalidArgument(resume.status()) ? 2 : 1);
+  options.resume = *resume;
+  if (!resume->empty()) std::cerr << "server " << rank << " resumes from " << *resume << std::endl;
   options.on_recovered = [rank](const ShardStore::Recovered& recovered) {
     std::cerr << "server " << rank << " recovered its shard in " << absl::FormatDuration(recovered.took)
               << ": snapshot of record " << recovered.snapshot_position << ", " << recovered.records
@@ -158,9 +183,11 @@ int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
   const absl::Status parsed =
       ballast::ParseFlags(argc, argv, ballast::kUsage,
-                          {"listen", "advertise", "rank", "servers", "workers", "coordinator", "address_file",
-                           "tls_cert", "tls_key", "tls_ca", "token_file", "insecure", "reflection", "memory_limit_gib",
-                           "bytes_in_flight_mib", "max_connections", "max_streams", "state_dir"});
+                          {"listen",          "advertise",    "rank",       "servers",          "workers",
+                           "coordinator",     "address_file", "tls_cert",   "tls_key",          "tls_ca",
+                           "token_file",      "insecure",     "reflection", "memory_limit_gib", "tls_ca",
+                           "token_file",      "insecure",     "reflection", "memory_limit_gib", "bytes_in_flight_mib",
+                           "max_connections", "max_streams",  "state_dir",  "checkpoint_dir",   "resume"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

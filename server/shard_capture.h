@@ -35,4 +35,11 @@ struct ShardCapture {
   std::vector<v1::WindowState> windows;
 };
 
+// What a job goes on with that resumes from a checkpoint.
+struct Resumption {
+  std::vector<ShardCapture::SliceCapture> slices;
+  // By rank: from which incarnation on a worker is one of the resumed job's.
+  std::vector<v1::WindowState> windows;
+};
+
 }  // namespace ballast

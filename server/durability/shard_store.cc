@@ -20,6 +20,7 @@
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
 #include "server/durability/shard_record.h"
+#include "server/durability/shard_snapshot.h"
 
 namespace ballast {
 namespace {
@@ -121,16 +122,7 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
     absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
     if (!slice.ok()) return slice.status();
     if (!slice->has_value()) break;
-    const v1::SliceState& state = (*slice)->state;
-    ShardCapture::SliceCapture& to = capture.slices.emplace_back();
-    to.key = {state.tensor_id(), state.slice_index()};
-    to.weights.version = state.version();
-    to.weights.applied = state.applied();
-    to.policy = state.policy();
-    for (const std::vector<float>& array : (*slice)->arrays) {
-      ValueBuffer& buffer = to.weights.arrays.emplace_back(array.size());
-      std::copy(array.begin(), array.end(), buffer.mutable_values().begin());
-    }
+    capture.slices.push_back(ToSliceCapture(**slice));
   }
   const uint64_t next = header.position() + 1;
   if (absl::Status status = shard_->Restore(std::move(capture)); !status.ok()) return In(path, status);
@@ -155,7 +147,10 @@ absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::s
         }
         break;
       case v1::ShardRecord::kDeclaration:
-        status = shard_->Declare(DecodeTerms(change.declaration()), DecodeTensors(change.declaration())).status();
+        status = shard_
+                     ->DeclareFrom(change.declaration().checkpoint(), DecodeTerms(change.declaration()),
+                                   DecodeTensors(change.declaration()))
+                     .status();
         break;
       case v1::ShardRecord::kPush: {
         std::vector<absl::string_view> pieces;
@@ -342,7 +337,8 @@ absl::StatusOr<uint64_t> ShardStore::Append(const v1::ShardRecord& record, absl:
     if (absl::Status status = log_->Append(parts, commit_->synced()); !status.ok()) return status;
     commit_->OnWritten(position, log_);
     in_order();
-    long_enough = finished_bytes_ + log_->size() >= options_.log_bytes;
+    // The checkpoint that a tensor began with may be gone later.
+    long_enough = finished_bytes_ + log_->size() >= options_.log_bytes || !record.declaration().checkpoint().empty();
   }
   if (long_enough) {
     absl::MutexLock lock(&mutex_);
@@ -368,35 +364,15 @@ absl::Status ShardStore::TakeSnapshot() {
   const std::string path = PathOf(kSnapshot, position);
   const std::string partial = absl::StrCat(path, kPartial);
   absl::Status status = files_->Remove(partial);
-  if (status.ok()) status = WriteCapture(capture, position, partial);
+  if (status.ok()) {
+    status = WriteSnapshot(files_, partial, {.shard = options_.shard, .position = position}, capture);
+  }
   if (status.ok()) status = files_->Rename(partial, path);
   if (!status.ok()) {
     files_->Remove(partial).IgnoreError();
     return status;
   }
   return Prune(position);
-}
-
-absl::Status ShardStore::WriteCapture(const ShardCapture& capture, uint64_t position, const std::string& path) {
-  v1::SnapshotHeader header;
-  header.set_shard(options_.shard);
-  header.set_position(position);
-  *header.mutable_declaration() = EncodeDeclaration(capture.job, capture.tensors);
-  header.mutable_windows()->Add(capture.windows.begin(), capture.windows.end());
-  absl::StatusOr<std::unique_ptr<SnapshotWriter>> writer = SnapshotWriter::Create(files_, path, std::move(header));
-  if (!writer.ok()) return writer.status();
-  for (const ShardCapture::SliceCapture& slice : capture.slices) {
-    v1::SliceState state;
-    state.set_tensor_id(slice.key.tensor_id);
-    state.set_slice_index(slice.key.slice_index);
-    state.set_version(slice.weights.version);
-    state.set_applied(slice.weights.applied);
-    *state.mutable_policy() = slice.policy;
-    std::vector<absl::Span<const float>> arrays;
-    for (const ValueBuffer& array : slice.weights.arrays) arrays.push_back(array.values());
-    if (absl::Status status = (*writer)->Add(std::move(state), arrays); !status.ok()) return status;
-  }
-  return (*writer)->Finish();
 }
 
 // What the snapshot at that position stands for.

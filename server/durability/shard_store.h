@@ -90,7 +90,6 @@ class ShardStore : public ShardJournal {
   absl::Status ReplayLogs(Recovered& recovered, uint64_t& next);
   absl::Status CutBehind(absl::Span<const uint64_t> logs, size_t last, const RecordReader& reader,
                          Recovered& recovered);
-  absl::Status WriteCapture(const ShardCapture& capture, uint64_t position, const std::string& path);
   absl::Status BeginWriting(const JobTerms& job, uint64_t next);
   absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(const std::string& job, uint64_t first);
   absl::Status RotateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);

@@ -275,10 +275,11 @@ absl::Status Trainer::Train() {
   memory.staging += exchange.StagingBytes();
   memory.gradients += codec_->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
-  const bool returns = joined_.member().incarnation() > 1;
+  const bool resumes = joined_.has_resumed_batches();
+  const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
     absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
-        {options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory, returns});
+        {options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory, returns || resumes});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }
@@ -305,6 +306,8 @@ absl::Status Trainer::Train() {
                      .stride = StrideOf(job.policy(), joined_.workers()),
                      .returns = returns,
                      .first_step = joined_.steps(),
+                     .resumes = resumes,
+                     .first_batch = joined_.resumed_batches(),
                      .seed = job.seed() + rank,
                      .interrupted = &interrupted_,
                      .timeline = timeline_.get()});

@@ -11,8 +11,10 @@
 namespace ballast {
 namespace {
 
-// How long a lease may take to come before it counts as a wait: longer than a call to the coordinator.
+// How long a lease may take to come before it counts as a wait: longer than a call to the coordinator. In lock step all
+// get their leases at about the same time, and stand still together for a checkpoint.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
+constexpr absl::Duration kPatienceInLockStep = absl::Seconds(1);
 // Steps after which a worker that cannot get into the others' step goes on all the same; a few are enough.
 constexpr int kMostStepsToCatchUp = 100;
 
@@ -20,7 +22,7 @@ constexpr int kMostStepsToCatchUp = 100;
 
 absl::Status TrainingLoop::Run() {
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
-  if (options_.returns) {
+  if (options_.returns || options_.resumes) {
     if (absl::Status status = LearnProgress(); !status.ok()) return status;
   }
   tally_.since = absl::Now();
@@ -106,7 +108,8 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
 
 // Nobody should wait for a worker that waits itself, until those finish who hold the last of the data.
 absl::Status TrainingLoop::AwaitData() {
-  if (!options_.pauses || parts_.batches->AwaitLease(kPatience)) return absl::OkStatus();
+  const absl::Duration patience = options_.stride == Stride::kOwn ? kPatience : kPatienceInLockStep;
+  if (!options_.pauses || parts_.batches->AwaitLease(patience)) return absl::OkStatus();
   if (absl::Status status = parts_.exchange->Pause(); !status.ok()) return status;
   away_ = true;
   parts_.batches->AwaitLease(absl::InfiniteDuration());
@@ -122,7 +125,7 @@ absl::Status TrainingLoop::EndLease(const Batch& batch) {
       return progress.status();
     }
   }
-  return parts_.coordinator->CompleteLease(batch.lease_id);
+  return parts_.coordinator->CompleteLease(batch.lease_id, step_, batches_);
 }
 
 absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {

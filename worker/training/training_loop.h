@@ -53,6 +53,9 @@ class TrainingLoop {
     // Another process of this rank was here before, and made so many steps.
     bool returns = false;
     uint64_t first_step = 0;
+    // The whole job goes on from a checkpoint, where this rank had made so many batches, and all were at their steps.
+    bool resumes = false;
+    uint64_t first_batch = 0;
     // Of dropout, apart for each worker.
     uint64_t seed = 0;
     // Set from outside to end after the step under way.
@@ -62,7 +65,11 @@ class TrainingLoop {
   };
 
   TrainingLoop(const Parts& parts, const Options& options)
-      : parts_(parts), options_(options), step_(options.first_step), away_(options.returns) {}
+      : parts_(parts),
+        options_(options),
+        step_(options.first_step),
+        away_(options.returns),
+        batches_(options.first_batch) {}
 
   // Until all data of the job is done, or interrupted. Weights are then those of the last update.
   absl::Status Run();

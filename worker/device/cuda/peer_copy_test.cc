@@ -89,6 +89,25 @@ TEST_P(PeerCopyTest, AnUploadBehindItComesLater) {
   EXPECT_THAT(Values(*to_, *y), Each(7.0f));
 }
 
+TEST_P(PeerCopyTest, ElementsIn16BitsGoAsTheyAre) {
+  ASSERT_TRUE(from_->SetPrecision(Precision::kBf16).ok() && to_->SetPrecision(Precision::kBf16).ok());
+  // The second half is not copied, and stays.
+  const std::unique_ptr<Buffer> x = *from_->AllocateActivations(8), y = *to_->AllocateActivations(8);
+  const std::vector<float> values = {1, -2, 0.5, 3, 9, 9, 9, 9};
+  ASSERT_TRUE(from_->Upload(values, *x, 0).ok());
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  EXPECT_THAT(Values(*to_, *y), ElementsAre(1, -2, 0.5, 3, 0, 0, 0, 0));
+}
+
+TEST_P(PeerCopyTest, ElementsOfAnotherTypeAreConverted) {
+  ASSERT_TRUE(to_->SetPrecision(Precision::kFp16).ok());
+  const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->AllocateActivations(4);
+  const std::vector<float> values = {1, -2, 0.5, 3};
+  ASSERT_TRUE(from_->Upload(values, *x, 0).ok());
+  ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
+  EXPECT_THAT(Values(*to_, *y), ElementsAre(1, -2, 0.5, 3));
+}
+
 TEST_P(PeerCopyTest, TheHostHoldsNothingInBetween) {
   const std::unique_ptr<Buffer> x = *from_->Allocate(4), y = *to_->Allocate(4);
   ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());

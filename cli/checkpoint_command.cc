@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/checkpoint_command.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "cli/arguments.h"
+#include "cli/command.h"
+#include "cli/number_text.h"
+#include "common/run/safetensors.h"
+#include "common/shard_map.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
+#include "common/storage/snapshot_file.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast checkpoint list DIR [--json]\n"
+    "       ballast checkpoint verify DIR [--json]\n"
+    "       ballast checkpoint export DIR FILE [--json]\n\n"
+    "What a job kept to go on from. DIR is a run folder, a folder of checkpoints, or one checkpoint's manifest.\n"
+    "list shows the whole ones; verify reads all files of each and checks them; export writes the newest one's "
+    "weights\n"
+    "as safetensors.\n\n";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"json", "", "Print one JSON object, and nothing else, to the output."},
+  };
+  return *flags;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where) {
+  if (!IsFolder(where)) return std::vector<std::string>{where};
+  const std::string inner = where + "/checkpoints";
+  const CheckpointFolder folder(PosixFileSystem(), IsFolder(inner) ? inner : where);
+  const absl::StatusOr<std::vector<CheckpointFolder::Entry>> entries = folder.List();
+  if (!entries.ok()) return entries.status();
+  std::vector<std::string> manifests;
+  for (const CheckpointFolder::Entry& entry : *entries) manifests.push_back(entry.manifest_path);
+  if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": holds no checkpoint"));
+  return manifests;
+}
+
+uint64_t BytesOf(const v1::CheckpointManifest& manifest) {
+  uint64_t bytes = 0;
+  for (const v1::CheckpointManifest::File& file : manifest.files()) bytes += file.bytes();
+  return bytes;
+}
+
+uint64_t StepOf(const v1::CheckpointManifest& manifest) {
+  uint64_t step = 0;
+  for (const v1::ProgressBoardState::Worker& worker : manifest.progress().workers()) {
+    step = std::max<uint64_t>(step, worker.lease_steps());
+  }
+  return step;
+}
+
+nlohmann::json Describe(const std::string& path, const v1::CheckpointManifest& manifest) {
+  nlohmann::json json = {
+      {"path", path},
+      {"id", manifest.id()},
+      {"job", manifest.job().name()},
+      {"created",
+       absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(manifest.created_unix_ms()), absl::UTCTimeZone())},
+      {"version", manifest.version()},
+      {"epoch", manifest.progress().epoch()},
+      {"step", StepOf(manifest)},
+      {"examples", manifest.progress().examples()},
+      {"servers", manifest.files_size()},
+      {"bytes", BytesOf(manifest)}};
+  if (manifest.progress().has_evaluation() && manifest.progress().evaluation().has_accuracy()) {
+    json["test_accuracy"] = manifest.progress().evaluation().accuracy();
+  }
+  return json;
+}
+
+// Reads every record of every file.
+absl::Status Verify(const std::string& path, const v1::CheckpointManifest& manifest) {
+  const absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
+  if (!map.ok()) return absl::DataLossError(absl::StrCat(path, ": ", map.status().message()));
+  std::map<std::pair<uint32_t, uint32_t>, bool> found;
+  for (const PlacedTensor& tensor : map->tensors()) {
+    for (const PlacedSlice& slice : tensor.slices) found[{tensor.spec.id(), slice.index}] = false;
+  }
+  for (const v1::CheckpointManifest::File& file : manifest.files()) {
+    const std::string file_path = CheckpointFilePath(path, file);
+    if (absl::Status status = CheckFile(file_path, file); !status.ok()) return status;
+    absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(file_path);
+    if (!reader.ok()) return reader.status();
+    while (true) {
+      const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+      if (!slice.ok()) return slice.status();
+      if (!slice->has_value()) break;
+      found[{(*slice)->state.tensor_id(), (*slice)->state.slice_index()}] = true;
+    }
+  }
+  for (const auto& [key, there] : found) {
+    if (there) continue;
+    return absl::DataLossError(absl::StrCat(path, ": slice ", key.second, " of tensor ", key.first, " is missing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Export(const std::string& path, const v1::CheckpointManifest& manifest, const std::string& to) {
+  if (absl::Status status = Verify(path, manifest); !status.ok()) return status;
+  const absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
+  std::map<uint32_t, std::vector<float>> values;
+  for (const PlacedTensor& tensor : map->tensors()) {
+    uint64_t elements = 0;
+    for (const PlacedSlice& slice : tensor.slices) elements += slice.elements;
+    values[tensor.spec.id()].resize(elements);
+  }
+  for (const v1::CheckpointManifest::File& file : manifest.files()) {
+    absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(CheckpointFilePath(path, file));
+    if (!reader.ok()) return reader.status();
+    while (true) {
+      const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+      if (!slice.ok()) return slice.status();
+      if (!slice->has_value()) break;
+      const v1::SliceState& state = (*slice)->state;
+      const PlacedTensor* tensor = map->Find(state.tensor_id());
+      if (tensor == nullptr || state.slice_index() >= tensor->slices.size() || (*slice)->arrays.empty() ||
+          (*slice)->arrays[0].size() != tensor->slices[state.slice_index()].elements) {
+        return absl::DataLossError(absl::StrCat(path, ": slice ", state.slice_index(), " of tensor ", state.tensor_id(),
+                                                " does not fit the shard map"));
+      }
+      const std::vector<float>& weights = (*slice)->arrays[0];
+      std::copy(weights.begin(), weights.end(),
+                values[state.tensor_id()].begin() + tensor->slices[state.slice_index()].offset);
+    }
+  }
+  std::vector<TensorView> tensors;
+  for (const PlacedTensor& tensor : map->tensors()) {
+    tensors.push_back(
+        {tensor.spec.name(), {tensor.spec.shape().begin(), tensor.spec.shape().end()}, values[tensor.spec.id()]});
+  }
+  return WriteSafetensors(to, tensors, {{"job", manifest.job().name()}, {"checkpoint", absl::StrCat(manifest.id())}});
+}
+
+int List(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const std::string& path : manifests) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path);
+    if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);
+    const nlohmann::json one = Describe(path, *manifest);
+    all.push_back(one);
+    if (json) continue;
+    out << absl::StrFormat("%8d  %s  epoch %d  step %d  %d servers  %s  %s\n", manifest->id(),
+                           one["created"].get<std::string>(), manifest->progress().epoch() + 1, StepOf(*manifest),
+                           manifest->files_size(), BytesText(BytesOf(*manifest)), path);
+  }
+  if (json) out << nlohmann::json{{"checkpoints", all}}.dump() << std::endl;
+  return kExitSuccess;
+}
+
+int VerifyAll(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
+  nlohmann::json all = nlohmann::json::array();
+  absl::Status first;
+  for (const std::string& path : manifests) {
+    const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path);
+    const absl::Status status = manifest.ok() ? Verify(path, *manifest) : manifest.status();
+    first.Update(status);
+    nlohmann::json one = manifest.ok() ? Describe(path, *manifest) : nlohmann::json{{"path", path}};
+    one["ok"] = status.ok();
+    if (!status.ok()) one["error"] = std::string(status.message());
+    all.push_back(one);
+    if (!json) out << path << ": " << (status.ok() ? "ok" : std::string(status.message())) << "\n";
+  }
+  if (json) out << nlohmann::json{{"ok", first.ok()}, {"checkpoints", all}}.dump() << std::endl;
+  return first.ok() ? kExitSuccess : Fail(err, first, kExitFailure);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindManifest(const std::string& where) {
+  absl::StatusOr<std::vector<std::string>> manifests = FindManifests(where);
+  if (!manifests.ok()) return manifests.status();
+  return std::move(manifests->back());
+}
+
+int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  const std::vector<std::string>& words = arguments->positional();
+  const std::string verb = words.empty() ? "" : words[0];
+  const size_t wanted = verb == "export" ? 3 : 2;
+  if ((verb != "list" && verb != "verify" && verb != "export") || words.size() != wanted) {
+    return Fail(err,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "checkpoint: got ",
+                    words.empty() ? "nothing" : absl::StrCat("\"", verb, "\" and ", words.size() - 1, " words"),
+                    ", want list DIR, verify DIR or export DIR FILE; see --help")),
+                kExitBadInput);
+  }
+  const absl::StatusOr<std::vector<std::string>> manifests = FindManifests(words[1]);
+  if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
+  const bool json = arguments->Has("json");
+  if (verb == "list") return List(*manifests, json, out, err);
+  if (verb == "verify") return VerifyAll(*manifests, json, out, err);
+  const std::string& path = manifests->back();
+  const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path);
+  if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);
+  if (absl::Status status = Export(path, *manifest, words[2]); !status.ok()) return Fail(err, status, kExitFailure);
+  if (json) {
+    out << nlohmann::json{{"checkpoint", path}, {"file", words[2]}}.dump() << std::endl;
+  } else {
+    out << words[2] << "\n";
+  }
+  return kExitSuccess;
+}
+
+}  // namespace ballast

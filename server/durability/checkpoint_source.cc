@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/durability/checkpoint_source.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "common/policy_config.h"
+#include "common/shard_map.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/snapshot_file.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/durability/shard_record.h"
+#include "server/durability/shard_snapshot.h"
+
+namespace ballast {
+namespace {
+
+// A slice's policy between two steps, when it waits for nobody: of a job with other workers, or another policy, than
+// the one that saved it.
+v1::PolicyState AtRest(const v1::PolicyState& saved, uint64_t version, uint32_t workers) {
+  v1::PolicyState state;
+  state.set_gathering(version);
+  state.set_slowest(saved.slowest());
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    state.add_arrived(false);
+    state.add_paused(false);
+    // Each takes part again with its first push.
+    v1::PolicyState::Clock* clock = state.add_clocks();
+    clock->set_paused(true);
+    clock->set_finished(saved.slowest());
+    clock->set_clock(saved.slowest());
+  }
+  return state;
+}
+
+absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> saved,
+                        absl::Span<const OwnedTensor> tensors) {
+  for (const OwnedTensor& tensor : tensors) {
+    const auto same = std::find_if(saved.begin(), saved.end(),
+                                   [&](const PlacedTensor& one) { return one.spec.id() == tensor.spec.id(); });
+    const absl::Status status =
+        same == saved.end()
+            ? absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\" is not in it"))
+            : CheckSameSpec(same->spec, tensor.spec);
+    if (status.ok()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot resume from ", path, ", a checkpoint of another model: ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointSource> CheckpointSource::Open(std::string manifest_path) {
+  absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(manifest_path);
+  if (!manifest.ok()) return manifest.status();
+  return CheckpointSource(std::move(manifest_path), *std::move(manifest));
+}
+
+absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Span<const OwnedTensor> tensors) const {
+  const absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest_.map());
+  if (!map.ok()) return absl::DataLossError(absl::StrCat(path_, ": ", map.status().message()));
+  if (absl::Status status = CheckSpecs(path_, map->tensors(), tensors); !status.ok()) return status;
+  absl::flat_hash_map<SliceKey, bool> wanted;
+  for (const OwnedTensor& tensor : tensors) {
+    for (const v1::SliceRange& range : tensor.slices) wanted[{tensor.spec.id(), range.index()}] = false;
+  }
+  std::set<uint32_t> shards;
+  for (const PlacedTensor& tensor : map->tensors()) {
+    for (const PlacedSlice& slice : tensor.slices) {
+      if (wanted.contains({tensor.spec.id(), slice.index})) shards.insert(slice.shard);
+    }
+  }
+  Resumption resumption;
+  std::vector<ShardCapture::SliceCapture>& slices = resumption.slices;
+  for (uint32_t shard : shards) {
+    if (shard >= static_cast<uint32_t>(manifest_.files_size())) {
+      return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file"));
+    }
+    const v1::CheckpointManifest::File& file = manifest_.files(shard);
+    const std::string path = CheckpointFilePath(path_, file);
+    if (absl::Status status = CheckFile(path, file); !status.ok()) return status;
+    absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
+    if (!reader.ok()) return reader.status();
+    const JobTerms saved = DecodeTerms((*reader)->header().declaration());
+    if (saved.policy.kind_case() != job.policy.kind_case()) {
+      return absl::FailedPreconditionError(absl::StrCat("cannot resume from ", path_, ": it is of a job in mode ",
+                                                        PolicyMode(saved.policy), ", got ", PolicyMode(job.policy),
+                                                        "; steps are counted differently in each"));
+    }
+    const bool same_terms =
+        saved.workers == job.workers && google::protobuf::util::MessageDifferencer::Equals(saved.policy, job.policy);
+    while (true) {
+      const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+      if (!slice.ok()) return slice.status();
+      if (!slice->has_value()) break;
+      const auto found = wanted.find({(*slice)->state.tensor_id(), (*slice)->state.slice_index()});
+      if (found == wanted.end() || found->second) continue;
+      found->second = true;
+      ShardCapture::SliceCapture& capture = slices.emplace_back(ToSliceCapture(**slice));
+      if (!same_terms) capture.policy = AtRest(capture.policy, capture.weights.version, job.workers);
+    }
+  }
+  for (uint64_t incarnation : manifest_.incarnations()) {
+    resumption.windows.emplace_back().set_incarnation(incarnation + 1);
+  }
+  if (slices.size() == wanted.size()) return resumption;
+  return absl::DataLossError(
+      absl::StrCat(path_, ": got ", slices.size(), " of the ", wanted.size(), " slices that this shard owns"));
+}
+
+}  // namespace ballast

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ballast/v1/checkpoint.pb.h"
+#include "server/shard_capture.h"
+
+namespace ballast {
+
+// A checkpoint that a job goes on from. Its slices are as they were cut then, which depends on nothing but the tensors:
+// so any number of servers can share them.
+// Thread safety: all methods may be called from any thread.
+class CheckpointSource {
+ public:
+  // NOT_FOUND, DATA_LOSS where the manifest is damaged, FAILED_PRECONDITION for a newer format.
+  static absl::StatusOr<CheckpointSource> Open(std::string manifest_path);
+
+  const v1::CheckpointManifest& manifest() const { return manifest_; }
+  const std::string& path() const { return path_; }
+
+  // The state of those tensors' slices, in any order. FAILED_PRECONDITION where the checkpoint is of another model,
+  // with the first tensor that differs, or another mode; DATA_LOSS where one of its files is damaged.
+  absl::StatusOr<Resumption> Load(const JobTerms& job, absl::Span<const OwnedTensor> tensors) const;
+
+ private:
+  CheckpointSource(std::string path, v1::CheckpointManifest manifest)
+      : path_(std::move(path)), manifest_(std::move(manifest)) {}
+
+  std::string path_;
+  v1::CheckpointManifest manifest_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
+#include "server/shard_capture.h"
+
+namespace ballast {
+
+// Writes a shard's part of checkpoints while the shard goes on, one at a time.
+// Thread safety: all methods may be called from any thread.
+class CheckpointWriter {
+ public:
+  // How the last part begun went.
+  struct Outcome {
+    uint64_t id = 0;
+    absl::StatusOr<FileDigest> digest;
+  };
+
+  // `files` must outlive it. The folder is made with the first checkpoint.
+  CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard)
+      : files_(*files), folder_(files, std::move(folder)), shard_(shard) {}
+  ~CheckpointWriter();
+  CheckpointWriter(const CheckpointWriter&) = delete;
+
+  // Begins to write `capture` as this shard's part of checkpoint `id` in the background, after what is being written.
+  void Begin(uint64_t id, uint32_t shards, ShardCapture capture);
+
+  // Nothing until the part begun last is written, read again and found to be on the disk as it should be, or has
+  // failed.
+  std::optional<Outcome> outcome() const;
+
+ private:
+  absl::StatusOr<FileDigest> Write(uint64_t id, uint32_t shards, const ShardCapture& capture);
+
+  FileSystem& files_;
+  const CheckpointFolder folder_;
+  const uint32_t shard_;
+  mutable absl::Mutex mutex_;
+  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
+  // Begun by whoever calls Begin, which one thread does.
+  std::thread thread_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/storage/file_system.h"
+#include "common/storage/snapshot_file.h"
+#include "server/shard_capture.h"
+
+namespace ballast {
+
+// Where a captured shard stands among others.
+struct SnapshotPlace {
+  uint32_t shard = 0;
+  // How many there are; 0 where that is not known.
+  uint32_t shards = 0;
+  // As ballast.v1.SnapshotHeader.
+  uint64_t position = 0;
+};
+
+// Writes a captured shard to a new file, and syncs it. RESOURCE_EXHAUSTED where the disk is full; some of the file may
+// be there then.
+absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
+                           const ShardCapture& capture);
+
+// A captured slice, as a file has it.
+ShardCapture::SliceCapture ToSliceCapture(const SnapshotReader::SliceRecord& record);
+
+}  // namespace ballast
