@@ -228,11 +228,6 @@ void Coordinator::UpdateStateLocked() {
     state_ = v1::JOB_STATE_RUNNING;
     running_since_ = clock_->Now();
     if (options_.resume.has_value()) running_since_ -= absl::Seconds(options_.resume->seconds());
-    if (options_.checkpoints != nullptr && TakesCheckpoints(job_->durability())) {
-      plan_.emplace(
-          CheckpointPlan::Options{CheckpointInterval(job_->durability()), options_.servers, options_.first_checkpoint},
-          clock_->Now());
-    }
     ++changes_;
   }
   if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && leases_->Finished()) {
@@ -268,8 +263,14 @@ void Coordinator::GiveUpCheckpointLocked(const std::string& reason) {
 }
 
 void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict) {
-  if (!plan_.has_value()) return;
   const absl::Time now = clock_->Now();
+  const bool wanted = options_.checkpoints != nullptr && job_.has_value() && TakesCheckpoints(job_->durability());
+  if (!plan_.has_value() && wanted && state_ == v1::JOB_STATE_RUNNING) {
+    plan_.emplace(
+        CheckpointPlan::Options{CheckpointInterval(job_->durability()), options_.servers, options_.first_checkpoint},
+        now);
+  }
+  if (!plan_.has_value()) return;
   if (state_ != v1::JOB_STATE_RUNNING) {
     leases_->GoOn();
     plan_->End(now);
@@ -315,8 +316,6 @@ void Coordinator::CommitCheckpoint() {
   absl::MutexLock lock(&mutex_);
   if (plan_->phase() != CheckpointPlan::Phase::kCommitting || plan_->id() != manifest.id()) return;
   if (!status.ok()) return GiveUpCheckpointLocked(std::string(status.message()));
-  ++checkpoints_;
-  ++changes_;
   plan_->End(clock_->Now());
 }
 

@@ -175,9 +175,8 @@ class Coordinator {
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);
-  // Null until the job asks for checkpoints.
+  // Since the job runs, where it takes checkpoints.
   std::optional<CheckpointPlan> plan_ ABSL_GUARDED_BY(mutex_);
-  uint64_t checkpoints_ ABSL_GUARDED_BY(mutex_) = 0;
   ProgressBoard board_ ABSL_GUARDED_BY(mutex_);
   absl::Time running_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time ended_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

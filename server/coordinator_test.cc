@@ -2,12 +2,16 @@
 #include "server/coordinator.h"
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/storage/checkpoint_folder.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -425,6 +429,130 @@ TEST_F(CoordinatorTest, LeaseWaitEndsSayingWhomItWaitedFor) {
   std::future<std::string> ended = waiting_for.get_future();
   ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(ended.get(), "worker 0 (epoch 1, examples 0 to 10)");
+}
+
+// A coordinator that takes checkpoints each minute, and its one server.
+class CoordinatorCheckpointTest : public CoordinatorTest {
+ protected:
+  static v1::Job LongJob() {
+    v1::Job job = Job();
+    job.mutable_training()->set_epochs(100);
+    job.mutable_durability()->set_mode(v1::Durability::CHECKPOINT);
+    return job;
+  }
+
+  CoordinatorCheckpointTest() {
+    std::filesystem::remove_all(folder_.path());
+    std::filesystem::create_directories(folder_.path());
+  }
+
+  std::unique_ptr<Coordinator> Start(std::optional<v1::CheckpointManifest> resume = std::nullopt) {
+    auto coordinator = std::make_unique<Coordinator>(
+        Coordinator::Options{.servers = 1, .workers = 2, .checkpoints = &folder_, .resume = std::move(resume)},
+        &clock_);
+    server_ = *coordinator->Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
+    for (Membership::Id* worker : {&worker0_, &worker1_}) {
+      *worker = *coordinator->Join(
+          {MemberRole::kWorker, std::nullopt, "", absl::StrCat("process ", worker == &worker0_), LongJob(), 20});
+    }
+    // From now on it counts the time to the first one.
+    EXPECT_TRUE(coordinator->Heartbeat(server_).ok());
+    return coordinator;
+  }
+
+  // Time passes, and all say that they live.
+  void Pass(Coordinator& coordinator, int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(absl::Seconds(1));
+      for (const Membership::Id& id : {worker0_, worker1_, server_}) ASSERT_TRUE(coordinator.Heartbeat(id).ok());
+    }
+  }
+
+  // The server does its part of the one that is to be captured.
+  void Write(Coordinator& coordinator, uint64_t id) {
+    const std::string name = CheckpointFolder::ShardFileName(id, 0, 1);
+    std::ofstream(folder_.PathOf(name)) << "weights";
+    v1::CheckpointPart part;
+    part.set_id(id);
+    part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
+    part.set_bytes(7);
+    EXPECT_TRUE(coordinator.Heartbeat(server_, part).ok());
+  }
+
+  CheckpointFolder folder_{PosixFileSystem(), testing::TempDir() + "/coordinator-checkpoints"};
+};
+
+TEST_F(CoordinatorCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
+  const std::unique_ptr<Coordinator> coordinator = Start();
+  std::vector<uint64_t> granted;
+  const auto acquire = [&](const Membership::Id& id, std::vector<uint64_t> held = {}) {
+    coordinator->AcquireLease(id, std::move(held), absl::Minutes(1), [&](auto grant) {
+      if (grant.ok() && grant->lease.has_value()) granted.push_back(grant->lease->id);
+    });
+  };
+  acquire(worker0_);
+  acquire(worker1_);
+  ASSERT_EQ(granted, (std::vector<uint64_t>{1, 2}));
+  Pass(*coordinator, 60);
+  EXPECT_TRUE(coordinator->Heartbeat(server_)->hasten);
+  ASSERT_TRUE(coordinator->CompleteLease(worker0_, 1, 5, 6).ok());
+  acquire(worker0_);
+  EXPECT_EQ(granted.size(), 2) << "all meet at the same place";
+  EXPECT_EQ(coordinator->Heartbeat(server_)->capture, 0) << "worker 1 holds data";
+  ASSERT_TRUE(coordinator->CompleteLease(worker1_, 2, 5, 6).ok());
+  EXPECT_EQ(coordinator->Heartbeat(server_)->capture, 1);
+  EXPECT_EQ(granted.size(), 2);
+  EXPECT_EQ(folder_.Newest().status().code(), absl::StatusCode::kNotFound);
+  Write(*coordinator, 1);
+  EXPECT_EQ(granted.size(), 3) << "worker 0 goes on";
+  const auto newest = folder_.Newest();
+  ASSERT_TRUE(newest.ok()) << newest.status();
+
+  const auto manifest = ReadManifest(newest->manifest_path);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const std::unique_ptr<Coordinator> resumed = Start(*manifest);
+  EXPECT_EQ(worker0_.incarnation, 2) << "above all that the first run had";
+  EXPECT_EQ(resumed->BeginningOf(worker1_).steps, 5);
+  EXPECT_EQ(resumed->BeginningOf(worker1_).resumed_batches, 6);
+  resumed->AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) {
+    EXPECT_EQ(grant->lease->epoch, 1) << "the first is done";
+    EXPECT_EQ(grant->lease->id, 3) << "no id is given twice";
+  });
+}
+
+TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
+  const std::unique_ptr<Coordinator> coordinator = Start();
+  Pass(*coordinator, 60);
+  ASSERT_EQ(coordinator->Heartbeat(server_)->capture, 1);
+  v1::CheckpointPart part;
+  part.set_id(1);
+  part.set_stage(v1::CheckpointPart::STAGE_FAILED);
+  part.set_failure("no space left");
+  ASSERT_TRUE(coordinator->Heartbeat(server_, part).ok());
+  ASSERT_EQ(coordinator->progress().notices_size(), 1);
+  EXPECT_EQ(coordinator->progress().notices(0),
+            "checkpoint 1 was given up: server 0: no space left; the next is due in 1m");
+  bool granted = false;
+  coordinator->AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { granted = grant->lease.has_value(); });
+  EXPECT_TRUE(granted);
+  EXPECT_EQ(coordinator->progress().state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(CoordinatorCheckpointTest, AnotherJobOrOtherDataIsRefused) {
+  const std::unique_ptr<Coordinator> coordinator = Start();
+  Pass(*coordinator, 60);
+  ASSERT_EQ(coordinator->Heartbeat(server_)->capture, 1);
+  Write(*coordinator, 1);
+  const auto manifest = ReadManifest(folder_.ManifestPath(1));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  Coordinator resumed({.servers = 1, .workers = 2, .resume = *manifest}, &clock_);
+  const absl::Status other_data = resumed.Join({MemberRole::kWorker, 0, "", "worker process", LongJob(), 21}).status();
+  EXPECT_EQ(other_data.message(), "cannot resume from checkpoint 1: it was trained on 20 examples, got 21");
+  v1::Job other_job = LongJob();
+  other_job.set_name("other");
+  EXPECT_EQ(resumed.Join({MemberRole::kWorker, 0, "", "worker process", other_job, 20}).status().message(),
+            "cannot resume from checkpoint 1: it is of job \"job\", got \"other\"");
+  EXPECT_TRUE(resumed.Join({MemberRole::kWorker, 0, "", "worker process", LongJob(), 20}).ok());
 }
 
 }  // namespace

@@ -253,5 +253,86 @@ TEST(LeaseBookTest, TakesTheSameReportTwiceButNotAStrangers) {
   EXPECT_TRUE(book.Complete(0, lease->id).ok());
 }
 
+// Ranks take and end leases at random until nothing is held.
+void BringToRest(LeaseBook& book, uint32_t workers, std::mt19937& random) {
+  std::vector<std::pair<uint32_t, uint64_t>> held;
+  book.Hold();
+  for (int turn = 0; turn < 1000 && !book.AtRest(); ++turn) {
+    const uint32_t rank = random() % workers;
+    if (auto lease = book.Acquire(rank)) held.emplace_back(rank, lease->id);
+    if (held.empty()) continue;
+    ASSERT_TRUE(book.Complete(held.back().first, held.back().second).ok());
+    held.pop_back();
+  }
+}
+
+TEST(LeaseBookTest, HeldBackItComesToRestAndAnotherGoesOnFromThere) {
+  std::mt19937 random(7);
+  for (bool lock_step : {true, false}) {
+    for (uint32_t workers : {1, 2, 3}) {
+      for (uint32_t later_workers : {1, 2, 4}) {
+        LeaseBook book({1000, 3, workers, 10, lock_step});
+        std::vector<Ranges> ranges(3);
+        std::vector<std::pair<uint32_t, DataLease>> held;
+        const auto take = [&](LeaseBook& from, uint32_t rank) {
+          auto lease = from.Acquire(rank);
+          if (!lease.has_value()) return false;
+          ranges[lease->epoch].push_back({lease->begin, lease->end});
+          held.emplace_back(rank, *lease);
+          return true;
+        };
+        const auto end_all = [&](LeaseBook& from) {
+          for (const auto& [rank, lease] : held) ASSERT_TRUE(from.Complete(rank, lease.id).ok());
+          held.clear();
+        };
+        // Some are rounds ahead of others.
+        for (int turn = 0; turn < 7; ++turn) take(book, random() % workers);
+        book.Hold();
+        EXPECT_FALSE(book.AtRest()) << "some is held";
+        for (uint32_t rank = 0; rank < workers; ++rank) {
+          while (take(book, rank)) {
+          }
+        }
+        end_all(book);
+        ASSERT_TRUE(book.AtRest());
+        EXPECT_FALSE(book.Acquire(0).has_value());
+
+        LeaseBook later({1000, 3, later_workers, 10, lock_step});
+        ASSERT_TRUE(later.Resume(book.Export()).ok());
+        for (bool more = true; more;) {
+          more = false;
+          for (uint32_t rank = 0; rank < later_workers; ++rank) more = take(later, rank) || more;
+        }
+        end_all(later);
+        EXPECT_TRUE(later.Finished());
+        for (const Ranges& epoch : ranges) EXPECT_TRUE(CoverOnce(epoch, 1000)) << workers << " to " << later_workers;
+      }
+    }
+  }
+}
+
+TEST(LeaseBookTest, ALostWorkersDataComesToRestWithTheOthers) {
+  std::mt19937 random(9);
+  LeaseBook book({1000, 1, 3, 10, true});
+  ASSERT_TRUE(book.Acquire(0).has_value());
+  ASSERT_TRUE(book.Acquire(2).has_value());
+  book.Release(0);
+  book.Release(2);
+  BringToRest(book, 2, random);
+  EXPECT_TRUE(book.AtRest());
+  book.GoOn();
+  EXPECT_TRUE(book.Acquire(1).has_value());
+}
+
+TEST(LeaseBookTest, ResumesOnlyWhatWasAtRest) {
+  LeaseBook book({1000, 1, 2, 10, true});
+  ASSERT_TRUE(book.Acquire(0).has_value());
+  EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume(book.Export()).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume({}).code(), absl::StatusCode::kInvalidArgument);
+  v1::LeaseBookState far = LeaseBook({1000, 9, 2, 10, true}).Export();
+  far.mutable_by_rank(0)->set_epoch(8);
+  EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume(far).code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace ballast

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/storage/checkpoint_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/file.h"
+#include "common/storage/framed_message.h"
+#include "common/storage/record_log.h"
+#include "common/storage/testing/lossy_file_system.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+std::string NewFolder() {
+  static int count = 0;
+  const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints-", ++count);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  return folder;
+}
+
+// A checkpoint of one shard, all but committed.
+absl::StatusOr<v1::CheckpointManifest> Prepare(FileSystem* files, const CheckpointFolder& folder, uint64_t id,
+                                               const std::string& content) {
+  const std::string name = CheckpointFolder::ShardFileName(id, 0, 1);
+  absl::StatusOr<std::unique_ptr<AppendFile>> file = files->Create(folder.PathOf(name));
+  if (!file.ok()) return file.status();
+  absl::Status status = (*file)->Append({content});
+  if (status.ok()) status = (*file)->Sync();
+  const absl::StatusOr<FileDigest> digest = status.ok() ? DigestFile(folder.PathOf(name)) : status;
+  if (!digest.ok()) return digest.status();
+  v1::CheckpointManifest manifest;
+  manifest.set_id(id);
+  manifest.mutable_job()->set_name(absl::StrCat("job ", id));
+  v1::CheckpointManifest::File* to = manifest.add_files();
+  to->set_name(name);
+  to->set_bytes(digest->bytes);
+  to->set_checksum(digest->checksum);
+  return manifest;
+}
+
+TEST(CheckpointFolderTest, OnlyWhatIsCommittedCounts) {
+  CheckpointFolder folder(PosixFileSystem(), NewFolder());
+  EXPECT_EQ(folder.Newest().status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(*folder.NextId(), 1);
+  const auto manifest = Prepare(PosixFileSystem(), folder, 3, "weights");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_TRUE(folder.List()->empty());
+  EXPECT_EQ(*folder.NextId(), 4) << "what was begun is not begun again";
+  ASSERT_TRUE(folder.Commit(*manifest).ok());
+  const auto newest = folder.Newest();
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->id, 3);
+  EXPECT_EQ(ReadManifest(newest->manifest_path)->job().name(), "job 3");
+}
+
+TEST(CheckpointFolderTest, AFileThatIsNotThereIsNotCommitted) {
+  CheckpointFolder folder(PosixFileSystem(), NewFolder());
+  auto manifest = Prepare(PosixFileSystem(), folder, 1, "weights");
+  ASSERT_TRUE(manifest.ok());
+  manifest->mutable_files(0)->set_name(CheckpointFolder::ShardFileName(1, 1, 2));
+  const absl::Status status = folder.Commit(*manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "got no such file, want 7 bytes; all servers of a job need the same"))
+      << status;
+  EXPECT_TRUE(folder.List()->empty());
+}
+
+TEST(CheckpointFolderTest, TheNewestAreKept) {
+  const std::string path = NewFolder();
+  CheckpointFolder folder(PosixFileSystem(), path);
+  for (uint64_t id = 1; id <= 4; ++id) {
+    const auto manifest = Prepare(PosixFileSystem(), folder, id, "weights");
+    ASSERT_TRUE(manifest.ok());
+    // The second one is never finished.
+    if (id != 2) {
+      ASSERT_TRUE(folder.Commit(*manifest).ok());
+    }
+  }
+  ASSERT_TRUE(Prepare(PosixFileSystem(), folder, 5, "under way").ok());
+  ASSERT_TRUE(folder.Prune(2, 5).ok());
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"checkpoint-00000003.manifest", "checkpoint-00000003.shard-0-of-1",
+                                             "checkpoint-00000004.manifest", "checkpoint-00000004.shard-0-of-1",
+                                             "checkpoint-00000005.shard-0-of-1"}));
+}
+
+// The machine dies, or the disk is full, anywhere between the first byte and the last rename.
+TEST(CheckpointFolderTest, TheOldOrTheNewOneIsThereWhole) {
+  for (uint64_t free = 0; free < 700; free += 7) {
+    LossyFileSystem files;
+    CheckpointFolder folder(&files, NewFolder());
+    const auto first = Prepare(&files, folder, 1, std::string(100, 'a'));
+    ASSERT_TRUE(first.ok()) << first.status();
+    ASSERT_TRUE(folder.Commit(*first).ok());
+    files.SetFree(free);
+    const auto second = Prepare(&files, folder, 2, std::string(200, 'b'));
+    const bool committed = second.ok() && folder.Commit(*second).ok();
+    ASSERT_TRUE(files.LoseUnsynced(free).ok());
+    const auto newest = folder.Newest();
+    ASSERT_TRUE(newest.ok()) << newest.status();
+    EXPECT_EQ(newest->id, committed ? 2 : 1) << free << " bytes were free";
+    const auto manifest = ReadManifest(newest->manifest_path);
+    ASSERT_TRUE(manifest.ok()) << manifest.status();
+    EXPECT_TRUE(CheckFile(CheckpointFilePath(newest->manifest_path, manifest->files(0)), manifest->files(0)).ok());
+  }
+}
+
+TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
+  CheckpointFolder folder(PosixFileSystem(), NewFolder());
+  const auto prepared = Prepare(PosixFileSystem(), folder, 1, std::string(300, 'w'));
+  ASSERT_TRUE(prepared.ok());
+  ASSERT_TRUE(folder.Commit(*prepared).ok());
+  const std::string manifest_path = folder.ManifestPath(1);
+  const std::string file_path = CheckpointFilePath(manifest_path, prepared->files(0));
+  const std::string saved = ReadManifest(manifest_path)->SerializeAsString();
+  // Behind the manifest's record there are bytes that mean nothing.
+  const auto harmed = [&] {
+    const auto manifest = ReadManifest(manifest_path);
+    return manifest.ok() && CheckFile(file_path, manifest->files(0)).ok() && manifest->SerializeAsString() != saved;
+  };
+  const auto whole = [&] {
+    const auto manifest = ReadManifest(manifest_path);
+    return manifest.ok() && CheckFile(file_path, manifest->files(0)).ok();
+  };
+  ASSERT_TRUE(whole());
+  std::mt19937_64 random(1);
+  int found = 0;
+  for (const std::string& path : {manifest_path, file_path}) {
+    const std::string good = *ReadFile(path);
+    for (int i = 0; i < 500; ++i) {
+      std::string bad = good;
+      if (i % 2 == 0) {
+        bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
+      } else {
+        bad.resize(random() % bad.size());
+      }
+      std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
+      EXPECT_FALSE(path == file_path ? whole() : harmed()) << path << ", change " << i;
+      found += whole() ? 0 : 1;
+    }
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << good;
+  }
+  EXPECT_TRUE(whole());
+  EXPECT_GE(found, 900);
+}
+
+TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
+  CheckpointFolder folder(PosixFileSystem(), NewFolder());
+  v1::CheckpointManifest manifest;
+  manifest.set_format(2);
+  const auto writer = RecordWriter::Create(PosixFileSystem(), folder.ManifestPath(1), 1);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Append({FrameMessage(manifest)}, 0).ok());
+  const absl::Status status = ReadManifest(folder.ManifestPath(1)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "got format 2, which a newer Ballast wrote; want at most 1"))
+      << status;
+}
+
+TEST(CheckpointFolderTest, NoManifestIsNotFound) {
+  EXPECT_EQ(ReadManifest(NewFolder() + "/checkpoint-00000001.manifest").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(CheckpointFolderTest, AFilesNameLeadsNowhereElse) {
+  v1::CheckpointManifest::File file;
+  file.set_name("../../secret");
+  EXPECT_EQ(CheckpointFilePath("/state/checkpoint-00000001.manifest", file), "/state/secret");
+}
+
+}  // namespace
+}  // namespace ballast

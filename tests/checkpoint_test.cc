@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs that go back to a checkpoint, with the real programs.
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/checkpoint_command.h"
+#include "common/run/safetensors.h"
+#include "common/run/summary.h"
+#include "common/storage/checkpoint_folder.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kEpochs = 600;
+constexpr int kExamples = kEpochs * 157;
+
+class CheckpointTest : public JobTest {
+ protected:
+  // A job that lasts some seconds and takes a checkpoint each second.
+  void WriteLongJob(std::vector<std::pair<std::string, std::string>> changes = {}) {
+    changes.emplace_back("epochs: 3", absl::StrCat("epochs: ", kEpochs));
+    changes.emplace_back("policy {",
+                         "durability { mode: CHECKPOINT checkpoint_seconds: 1 keep_checkpoints: 2 }\npolicy {");
+    WriteJob(changes);
+  }
+
+  Summary Train(std::vector<std::string> flags, const std::string& run) {
+    flags.push_back("--json");
+    ChildProcess launch = Launch(flags, run);
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    output_ = launch.output();
+    const auto summary = SummaryFromJson(Read("out"));
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return summary.value_or(Summary());
+  }
+
+  // Why it does not begin.
+  std::string Refused(std::vector<std::string> flags) {
+    ChildProcess launch = Launch(flags, "refused");
+    EXPECT_NE(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    return launch.output();
+  }
+
+  std::vector<std::vector<float>> Model(const std::string& run) const {
+    std::vector<std::vector<float>> values;
+    const auto model = ReadSafetensors(Path(run + "/model.safetensors"));
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return values;
+    for (const LoadedTensor& tensor : model->tensors) values.push_back(tensor.values);
+    return values;
+  }
+
+  std::vector<CheckpointFolder::Entry> Checkpoints(const std::string& run) const {
+    const auto entries = CheckpointFolder(PosixFileSystem(), Path(run + "/checkpoints")).List();
+    EXPECT_TRUE(entries.ok()) << entries.status();
+    return entries.value_or(std::vector<CheckpointFolder::Entry>());
+  }
+
+  std::string output_;
+};
+
+TEST_F(CheckpointTest, AResumedRunEndsWithTheSameBitsWithAnyNumberOfServers) {
+  WriteLongJob();
+  const Summary whole = Train({"--servers", "2", "--workers", "2"}, "whole");
+  ASSERT_FALSE(Checkpoints("whole").empty());
+  const auto manifest = ReadManifest(Checkpoints("whole")[0].manifest_path);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_LT(manifest->progress().examples(), whole.examples) << "there was something left to do";
+  for (const char* servers : {"1", "3"}) {
+    const std::string run = absl::StrCat("resumed-", servers);
+    const Summary resumed =
+        Train({"--servers", servers, "--workers", "2", "--resume", Checkpoints("whole")[0].manifest_path}, run);
+    EXPECT_EQ(Model(run), Model("whole")) << servers << " servers";
+    EXPECT_EQ(resumed.steps, whole.steps);
+    EXPECT_EQ(resumed.examples, whole.examples) << "each example once, in the checkpoint or since";
+  }
+  WriteJob({{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}});
+  Train({"--servers", "2", "--workers", "2"}, "never-stopped");
+  EXPECT_EQ(Model("whole"), Model("never-stopped")) << "checkpoints change nothing";
+}
+
+TEST_F(CheckpointTest, AnyNumberOfWorkersGoesOnInEachMode) {
+  const std::vector<std::string> modes[] = {
+      {"async"}, {"bounded", "--staleness", "2"}, {"local_sgd", "--local-steps", "2"}};
+  for (const std::vector<std::string>& mode_flags : modes) {
+    const std::string& mode = mode_flags[0];
+    const auto with = [&](std::vector<std::string> flags) {
+      flags.push_back("--mode");
+      flags.insert(flags.end(), mode_flags.begin(), mode_flags.end());
+      return flags;
+    };
+    WriteLongJob();
+    const std::string run = absl::StrCat("first-", mode);
+    Train(with({"--servers", "2", "--workers", "2"}), run);
+    ASSERT_FALSE(Checkpoints(run).empty());
+    const Summary resumed =
+        Train(with({"--servers", "1", "--workers", "3", "--resume", Path(run)}), absl::StrCat("second-", mode));
+    EXPECT_EQ(resumed.examples, kExamples) << mode;
+    EXPECT_GE(resumed.test_accuracy.value_or(0), 0.9) << mode;
+  }
+}
+
+TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
+  WriteLongJob();
+  ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"}, "run");
+  ASSERT_TRUE(launch.AwaitOutput(" done  step ")) << launch.output();
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (Checkpoints("run").empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(20));
+  for (const Grandchild& child : Grandchild::Of(launch.pid())) {
+    if (child.Is("ballast_server", "1")) child.Signal(SIGKILL);
+  }
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  EXPECT_THAT(launch.output(), HasSubstr("the job goes back to its newest checkpoint"));
+  EXPECT_THAT(launch.output(), HasSubstr("the job resumes from "));
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->restarts, 4) << "two servers, two workers";
+  EXPECT_EQ(summary->examples, kExamples);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+TEST_F(CheckpointTest, WhatDoesNotFitIsRefused) {
+  WriteLongJob();
+  Train({"--workers", "2"}, "whole");
+  WriteLongJob({{"units: 16", "units: 17"}});
+  EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}),
+              testing::AllOf(HasSubstr("a checkpoint of another model: tensor"), HasSubstr("weight")));
+  WriteLongJob();
+  EXPECT_THAT(Refused({"--workers", "2", "--mode", "async", "--resume", Path("whole")}),
+              HasSubstr("it is of a job in mode sync, got async"));
+  EXPECT_THAT(Refused({"--resume", Path("nowhere")}), HasSubstr("nowhere"));
+  WriteLongJob({{"blobs", "drops"}});
+  EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}),
+              HasSubstr("it is of job \"blobs\", got \"drops\""));
+}
+
+TEST_F(CheckpointTest, DamageIsFoundBeforeAnythingIsLoaded) {
+  WriteLongJob();
+  Train({"--workers", "2"}, "whole");
+  std::ostringstream out, err;
+  EXPECT_EQ(CheckpointCommand({"verify", Path("whole"), "--json"}, out, err), 0) << err.str();
+  EXPECT_TRUE(nlohmann::json::parse(out.str())["ok"]);
+  std::ostringstream exported;
+  EXPECT_EQ(CheckpointCommand({"export", Path("whole"), Path("weights.safetensors")}, exported, err), 0) << err.str();
+  const auto weights = ReadSafetensors(Path("weights.safetensors"));
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(weights->tensors.size(), 4);
+
+  const std::string manifest = Checkpoints("whole").back().manifest_path;
+  const std::string file = CheckpointFilePath(manifest, ReadManifest(manifest)->files(0));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(300).put('\x5a');
+  std::ostringstream broken;
+  EXPECT_EQ(CheckpointCommand({"verify", Path("whole")}, broken, err), 1);
+  EXPECT_THAT(broken.str(), HasSubstr(absl::StrCat(file, ": is damaged")));
+  EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}), HasSubstr("is damaged"));
+}
+
+}  // namespace
+}  // namespace ballast
