@@ -23,6 +23,8 @@ class LossyFileSystem::File : public AppendFile {
     uint64_t bytes = 0;
     for (absl::string_view part : parts) bytes += part.size();
     absl::MutexLock lock(&system_->mutex_);
+    // Else a record of later could be there that says an earlier one was synced, which it was not.
+    if (system_->dead_) return absl::OkStatus();
     if (bytes > system_->free_) return absl::ResourceExhaustedError("No space left on device");
     if (absl::Status status = file_->Append(parts); !status.ok()) return status;
     system_->free_ -= bytes;

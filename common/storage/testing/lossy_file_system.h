@@ -29,8 +29,8 @@ class LossyFileSystem : public FileSystem {
   // kept, a share is filled with zeros (a page that was never written), and a share is cut off.
   absl::Status LoseUnsynced(uint64_t seed);
 
-  // What is synced, renamed or removed from now on is not: the machine is dead, though the process does not know it
-  // yet.
+  // What is written, synced, renamed or removed from now on is not: the machine is dead, though the process does not
+  // know it yet.
   void LoseUnsyncedFromNowOn();
 
   // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
