@@ -22,6 +22,7 @@
 #include "client/client.h"
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
+#include "tests/fault/durability/checkpoint_death.h"
 #include "tests/fault/durability/damage.h"
 #include "tests/fault/durability/lost_disk.h"
 #include "tests/fault/network/two_hosts.h"
@@ -221,6 +222,36 @@ absl::StatusOr<Outcome> Damage(absl::Duration time, uint64_t seed) {
   return outcome;
 }
 
+absl::StatusOr<Outcome> Checkpoints(absl::Duration time, uint64_t seed) {
+  const StateFolder folder("checkpoints");
+  const absl::Time end = absl::Now() + time;
+  CheckpointDeathCounts all;
+  for (uint64_t part = 0; part == 0 || absl::Now() < end; ++part) {
+    const absl::StatusOr<CheckpointDeathCounts> counts =
+        DieInCheckpoints({.folder = folder.path(), .seed = seed * 1000003 + part});
+    if (!counts.ok()) return counts.status();
+    all.deaths += counts->deaths;
+    all.old_loaded += counts->old_loaded;
+    all.new_loaded += counts->new_loaded;
+    all.bit_flips += counts->bit_flips;
+    all.truncations += counts->truncations;
+    all.refused += counts->refused;
+    all.wrong += counts->wrong;
+    if (all.first_wrong.empty()) all.first_wrong = counts->first_wrong;
+  }
+  Outcome outcome;
+  outcome.figures["deaths"] = all.deaths;
+  outcome.figures["old_loaded"] = all.old_loaded;
+  outcome.figures["new_loaded"] = all.new_loaded;
+  outcome.figures["bit_flips"] = all.bit_flips;
+  outcome.figures["truncations"] = all.truncations;
+  outcome.figures["refused"] = all.refused;
+  outcome.figures["wrong"] = all.wrong;
+  if (all.wrong > 0) outcome.figures["first_wrong"] = all.first_wrong;
+  outcome.good = all.wrong == 0;
+  return outcome;
+}
+
 absl::StatusOr<Outcome> Overload(absl::Duration time, uint64_t) {
   const absl::StatusOr<OverloadCounts> counts = RunOverload({.server = absl::GetFlag(FLAGS_server), .time = time});
   Outcome outcome;
@@ -259,6 +290,7 @@ std::vector<Scenario> Scenarios() {
       {"lost_disk_wal", 0.03, std::bind(LostDisks, v1::Durability::WAL, _1, _2)},
       {"lost_disk_wal_sync", 0.03, std::bind(LostDisks, v1::Durability::WAL_SYNC, _1, _2)},
       {"damage", 0.04, Damage},
+      {"checkpoints", 0.03, Checkpoints},
   };
 }
 

@@ -2,6 +2,7 @@
 // The short form of what a shard's folder outlives.
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/fault/durability/checkpoint_death.h"
 #include "tests/fault/durability/damage.h"
 #include "tests/fault/durability/lost_disk.h"
 
@@ -43,6 +44,16 @@ TEST(DamageTest, IsRefusedOrCutOffCleanly) {
   EXPECT_EQ(counts->refused + counts->cut + counts->unharmed, counts->bit_flips + counts->truncations);
   EXPECT_GT(counts->refused, 50u);
   EXPECT_GT(counts->cut, 0u);
+}
+
+TEST(CheckpointDeathTest, TheOldOrTheNewOneLoadsWholeAndDamageIsRefused) {
+  const auto counts = DieInCheckpoints({.folder = absl::StrCat(testing::TempDir(), "/checkpoints")});
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->wrong, 0u) << counts->first_wrong;
+  EXPECT_EQ(counts->old_loaded + counts->new_loaded, 50u);
+  EXPECT_GT(counts->old_loaded, 0u);
+  EXPECT_GT(counts->new_loaded, 0u);
+  EXPECT_EQ(counts->refused, 100u);
 }
 
 }  // namespace
