@@ -121,6 +121,17 @@ def count_target(label, result, results):
         results.failed[-1] = (name, f"{text}\n{status}, log of {label}:\n{tail(log)}")
 
 
+def sum_up(skipped):
+    """A line for each target and reason, wherever in its sources that was found."""
+    groups = {}
+    for name, reason in skipped:
+        label, _, case = name.partition(" ")
+        groups.setdefault((label, re.sub(r"^\S+:\d+ ", "", reason)), []).append(case)
+    for (label, reason), cases in groups.items():
+        what = f"{label} {cases[0]}".rstrip() if len(cases) == 1 else f"{label}, {len(cases)} cases"
+        yield f"SKIPPED {what}: {reason}"
+
+
 def main():
     folder, bazel_status = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     results = Results()
@@ -136,8 +147,8 @@ def main():
     elif bazel_status == 3 and not results.failed:
         results.failed.append(("bazel test", "exit status 3, but no failed test was reported"))
 
-    for name, reason in results.skipped:
-        print(f"SKIPPED {name}: {reason}")
+    for line in sum_up(results.skipped):
+        print(line)
     for name, text in results.failed:
         print(f"\nFAILED {name}")
         print("\n".join("    " + line for line in text.strip().splitlines()))

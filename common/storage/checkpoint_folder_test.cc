@@ -96,7 +96,7 @@ TEST(CheckpointFolderTest, TheNewestAreKept) {
 
 // The machine dies, or the disk is full, anywhere between the first byte and the last rename.
 TEST(CheckpointFolderTest, TheOldOrTheNewOneIsThereWhole) {
-  for (uint64_t free = 0; free < 700; free += 7) {
+  for (uint64_t free = 0; free < 700; ++free) {
     LossyFileSystem files;
     CheckpointFolder folder(&files, NewFolder());
     const auto first = Prepare(&files, folder, 1, std::string(100, 'a'));

@@ -25,11 +25,11 @@ fits_schema() {
     "$work/node_modules/.bin/tsc" --project "$work"
 }
 
-for folder in deploy/kubernetes/base deploy/kubernetes/overlays/gpu; do
+for folder in deploy/kubernetes/base deploy/kubernetes/overlays/gpu deploy/kubernetes/overlays/durable; do
   kubectl kustomize "$folder" >"$work/$(basename "$folder").yaml" 2>"$work/log" ||
     fail "$folder does not render: $(<"$work/log")"
 done
-{ cat "$work/base.yaml"; echo ---; cat "$work/gpu.yaml"; } >"$work/all.yaml"
+{ cat "$work/base.yaml"; echo ---; cat "$work/gpu.yaml"; echo ---; cat "$work/durable.yaml"; } >"$work/all.yaml"
 fits_schema "$work/all.yaml" || fail "deploy/kubernetes does not fit the schema"
 
 # That a misspelt field is caught: near the top of the servers, deep in the workers (tsc names one for each object).
@@ -42,6 +42,11 @@ done
 
 grep -q 'nvidia.com/gpu: "1"' "$work/gpu.yaml" || fail "the overlay asks for no GPU"
 grep -A 1 'name: BALLAST_DEVICE' "$work/gpu.yaml" | grep -q 'value: cuda' || fail "the overlay's device is not cuda"
+
+grep -A 1 'name: BALLAST_DURABILITY' "$work/durable.yaml" | grep -q 'value: wal' || fail "the overlay's job keeps no log"
+state=$(sed -n '/name: BALLAST_STATE_DIR/{n;s/^ *value: //p}' "$work/durable.yaml")
+mount=$(grep -B 1 'name: state$' "$work/durable.yaml" | sed -n 's/^ *- mountPath: //p')
+[[ -n $mount && $state == "$mount"/* ]] || fail "BALLAST_STATE_DIR is '$state', its volume is mounted at '$mount'"
 
 # The numbers that stand in two places each.
 value() {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shard's part of a checkpoint, from the capture to shards that begin with it.
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/shard_map.h"
+#include "common/storage/testing/lossy_file_system.h"
+#include "gtest/gtest.h"
+#include "server/durability/checkpoint_source.h"
+#include "server/durability/checkpoint_writer.h"
+#include "server/parameter_shard.h"
+
+namespace ballast {
+namespace {
+
+constexpr int64_t kRows = 300;
+
+v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
+  v1::TensorSpec spec;
+  spec.set_id(id);
+  spec.set_name(name);
+  spec.add_shape(elements);
+  spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(0.1f);
+  spec.mutable_optimizer()->mutable_momentum()->set_momentum(0.9f);
+  return spec;
+}
+
+JobTerms Job(uint32_t workers = 2) {
+  JobTerms job{"job", {}, workers, {}};
+  job.policy.mutable_sync();
+  job.durability.set_mode(v1::Durability::CHECKPOINT);
+  return job;
+}
+
+OwnedTensor Whole(const v1::TensorSpec& spec) {
+  OwnedTensor tensor{spec, {}};
+  tensor.slices.emplace_back().set_elements(spec.shape(0));
+  return tensor;
+}
+
+ParameterShard::Options ShardOptions(uint32_t rank, const std::string& resume_from = "") {
+  ParameterShard::Options options;
+  options.rank = rank;
+  options.keeps_checkpoints = true;
+  options.resume_from = resume_from;
+  options.load_checkpoint = [](const std::string& path, const JobTerms& job,
+                               absl::Span<const OwnedTensor> tensors) -> absl::StatusOr<Resumption> {
+    const auto source = CheckpointSource::Open(path);
+    return source.ok() ? source->Load(job, tensors) : source.status();
+  };
+  return options;
+}
+
+absl::Status Push(ParameterShard& shard, uint32_t worker, uint64_t incarnation, uint64_t sequence, uint64_t step,
+                  const OwnedTensor& tensor) {
+  std::vector<float> values(tensor.spec.shape(0));
+  std::iota(values.begin(), values.end(), static_cast<float>(sequence));
+  const absl::string_view piece(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const GradientView view{{tensor.spec.id(), 0}, 0, v1::ENCODING_FP32, {&piece, 1}};
+  return shard.Push("job", {worker, incarnation, sequence, step, 1}, {&view, 1}).status();
+}
+
+CheckpointWriter::Outcome Await(const CheckpointWriter& writer) {
+  while (true) {
+    if (auto outcome = writer.outcome(); outcome.has_value()) return *outcome;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+// Two shards with a tensor each, after three synchronous steps, and their checkpoint.
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    std::filesystem::remove_all(folder_.path());
+    ShardMap map({"a:1", "b:1"});
+    EXPECT_TRUE(map.Place({weights_.spec, bias_.spec}).ok());
+    *manifest_.mutable_map() = map.ToProto();
+    manifest_.set_id(5);
+    manifest_.add_incarnations(4);
+    manifest_.add_incarnations(1);
+    for (uint32_t rank : {0u, 1u}) {
+      const OwnedTensor& tensor = rank == 0 ? weights_ : bias_;
+      EXPECT_EQ(map.Find(tensor.spec.id())->slices[0].shard, rank);
+      shards_.push_back(std::make_unique<ParameterShard>(ShardOptions(rank), Clock::Real()));
+      EXPECT_TRUE(shards_[rank]->Declare(Job(), {tensor}).ok());
+      for (uint64_t step = 0; step < 3; ++step) {
+        for (uint32_t worker : {0u, 1u}) EXPECT_TRUE(Push(*shards_[rank], worker, 1, step + 1, step, tensor).ok());
+      }
+      CheckpointWriter writer(PosixFileSystem(), folder_.path(), rank);
+      writer.Begin(5, 2, shards_[rank]->Capture([] {}));
+      const auto outcome = Await(writer);
+      EXPECT_TRUE(outcome.digest.ok()) << outcome.digest.status();
+      v1::CheckpointManifest::File* file = manifest_.add_files();
+      file->set_name(CheckpointFolder::ShardFileName(5, rank, 2));
+      file->set_bytes(outcome.digest->bytes);
+      file->set_checksum(outcome.digest->checksum);
+    }
+    EXPECT_TRUE(folder_.Commit(manifest_).ok());
+  }
+
+  static std::vector<float> Values(ParameterShard& shard, uint32_t tensor) {
+    const auto snapshot = shard.Pull({tensor, 0}, std::nullopt);
+    EXPECT_TRUE(snapshot.ok()) << snapshot.status();
+    if (!snapshot.ok()) return {};
+    const absl::Span<const float> values = snapshot->values.values();
+    return {values.begin(), values.end()};
+  }
+
+  // Why a shard does not begin with it.
+  std::string Refusal(const JobTerms& job, const OwnedTensor& tensor) {
+    ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
+    const absl::Status status = shard.Declare(job, {tensor}).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(shard.status().tensors, 0) << "nothing was created";
+    return std::string(status.message());
+  }
+
+  CheckpointFolder folder_{PosixFileSystem(), testing::TempDir() + "/checkpoint-of-shards"};
+  OwnedTensor weights_ = Whole(Spec(1, "w", kRows));
+  OwnedTensor bias_ = Whole(Spec(2, "b", 7));
+  v1::CheckpointManifest manifest_;
+  std::vector<std::unique_ptr<ParameterShard>> shards_;
+};
+
+TEST_F(CheckpointTest, OneShardGoesOnWhereTwoWere) {
+  ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
+  ASSERT_TRUE(shard.Declare(Job(), {weights_, bias_}).ok());
+  EXPECT_EQ(Values(shard, 1), Values(*shards_[0], 1));
+  EXPECT_EQ(Values(shard, 2), Values(*shards_[1], 2));
+}
+
+TEST_F(CheckpointTest, MomentumAndStepsGoOn) {
+  ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
+  ASSERT_TRUE(shard.Declare(Job(), {weights_, bias_}).ok());
+  for (uint32_t worker : {0u, 1u}) {
+    ASSERT_TRUE(Push(*shards_[0], worker, 1, 4, 3, weights_).ok());
+    ASSERT_TRUE(Push(shard, worker, 9, 4, 3, weights_).ok());
+  }
+  EXPECT_EQ(Values(shard, 1), Values(*shards_[0], 1));
+}
+
+TEST_F(CheckpointTest, AWorkerOfTheRunBeforeIsKeptOut) {
+  ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
+  ASSERT_TRUE(shard.Declare(Job(), {weights_, bias_}).ok());
+  EXPECT_EQ(Push(shard, 0, 4, 100, 3, weights_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Push(shard, 0, 5, 1, 3, weights_).ok());
+}
+
+TEST_F(CheckpointTest, OtherWorkersBeginAtTheSameStep) {
+  ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
+  ASSERT_TRUE(shard.Declare(Job(3), {weights_, bias_}).ok());
+  const std::vector<float> before = Values(shard, 1);
+  for (uint32_t worker : {0u, 1u}) ASSERT_TRUE(Push(shard, worker, 9, 1, 3, weights_).ok());
+  EXPECT_EQ(Values(shard, 1), before) << "the third is waited for";
+  ASSERT_TRUE(Push(shard, 2, 9, 1, 3, weights_).ok());
+  EXPECT_NE(Values(shard, 1), before);
+}
+
+TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
+  const std::string longer = Refusal(Job(), Whole(Spec(1, "w", kRows + 1)));
+  EXPECT_TRUE(absl::StrContains(longer, "a checkpoint of another model: tensor 1 \"w\"")) << longer;
+  const std::string unknown = Refusal(Job(), Whole(Spec(9, "new", 4)));
+  EXPECT_TRUE(absl::StrContains(unknown, "tensor \"new\" is not in it")) << unknown;
+  JobTerms async = Job();
+  async.policy.mutable_async();
+  EXPECT_TRUE(absl::StrContains(Refusal(async, weights_), "it is of a job in mode sync, got async"));
+}
+
+TEST_F(CheckpointTest, DamageAndLossAreNamed) {
+  const std::string file = folder_.PathOf(CheckpointFolder::ShardFileName(5, 0, 2));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(200).put('\x55');
+  EXPECT_TRUE(absl::StrContains(Refusal(Job(), weights_), absl::StrCat(file, ": is damaged")));
+  std::filesystem::remove(file);
+  EXPECT_TRUE(absl::StrContains(Refusal(Job(), weights_), absl::StrCat(file, ": is missing")));
+}
+
+TEST_F(CheckpointTest, AFullDiskIsSaidAndLeavesNothing) {
+  LossyFileSystem files;
+  files.SetFree(1000);
+  CheckpointWriter writer(&files, folder_.path(), 0);
+  writer.Begin(6, 2, shards_[0]->Capture([] {}));
+  EXPECT_EQ(Await(writer).digest.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(std::filesystem::exists(folder_.PathOf(CheckpointFolder::ShardFileName(6, 0, 2))));
+  files.SetFree(1 << 20);
+  writer.Begin(7, 2, shards_[0]->Capture([] {}));
+  EXPECT_TRUE(Await(writer).digest.ok());
+}
+
+TEST_F(CheckpointTest, WhatIsCapturedStaysWhileTheShardGoesOn) {
+  const ShardCapture capture = shards_[0]->Capture([] {});
+  const std::vector<float> before = Values(*shards_[0], 1);
+  for (uint32_t worker : {0u, 1u}) ASSERT_TRUE(Push(*shards_[0], worker, 1, 4, 3, weights_).ok());
+  ASSERT_NE(Values(*shards_[0], 1), before);
+  const absl::Span<const float> captured = capture.slices[0].weights.arrays[0].values();
+  EXPECT_EQ(std::vector<float>(captured.begin(), captured.end()), before);
+}
+
+}  // namespace
+}  // namespace ballast
