@@ -278,8 +278,9 @@ absl::Status Trainer::Train() {
   const bool resumes = joined_.has_resumed_batches();
   const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
-    absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
-        {options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory, returns || resumes});
+    absl::StatusOr<RunRecorder> recorder =
+        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory,
+                             returns || resumes});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }
