@@ -219,32 +219,50 @@ class LostGpuTest : public EmulatedGpuTest {
   std::string address_;
 };
 
-TEST_F(LostGpuTest, EndsTheLaunchAndIsNamed) {
+TEST_F(LostGpuTest, EndsALaunchThatMayNotStartTheWorkerAgain) {
   WriteJob({{"epochs: 3", "epochs: 1000000"}});
-  setenv("BALLAST_EMULATED_GPU", "lost_after=200", 1);
-  ChildProcess launch = LaunchOn("cuda", {}, "run");
+  setenv("BALLAST_EMULATED_GPU", "lost_after=5000", 1);
+  ChildProcess launch = LaunchOn("cuda", {"--max-restarts", "0"}, "run");
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 1") << launch.output();
   EXPECT_THAT(launch.output(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
 }
 
-// The worker says to the coordinator that it goes and why, so that nobody waits for it: the other one hears of it at
-// once and not when the worker has been silent for too long.
-TEST_F(LostGpuTest, LeavesTheJobAndTheOtherWorkerHearsWhy) {
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+// Each of its processes loses the GPU.
+TEST_F(LostGpuTest, ComesBackInAWorkerThatTheLaunchStartsAgain) {
+  WriteJob({{"epochs: 3", "epochs: 12"}});
+  setenv("BALLAST_EMULATED_GPU", "lost_after=20000", 1);
+  const Json summary = Train("cuda", {}, "run");
+  EXPECT_EQ(summary["epochs"], 12);
+  EXPECT_GE(summary["restarts"].get<int>(), 1);
+  EXPECT_GT(summary["test_accuracy"].get<double>(), 0.9);
+}
+
+class LostGpuMomentTest : public LostGpuTest, public ::testing::WithParamInterface<int> {};
+
+// The worker says to the coordinator that it goes and why, so that nobody waits for it until it has been silent for too
+// long; what it had begun the other one trains on.
+TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
+  WriteJob({{"epochs: 3", "epochs: 100"}});
   ChildProcess server = Server();
   ChildProcess other = Worker("0", "cpu", "");
-  ChildProcess victim = Worker("1", "cuda", "lost_after=200");
-  EXPECT_EQ(victim.Wait().ToString(), "ended with status 1");
-  EXPECT_THAT(victim.last_line(), StartsWith("error: "));
-  EXPECT_THAT(victim.last_line(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
-  EXPECT_EQ(other.Wait().ToString(), "ended with status 1");
-  // Whichever call hears of it first.
-  EXPECT_THAT(other.last_line(),
-              AllOf(StartsWith("error: "), HasSubstr("the job has failed: worker 1 failed: cuda device: "),
-                    HasSubstr("cudaErrorECCUncorrectable")));
+  ChildProcess victim = Worker("1", "cuda", absl::StrCat("lost_after=", GetParam()));
+  EXPECT_EQ(victim.Wait().ToString(), "ended with status 3") << victim.output();
+  EXPECT_THAT(victim.last_line(),
+              AllOf(StartsWith("error: cuda device: "), HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
+  ASSERT_TRUE(server.AwaitOutput("the GPU is lost")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("the others go on")) << server.output();
+  EXPECT_EQ(other.Wait().ToString(), "ended with status 0") << other.output();
+  const Json summary = Json::parse(Read("run/summary.json"), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(summary["epochs"], 100);
+  EXPECT_EQ(summary["workers_lost"], 1);
+  EXPECT_GT(summary["test_accuracy"].get<double>(), 0.9);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Wait().ToString(), "ended with status 0");
 }
+
+// Before there are graphs, while they are made, and when they are launched.
+INSTANTIATE_TEST_SUITE_P(, LostGpuMomentTest, ::testing::Values(300, 500, 5000),
+                         [](const auto& info) { return absl::StrCat("after", info.param); });
 
 }  // namespace
 }  // namespace ballast

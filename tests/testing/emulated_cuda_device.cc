@@ -3,7 +3,7 @@
 // between, of emulator::Settings' names, and
 //   full=1       another process has its memory
 //   exclusive=1  another process has it alone
-//   lost_after=N it is lost when it has started N kernels
+//   lost_after=N it is lost after N calls
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -48,9 +48,7 @@ void Configure() {
   take("lost_after", &lost_after);
   if (full != 0) emulator::FailCall("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, 0);
   if (exclusive != 0) emulator::FailCall("cudaSetDevice", cudaErrorDevicesUnavailable, 0);
-  // The device remembers its first error.
-  if (lost_after >= 0)
-    emulator::FailCall("cudaLaunchKernelEx", cudaErrorECCUncorrectable, static_cast<int>(lost_after));
+  if (lost_after >= 0) emulator::FailEverything(cudaErrorECCUncorrectable, static_cast<int>(lost_after));
   // A word that is misspelt would make a test promise nothing.
   if (!words.empty()) std::abort();
 }

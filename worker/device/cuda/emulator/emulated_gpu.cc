@@ -85,6 +85,7 @@ struct Gpu {
   int graph_launches = 0;
   float milliseconds = 0;
   cudaError_t everything = cudaSuccess;
+  int everything_after = 0;
   std::vector<Fault> faults;
 };
 
@@ -102,11 +103,14 @@ Gpu gpu;
 
 bool Done(const Queue* queue, uint64_t position) { return queue == nullptr || queue->done >= position; }
 
+bool Lost() { return gpu.everything != cudaSuccess && gpu.everything_after <= 0; }
+
 void RunFront(Queue& queue) {
   // Moved out first: it may put more work into the queue.
   const Work work = std::move(queue.work.front());
   queue.work.pop_front();
-  if (work.run) work.run();
+  // A GPU that is lost computes nothing more.
+  if (work.run && !Lost()) work.run();
   ++queue.done;
 }
 
@@ -145,7 +149,8 @@ void RunSome() {
 
 // What every call begins with: whether it is to fail.
 cudaError_t Enter(const char* call) {
-  if (gpu.everything != cudaSuccess) return gpu.everything;
+  if (Lost()) return gpu.everything;
+  if (gpu.everything_after > 0) --gpu.everything_after;
   for (size_t i = 0; i < gpu.faults.size(); ++i) {
     if (gpu.faults[i].call != call || gpu.faults[i].after-- > 0) continue;
     const cudaError_t error = gpu.faults[i].error;
@@ -208,9 +213,10 @@ void Reset(const Settings& settings) {
   gpu.random.seed(settings.seed);
 }
 
-void FailEverything(cudaError_t error) {
+void FailEverything(cudaError_t error, int after) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   gpu.everything = error;
+  gpu.everything_after = after;
 }
 
 void FailCall(const char* call, cudaError_t error, int after) {

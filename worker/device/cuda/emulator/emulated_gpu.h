@@ -33,8 +33,8 @@ struct Settings {
 // Starts anew. Whatever was made before must be gone.
 void Reset(const Settings& settings);
 
-// From now on each call fails with this, as after a GPU was lost; cudaSuccess ends it.
-void FailEverything(cudaError_t error);
+// From the `after`-th next call on (0: the next) each fails with this, as after a GPU was lost; cudaSuccess ends it.
+void FailEverything(cudaError_t error, int after = 0);
 // The `after`-th next call (0: the next) of this name fails, once.
 void FailCall(const char* call, cudaError_t error, int after);
 
