@@ -154,6 +154,8 @@ class ParameterShard {
   absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
                                 const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
   void AddLocked(const JobTerms& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RestoreSlicesLocked(std::vector<ShardCapture::SliceCapture> slices)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ResumeLocked(Resumption resumption) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
