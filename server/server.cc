@@ -123,10 +123,10 @@ absl::Status Server::OpenCheckpoints() {
     if (!source.ok()) return source.status();
     resume_ = *std::move(source);
   }
+  checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), options_.checkpoint_dir, options_.rank);
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
   if (absl::Status status = PosixFileSystem()->MakeFolder(options_.checkpoint_dir); !status.ok()) return status;
   checkpoints_.emplace(PosixFileSystem(), options_.checkpoint_dir);
-  checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), options_.checkpoint_dir, options_.rank);
   return absl::OkStatus();
 }
 
@@ -239,10 +239,6 @@ CoordinatorMember::Events Server::MemberEvents() {
     for (const v1::Member& worker : absent) shard_.Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
   };
   events.on_capture = [this](uint64_t checkpoint, uint32_t servers) {
-    // Server 0 has a folder where it asks for this; where this one has none, the part fails.
-    if (checkpoint_writer_ == nullptr) {
-      checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), "", options_.rank);
-    }
     checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
     captured_ = checkpoint;
   };

@@ -25,7 +25,8 @@ class CheckpointWriter {
     absl::StatusOr<FileDigest> digest;
   };
 
-  // `files` must outlive it. The folder is made with the first checkpoint.
+  // `files` must outlive it. The folder is made with the first checkpoint; where it is empty there is none, and every
+  // part fails.
   CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard)
       : files_(*files), folder_(files, std::move(folder)), shard_(shard) {}
   ~CheckpointWriter();
