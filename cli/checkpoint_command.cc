@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -23,6 +21,7 @@
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
 #include "common/storage/snapshot_file.h"
+#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {
@@ -93,25 +92,29 @@ nlohmann::json Describe(const std::string& path, const v1::CheckpointManifest& m
   return json;
 }
 
-// Reads every record of every file.
-absl::Status Verify(const std::string& path, const v1::CheckpointManifest& manifest) {
-  const absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
-  if (!map.ok()) return absl::DataLossError(absl::StrCat(path, ": ", map.status().message()));
+// Reads every record of every file; each slice of the map must be there. `take` gets the weights of each.
+absl::Status ReadAll(
+    const std::string& path, const v1::CheckpointManifest& manifest, const ShardMap& map,
+    absl::FunctionRef<void(const PlacedTensor&, const PlacedSlice&, absl::Span<const float> weights)> take) {
   std::map<std::pair<uint32_t, uint32_t>, bool> found;
-  for (const PlacedTensor& tensor : map->tensors()) {
+  for (const PlacedTensor& tensor : map.tensors()) {
     for (const PlacedSlice& slice : tensor.slices) found[{tensor.spec.id(), slice.index}] = false;
   }
-  for (const v1::CheckpointManifest::File& file : manifest.files()) {
-    const std::string file_path = CheckpointFilePath(path, file);
-    if (absl::Status status = CheckFile(file_path, file); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(file_path);
-    if (!reader.ok()) return reader.status();
-    while (true) {
-      const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
-      if (!slice.ok()) return slice.status();
-      if (!slice->has_value()) break;
-      found[{(*slice)->state.tensor_id(), (*slice)->state.slice_index()}] = true;
+  const auto take_slice = [&](const v1::SnapshotHeader&, const SnapshotReader::SliceRecord& slice) -> absl::Status {
+    const uint32_t id = slice.state.tensor_id(), index = slice.state.slice_index();
+    const PlacedTensor* const tensor = map.Find(id);
+    const bool fits = tensor != nullptr && index < tensor->slices.size() && !slice.arrays.empty() &&
+                      slice.arrays[0].size() == tensor->slices[index].elements;
+    if (!fits) {
+      return absl::DataLossError(
+          absl::StrCat(path, ": slice ", index, " of tensor ", id, " does not fit the shard map"));
     }
+    found[{id, index}] = true;
+    take(*tensor, tensor->slices[index], slice.arrays[0]);
+    return absl::OkStatus();
+  };
+  for (const v1::CheckpointManifest::File& file : manifest.files()) {
+    if (absl::Status status = ReadSlices(path, file, take_slice); !status.ok()) return status;
   }
   for (const auto& [key, there] : found) {
     if (there) continue;
@@ -120,34 +123,27 @@ absl::Status Verify(const std::string& path, const v1::CheckpointManifest& manif
   return absl::OkStatus();
 }
 
+absl::StatusOr<ShardMap> ReadMap(const std::string& path, const v1::CheckpointManifest& manifest) {
+  absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
+  if (!map.ok()) return absl::DataLossError(absl::StrCat(path, ": ", map.status().message()));
+  return map;
+}
+
+absl::Status Verify(const std::string& path, const v1::CheckpointManifest& manifest) {
+  const absl::StatusOr<ShardMap> map = ReadMap(path, manifest);
+  if (!map.ok()) return map.status();
+  return ReadAll(path, manifest, *map, [](const PlacedTensor&, const PlacedSlice&, absl::Span<const float>) {});
+}
+
 absl::Status Export(const std::string& path, const v1::CheckpointManifest& manifest, const std::string& to) {
-  if (absl::Status status = Verify(path, manifest); !status.ok()) return status;
-  const absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
+  const absl::StatusOr<ShardMap> map = ReadMap(path, manifest);
+  if (!map.ok()) return map.status();
   std::map<uint32_t, std::vector<float>> values;
-  for (const PlacedTensor& tensor : map->tensors()) {
-    uint64_t elements = 0;
-    for (const PlacedSlice& slice : tensor.slices) elements += slice.elements;
-    values[tensor.spec.id()].resize(elements);
-  }
-  for (const v1::CheckpointManifest::File& file : manifest.files()) {
-    absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(CheckpointFilePath(path, file));
-    if (!reader.ok()) return reader.status();
-    while (true) {
-      const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
-      if (!slice.ok()) return slice.status();
-      if (!slice->has_value()) break;
-      const v1::SliceState& state = (*slice)->state;
-      const PlacedTensor* tensor = map->Find(state.tensor_id());
-      if (tensor == nullptr || state.slice_index() >= tensor->slices.size() || (*slice)->arrays.empty() ||
-          (*slice)->arrays[0].size() != tensor->slices[state.slice_index()].elements) {
-        return absl::DataLossError(absl::StrCat(path, ": slice ", state.slice_index(), " of tensor ", state.tensor_id(),
-                                                " does not fit the shard map"));
-      }
-      const std::vector<float>& weights = (*slice)->arrays[0];
-      std::copy(weights.begin(), weights.end(),
-                values[state.tensor_id()].begin() + tensor->slices[state.slice_index()].offset);
-    }
-  }
+  for (const PlacedTensor& tensor : map->tensors()) values[tensor.spec.id()].resize(CountElements(tensor.spec));
+  const auto copy = [&](const PlacedTensor& tensor, const PlacedSlice& slice, absl::Span<const float> weights) {
+    std::copy(weights.begin(), weights.end(), values[tensor.spec.id()].begin() + slice.offset);
+  };
+  if (absl::Status status = ReadAll(path, manifest, *map, copy); !status.ok()) return status;
   std::vector<TensorView> tensors;
   for (const PlacedTensor& tensor : map->tensors()) {
     tensors.push_back(

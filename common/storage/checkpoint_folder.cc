@@ -18,7 +18,6 @@
 #include "common/storage/checksum.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
-#include "common/storage/snapshot_file.h"
 
 namespace ballast {
 namespace {
@@ -195,6 +194,21 @@ absl::Status CheckFile(const std::string& path, const v1::CheckpointManifest::Fi
   if (digest->checksum == file.checksum()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrFormat("%s: is damaged: got checksum %016x, want %016x", path, digest->checksum, file.checksum()));
+}
+
+absl::Status ReadSlices(
+    const std::string& manifest_path, const v1::CheckpointManifest::File& file,
+    absl::FunctionRef<absl::Status(const v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take) {
+  const std::string path = CheckpointFilePath(manifest_path, file);
+  if (absl::Status status = CheckFile(path, file); !status.ok()) return status;
+  const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  while (true) {
+    const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+    if (!slice.ok()) return slice.status();
+    if (!slice->has_value()) return absl::OkStatus();
+    if (absl::Status status = take((*reader)->header(), **slice); !status.ok()) return status;
+  }
 }
 
 }  // namespace ballast

@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ballast/v1/checkpoint.pb.h"
 #include "common/storage/file_system.h"
+#include "common/storage/snapshot_file.h"
 
 namespace ballast {
 
@@ -74,5 +76,10 @@ absl::StatusOr<FileDigest> DigestFile(const std::string& path);
 
 // Whether a file is as the manifest says: DATA_LOSS with got and want where it is not.
 absl::Status CheckFile(const std::string& path, const v1::CheckpointManifest::File& file);
+
+// Checks one of a checkpoint's files and hands over its slices, one after another, until one is refused.
+absl::Status ReadSlices(
+    const std::string& manifest_path, const v1::CheckpointManifest::File& file,
+    absl::FunctionRef<absl::Status(const v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take);
 
 }  // namespace ballast

@@ -2,8 +2,6 @@
 #include "server/durability/checkpoint_source.h"
 
 #include <algorithm>
-#include <memory>
-#include <optional>
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,7 +11,6 @@
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/snapshot_file.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "server/durability/shard_record.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
@@ -81,29 +78,23 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
     if (shard >= static_cast<uint32_t>(manifest_.files_size())) {
       return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file"));
     }
-    const v1::CheckpointManifest::File& file = manifest_.files(shard);
-    const std::string path = CheckpointFilePath(path_, file);
-    if (absl::Status status = CheckFile(path, file); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
-    if (!reader.ok()) return reader.status();
-    const JobTerms saved = DecodeTerms((*reader)->header().declaration());
-    if (saved.policy.kind_case() != job.policy.kind_case()) {
-      return absl::FailedPreconditionError(absl::StrCat("cannot resume from ", path_, ": it is of a job in mode ",
-                                                        PolicyMode(saved.policy), ", got ", PolicyMode(job.policy),
-                                                        "; steps are counted differently in each"));
-    }
-    const bool same_terms =
-        saved.workers == job.workers && google::protobuf::util::MessageDifferencer::Equals(saved.policy, job.policy);
-    while (true) {
-      const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
-      if (!slice.ok()) return slice.status();
-      if (!slice->has_value()) break;
-      const auto found = wanted.find({(*slice)->state.tensor_id(), (*slice)->state.slice_index()});
-      if (found == wanted.end() || found->second) continue;
+    const auto take = [&](const v1::SnapshotHeader& header, const SnapshotReader::SliceRecord& slice) -> absl::Status {
+      const v1::LoggedDeclaration& saved = header.declaration();
+      if (saved.policy().kind_case() != job.policy.kind_case()) {
+        return absl::FailedPreconditionError(absl::StrCat("cannot resume from ", path_, ": it is of a job in mode ",
+                                                          PolicyMode(saved.policy()), ", got ", PolicyMode(job.policy),
+                                                          "; steps are counted differently in each"));
+      }
+      const auto found = wanted.find({slice.state.tensor_id(), slice.state.slice_index()});
+      if (found == wanted.end() || found->second) return absl::OkStatus();
       found->second = true;
-      ShardCapture::SliceCapture& capture = slices.emplace_back(ToSliceCapture(**slice));
+      ShardCapture::SliceCapture& capture = slices.emplace_back(ToSliceCapture(slice));
+      const bool same_terms = saved.workers() == job.workers &&
+                              google::protobuf::util::MessageDifferencer::Equals(saved.policy(), job.policy);
       if (!same_terms) capture.policy = AtRest(capture.policy, capture.weights.version, job.workers);
-    }
+      return absl::OkStatus();
+    };
+    if (absl::Status status = ReadSlices(path_, manifest_.files(shard), take); !status.ok()) return status;
   }
   for (uint64_t incarnation : manifest_.incarnations()) {
     resumption.windows.emplace_back().set_incarnation(incarnation + 1);
