@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "tests/fault/scenario.h"
+
+namespace ballast {
+
+// Disks that lose what was not synced, that damage what was, and that die in the middle of a checkpoint.
+std::vector<Scenario> DiskScenarios(const SoakPlace& place);
+
+}  // namespace ballast
