@@ -24,15 +24,6 @@ absl::StatusOr<Counts> InParts(absl::Duration time, uint64_t seed, Run run) {
   return all;
 }
 
-template <typename Counts>
-absl::StatusOr<Outcome> OutcomeOf(const absl::StatusOr<Counts>& counts) {
-  if (!counts.ok()) return counts.status();
-  Outcome outcome;
-  outcome.figures = counts->ToJson();
-  outcome.good = counts->good();
-  return outcome;
-}
-
 absl::StatusOr<Outcome> LostDisks(const SoakPlace& place, v1::Durability::Mode mode, absl::Duration time,
                                   uint64_t seed) {
   const StateFolder folder(place, "lost-disk");

@@ -58,6 +58,16 @@ class StateFolder {
   const std::string path_;
 };
 
+// Of counts that know whether they are good and print themselves.
+template <typename Counts>
+absl::StatusOr<Outcome> OutcomeOf(const absl::StatusOr<Counts>& counts) {
+  if (!counts.ok()) return counts.status();
+  Outcome outcome;
+  outcome.figures = counts->ToJson();
+  outcome.good = counts->good();
+  return outcome;
+}
+
 // What could not be run here, and why.
 inline Outcome Skipped(const absl::Status& why) {
   Outcome outcome;

@@ -18,11 +18,14 @@
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
 #include "tests/fault/disk_scenarios.h"
+#include "tests/fault/job_scenarios.h"
 #include "tests/fault/push_scenarios.h"
 #include "tests/fault/scenario.h"
 
 ABSL_FLAG(double, seconds, 60, "Of all scenarios together.");
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
+ABSL_FLAG(std::string, worker, "", "Path of ballast_worker, for scenarios of whole jobs.");
+ABSL_FLAG(std::string, ballast, "", "Path of ballast, for some of those.");
 ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; empty: all that may run together.");
 ABSL_FLAG(std::string, state_dir, "",
           "Folder for the state of servers that are killed; the system's own for what is temporary.");
@@ -44,7 +47,7 @@ int Fail(absl::string_view message) {
 // Those that --scenarios names; INVALID_ARGUMENT where it names another.
 absl::StatusOr<std::vector<Scenario>> Wanted(const SoakPlace& place) {
   std::vector<Scenario> all;
-  for (const auto scenarios : {PushScenarios, DiskScenarios}) {
+  for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios}) {
     for (Scenario& scenario : scenarios(place)) all.push_back(std::move(scenario));
   }
   const std::string text = absl::GetFlag(FLAGS_scenarios);
@@ -74,7 +77,10 @@ int Soak() {
   if (!std::filesystem::is_regular_file(absl::GetFlag(FLAGS_server))) {
     return Fail(absl::StrCat("--server: got \"", absl::GetFlag(FLAGS_server), "\", want the path of ballast_server"));
   }
-  SoakPlace place = {.server = absl::GetFlag(FLAGS_server), .folder = absl::GetFlag(FLAGS_state_dir)};
+  SoakPlace place = {.server = absl::GetFlag(FLAGS_server),
+                     .worker = absl::GetFlag(FLAGS_worker),
+                     .ballast = absl::GetFlag(FLAGS_ballast),
+                     .folder = absl::GetFlag(FLAGS_state_dir)};
   if (place.folder.empty()) place.folder = std::filesystem::temp_directory_path().string();
   const absl::StatusOr<std::vector<Scenario>> wanted = Wanted(place);
   if (!wanted.ok()) return Fail(wanted.status().message());
@@ -117,8 +123,8 @@ int Soak() {
 
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  const absl::Status parsed =
-      ballast::ParseFlags(argc, argv, ballast::kUsage, {"seconds", "server", "scenarios", "state_dir", "seed"});
+  const absl::Status parsed = ballast::ParseFlags(
+      argc, argv, ballast::kUsage, {"seconds", "server", "worker", "ballast", "scenarios", "state_dir", "seed"});
   if (!parsed.ok()) return ballast::Fail(parsed.message());
   return ballast::Soak();
 }

@@ -176,8 +176,9 @@ class Run {
 
   void Measure(uint64_t& resident, uint64_t& descriptors) const {
     for (const auto& server : servers_) {
-      resident += server->resident_bytes();
-      descriptors += server->descriptors();
+      const ProcessUse use = server->use();
+      resident += use.resident_bytes;
+      descriptors += use.descriptors;
     }
   }
 
