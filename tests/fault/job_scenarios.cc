@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/job_scenarios.h"
 
+#include <functional>
+
+#include "tests/fault/jobs/training_soak.h"
 #include "tests/fault/jobs/worker_kills.h"
 
 namespace ballast {
@@ -18,10 +21,25 @@ Scenario WorkerKills(const SoakPlace& place, const std::string& policy) {
           }};
 }
 
+absl::StatusOr<Outcome> Training(const SoakPlace& place, absl::Duration time, uint64_t) {
+  const StateFolder folder(place, "training");
+  const absl::StatusOr<TrainingSoakCounts> counts = SoakTraining({.ballast = place.ballast,
+                                                                  .server = place.server,
+                                                                  .worker = place.worker,
+                                                                  .folder = folder.path(),
+                                                                  .time = time});
+  return absl::IsUnavailable(counts.status()) ? Skipped(counts.status()) : OutcomeOf(counts);
+}
+
 }  // namespace
 
 std::vector<Scenario> JobScenarios(const SoakPlace& place) {
-  return {WorkerKills(place, "sync"), WorkerKills(place, "async")};
+  using namespace std::placeholders;
+  return {
+      WorkerKills(place, "sync"),
+      WorkerKills(place, "async"),
+      {"training", 0, std::bind(Training, place, _1, _2)},
+  };
 }
 
 }  // namespace ballast

@@ -73,6 +73,7 @@ absl::StatusOr<std::string> Program::AwaitLine(absl::string_view text, absl::Dur
 }
 
 absl::StatusOr<ExitStatus> Program::AwaitEnd(absl::Duration patience) {
+  if (process_.Reap()) return *process_.status();
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, process_.pid(), 0));
   const absl::Time deadline = absl::Now() + patience;
   bool ended = false;
