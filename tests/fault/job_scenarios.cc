@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "tests/fault/jobs/checkpoint_kills.h"
 #include "tests/fault/jobs/training_soak.h"
 #include "tests/fault/jobs/worker_kills.h"
 
@@ -19,6 +20,16 @@ Scenario WorkerKills(const SoakPlace& place, const std::string& policy) {
                                           .policy = policy + " {}",
                                           .time = time}));
           }};
+}
+
+absl::StatusOr<Outcome> CheckpointKills(const SoakPlace& place, absl::Duration time, uint64_t seed) {
+  const StateFolder folder(place, "checkpoint-kills");
+  return OutcomeOf(KillInCheckpoints({.ballast = place.ballast,
+                                      .server = place.server,
+                                      .worker = place.worker,
+                                      .folder = folder.path(),
+                                      .time = time,
+                                      .seed = seed}));
 }
 
 absl::StatusOr<Outcome> Training(const SoakPlace& place, absl::Duration time, uint64_t) {
@@ -38,6 +49,7 @@ std::vector<Scenario> JobScenarios(const SoakPlace& place) {
   return {
       WorkerKills(place, "sync"),
       WorkerKills(place, "async"),
+      {"checkpoint_kills", 0, std::bind(CheckpointKills, place, _1, _2)},
       {"training", 0, std::bind(Training, place, _1, _2)},
   };
 }
