@@ -133,7 +133,11 @@ std::vector<Scenario> PushScenarios(const SoakPlace& place) {
       Kills(place, {.name = "kills_wal", .share = 0.1}),
       Kills(place, {.name = "kills_wal_sync", .share = 0.1, .durability = v1::Durability::WAL_SYNC}),
       Kills(place, {.name = "kills_sync_policy", .share = 0.05, .policy = "sync"}),
-      Kills(place, {.name = "kills_and_lost_replies", .share = 0.1, .drop_replies = 0.1}),
+      Kills(place, {.name = "kills_and_lost_replies",
+                    .share = 0.1,
+                    .workers = 16,
+                    .drop_replies = 0.1,
+                    .kill_every = absl::Seconds(1)}),
       Kills(place, {.name = "kills_256_mib", .share = 0.1, .idle_mib = 256, .kill_every = absl::Seconds(1)}),
   };
 }
