@@ -3,26 +3,13 @@
 
 #include <functional>
 
-#include "absl/time/clock.h"
 #include "tests/fault/durability/checkpoint_death.h"
 #include "tests/fault/durability/damage.h"
+#include "tests/fault/durability/disk_full.h"
 #include "tests/fault/durability/lost_disk.h"
 
 namespace ballast {
 namespace {
-
-// A few rounds at a time, each part with another seed, until the time is over. `run` answers StatusOr<Counts>.
-template <typename Counts, typename Run>
-absl::StatusOr<Counts> InParts(absl::Duration time, uint64_t seed, Run run) {
-  const absl::Time end = absl::Now() + time;
-  Counts all;
-  for (uint64_t part = 0; part == 0 || absl::Now() < end; ++part) {
-    const absl::StatusOr<Counts> counts = run(seed * 1000003 + part);
-    if (!counts.ok()) return counts.status();
-    all.Add(*counts);
-  }
-  return all;
-}
 
 absl::StatusOr<Outcome> LostDisks(const SoakPlace& place, v1::Durability::Mode mode, absl::Duration time,
                                   uint64_t seed) {
@@ -50,6 +37,15 @@ absl::StatusOr<Outcome> Checkpoints(const SoakPlace& place, absl::Duration time,
       time, seed, [&](uint64_t part) { return DieInCheckpoints({.folder = folder.path(), .seed = part}); }));
 }
 
+absl::StatusOr<Outcome> FullDisks(const SoakPlace& place, v1::Durability::Mode mode, absl::Duration time,
+                                  uint64_t seed) {
+  const StateFolder folder(place, "disk-full");
+  const absl::StatusOr<DiskFullCounts> counts = InParts<DiskFullCounts>(time, seed, [&](uint64_t) {
+    return FillDisks({.server = place.server, .folder = folder.path(), .mode = mode, .rounds = 10});
+  });
+  return absl::IsUnavailable(counts.status()) ? Skipped(counts.status()) : OutcomeOf(counts);
+}
+
 }  // namespace
 
 std::vector<Scenario> DiskScenarios(const SoakPlace& place) {
@@ -59,6 +55,8 @@ std::vector<Scenario> DiskScenarios(const SoakPlace& place) {
       {"lost_disk_wal_sync", 0.03, std::bind(LostDisks, place, v1::Durability::WAL_SYNC, _1, _2)},
       {"damage", 0.04, std::bind(Damage, place, _1, _2)},
       {"checkpoints", 0.03, std::bind(Checkpoints, place, _1, _2)},
+      {"disk_full_wal", 0.02, std::bind(FullDisks, place, v1::Durability::WAL, _1, _2)},
+      {"disk_full_wal_sync", 0.02, std::bind(FullDisks, place, v1::Durability::WAL_SYNC, _1, _2)},
   };
 }
 

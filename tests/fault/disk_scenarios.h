@@ -7,7 +7,8 @@
 
 namespace ballast {
 
-// Disks that lose what was not synced, that damage what was, and that die in the middle of a checkpoint.
+// Disks that lose what was not synced, that damage what was, that die in the middle of a checkpoint and that are
+// full.
 std::vector<Scenario> DiskScenarios(const SoakPlace& place);
 
 }  // namespace ballast

@@ -9,6 +9,7 @@
 #include "client/client.h"
 #include "tests/fault/network/two_hosts.h"
 #include "tests/fault/oracle/fault_run.h"
+#include "tests/fault/oracle/old_incarnation.h"
 #include "tests/fault/overload/overload.h"
 
 namespace ballast {
@@ -103,6 +104,11 @@ Scenario Kills(const SoakPlace& place, const KillPlan& plan) {
           }};
 }
 
+absl::StatusOr<Outcome> OldIncarnations(const SoakPlace& place, absl::Duration time, uint64_t seed) {
+  return OutcomeOf(InParts<OldIncarnationCounts>(
+      time, seed, [&](uint64_t part) { return SendLatePushes({.server = place.server, .seed = part}); }));
+}
+
 absl::StatusOr<Outcome> Overload(const SoakPlace& place, absl::Duration time, uint64_t) {
   const absl::StatusOr<OverloadCounts> counts = RunOverload({.server = place.server, .time = time});
   if (absl::IsUnavailable(counts.status())) return Skipped(counts.status());
@@ -128,6 +134,7 @@ std::vector<Scenario> PushScenarios(const SoakPlace& place) {
       LostReplies(place, "sync", 4, 0.05),
       {"cuts_and_delays", 0.05, std::bind(Cuts, place, _1, _2)},
       {"partitions", 0.1, std::bind(Partitions, place, nullptr, _1, _2)},
+      {"old_incarnation", 0.02, std::bind(OldIncarnations, place, _1, _2)},
       {"pulled_cable", 0, std::bind(PulledCable, place, _1, _2)},
       {"overload", 0.05, std::bind(Overload, place, _1, _2)},
       Kills(place, {.name = "kills_wal", .share = 0.1}),

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "tests/fault/oracle/fault_counts.h"
 
@@ -57,6 +58,19 @@ class StateFolder {
  private:
   const std::string path_;
 };
+
+// A few rounds at a time, each part with another seed, until the time is over. `run` answers StatusOr<Counts>.
+template <typename Counts, typename Run>
+absl::StatusOr<Counts> InParts(absl::Duration time, uint64_t seed, Run run) {
+  const absl::Time end = absl::Now() + time;
+  Counts all;
+  for (uint64_t part = 0; part == 0 || absl::Now() < end; ++part) {
+    const absl::StatusOr<Counts> counts = run(seed * 1000003 + part);
+    if (!counts.ok()) return counts.status();
+    all.Add(*counts);
+  }
+  return all;
+}
 
 // Of counts that know whether they are good and print themselves.
 template <typename Counts>
