@@ -126,7 +126,7 @@ class Launch {
       return Median(std::move(values));
     };
     const size_t last = samples.size() - quarter;
-    return {median(0, &ProcessUse::resident_bytes), median(last, &ProcessUse::resident_bytes),
+    return {samples.size(), median(0, &ProcessUse::resident_bytes), median(last, &ProcessUse::resident_bytes),
             median(0, &ProcessUse::descriptors), median(last, &ProcessUse::descriptors)};
   }
 
@@ -195,7 +195,10 @@ absl::StatusOr<TrainingSoakCounts> SoakTraining(const TrainingSoakOptions& optio
   Pair pair(options);
   // The machine may have become slower meanwhile; a run that hangs is far from its end all the same.
   const absl::Duration patience = 3 * options.time + absl::Minutes(5);
-  if (absl::Status status = pair.Run(*epochs, {"--chaos", options.chaos}, patience); !status.ok()) return status;
+  const std::string chaos =
+      absl::StrCat("kill-server=", absl::ToInt64Milliseconds(std::min(options.kill_server, options.time / 4)),
+                   "ms,kill-worker=", absl::ToInt64Milliseconds(std::min(options.kill_worker, options.time / 5)), "ms");
+  if (absl::Status status = pair.Run(*epochs, {"--chaos", chaos}, patience); !status.ok()) return status;
   const absl::StatusOr<Summary> with = pair.with().Finish();
   if (!with.ok()) return with.status();
   const absl::StatusOr<Summary> without = pair.without().Finish();
@@ -235,8 +238,9 @@ std::vector<NamedCount<TrainingSoakCounts>> TrainingSoakCounts::Fields() {
 }
 
 bool TrainingSoakCounts::good() const {
-  return pushes_lost + pushes_duplicated == 0 && accuracy >= accuracy_without_kills - accuracy_tolerance &&
-         servers.level() && servers_without_kills.level() && launch.level();
+  return restarts > 0 && pushes_lost + pushes_duplicated == 0 &&
+         accuracy >= accuracy_without_kills - accuracy_tolerance && servers.level() && servers_without_kills.level() &&
+         launch.level();
 }
 
 nlohmann::ordered_json TrainingSoakCounts::ToJson() const {
@@ -249,7 +253,8 @@ nlohmann::ordered_json TrainingSoakCounts::ToJson() const {
   const std::pair<const char*, const UseOverTime&> uses[] = {
       {"servers", servers}, {"servers_without_kills", servers_without_kills}, {"launch", launch}};
   for (const auto& [name, use] : uses) {
-    json[name] = {{"resident_bytes_first_quarter", use.resident_bytes_first},
+    json[name] = {{"samples", use.samples},
+                  {"resident_bytes_first_quarter", use.resident_bytes_first},
                   {"resident_bytes_last_quarter", use.resident_bytes_last},
                   {"descriptors_first_quarter", use.descriptors_first},
                   {"descriptors_last_quarter", use.descriptors_last},

@@ -30,10 +30,10 @@ class Run {
 
   absl::StatusOr<WorkerKillCounts> Do() {
     if (absl::Status status = Begin(); !status.ok()) return status;
-    while (counts_.rounds < options_.rounds && absl::Now() < end_) {
+    do {
       if (absl::Status status = Round(counts_.rounds % options_.workers); !status.ok()) return status;
       if (absl::Status status = Compare(/*ended=*/false); !status.ok()) return status;
-    }
+    } while (counts_.rounds < options_.rounds && absl::Now() < end_);
     if (absl::Status status = processes_.EndWorkers(); !status.ok()) return status;
     if (absl::Status status = Compare(/*ended=*/true); !status.ok()) return status;
     client_.reset();
