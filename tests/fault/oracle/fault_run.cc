@@ -174,10 +174,11 @@ class Run {
     return absl::OkStatus();
   }
 
-  void Measure(uint64_t& resident, int& descriptors) const {
+  void Measure(uint64_t& resident, uint64_t& descriptors) const {
     for (const auto& server : servers_) {
-      resident += server->resident_bytes();
-      descriptors += server->descriptors();
+      const ProcessUse use = server->use();
+      resident += use.resident_bytes;
+      descriptors += use.descriptors;
     }
   }
 
@@ -204,38 +205,6 @@ class Run {
 
 }  // namespace
 
-void FaultCounts::Add(const FaultCounts& other) {
-  pushes_acknowledged += other.pushes_acknowledged;
-  pushes_lost += other.pushes_lost;
-  pushes_duplicated += other.pushes_duplicated;
-  wrong_weights += other.wrong_weights;
-  wrong_pulls += other.wrong_pulls;
-  retries += other.retries;
-  duplicates_refused += other.duplicates_refused;
-  replies += other.replies;
-  replies_dropped += other.replies_dropped;
-  connections += other.connections;
-  kills += other.kills;
-  restarts += other.restarts;
-  partitions += other.partitions;
-  hangs += other.hangs;
-  recovery_seconds.insert(recovery_seconds.end(), other.recovery_seconds.begin(), other.recovery_seconds.end());
-  healing_seconds.insert(healing_seconds.end(), other.healing_seconds.begin(), other.healing_seconds.end());
-  resident_first += other.resident_first;
-  resident_last += other.resident_last;
-  descriptors_first += other.descriptors_first;
-  descriptors_last += other.descriptors_last;
-  seconds += other.seconds;
-}
-
 absl::StatusOr<FaultCounts> RunFaults(const FaultRunOptions& options) { return Run(options).Do(); }
-
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  // The smallest value that so large a share does not exceed.
-  const size_t rank = static_cast<size_t>(q * static_cast<double>(values.size()) + 0.999999);
-  return values[std::min(std::max<size_t>(rank, 1), values.size()) - 1];
-}
 
 }  // namespace ballast
