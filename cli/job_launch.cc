@@ -73,7 +73,6 @@ LaunchResult JobLaunch::Run() {
 void JobLaunch::OnEnd(int child, const ExitStatus& status) {
   logs_->Finish(child);
   children_[child].end = status;
-  if (children_[child].server) whole_pairs_.erase(children_[child].rank);
   // A worker may be done before the others; a server is never done by itself.
   if (restart_all_) return;
   const bool expected = children_[child].asked || (!children_[child].server && status.ok());
@@ -105,9 +104,12 @@ bool JobLaunch::Outlives(int index) {
     display_->PrintLine(absl::StrCat(who, "; it is started again in ", absl::FormatDuration(pause), count));
     return true;
   }
+  const auto replaces = [&](const Child& other) {
+    return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value();
+  };
+  const bool paired = replicated() && std::any_of(children_.begin(), children_.end(), replaces);
   // Worker 0 alone saves what was learnt; of a pair the one that is left goes on.
-  const bool dispensable = child.server ? replicated() && !child.coordinates() && PartnerRuns(child)
-                                        : child.rank > 0 && AnyRunning(false, true);
+  const bool dispensable = child.server ? paired && !child.coordinates() : child.rank > 0 && AnyRunning(false, true);
   if (!dispensable) return false;
   display_->PrintLine(absl::StrCat(who, "; the others go on"));
   return true;
@@ -116,13 +118,6 @@ bool JobLaunch::Outlives(int index) {
 bool JobLaunch::AnyToRestart() const {
   return std::any_of(children_.begin(), children_.end(),
                      [](const Child& child) { return child.restart_at.has_value(); });
-}
-
-bool JobLaunch::PartnerRuns(const Child& child) const {
-  return std::any_of(children_.begin(), children_.end(), [&](const Child& other) {
-    return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value() &&
-           !other.struck;
-  });
 }
 
 std::string JobLaunch::AddressFile(const Child& server) const {
@@ -202,22 +197,45 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
   }
 }
 
+int JobLaunch::RunningServer(const std::string& description) const {
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
+    if (!children_[child].server || children_[child].end.has_value()) continue;
+    if (Mentions(description, absl::StrCat("process ", supervisor_->pid(child)))) return child;
+  }
+  return -1;
+}
+
+void JobLaunch::NotePairs(const v1::GetProgressResponse& progress) {
+  in_step_.clear();
+  for (const v1::GetProgressResponse::MemberStatus& standby : progress.members()) {
+    if (!standby.in_step()) continue;
+    for (const v1::GetProgressResponse::MemberStatus& server : progress.members()) {
+      if (server.member().role() != v1::ROLE_SERVER || server.member().rank() != standby.member().rank()) continue;
+      const int one = RunningServer(server.description()), other = RunningServer(standby.description());
+      if (one >= 0 && other >= 0) in_step_.insert({{one, other}, {other, one}});
+    }
+  }
+}
+
+bool JobLaunch::MayStrike(int child) const {
+  if (!children_[child].server || !replicated()) return Alive(child);
+  // A job does not outlive the loss of both of a pair, nor that of one before the other has all.
+  const auto pair = in_step_.find(child);
+  return Alive(child) && pair != in_step_.end() && Alive(pair->second);
+}
+
 void JobLaunch::Strike() {
   if (!chaos_.has_value()) return;
   for (bool server : {true, false}) {
     std::vector<int> running;
     for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-      const bool alive = children_[child].server == server && supervisor_->running(child) && !children_[child].struck;
-      // A job does not outlive the loss of a server whose standby is not in step.
-      if (alive && (!server || !replicated() || whole_pairs_.count(children_[child].rank) > 0))
-        running.push_back(child);
+      if (children_[child].server == server && MayStrike(child)) running.push_back(child);
     }
     const std::optional<int> victim = chaos_->Victim(server, running, absl::Now());
     if (!victim.has_value()) continue;
     display_->PrintLine(
         absl::StrCat("chaos: kills ", logs_->name(*victim), " (process ", supervisor_->pid(*victim), ")"));
     children_[*victim].struck = true;
-    if (server) whole_pairs_.erase(children_[*victim].rank);
     supervisor_->Signal(*victim, SIGKILL);
   }
 }
@@ -319,23 +337,12 @@ absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
                                                   logs_->path(0)));
 }
 
-void JobLaunch::NoteWholePairs(const v1::GetProgressResponse& progress) {
-  whole_pairs_.clear();
-  for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
-    const int rank = static_cast<int>(status.member().rank());
-    const bool all_run = std::none_of(children_.begin(), children_.end(), [&](const Child& child) {
-      return child.server && child.rank == rank && child.restart_at.has_value();
-    });
-    if (status.in_step() && all_run) whole_pairs_.insert(rank);
-  }
-}
-
 absl::Time JobLaunch::Look(ProgressSource& source) {
   const auto progress = source.GetProgress(kProgressTimeout);
   // A server that is busy or on its way out answers the next time, or ends and is heard of.
   if (!progress.ok()) return absl::Now() + (unreported_.empty() ? kProgressInterval : kReportPause);
   ReportEnds(*progress, source);
-  NoteWholePairs(*progress);
+  NotePairs(*progress);
   display_->Update(progress->progress());
   const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
   if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -129,16 +129,21 @@ class JobLaunch : private ProcessListener {
   std::vector<std::string> FlagsAgain(const Child& child) const;
   // Tells the coordinator who has ended; one that it knows to have done its part is not started again.
   void ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source);
-  void NoteWholePairs(const v1::GetProgressResponse& progress);
   // Asks how far the job is; answers when to look again.
   absl::Time Look(ProgressSource& source);
+  // Which pairs the coordinator says are in step.
+  void NotePairs(const v1::GetProgressResponse& progress);
+  // The server that runs in the process which a member's description names; -1: none.
+  int RunningServer(const std::string& description) const;
+  // Whether the job outlives its loss now, as far as is known.
+  bool MayStrike(int child) const;
   void Strike();
   bool AnyToRestart() const;
   // When there is something to do next, at `latest` if there is not.
   absl::Time NextEvent(absl::Time latest) const;
   bool replicated() const { return plan_.durability.mode() == v1::Durability::REPLICA; }
-  // Whether the other one of its pair runs, and was not struck.
-  bool PartnerRuns(const Child& child) const;
+  // Whether it runs, and was not struck.
+  bool Alive(int child) const { return supervisor_->running(child) && !children_[child].struck; }
   std::string AddressFile(const Child& server) const;
   // Empty when the server or the user ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);
@@ -176,8 +181,8 @@ class JobLaunch : private ProcessListener {
   std::vector<int> unreported_;
   // Once the job runs.
   std::optional<Chaos> chaos_;
-  // Ranks of the servers whose standby could take over, when last looked.
-  std::set<int> whole_pairs_;
+  // Children of pairs of which either could hold the shard alone when last heard of, each with the other.
+  std::map<int, int> in_step_;
 };
 
 }  // namespace ballast

@@ -54,11 +54,11 @@ class FakeProgress : public ProgressSource {
     // The job is finished, and worker 1 has left it.
     bool finished = false;
     v1::Role role = v1::ROLE_WORKER;
-    // The standby of server 1 is in step.
-    bool in_step = false;
+    // It knows the servers instead, by the files *.pid that they leave beside their addresses; they are in step.
+    bool pairs = false;
   };
-  FakeProgress(Script script, std::function<void()> asked, std::string pid_file, std::vector<std::string>* ends)
-      : script_(script), asked_(std::move(asked)), pid_file_(std::move(pid_file)), ends_(ends) {}
+  FakeProgress(Script script, std::function<void()> asked, const std::string& run_dir, std::vector<std::string>* ends)
+      : script_(script), asked_(std::move(asked)), run_dir_(run_dir), pid_file_(run_dir + "/pid"), ends_(ends) {}
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration) override {
     if (asked_) asked_();
     const bool dead = std::filesystem::exists(pid_file_);
@@ -67,11 +67,12 @@ class FakeProgress : public ProgressSource {
     response.mutable_progress()->set_state(v1::JOB_STATE_RUNNING);
     response.mutable_progress()->set_epochs(5);
     response.mutable_progress()->set_step(7);
-    if (script_.in_step) {
-      v1::GetProgressResponse::MemberStatus* standby = response.add_members();
-      standby->mutable_member()->set_role(v1::ROLE_STANDBY);
-      standby->mutable_member()->set_rank(1);
-      standby->set_in_step(true);
+    if (script_.pairs) {
+      for (int rank : {0, 1}) {
+        AddServer("server", rank, v1::ROLE_SERVER, response);
+        AddServer("standby", rank, v1::ROLE_STANDBY, response);
+      }
+      return response;
     }
     std::string pid;
     if (!std::getline(std::ifstream(pid_file_), pid)) return response;
@@ -90,8 +91,19 @@ class FakeProgress : public ProgressSource {
   }
 
  private:
+  void AddServer(const std::string& name, int rank, v1::Role role, v1::GetProgressResponse& response) const {
+    std::string pid;
+    if (!std::getline(std::ifstream(absl::StrCat(run_dir_, "/logs/", name, "-", rank, ".address.pid")), pid)) return;
+    v1::GetProgressResponse::MemberStatus* member = response.add_members();
+    member->mutable_member()->set_role(role);
+    member->mutable_member()->set_rank(rank);
+    member->set_description("host, process " + pid);
+    member->set_in_step(role == v1::ROLE_STANDBY);
+  }
+
   Script script_;
   const std::function<void()> asked_;
+  const std::string run_dir_;
   const std::string pid_file_;
   std::vector<std::string>* const ends_;
 };
@@ -132,7 +144,7 @@ class JobLaunchTest : public ::testing::Test {
     LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
     auto connect = [&](const std::string& address) {
       connected_ = address;
-      return std::make_unique<FakeProgress>(progress_, asked_, run_dir_ + "/pid", &ends_);
+      return std::make_unique<FakeProgress>(progress_, asked_, run_dir_, &ends_);
     };
     const absl::Time start = absl::Now();
     const LaunchResult result = JobLaunch(plan, &logs, &display, connect).Run();
@@ -378,6 +390,7 @@ echo "flags: $*"
 trap 'echo drained; exit 0' TERM
 case $file in *standby-1.address) doomed=1; port=4243 ;; *) port=424$rank ;; esac
 echo 127.0.0.1:$port > "$file.new" && mv "$file.new" "$file"
+echo $$ > "$file.pid.new" && mv "$file.pid.new" "$file.pid"
 if [ -n "$doomed" ] && [ ! -e $folder/pid ]; then
   echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
   kill -KILL $$
@@ -431,20 +444,31 @@ TEST_F(ReplicatedJobLaunchTest, TheLossOfBothOfAPairEndsTheJob) {
               MatchesRegex("(server|standby) 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
 }
 
-TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbys) {
-  server_ = std::string("[ $2 = 1 ] && echo life >> \"${0%/*}/lives\"\n") + kMortalStandby;
+TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbysThatAreInStep) {
+  server_ = kMortalStandby;
   server_.replace(server_.find("kill -KILL $$"), 13, "true");
-  worker_ = std::string(kWorkerHead) + R"(
-while [ $(wc -l < "${0%/*}/lives" 2> /dev/null || echo 0) -lt 7 ]; do :; done
-exit 0
-)";
+  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/enough\" ]; do :; done\nexit 0\n";
+  asked_ = [&] {
+    const std::string shown = shown_.str();
+    if (shown.find("kills server") == shown.npos || shown.find("kills standby") == shown.npos) return;
+    std::ofstream(run_dir_ + "/enough") << "x";
+  };
+  progress_.pairs = true;
   chaos_ = {.kill_server = absl::Milliseconds(100)};
-  progress_.in_step = true;
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills server 1 "));
-  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills standby 1 "));
-  EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: kills server 0 "))) << "whose standby is not in step";
+  EXPECT_THAT(shown_.str(), ContainsRegex("chaos: kills (server|standby) [01] \\(process [0-9]+\\)"));
+}
+
+TEST_F(ReplicatedJobLaunchTest, ChaosLeavesAPairAloneWhoseStandbyHasNotAll) {
+  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/enough\" ]; do :; done\nexit 0\n";
+  asked_ = [&, times = 0]() mutable {
+    if (++times == 4) std::ofstream(run_dir_ + "/enough") << "x";
+  };
+  chaos_ = {.kill_server = absl::Milliseconds(100)};
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: kills")));
 }
 
 TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {

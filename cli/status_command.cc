@@ -144,9 +144,9 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
   for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
     const std::string who = absl::StrCat(RoleName(member.member().role()), " ", member.member().rank());
     const std::string heard = absl::StrFormat("%.1f s ago", member.seconds_since_heartbeat());
-    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s%s%s\n", who, member.state(), heard, member.step(),
-                           member.address(), member.description(), member.reason().empty() ? "" : ": ",
-                           member.reason());
+    const std::string state = member.in_step() ? "in step" : member.state();
+    out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s%s%s\n", who, state, heard, member.step(), member.address(),
+                           member.description(), member.reason().empty() ? "" : ": ", member.reason());
   }
 }
 
@@ -194,6 +194,7 @@ Json JobJson(const v1::GetProgressResponse& response) {
     members.push_back({{"role", RoleName(member.member().role())},
                        {"rank", member.member().rank()},
                        {"state", member.state()},
+                       {"in_step", member.in_step()},
                        {"address", member.address()},
                        {"description", member.description()},
                        {"reason", member.reason()},

@@ -70,7 +70,7 @@ class FakeCoordinator : public v1::CoordinatorService::Service {
     auto* standby = response->add_members();
     standby->mutable_member()->set_role(v1::ROLE_STANDBY);
     standby->set_state("joined");
-    standby->set_address("127.0.0.1:7701");
+    standby->set_in_step(true);
     return grpc::Status::OK;
   }
 };
@@ -100,7 +100,7 @@ TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
   EXPECT_EQ(Run({Serve(true)}), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("job fashion_mnist: failed: worker 1: loss is NaN\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  worker 1   failed "));
-  EXPECT_THAT(out_.str(), HasSubstr("  standby 0  joined "));
+  EXPECT_THAT(out_.str(), HasSubstr("  standby 0  in step "));
   EXPECT_THAT(out_.str(), HasSubstr("host, process 77\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345, of them 1 again (duplicates)\n"));
@@ -132,6 +132,7 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["job"]["state"], "failed");
   EXPECT_EQ(json["job"]["members"][0]["rank"], 1);
   EXPECT_EQ(json["job"]["members"][1]["role"], "standby");
+  EXPECT_EQ(json["job"]["members"][1]["in_step"], true);
 }
 
 TEST_F(StatusCommandTest, NamesAServerThatIsNotThere) {

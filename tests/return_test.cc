@@ -121,13 +121,6 @@ TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
 }
 
-TEST_F(ReturnTest, AReplicaThatNobodyKeepsIsRefused) {
-  WriteJob();
-  ChildProcess launch = Launch({"--durability", "replica"});
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1") << launch.output();
-  EXPECT_THAT(launch.last_line(), HasSubstr("durability: got replica, which no server has yet; want wal or wal_sync"));
-}
-
 TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
   WriteJob({{"epochs: 3", "epochs: 300"}});
   ChildProcess launch = Launch({"--workers", "3", "--verbose", "--json", "--max-restarts", "0"});

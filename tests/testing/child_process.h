@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -120,6 +121,8 @@ class Grandchild {
     }
     return false;
   }
+
+  bool HasWord(const std::string& word) const { return std::count(words_.begin(), words_.end(), word) > 0; }
 
   void Signal(int signal) const { syscall(SYS_pidfd_send_signal, handle_, signal, nullptr, 0); }
 

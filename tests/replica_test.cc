@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shards that are held twice, with the real programs: one of a pair dies, the other goes on, and nothing is missing.
+#include <signal.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/run/summary.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReplicaTest : public JobTest {
+ protected:
+  // A server's process by the name that launch gave it: "standby-1".
+  Grandchild Find(const ChildProcess& launch, const std::string& name) {
+    for (Grandchild& child : Grandchild::Of(launch.pid())) {
+      if (child.HasWord(absl::StrCat(Path("run"), "/logs/", name, ".address"))) return std::move(child);
+    }
+    ADD_FAILURE() << "no process of " << name << "; the launch said:\n" << launch.output();
+    return Grandchild(launch.pid());
+  }
+
+  // Kills the one, waits until the other has taken over, and then until the one can take over from that.
+  void KillAndAwaitTheOther(ChildProcess& launch, const std::string& one, const std::string& other) {
+    const pid_t taker = Find(launch, other).pid();
+    Find(launch, one).Signal(SIGKILL);
+    ASSERT_TRUE(launch.AwaitOutput(absl::StrCat("process ", taker, ") takes over at "))) << launch.output();
+    AwaitEpochs(launch);
+    AwaitInStep(one.substr(one.size() - 1));
+  }
+
+  // Waits until the coordinator says that the shard's standby could take over.
+  void AwaitInStep(const std::string& rank) {
+    std::string address;
+    std::getline(std::ifstream(Path("run/logs/server-0.address")), address);
+    const std::string in_step =
+        absl::StrCat(R"("role":"standby","rank":)", rank, R"(,"state":"joined","in_step":true)");
+    const absl::Time deadline = absl::Now() + kPatience;
+    std::string said;
+    while (absl::Now() < deadline && !absl::StrContains(said, in_step)) {
+      ChildProcess status({Binary("cli/ballast"), "status", address, "--run", Path("run"), "--json"});
+      status.Wait();
+      said = status.output();
+    }
+    ASSERT_THAT(said, HasSubstr(in_step));
+  }
+
+  // Waits until worker 0 has evaluated three epochs more than it has by now.
+  void AwaitEpochs(ChildProcess& launch) {
+    const size_t end = launch.output().rfind(": test loss");
+    const size_t begin = launch.output().rfind("epoch ", end);
+    const int epoch = end == std::string::npos ? 0 : std::atoi(launch.output().c_str() + begin + 6);
+    ASSERT_TRUE(launch.AwaitOutput(absl::StrCat("epoch ", epoch + 3, ": test loss"))) << launch.output();
+  }
+};
+
+class KilledInPairTest : public ReplicaTest, public ::testing::WithParamInterface<const char*> {};
+
+// Of the coordinator's shard and of the other: first the one that is the server, then the one that took over.
+TEST_P(KilledInPairTest, TheOtherTakesOverAndItReturnsAsStandby) {
+  const std::string rank = GetParam();
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability", "replica"});
+  AwaitEpochs(launch);
+  AwaitInStep(rank);
+  std::string server = "server-" + rank, standby = "standby-" + rank;
+  // Who joins first is the server.
+  if (absl::StrContains(Read(absl::StrCat("run/logs/", standby, ".log")), "this is server "))
+    std::swap(server, standby);
+  KillAndAwaitTheOther(launch, server, standby);
+  KillAndAwaitTheOther(launch, standby, server);
+  launch.Signal(SIGINT);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_EQ(summary->restarts, 2);
+  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
+  EXPECT_EQ(summary->examples_repeated, 0);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, KilledInPairTest, ::testing::Values("0", "1"),
+                         [](const auto& rank) { return absl::StrCat("Rank", rank.param); });
+
+TEST_F(ReplicaTest, AStandbyThatDiesIsMissedByNobody) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  ChildProcess launch = Launch({"--workers", "2", "--verbose", "--json", "--durability", "replica"});
+  AwaitEpochs(launch);
+  AwaitInStep("0");
+  Find(launch, "standby-0").Signal(SIGKILL);
+  ASSERT_TRUE(launch.AwaitOutput("server 0 goes on without a standby until another joins")) << launch.output();
+  AwaitEpochs(launch);
+  AwaitInStep("0");
+  launch.Signal(SIGINT);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
+}
+
+TEST_F(ReplicaTest, ChaosKillsServersAndNothingAcknowledgedIsMissing) {
+  WriteJob({{"epochs: 3", "epochs: 150"}});
+  ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
+                                "replica", "--chaos", "kill-server=1s"});
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_GE(summary->restarts, 1);
+  EXPECT_EQ(summary->examples, 150 * 157) << "each once";
+  EXPECT_EQ(summary->pushes_lost, 0);
+  EXPECT_EQ(summary->pushes_duplicated, 0);
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+TEST_F(ReplicaTest, IsRefusedByServersThatAreNotInPairs) {
+  WriteJob();
+  ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--address_file", Path("address")});
+  ASSERT_TRUE(server.AwaitOutput("serves on ")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("\n"));
+  const std::string line = server.last_line();
+  ChildProcess worker({Binary("worker/ballast_worker"), "--coordinator", line.substr(line.rfind(' ') + 1), "--job",
+                       Path("job.textproto"), "--durability", "replica", "--device", "cpu", "--threads", "1"});
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
+  EXPECT_THAT(worker.last_line(), HasSubstr("which wants servers in pairs: start each with --replicated"));
+}
+
+}  // namespace
+}  // namespace ballast
