@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <vector>
@@ -291,6 +292,30 @@ class Trials {
 };
 
 }  // namespace
+
+std::vector<NamedCount<CheckpointDeathCounts>> CheckpointDeathCounts::Fields() {
+  return {
+      {"deaths", &CheckpointDeathCounts::deaths},
+      {"old_loaded", &CheckpointDeathCounts::old_loaded},
+      {"new_loaded", &CheckpointDeathCounts::new_loaded},
+      {"bit_flips", &CheckpointDeathCounts::bit_flips},
+      {"truncations", &CheckpointDeathCounts::truncations},
+      {"refused", &CheckpointDeathCounts::refused},
+      {"wrong", &CheckpointDeathCounts::wrong},
+  };
+}
+
+void CheckpointDeathCounts::Add(const CheckpointDeathCounts& other) {
+  AddFields(other, *this);
+  if (first_wrong.empty()) first_wrong = other.first_wrong;
+}
+
+nlohmann::ordered_json CheckpointDeathCounts::ToJson() const {
+  nlohmann::ordered_json json;
+  WriteFields(*this, json);
+  if (wrong > 0) json["first_wrong"] = first_wrong;
+  return json;
+}
 
 absl::StatusOr<CheckpointDeathCounts> DieInCheckpoints(const CheckpointDeathOptions& options) {
   return Trials(options).Do();

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "tests/fault/count_fields.h"
 
 namespace ballast {
 
@@ -31,6 +34,12 @@ struct CheckpointDeathCounts {
   // further one could be taken; damage that loaded. And the first such.
   uint64_t wrong = 0;
   std::string first_wrong;
+
+  static std::vector<NamedCount<CheckpointDeathCounts>> Fields();
+  void Add(const CheckpointDeathCounts& other);
+  // Whether the promise was kept.
+  bool good() const { return wrong == 0; }
+  nlohmann::ordered_json ToJson() const;
 };
 
 // Takes checkpoints of two shards and dies at any of their accesses to the disk, half of the times with all that was

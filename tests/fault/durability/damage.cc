@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 
@@ -123,6 +124,26 @@ class Trials {
 };
 
 }  // namespace
+
+std::vector<NamedCount<DamageCounts>> DamageCounts::Fields() {
+  return {
+      {"bit_flips", &DamageCounts::bit_flips}, {"truncations", &DamageCounts::truncations},
+      {"refused", &DamageCounts::refused},     {"cut", &DamageCounts::cut},
+      {"unharmed", &DamageCounts::unharmed},   {"silent", &DamageCounts::silent},
+  };
+}
+
+void DamageCounts::Add(const DamageCounts& other) {
+  AddFields(other, *this);
+  if (first_silent.empty()) first_silent = other.first_silent;
+}
+
+nlohmann::ordered_json DamageCounts::ToJson() const {
+  nlohmann::ordered_json json;
+  WriteFields(*this, json);
+  if (silent > 0) json["first_silent"] = first_silent;
+  return json;
+}
 
 absl::StatusOr<DamageCounts> DamageFolders(const DamageOptions& options) { return Trials(options).Do(); }
 

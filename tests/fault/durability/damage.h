@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "tests/fault/count_fields.h"
 
 namespace ballast {
 
@@ -28,6 +31,12 @@ struct DamageCounts {
   uint64_t silent = 0;
   // Of the first such.
   std::string first_silent;
+
+  static std::vector<NamedCount<DamageCounts>> Fields();
+  void Add(const DamageCounts& other);
+  // Whether the promise was kept.
+  bool good() const { return silent == 0; }
+  nlohmann::ordered_json ToJson() const;
 };
 
 // Damages a folder of snapshot and log, one thing at a time, and has a shard recover from it.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 #include <vector>
@@ -55,6 +56,7 @@ class Rounds {
     host_.folder = options.folder;
     host_.mode = options.mode;
     host_.workers = options.workers;
+    counts_.mode = options.mode;
   }
 
   absl::StatusOr<LostDiskCounts> Do() {
@@ -123,6 +125,28 @@ class Rounds {
 };
 
 }  // namespace
+
+std::vector<NamedCount<LostDiskCounts>> LostDiskCounts::Fields() {
+  return {
+      {"rounds", &LostDiskCounts::rounds},
+      {"acknowledged", &LostDiskCounts::acknowledged},
+      {"lost", &LostDiskCounts::lost},
+      {"duplicated", &LostDiskCounts::duplicated},
+  };
+}
+
+void LostDiskCounts::Add(const LostDiskCounts& other) {
+  AddFields(other, *this);
+  mode = other.mode;
+  oldest_lost_seconds = std::max(oldest_lost_seconds, other.oldest_lost_seconds);
+}
+
+nlohmann::ordered_json LostDiskCounts::ToJson() const {
+  nlohmann::ordered_json json;
+  WriteFields(*this, json);
+  json["oldest_lost_seconds"] = oldest_lost_seconds;
+  return json;
+}
 
 absl::StatusOr<LostDiskCounts> LoseDisks(const LostDiskOptions& options) { return Rounds(options).Do(); }
 

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
+#include "tests/fault/count_fields.h"
 
 namespace ballast {
 
@@ -21,6 +24,7 @@ struct LostDiskOptions {
 };
 
 struct LostDiskCounts {
+  v1::Durability::Mode mode = v1::Durability::WAL_SYNC;
   uint64_t rounds = 0;
   uint64_t acknowledged = 0;
   // Acknowledged before the machine died, and not there after it.
@@ -28,6 +32,12 @@ struct LostDiskCounts {
   uint64_t duplicated = 0;
   // From the acknowledgement of the oldest of the lost to the machine's death.
   double oldest_lost_seconds = 0;
+
+  static std::vector<NamedCount<LostDiskCounts>> Fields();
+  void Add(const LostDiskCounts& other);
+  // Whether the mode's promise was kept: under WAL nothing that was older than a second is lost, else nothing.
+  bool good() const { return duplicated == 0 && (mode == v1::Durability::WAL ? oldest_lost_seconds <= 1 : lost == 0); }
+  nlohmann::ordered_json ToJson() const;
 };
 
 // A machine that dies while pushes are acknowledged, again and again: of what was not synced, a part is gone, a part

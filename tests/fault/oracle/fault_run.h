@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
 #include "tests/fault/network/two_hosts.h"
+#include "tests/fault/oracle/fault_counts.h"
 #include "tests/fault/proxy/fault_proxy.h"
 
 namespace ballast {
@@ -21,7 +22,8 @@ struct FaultRunOptions {
   uint32_t servers = 2;
   uint32_t workers = 4;
   v1::ConsistencyPolicy policy;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied.
+  // With more than none servers get folders of their own in `state_folder`, which is emptied. With REPLICA each shard
+  // has a pair of servers, which workers reach without a proxy.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;
   // Of each worker; the run ends with them, or after `time`.
@@ -32,8 +34,12 @@ struct FaultRunOptions {
   // On each worker's way to each server.
   FaultPlan plan;
   uint64_t seed = 1;
-  // kill -9 of one server after the other and its restart on the same port, so long after the last one works again.
+  // kill -9 of one server after the other and its restart on the same port, so long after the last one works again; of
+  // pairs, when each standby could take over.
   absl::Duration kill_every = absl::InfiniteDuration();
+  // Of pairs: servers are stopped instead, and go on when others have taken over, not knowing of that. Not the one with
+  // the coordinator.
+  bool freeze = false;
   // The run ends after so many.
   uint64_t kills = 1000000;
   // Where set, servers are on its far host, and workers reach them by its cable, without a proxy: `plan` makes no
@@ -48,41 +54,8 @@ struct FaultRunOptions {
   absl::Duration patience = absl::Seconds(30);
 };
 
-// What came of one run, or of several.
-struct FaultCounts {
-  uint64_t pushes_acknowledged = 0;
-  uint64_t pushes_lost = 0;
-  uint64_t pushes_duplicated = 0;
-  uint64_t wrong_weights = 0;
-  uint64_t wrong_pulls = 0;
-  uint64_t retries = 0;
-  // That servers saw and answered as at first.
-  uint64_t duplicates_refused = 0;
-  uint64_t replies = 0;
-  uint64_t replies_dropped = 0;
-  uint64_t connections = 0;
-  uint64_t kills = 0;
-  uint64_t restarts = 0;
-  uint64_t partitions = 0;
-  uint64_t hangs = 0;
-  // From each kill, and from each healing, to the first push that is acknowledged after it.
-  std::vector<double> recovery_seconds;
-  std::vector<double> healing_seconds;
-  // Of all servers together, when the pushes had begun and at the end.
-  uint64_t resident_first = 0;
-  uint64_t resident_last = 0;
-  int descriptors_first = 0;
-  int descriptors_last = 0;
-  double seconds = 0;
-
-  void Add(const FaultCounts& other);
-};
-
 // Runs it. An error is one of the test's own or of a push that was never answered; what was lost or took long is in the
 // counts. To be called by the main thread.
 absl::StatusOr<FaultCounts> RunFaults(const FaultRunOptions& options);
-
-// The q-quantile, 0 <= q <= 1, of the values; 0 of none.
-double Quantile(std::vector<double> values, double q);
 
 }  // namespace ballast

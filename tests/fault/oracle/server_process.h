@@ -3,16 +3,15 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "cli/process.h"
+#include "tests/fault/programs/process_use.h"
+#include "tests/fault/programs/program.h"
 
 namespace ballast {
 
@@ -29,39 +28,34 @@ class ServerProcess {
 
   // host:port, the same for ever.
   const std::string& address() const { return address_; }
-  pid_t pid() const { return process_->pid(); }
+  pid_t pid() const { return program_->pid(); }
   // What the present process said so far.
-  const std::string& output();
+  const std::string& output() { return program_->output(); }
 
   // With SIGKILL; returns when it is gone.
-  absl::Status Kill();
+  absl::Status Kill() { return program_->Kill(); }
   // A new process on the same port; returns when it serves. The old one has ended.
   absl::Status Restart(absl::Duration patience = absl::Seconds(30));
   // With SIGTERM; OK where it ended with 0.
   absl::Status End();
   // SIGSTOP, SIGCONT …
-  void Signal(int signal) { process_->Signal(signal); }
+  void Signal(int signal) { program_->Signal(signal); }
   // Whether it has not ended by itself.
-  bool Runs();
+  bool Runs() { return program_->Runs(); }
 
-  // Of the present process: resident memory now and at most, and open descriptors; 0 where it has ended.
-  uint64_t resident_bytes() const;
-  uint64_t peak_resident_bytes() const;
-  int descriptors() const;
+  // The present process, and what it holds.
+  Program* program() { return program_.get(); }
+  ProcessUse use() const { return ProcessUse::Of(program_->pid()); }
 
  private:
   ServerProcess(std::string binary, std::vector<std::string> flags)
       : binary_(std::move(binary)), flags_(std::move(flags)) {}
   absl::Status Launch(const std::string& listen, absl::Duration patience);
-  absl::Status AwaitEnd(absl::Duration patience);
-  // Whether there may be more to come.
-  bool ReadOutput();
 
   const std::string binary_;
   const std::vector<std::string> flags_;
   std::string address_;
-  std::optional<Process> process_;
-  std::string output_;
+  std::unique_ptr<Program> program_;
 };
 
 }  // namespace ballast

@@ -100,7 +100,7 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
   while (absl::Now() < end && (*server)->Runs()) {
     auto answers = all[0]->GetStatus();
     if (answers.ok()) counts.refused = (*answers)[0].refused();
-    counts.peak_bytes = std::max(counts.peak_bytes, (*server)->peak_resident_bytes());
+    counts.peak_bytes = std::max(counts.peak_bytes, (*server)->use().peak_resident_bytes);
   }
   stop = true;
   counts.killed = !(*server)->Runs();

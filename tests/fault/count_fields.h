@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace ballast {
+
+// One of several counts in a struct of them, and its name in JSON. The struct's Fields() lists those that are summed
+// and printed as they are; what else it holds is its own matter.
+template <typename Counts>
+struct NamedCount {
+  const char* name;
+  uint64_t Counts::*field;
+};
+
+template <typename Counts>
+void AddFields(const Counts& from, Counts& to) {
+  for (const NamedCount<Counts>& count : Counts::Fields()) to.*count.field += from.*count.field;
+}
+
+// `Json` is nlohmann's, which not everyone who counts need include.
+template <typename Counts, typename Json>
+void WriteFields(const Counts& counts, Json& json) {
+  for (const NamedCount<Counts>& count : Counts::Fields()) json[count.name] = counts.*count.field;
+}
+
+}  // namespace ballast

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/durability/disk_full.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "tests/fault/durability/small_disk.h"
+#include "tests/fault/oracle/fault_counts.h"
+#include "tests/fault/oracle/server_process.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint64_t kDiskBytes = 16 << 20;
+constexpr size_t kElements = 1000;
+// What the file system had set aside for the log's last page may still take a push or two.
+constexpr int kMostTakenWhenFull = 10;
+constexpr absl::Duration kRecovery = absl::Seconds(5);
+
+class Trials {
+ public:
+  explicit Trials(const DiskFullOptions& options) : options_(options) {
+    spec_.set_name("w");
+    spec_.add_shape(kElements);
+    spec_.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  }
+
+  absl::StatusOr<DiskFullCounts> Do() {
+    auto disk = SmallDisk::Create(options_.folder, kDiskBytes);
+    if (!disk.ok()) return disk.status();
+    disk_ = *std::move(disk);
+    auto server = ServerProcess::Start(options_.server, "127.0.0.1", {"--state_dir", options_.folder + "/state"});
+    if (!server.ok()) return server.status();
+    server_ = *std::move(server);
+    if (absl::Status status = Connect(); !status.ok()) return status;
+    for (uint32_t round = 0; round < options_.rounds && counts_.wrong == 0; ++round) {
+      if (absl::Status status = Round(); !status.ok()) return status;
+      ++counts_.rounds;
+    }
+    client_.reset();
+    if (absl::Status status = server_->End(); !status.ok()) return status;
+    return counts_;
+  }
+
+ private:
+  // As a new incarnation of the only worker.
+  absl::Status Connect() {
+    ClientOptions options;
+    options.shards = {server_->address()};
+    options.job = "full";
+    options.policy.mutable_async();
+    options.durability.set_mode(options_.mode);
+    options.incarnation = ++incarnation_;
+    options.shared_memory = false;
+    // A full disk is an error that may pass; what it is in the end is to be seen.
+    options.retry_timeout = absl::Milliseconds(300);
+    auto client = Client::Connect(std::move(options));
+    if (!client.ok()) return client.status();
+    client_ = *std::move(client);
+    step_ = 0;
+    return client_->Declare({&spec_, 1});
+  }
+
+  absl::Status Round() {
+    for (int i = 0; i < 10; ++i) {
+      if (absl::Status status = Push(); !status.ok()) return status;
+    }
+    if (absl::Status status = disk_->FillUp(); !status.ok()) return status;
+    absl::Status status = Push();
+    for (int i = 0; status.ok() && i < kMostTakenWhenFull; ++i) status = Push();
+    const absl::Status again = Push();
+    for (const absl::Status& refused : {status, again}) {
+      if (!absl::IsResourceExhausted(refused)) Wrong(absl::StrCat("full disk, a push: ", refused.ToString()));
+      counts_.pushes_refused += absl::IsResourceExhausted(refused);
+    }
+    CheckWeights("full disk");
+    if (!server_->Runs()) Wrong(absl::StrCat("the server has ended: ", server_->output()));
+
+    disk_->Free();
+    const absl::Time freed = absl::Now();
+    do {
+      status = Push();
+    } while (!status.ok() && absl::Now() < freed + kRecovery);
+    if (!status.ok()) Wrong(absl::StrCat("there is room, a push: ", status.ToString()));
+    counts_.recovery_seconds.push_back(absl::ToDoubleSeconds(absl::Now() - freed));
+    CheckWeights("there is room");
+
+    // Nothing of what was refused is in the log, either.
+    if (absl::Status killed = server_->Kill(); !killed.ok()) return killed;
+    if (absl::Status restarted = server_->Restart(); !restarted.ok()) return restarted;
+    if (absl::Status connected = Connect(); !connected.ok()) return connected;
+    CheckWeights("after a restart");
+    return absl::OkStatus();
+  }
+
+  // Counts it where it is taken.
+  absl::Status Push() {
+    const std::vector<TensorGradient> from = {{0, ones_}};
+    const absl::Status status = client_->Push(step_++, 1, from).Get().status();
+    taken_ += status.ok();
+    return status;
+  }
+
+  void CheckWeights(const char* when) {
+    std::vector<float> values(kElements);
+    const std::vector<TensorValues> to = {{0, absl::MakeSpan(values)}};
+    const absl::Status pulled = client_->Pull(0, to).Get().status();
+    if (!pulled.ok()) return Wrong(absl::StrCat(when, ", a pull: ", pulled.ToString()));
+    const auto differs = [&](float value) { return value != -static_cast<float>(taken_); };
+    const auto wrong = std::find_if(values.begin(), values.end(), differs);
+    if (wrong != values.end())
+      Wrong(absl::StrCat(when, ": got ", *wrong, " after ", taken_, " pushes that were taken"));
+  }
+
+  void Wrong(const std::string& what) {
+    if (counts_.wrong++ == 0) counts_.first_wrong = what;
+  }
+
+  const DiskFullOptions options_;
+  v1::TensorSpec spec_;
+  const std::vector<float> ones_ = std::vector<float>(kElements, 1);
+  std::unique_ptr<SmallDisk> disk_;
+  std::unique_ptr<ServerProcess> server_;
+  std::unique_ptr<Client> client_;
+  uint64_t incarnation_ = 0, step_ = 0, taken_ = 0;
+  DiskFullCounts counts_;
+};
+
+}  // namespace
+
+std::vector<NamedCount<DiskFullCounts>> DiskFullCounts::Fields() {
+  return {
+      {"rounds", &DiskFullCounts::rounds},
+      {"pushes_refused", &DiskFullCounts::pushes_refused},
+      {"wrong", &DiskFullCounts::wrong},
+  };
+}
+
+void DiskFullCounts::Add(const DiskFullCounts& other) {
+  AddFields(other, *this);
+  if (first_wrong.empty()) first_wrong = other.first_wrong;
+  recovery_seconds.insert(recovery_seconds.end(), other.recovery_seconds.begin(), other.recovery_seconds.end());
+}
+
+nlohmann::ordered_json DiskFullCounts::ToJson() const {
+  nlohmann::ordered_json json;
+  WriteFields(*this, json);
+  if (wrong > 0) json["first_wrong"] = first_wrong;
+  AddQuantiles("recovery_seconds", recovery_seconds, json);
+  return json;
+}
+
+absl::StatusOr<DiskFullCounts> FillDisks(const DiskFullOptions& options) { return Trials(options).Do(); }
+
+}  // namespace ballast

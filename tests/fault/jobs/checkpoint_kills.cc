@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/jobs/checkpoint_kills.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
+#include "tests/fault/jobs/job_folder.h"
+#include "tests/fault/jobs/job_processes.h"
+#include "tests/fault/programs/program.h"
+
+namespace ballast {
+namespace {
+
+// For the next checkpoint to begin, and to be whole: one is due each second.
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// Hears of a folder's new files. Thread safety: none.
+class FolderWatch {
+ public:
+  explicit FolderWatch(const std::string& path)
+      : handle_(inotify_init1(IN_CLOEXEC | IN_NONBLOCK)),
+        watch_(inotify_add_watch(handle_, path.c_str(), IN_CREATE | IN_MOVED_TO)) {}
+  FolderWatch(const FolderWatch&) = delete;
+  ~FolderWatch() { close(handle_); }
+
+  bool works() const { return watch_ >= 0; }
+
+  // Whether something came by then.
+  bool Await(absl::Time deadline) {
+    pollfd waiting = {handle_, POLLIN, 0};
+    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    if (poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left, 0))) != 1) return false;
+    alignas(inotify_event) char events[4096];
+    while (read(handle_, events, sizeof(events)) > 0) {
+    }
+    return true;
+  }
+
+ private:
+  const int handle_;
+  const int watch_;
+};
+
+class Run {
+ public:
+  explicit Run(const CheckpointKillOptions& options)
+      : options_(options),
+        end_(absl::Now() + options.time),
+        folder_(PosixFileSystem(), options.folder + "/checkpoints"),
+        random_(options.seed) {}
+
+  absl::StatusOr<CheckpointKillCounts> Do() {
+    std::filesystem::create_directories(folder_.path());
+    // Some megabytes, so that writing them takes its time.
+    const auto job = WriteJobFolder(options_.folder, {.name = "checkpoint_kills",
+                                                      .policy = "sync { deterministic: true }",
+                                                      .durability = "mode: CHECKPOINT checkpoint_seconds: 1",
+                                                      .units = 40000});
+    if (!job.ok()) return job.status();
+    while (counts_.rounds < options_.rounds && absl::Now() < end_) {
+      if (absl::Status status = Round(*job); !status.ok()) return status;
+    }
+    return counts_;
+  }
+
+ private:
+  absl::Status Round(const std::string& job) {
+    const std::string run_dir = absl::StrCat(options_.folder, "/run-", counts_.rounds);
+    JobProcesses processes({.server = options_.server,
+                            .worker = options_.worker,
+                            .job_file = job,
+                            .run_dir = run_dir,
+                            .workers = 1,
+                            .server_flags = {"--checkpoint_dir", folder_.path(), "--resume", "auto"}});
+    if (absl::Status status = processes.StartServers(); !status.ok()) return status;
+    const bool resumes = newest_ > 0 && absl::StrContains(processes.servers()[0]->output(),
+                                                          absl::StrCat("resumes from ", folder_.ManifestPath(newest_)));
+    FolderWatch watch(folder_.path());
+    if (!watch.works()) return absl::UnavailableError(absl::StrCat(folder_.path(), ": cannot be watched"));
+    if (absl::Status status = processes.StartWorkers(); !status.ok()) return status;
+    if (!watch.Await(absl::Now() + kPatience)) {
+      return absl::DeadlineExceededError(absl::StrCat("no checkpoint was begun after number ", newest_,
+                                                      "; server 0 said:\n", processes.servers()[0]->output(),
+                                                      "worker 0 said:\n", processes.worker(0).output()));
+    }
+    if (counts_.rounds == 0) {
+      // One whole checkpoint to fall back to, and how long it takes.
+      const absl::Time begun = absl::Now();
+      while (folder_.Newest().status().code() == absl::StatusCode::kNotFound) {
+        if (!watch.Await(begun + kPatience)) return absl::DeadlineExceededError("the first checkpoint is never whole");
+      }
+      writing_ = absl::Now() - begun;
+      newest_ = folder_.Newest().value_or(CheckpointFolder::Entry()).id;
+    }
+    if (absl::Status status = DieSoon(processes); !status.ok()) return status;
+    ++counts_.rounds;
+    counts_.resumed += resumes;
+    std::filesystem::remove_all(run_dir);
+    return Judge();
+  }
+
+  // At any moment from the first file to a little after the last, one server a little before the other.
+  absl::Status DieSoon(JobProcesses& processes) {
+    const absl::Duration most = std::max(2 * writing_, absl::Milliseconds(5));
+    processes.Hear(absl::Now() + most * Share());
+    const size_t first = random_() % processes.servers().size();
+    processes.servers()[first]->Signal(SIGKILL);
+    if (random_() % 2 == 0) processes.Hear(absl::Now() + absl::Milliseconds(10) * Share());
+    return processes.KillServers();
+  }
+
+  double Share() { return std::uniform_real_distribution<double>(0, 1)(random_); }
+
+  // What is there now.
+  absl::Status Judge() {
+    auto verify = Program::Start({options_.ballast, "checkpoint", "verify", folder_.path(), "--json"});
+    if (!verify.ok()) return verify.status();
+    const absl::StatusOr<ExitStatus> verified = (*verify)->AwaitEnd(kPatience);
+    if (!verified.ok()) return verified.status();
+    if (!verified->ok()) Wrong(absl::StrCat("verify ", verified->ToString(), ": ", (*verify)->output()));
+    const absl::StatusOr<CheckpointFolder::Entry> newest = folder_.Newest();
+    if (!newest.ok()) return newest.status();
+    if (newest->id < newest_) Wrong(absl::StrCat("the newest is number ", newest->id, ", number ", newest_, " was"));
+    ++(newest->id > newest_ ? counts_.new_left : counts_.old_left);
+    if (newest->id == newest_) counts_.pieces_left += PiecesAbove(newest_);
+    newest_ = newest->id;
+    return absl::OkStatus();
+  }
+
+  bool PiecesAbove(uint64_t id) const {
+    const absl::StatusOr<uint64_t> next = folder_.NextId();
+    return next.ok() && *next > id + 1;
+  }
+
+  void Wrong(const std::string& what) {
+    if (counts_.wrong++ == 0) counts_.first_wrong = what;
+  }
+
+  const CheckpointKillOptions options_;
+  const absl::Time end_;
+  const CheckpointFolder folder_;
+  std::mt19937_64 random_;
+  // From the first file to the manifest.
+  absl::Duration writing_;
+  // Number of the newest whole one.
+  uint64_t newest_ = 0;
+  CheckpointKillCounts counts_;
+};
+
+}  // namespace
+
+std::vector<NamedCount<CheckpointKillCounts>> CheckpointKillCounts::Fields() {
+  return {
+      {"rounds", &CheckpointKillCounts::rounds},     {"old_left", &CheckpointKillCounts::old_left},
+      {"new_left", &CheckpointKillCounts::new_left}, {"pieces_left", &CheckpointKillCounts::pieces_left},
+      {"resumed", &CheckpointKillCounts::resumed},   {"wrong", &CheckpointKillCounts::wrong},
+  };
+}
+
+nlohmann::ordered_json CheckpointKillCounts::ToJson() const {
+  nlohmann::ordered_json json;
+  WriteFields(*this, json);
+  if (wrong > 0) json["first_wrong"] = first_wrong;
+  return json;
+}
+
+absl::StatusOr<CheckpointKillCounts> KillInCheckpoints(const CheckpointKillOptions& options) {
+  return Run(options).Do();
+}
+
+}  // namespace ballast

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tests/fault/oracle/fault_counts.h"
+
+namespace ballast {
+
+// What scenarios run, and where they may write.
+struct SoakPlace {
+  // Paths of the programs; the last two may be empty, for scenarios that need none of them.
+  std::string server;
+  std::string worker;
+  std::string ballast;
+  std::string folder;
+};
+
+// What a scenario brings: counts, and figures of its own.
+struct Outcome {
+  FaultCounts counts;
+  nlohmann::ordered_json figures = nlohmann::ordered_json::object();
+  bool good = true;
+};
+
+struct Scenario {
+  std::string name;
+  // Of the whole time; 0: run only alone.
+  double share = 0;
+  // An error is one of the test's own.
+  std::function<absl::StatusOr<Outcome>(absl::Duration time, uint64_t seed)> run;
+};
+
+// A folder for one run's state, gone with it.
+class StateFolder {
+ public:
+  StateFolder(const SoakPlace& place, const std::string& name)
+      : path_(absl::StrCat(place.folder, "/ballast-soak-", getpid(), "-", name)) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  StateFolder(const StateFolder&) = delete;
+  ~StateFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+// A few rounds at a time, each part with another seed, until the time is over. `run` answers StatusOr<Counts>.
+template <typename Counts, typename Run>
+absl::StatusOr<Counts> InParts(absl::Duration time, uint64_t seed, Run run) {
+  const absl::Time end = absl::Now() + time;
+  Counts all;
+  for (uint64_t part = 0; part == 0 || absl::Now() < end; ++part) {
+    const absl::StatusOr<Counts> counts = run(seed * 1000003 + part);
+    if (!counts.ok()) return counts.status();
+    all.Add(*counts);
+  }
+  return all;
+}
+
+// Of counts that know whether they are good and print themselves.
+template <typename Counts>
+absl::StatusOr<Outcome> OutcomeOf(const absl::StatusOr<Counts>& counts) {
+  if (!counts.ok()) return counts.status();
+  Outcome outcome;
+  outcome.figures = counts->ToJson();
+  outcome.good = counts->good();
+  return outcome;
+}
+
+// What could not be run here, and why.
+inline Outcome Skipped(const absl::Status& why) {
+  Outcome outcome;
+  outcome.figures["skipped"] = std::string(why.message());
+  return outcome;
+}
+
+}  // namespace ballast
