@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/oracle/fault_run.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -8,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/coordinator_link.h"
 #include "common/security/credentials.h"
 #include "tests/fault/oracle/push_oracle.h"
 #include "tests/fault/oracle/server_process.h"
@@ -43,8 +46,9 @@ class Run {
     Measure(counts_.resident_last, counts_.descriptors_last);
     if (absl::Status status = CountDuplicates(); !status.ok()) return status;
     oracle_.reset();
-    for (auto& server : servers_) {
-      if (absl::Status status = server->End(); !status.ok()) return status;
+    // The one with the coordinator last.
+    for (auto server = servers_.rbegin(); server != servers_.rend(); ++server) {
+      if (absl::Status status = (*server)->End(); !status.ok()) return status;
     }
     counts_.seconds = absl::ToDoubleSeconds(absl::Now() - begun);
     return counts_;
@@ -53,7 +57,11 @@ class Run {
  private:
   absl::Status Begin() {
     OracleJob job;
-    for (uint32_t rank = 0; rank < options_.servers; ++rank) {
+    if (pairs()) {
+      if (absl::Status status = StartPairs(); !status.ok()) return status;
+      job.client.coordinator = servers_[0]->address();
+    }
+    for (uint32_t rank = 0; rank < options_.servers && !pairs(); ++rank) {
       std::vector<std::string> flags = options_.server_flags;
       flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
       // The far host's network has nobody else in it.
@@ -66,7 +74,8 @@ class Run {
       if (absl::Status status = OnServersHost([&] { return StartServer(flags); }); !status.ok()) return status;
       job.servers.push_back(servers_.back()->address());
     }
-    for (uint32_t worker = 0; worker < options_.workers && options_.hosts == nullptr; ++worker) {
+    const bool proxies = options_.hosts == nullptr && !pairs();
+    for (uint32_t worker = 0; worker < options_.workers && proxies; ++worker) {
       std::vector<std::string>& way = job.ways.emplace_back();
       for (const std::string& address : job.servers) {
         auto proxy = FaultProxy::Start(address, {}, options_.seed * 65536 + proxies_.size());
@@ -113,6 +122,71 @@ class Run {
     return server.status();
   }
 
+  bool pairs() const { return options_.durability == v1::Durability::REPLICA; }
+
+  // The coordinator's process first.
+  absl::Status StartPairs() {
+    std::filesystem::remove_all(options_.state_folder);
+    for (uint32_t process = 0; process < 2 * options_.servers; ++process) {
+      std::vector<std::string> flags = options_.server_flags;
+      flags.insert(flags.end(), {"--replicated", "--servers", absl::StrCat(options_.servers), "--workers",
+                                 absl::StrCat(options_.workers), "--rank", absl::StrCat(process)});
+      if (process == 0) flags.insert(flags.end(), {"--state_dir", options_.state_folder});
+      if (process > 0) flags.insert(flags.end(), {"--coordinator", servers_[0]->address()});
+      if (absl::Status status = StartServer(flags); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Until whichever server is killed has a standby that takes over.
+  absl::Status AwaitStandbys() {
+    const absl::Time deadline = absl::Now() + options_.patience;
+    uint32_t in_step = 0;
+    while (absl::Now() < deadline) {
+      auto link = CoordinatorLink::Connect(servers_[0]->address(), options_.patience);
+      if (!link.ok()) return link.status();
+      const absl::StatusOr<v1::GetProgressResponse> progress = (*link)->GetProgress();
+      if (!progress.ok()) return progress.status();
+      if (progress->progress().state() == v1::JOB_STATE_FAILED) {
+        return absl::AbortedError(progress->progress().reason());
+      }
+      in_step = 0;
+      for (const auto& member : progress->members()) in_step += member.in_step();
+      if (in_step == options_.servers || oracle_->AwaitEnd(absl::Now() + absl::Milliseconds(20))) {
+        return absl::OkStatus();
+      }
+    }
+    return absl::DeadlineExceededError(absl::StrCat(in_step, " of ", options_.servers, " standbys are in step after ",
+                                                    absl::FormatDuration(options_.patience)));
+  }
+
+  // Of a pair: it comes back when the other has taken over, but for the one with the coordinator, who says so.
+  absl::Status KillOneOfAPair() {
+    if (absl::Status status = AwaitStandbys(); !status.ok()) return status;
+    const size_t victim = counts_.kills % servers_.size();
+    const absl::Time killed = absl::Now();
+    if (absl::Status status = servers_[victim]->Kill(); !status.ok()) return status;
+    ++counts_.kills;
+    absl::Status restarted;
+    if (victim == 0) restarted = servers_[victim]->Restart();
+    // What the dead one answered has come by then.
+    absl::Status works = AwaitWork(killed, killed + absl::Milliseconds(50), counts_.recovery_seconds);
+    if (victim > 0) restarted = servers_[victim]->Restart();
+    ++counts_.restarts;
+    return restarted.ok() ? works : restarted;
+  }
+
+  absl::Status FreezeOneOfAPair() {
+    if (absl::Status status = AwaitStandbys(); !status.ok()) return status;
+    ServerProcess& victim = *servers_[1 + counts_.kills % (servers_.size() - 1)];
+    const absl::Time frozen = absl::Now();
+    victim.Signal(SIGSTOP);
+    ++counts_.kills;
+    const absl::Status works = AwaitWork(frozen, frozen + absl::Milliseconds(50), counts_.recovery_seconds);
+    victim.Signal(SIGCONT);
+    return works;
+  }
+
   // Until the pushes are made, the kills are done or the time is over.
   absl::Status Harm(absl::Time end) {
     absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
@@ -132,6 +206,7 @@ class Run {
   }
 
   absl::Status KillOne() {
+    if (pairs()) return options_.freeze ? FreezeOneOfAPair() : KillOneOfAPair();
     ServerProcess& server = *servers_[counts_.kills % servers_.size()];
     const absl::Time killed = absl::Now();
     if (absl::Status status = server.Kill(); !status.ok()) return status;
