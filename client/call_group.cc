@@ -9,7 +9,8 @@
 
 namespace ballast {
 
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials) {
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials,
+                                           absl::Duration silence) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -19,7 +20,8 @@ std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Cre
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A peer that is silent for so long is taken for gone, and its connection closed.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  // Also what TCP waits for it to take what was sent.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(absl::ToInt64Milliseconds(silence)));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // Workers and servers of a job talk directly, whatever proxy the environment names.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -35,11 +37,11 @@ CallGroup::~CallGroup() {
 
 void CallGroup::Start(uint64_t tag, CallOptions options, RetryingCall::Attempt attempt, RetryingCall::Done done) {
   std::shared_ptr<RetryingCall> call;
-  absl::Status refused;
+  std::string reason;
   {
     absl::MutexLock lock(&mutex_);
     if (shutdown_) {
-      refused = absl::CancelledError(absl::StrCat(options.what, ": cancelled: ", reason_));
+      reason = reason_;
     } else {
       const uint64_t id = next_id_++;
       call = std::make_shared<RetryingCall>(
@@ -54,7 +56,9 @@ void CallGroup::Start(uint64_t tag, CallOptions options, RetryingCall::Attempt a
       calls_[id] = {tag, call};
     }
   }
-  if (call == nullptr) return done(std::move(refused), 0);
+  if (call == nullptr) {
+    return done(absl::CancelledError(absl::StrCat(options.what(), ": cancelled: ", reason)), 0);
+  }
   call->Start();
 }
 
@@ -67,6 +71,15 @@ void CallGroup::CancelTagged(uint64_t tag, const std::string& reason) {
     }
   }
   for (const auto& call : calls) call->Cancel(reason);
+}
+
+void CallGroup::RetryNow() {
+  std::vector<std::shared_ptr<RetryingCall>> calls;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : calls_) calls.push_back(entry.call);
+  }
+  for (const auto& call : calls) call->RetryNow();
 }
 
 void CallGroup::Shutdown(const std::string& reason) {

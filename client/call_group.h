@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "client/future.h"
 #include "client/retrying_call.h"
 #include "common/security/credentials.h"
@@ -18,9 +20,12 @@
 
 namespace ballast {
 
+inline constexpr absl::Duration kPeerSilence = absl::Seconds(20);
+
 // A connection of its own to one server, as every part of the client opens it: no retries by gRPC, reconnecting at
-// least every second, room for the largest message.
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials);
+// least every second, room for the largest message. One whose peer takes nothing in for `silence` is closed.
+std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials,
+                                           absl::Duration silence = kPeerSilence);
 
 // The calls in flight to one peer, so that they can be ended together. Knows no service.
 // Thread safety: all methods may be called from any thread. Destroy it before what its calls use: its destructor ends
@@ -33,11 +38,15 @@ class CallGroup {
   // `tag` names the calls that CancelTagged ends. After Shutdown, `done` gets CANCELLED before Start returns.
   void Start(uint64_t tag, CallOptions options, RetryingCall::Attempt attempt, RetryingCall::Done done);
 
-  // The same for a call whose answer alone matters. `begin(context, &request, &response, callback)` calls the stub.
+  // The same for a call whose answer alone matters. `begin(context, &request, &response, callback)` calls the stub, and
+  // is gone with what it holds before the future is ready.
   template <typename Response, typename Request, typename Begin>
   Future<Response> Ask(CallOptions options, Request request, Begin begin);
 
   void CancelTagged(uint64_t tag, const std::string& reason);
+
+  // Has every call begin its next attempt at once, where it is not on its way there already.
+  void RetryNow();
 
   // Ends all calls with CANCELLED and the reason, now and from now on. The first reason stands.
   void Shutdown(const std::string& reason);
@@ -65,20 +74,23 @@ class CallGroup {
 template <typename Response, typename Request, typename Begin>
 Future<Response> CallGroup::Ask(CallOptions options, Request request, Begin begin) {
   struct Exchange {
+    std::optional<Begin> begin;
     Request request;
     Response response;
     Promise<Response> promise;
   };
   // Shared by the two functions below; lives until the later of them is gone.
   auto exchange = std::make_shared<Exchange>();
+  exchange->begin.emplace(std::move(begin));
   exchange->request = std::move(request);
   Future<Response> future = exchange->promise.GetFuture();
   Start(
       /*tag=*/0, std::move(options),
-      [exchange, begin](grpc::ClientContext* context, absl::Duration, std::function<void(grpc::Status)> end) {
-        begin(context, &exchange->request, &exchange->response, std::move(end));
+      [exchange](grpc::ClientContext* context, absl::Duration, std::function<void(grpc::Status)> end) {
+        (*exchange->begin)(context, &exchange->request, &exchange->response, std::move(end));
       },
       [exchange](absl::Status status, uint32_t) {
+        exchange->begin.reset();
         if (status.ok()) return exchange->promise.Set(std::move(exchange->response));
         exchange->promise.Set(std::move(status));
       });

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "client/call_group.h"
 #include "client/coordinator_link.h"
 #include "client/error_feedback.h"
 #include "client/shard_channel.h"
@@ -24,6 +25,15 @@ using Kind = ShardMessage::Kind;
 
 // Of tensors in one DeclareTensorsRequest, well under the limit of a message.
 constexpr size_t kDeclarationBytes = kMaxMessageBytes / 2;
+
+// Of one call that waits for a newer map; and the pauses after one that failed, or that brought nothing before its
+// time.
+constexpr absl::Duration kMapWait = absl::Seconds(20);
+constexpr absl::Duration kFirstMapPause = absl::Milliseconds(100);
+constexpr absl::Duration kLongestMapPause = absl::Seconds(1);
+
+// Of a shard that moves when it is silent: what was sent to it in vain holds up what is sent again no longer than this.
+constexpr absl::Duration kMovingPeerSilence = absl::Seconds(4);
 
 absl::Status CheckRange(const char* field, absl::Duration got, absl::Duration low, absl::Duration high) {
   if (got >= low && got <= high) return absl::OkStatus();
@@ -161,10 +171,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   return client;
 }
 
-Client::Client(ClientOptions options) : options_(std::move(options)) {}
+Client::Client(ClientOptions options)
+    : options_(std::move(options)),
+      follows_(options_.durability.mode() == v1::Durability::REPLICA && !options_.coordinator.empty()) {}
 
 Client::~Client() {
   Shutdown("client destroyed");
+  if (follower_.joinable()) follower_.join();
   // A shard's last callbacks may turn to any other shard: none goes before all are silent.
   for (ShardChannel* channel : channels()) channel->WaitUntilIdle();
 }
@@ -181,6 +194,7 @@ absl::Status Client::Reach() {
   auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials);
   if (!link.ok()) return link.status();
   coordinator_ = *std::move(link);
+  if (follows_) follower_ = std::thread([this] { FollowMap(); });
   absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
   if (!map.ok()) return map.status();
   // Before tensors are placed, servers may still be joining.
@@ -191,7 +205,9 @@ absl::Status Client::UseMap(ShardMap map) {
   absl::MutexLock lock(&mutex_);
   const std::vector<std::string>& known = map_.shards();
   const std::vector<std::string>& shards = map.shards();
-  if (shards.size() < known.size() || !std::equal(known.begin(), known.end(), shards.begin())) {
+  // Maps only grow: the newer one has all that an older one has.
+  if (follows_ && !channels_.empty() && map.epoch() < map_.epoch()) return absl::OkStatus();
+  if (shards.size() < known.size() || (!follows_ && !std::equal(known.begin(), known.end(), shards.begin()))) {
     return absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen");
   }
   for (const std::string& shard : shards) {
@@ -210,6 +226,7 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;
     channel.wait_timeout = options_.wait_timeout;
+    channel.silence = follows_ ? kMovingPeerSilence : kPeerSilence;
     channel.values = options_.codec.values();
     channel.feedback = feedback_.get();
     channels_.push_back(std::make_unique<ShardChannel>(rank, shards[rank], std::move(channel)));
@@ -219,6 +236,40 @@ absl::Status Client::UseMap(ShardMap map) {
   }
   map_ = std::move(map);
   return absl::OkStatus();
+}
+
+void Client::FollowMap() {
+  absl::Duration pause;
+  while (true) {
+    uint64_t epoch = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      // There is nothing to move before the first map is used.
+      const auto used = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutdown_ || !channels_.empty(); };
+      mutex_.Await(absl::Condition(&used));
+      mutex_.AwaitWithTimeout(absl::Condition(&shutdown_), pause);
+      if (shutdown_) return;
+      epoch = map_.epoch();
+    }
+    const absl::Time asked = absl::Now();
+    absl::StatusOr<ShardMap> map = coordinator_->AwaitShardMap(epoch, kMapWait);
+    const bool newer = map.ok() && map->epoch() > epoch;
+    if (newer || (map.ok() && absl::Now() - asked > kMapWait / 2)) {
+      pause = absl::ZeroDuration();
+    } else {
+      pause = std::clamp(2 * pause, kFirstMapPause, kLongestMapPause);
+    }
+    if (!newer) continue;
+    if (absl::Status status = UseMap(*std::move(map)); !status.ok()) {
+      return Shutdown(std::string(status.message()));
+    }
+    MoveChannels();
+  }
+}
+
+void Client::MoveChannels() {
+  const std::vector<std::string> shards = shard_map().shards();
+  for (ShardChannel* channel : channels()) channel->MoveTo(shards[channel->rank()]);
 }
 
 absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs) {
@@ -453,6 +504,10 @@ std::vector<ShardChannel*> Client::channels() const {
 }
 
 void Client::Shutdown(const std::string& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    shutdown_ = true;
+  }
   if (coordinator_ != nullptr) coordinator_->CancelCalls(reason);
   for (ShardChannel* channel : channels()) channel->Shutdown(reason);
 }

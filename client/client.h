@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,7 +40,8 @@ struct ClientOptions {
   // Credentials::Load, for all clients of a process.
   Credentials credentials;
 
-  // Of the job, as DeclareTensorsRequest has them. The first declaration stands for all clients.
+  // Of the job, as DeclareTensorsRequest has them. The first declaration stands for all clients. Where durability is
+  // replica, and there is a coordinator, the client follows shards to other addresses.
   std::string job;
   v1::ConsistencyPolicy policy;
   uint32_t workers = 1;
@@ -116,7 +118,8 @@ struct TensorValues {
   EncodedElements<char> encoded;
 };
 
-// A job's tensors, on however many shards they lie: routes slices to their owners and remembers their versions.
+// A job's tensors, on however many shards they lie: routes slices to their owners and remembers their versions. Where a
+// shard goes on at another address, what is on its way is sent again there, and still applied once.
 // Errors name the shard, its address and the call. INVALID_ARGUMENT and unknown tensors change nothing; after any other
 // failure of a push the job's weights may hold a part of it. Retries are the client's own and safe: a push is applied
 // once. A future is ready within the options' timeouts, whatever the servers do.
@@ -176,7 +179,11 @@ class Client {
 
   explicit Client(ClientOptions options);
   absl::Status Reach();
+  // Takes the map's tensors and shards in; one that is older than the last changes nothing.
   absl::Status UseMap(ShardMap map);
+  // Moves channels to where the coordinator says that their shards are, until Shutdown.
+  void FollowMap();
+  void MoveChannels();
   absl::StatusOr<ShardMap> Place(absl::Span<const v1::TensorSpec> specs);
   std::vector<ShardChannel*> channels() const;
   Future<PushResult> PushPullOrPush(const Request& request);
@@ -190,12 +197,18 @@ class Client {
   // Null where the shards were given. Set by Connect, then constant.
   std::unique_ptr<CoordinatorLink> coordinator_;
 
+  // Whether shards may change their addresses.
+  const bool follows_;
+
   mutable absl::Mutex mutex_;
+  bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint32_t, Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
   // By rank; only grows, so that its channels may be used outside the lock.
   std::vector<std::unique_ptr<ShardChannel>> channels_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_operation_ ABSL_GUARDED_BY(mutex_) = 1;
+  // Runs FollowMap, where it follows.
+  std::thread follower_;
 };
 
 }  // namespace ballast

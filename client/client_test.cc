@@ -380,5 +380,104 @@ TEST_F(ClientTest, CoordinatorTellsWhereTensorsAre) {
   EXPECT_THAT(w_, ElementsAre(-1, -2, -3, -4));
 }
 
+// Shards of a job that has standbys: the coordinator tells where they are; a third place for one to move to.
+class ClientFollowTest : public ClientTest {
+ protected:
+  ClientFollowTest() : coordinator_(options_.shards), coordinator_server_(&coordinator_), standby_server_(&standby_) {
+    options_.shards.clear();
+    options_.coordinator = coordinator_server_.address();
+    options_.durability.set_mode(v1::Durability::REPLICA);
+  }
+
+  FakeCoordinatorService coordinator_;
+  FakeServer coordinator_server_;
+  FakeParameterService standby_;
+  FakeServer standby_server_;
+};
+
+TEST_F(ClientFollowTest, PushOnItsWayToAFrozenShardGoesToWhereTheShardIsNow) {
+  auto client = Ready();
+  ASSERT_TRUE(client->Push(0, 1, {{1, g4_}, {2, g2_}}).Get().ok());
+  shard0_.Block({2});
+  auto push = client->Push(1, 1, {{1, g4_}, {2, g2_}});
+  ASSERT_TRUE(shard0_.AwaitPushes(2));
+  coordinator_.MoveShard(0, standby_server_.address());
+  ASSERT_TRUE(push.Get().ok()) << push.Get().status();
+  EXPECT_THAT(standby_.sequences(), ElementsAre(2));
+  EXPECT_THAT(shard1_.sequences(), ElementsAre(1, 2));
+  EXPECT_THAT(client->acknowledged_pushes(), ElementsAre(2, 2));
+  EXPECT_EQ(client->shard_map().shards()[0], standby_server_.address());
+  shard0_.Release();
+}
+
+TEST_F(ClientFollowTest, PushToADeadShardGoesToWhereItIsNow) {
+  auto client = Ready();
+  server1_.Stop();
+  auto push = client->Push(0, 1, {{1, g4_}, {2, g2_}});
+  coordinator_.MoveShard(1, standby_server_.address());
+  ASSERT_TRUE(push.Get().ok()) << push.Get().status();
+  EXPECT_THAT(standby_.sequences(), ElementsAre(1));
+}
+
+TEST_F(ClientFollowTest, FollowsAgainWhenTheCoordinatorIsBack) {
+  auto client = Ready();
+  shard0_.Block({1});
+  auto push = client->Push(0, 1, {{1, g4_}});
+  ASSERT_TRUE(shard0_.AwaitPushes(1));
+  coordinator_.FailMaps(grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting"));
+  ASSERT_TRUE(coordinator_.AwaitMapCalls(4));
+  coordinator_.MoveShard(0, standby_server_.address());
+  coordinator_.FailMaps(grpc::Status::OK);
+  ASSERT_TRUE(push.Get().ok()) << push.Get().status();
+  EXPECT_THAT(standby_.sequences(), ElementsAre(1));
+  shard0_.Release();
+}
+
+TEST_F(ClientFollowTest, DeclaringAgainAfterAMoveIsNoError) {
+  auto client = Ready();
+  coordinator_.MoveShard(0, standby_server_.address());
+  const absl::Status declared = client->Declare({Spec(1, "w", 4), Spec(2, "v", 2)});
+  EXPECT_TRUE(declared.ok()) << declared;
+  EXPECT_EQ(client->shard_map().shards()[0], standby_server_.address());
+}
+
+TEST_F(ClientFollowTest, AddressThatItMayNotSpeakToEndsItsCallsAndSaysWhy) {
+  auto client = Ready();
+  shard0_.Block({1});
+  auto push = client->Push(0, 1, {{1, g4_}});
+  ASSERT_TRUE(shard0_.AwaitPushes(1));
+  // Beyond this machine, and without TLS.
+  coordinator_.MoveShard(0, "192.0.2.1:7700");
+  const absl::Status status = push.Get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("192.0.2.1:7700"));
+  shard0_.Release();
+}
+
+TEST_F(ClientFollowTest, DestructionEndsTheWaitForANewerMap) {
+  auto client = Ready();
+  // The first map, and the wait for the next.
+  ASSERT_TRUE(coordinator_.AwaitMapCalls(2));
+  const absl::Time begun = absl::Now();
+  client.reset();
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(10));
+}
+
+TEST_F(ClientFollowTest, ClientThatDeclaresNothingEndsToo) {
+  auto client = Client::Connect(options_);
+  ASSERT_TRUE(client.ok()) << client.status();
+  const absl::Time begun = absl::Now();
+  client->reset();
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(10));
+}
+
+TEST_F(ClientFollowTest, WhereServersComeBackToTheirPlaceAnotherAddressIsAnError) {
+  options_.durability.set_mode(v1::Durability::WAL);
+  auto client = Ready();
+  coordinator_.MoveShard(0, standby_server_.address());
+  EXPECT_EQ(client->Declare({Spec(1, "w", 4)}),
+            absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen"));
+}
+
 }  // namespace
 }  // namespace ballast

@@ -62,13 +62,13 @@ absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions opt
 }
 
 CallOptions CoordinatorLink::Within(const char* call, absl::Duration timeout) const {
-  return {absl::StrCat(name_, ": ", call), timeout, timeout, timeout};
+  return {[name = absl::StrCat(name_, ": ", call)] { return name; }, timeout, timeout, timeout};
 }
 
 CallOptions CoordinatorLink::Options(const char* call, absl::Duration wait) const {
   absl::MutexLock lock(&mutex_);
   const absl::Duration retry = std::max(kRetryTimeout, patience_);
-  return {absl::StrCat(name_, ": ", call), wait + kAttemptTimeout, retry, wait + retry};
+  return {[name = absl::StrCat(name_, ": ", call)] { return name; }, wait + kAttemptTimeout, retry, wait + retry};
 }
 
 v1::Member CoordinatorLink::member() const {
@@ -233,6 +233,18 @@ absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, a
 absl::StatusOr<ShardMap> CoordinatorLink::GetShardMap() {
   absl::StatusOr<v1::GetShardMapResponse> answer =
       Call<v1::GetShardMapResponse>(&calls_, Options("get shard map"), v1::GetShardMapRequest(), &Async::GetShardMap);
+  if (!answer.ok()) return answer.status();
+  return ShardMap::FromProto(answer->map());
+}
+
+absl::StatusOr<ShardMap> CoordinatorLink::AwaitShardMap(uint64_t newer_than, absl::Duration wait) {
+  v1::GetShardMapRequest request;
+  request.set_newer_than(newer_than);
+  request.set_wait_ms(absl::ToInt64Milliseconds(wait));
+  CallOptions once = Within("await shard map", wait + kAttemptTimeout);
+  once.retry_timeout = absl::ZeroDuration();
+  absl::StatusOr<v1::GetShardMapResponse> answer =
+      Call<v1::GetShardMapResponse>(&calls_, std::move(once), std::move(request), &Async::GetShardMap);
   if (!answer.ok()) return answer.status();
   return ShardMap::FromProto(answer->map());
 }

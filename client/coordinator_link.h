@@ -30,7 +30,7 @@ struct JobCondition {
   bool given_up = false;
 };
 
-// The way to a job's coordinator, and a member's sign of life there: one method for each call of its service, blocking.
+// The way to a job's coordinator, and a member's sign of life there: a method for each call of its service, blocking.
 // Knows nothing of tensors' bytes. Calls are tried again where a retry helps, for a few seconds, or for the time that
 // the job gives a coordinator to return, as its durability says; then their errors name the coordinator's address, the
 // call and how long it took. Thread safety: all methods may be called from any thread, but Join, StartHeartbeats, Leave
@@ -73,6 +73,9 @@ class CoordinatorLink {
   absl::StatusOr<ShardMap> PlaceTensors(const std::string& job, absl::Span<const v1::TensorSpec> specs,
                                         absl::Duration timeout);
   absl::StatusOr<ShardMap> GetShardMap();
+  // The map once its epoch is above `newer_than`, or as it is when `wait`, at most a minute, is over. Not tried again:
+  // its error comes soon after a coordinator is gone.
+  absl::StatusOr<ShardMap> AwaitShardMap(uint64_t newer_than, absl::Duration wait);
 
   // Ends calls in flight and all later ones with CANCELLED and the reason; heartbeats go on.
   void CancelCalls(const std::string& reason);

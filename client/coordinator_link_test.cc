@@ -125,6 +125,34 @@ TEST_F(CoordinatorLinkTest, ReportsAndReadsProgress) {
   EXPECT_EQ(link_->GetProgress()->servers(), 2);
 }
 
+TEST_F(CoordinatorLinkTest, NewerMapIsWaitedFor) {
+  v1::TensorSpec spec;
+  spec.set_name("w");
+  spec.add_shape(4);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
+  FakeCoordinatorService with_shards({"127.0.0.1:1", "127.0.0.1:2"});
+  FakeServer server(&with_shards);
+  auto link = CoordinatorLink::Connect(server.address(), absl::Seconds(60));
+  ASSERT_TRUE(link.ok()) << link.status();
+  const uint64_t epoch = (*link)->PlaceTensors("test", {spec}, absl::Seconds(60))->epoch();
+  std::thread mover([&] {
+    EXPECT_TRUE(with_shards.AwaitMapCalls(1));
+    with_shards.MoveShard(1, "127.0.0.1:3");
+  });
+  const auto map = (*link)->AwaitShardMap(epoch, absl::Minutes(1));
+  mover.join();
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_GT(map->epoch(), epoch);
+  EXPECT_THAT(map->shards(), ElementsAre("127.0.0.1:1", "127.0.0.1:3"));
+  EXPECT_EQ((*link)->AwaitShardMap(map->epoch(), absl::Milliseconds(20))->epoch(), map->epoch());
+}
+
+TEST_F(CoordinatorLinkTest, WaitForAMapIsNotTriedAgain) {
+  coordinator_.FailMaps(grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining"));
+  EXPECT_EQ(link_->AwaitShardMap(1, absl::Minutes(1)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(coordinator_.AwaitMapCalls(1));
+}
+
 TEST_F(CoordinatorLinkTest, ConnectGivesUpNamingTheAddress) {
   server_.Stop();
   const absl::Status status = CoordinatorLink::Connect(server_.address(), absl::Milliseconds(200)).status();

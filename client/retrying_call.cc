@@ -70,6 +70,22 @@ void RetryingCall::Cancel(std::string reason) {
   if (alarm != nullptr) alarm->Cancel();
 }
 
+void RetryingCall::RetryNow() {
+  std::shared_ptr<grpc::ClientContext> context;
+  std::shared_ptr<grpc::Alarm> alarm;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cancelled_) return;
+    hurried_ = true;
+    failing_since_ = absl::InfiniteFuture();
+    failures_ = 0;
+    context = context_;
+    alarm = alarm_;
+  }
+  if (context != nullptr) context->TryCancel();
+  if (alarm != nullptr) alarm->Cancel();
+}
+
 void RetryingCall::StartAttempt() {
   std::shared_ptr<grpc::ClientContext> context;
   absl::Duration time;
@@ -79,6 +95,7 @@ void RetryingCall::StartAttempt() {
     attempt_deadline_ = std::min(now + options_.attempt_timeout, started_ + options_.total_timeout);
     time = attempt_deadline_ - now;
     ++attempts_;
+    hurried_ = false;
     context = context_ = std::make_shared<grpc::ClientContext>();
     context->set_deadline(absl::ToChronoTime(attempt_deadline_));
     // A call that begins on a cancelled context ends at once with CANCELLED.
@@ -88,36 +105,49 @@ void RetryingCall::StartAttempt() {
 }
 
 void RetryingCall::OnAttemptDone(const grpc::Status& status) {
-  absl::Status end;
-  uint32_t attempts = 0;
   std::shared_ptr<grpc::ClientContext> ended;
   {
     absl::MutexLock lock(&mutex_);
     ended = std::move(context_);
-    const absl::Time now = absl::Now();
-    const bool no_answer =
-        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && now + kDeadlineSlack >= attempt_deadline_;
-    attempts = attempts_;
-    failing_since_ = std::min(failing_since_, now);
-    absl::BitGen random;
-    const absl::Time next = now + RetryBackoff(attempts + 1, absl::Uniform<double>(random, 0, 1), FirstBackoff(*ended));
-    const bool retry = !cancelled_ && (no_answer || IsPassing(status.error_code())) &&
-                       next < std::min(started_ + options_.total_timeout, failing_since_ + options_.retry_timeout);
-    if (retry) {
-      // Under the lock, so that Cancel finds it either not made or set; it calls back from another thread only.
-      alarm_ = std::make_shared<grpc::Alarm>();
-      alarm_->Set(absl::ToChronoTime(next), [self = shared_from_this()](bool) { self->OnBackoffOver(); });
-      return;
-    }
-    end = FinalStatusLocked(status, no_answer);
   }
+  const absl::Duration first_backoff = FirstBackoff(*ended);
   // It holds the channel. Were it the last to do so, once `done` has returned, gRPC 1.51 would end its callback threads
   // from within one of them and free their queue twice.
   ended.reset();
+  std::string what = status.ok() ? "" : options_.what();
+  absl::Status end;
+  uint32_t attempts = 0;
+  bool at_once = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    const bool rang =
+        status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && now + kDeadlineSlack >= attempt_deadline_;
+    // Nor had it answered when it was hurried.
+    const bool no_answer = rang || (hurried_ && status.error_code() == grpc::StatusCode::CANCELLED);
+    const absl::Time last = started_ + options_.total_timeout;
+    attempts = attempts_;
+    bool retry = !cancelled_ && (no_answer || IsPassing(status.error_code()));
+    at_once = retry && hurried_ && now < last;
+    if (retry && !at_once) {
+      failing_since_ = std::min(failing_since_, now);
+      absl::BitGen random;
+      const absl::Time next = now + RetryBackoff(++failures_ + 1, absl::Uniform<double>(random, 0, 1), first_backoff);
+      if (next < std::min(last, failing_since_ + options_.retry_timeout)) {
+        // Under the lock, so that Cancel finds it either not made or set; it calls back from another thread only.
+        alarm_ = std::make_shared<grpc::Alarm>();
+        alarm_->Set(absl::ToChronoTime(next), [self = shared_from_this()](bool) { self->OnBackoffOver(); });
+        return;
+      }
+    }
+    if (!at_once) end = FinalStatusLocked(std::move(what), status, no_answer);
+  }
+  if (at_once) return StartAttempt();
   done_(std::move(end), attempts);
 }
 
 void RetryingCall::OnBackoffOver() {
+  std::string what = options_.what();
   absl::Status cancelled;
   uint32_t attempts = 0;
   // Its callback holds this call: kept, the two would hold each other.
@@ -126,26 +156,25 @@ void RetryingCall::OnBackoffOver() {
     absl::MutexLock lock(&mutex_);
     over = std::move(alarm_);
     attempts = attempts_;
-    if (cancelled_) cancelled = FinalStatusLocked(grpc::Status::CANCELLED, false);
+    if (cancelled_) cancelled = FinalStatusLocked(std::move(what), grpc::Status::CANCELLED, false);
   }
   if (!cancelled.ok()) return done_(std::move(cancelled), attempts);
   StartAttempt();
 }
 
-absl::Status RetryingCall::FinalStatusLocked(const grpc::Status& status, bool no_answer) const {
+absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Status& status, bool no_answer) const {
   if (status.ok()) return absl::OkStatus();
-  if (cancelled_) return absl::CancelledError(absl::StrCat(options_.what, ": cancelled: ", cancel_reason_));
+  if (cancelled_) return absl::CancelledError(absl::StrCat(what, ": cancelled: ", cancel_reason_));
   const absl::Duration elapsed = absl::Now() - started_;
-  std::string context = options_.what;
   if (no_answer || IsPassing(status.error_code())) {
-    absl::StrAppend(&context, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
+    absl::StrAppend(&what, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
                     attempts_ == 1 ? " attempt" : " attempts");
   }
+  if (no_answer) return absl::DeadlineExceededError(absl::StrCat(what, ": no answer"));
   if (status.error_code() == grpc::StatusCode::CANCELLED) {
-    return absl::UnavailableError(absl::StrCat(context, ": the server ended the call: ", status.error_message()));
+    return absl::UnavailableError(absl::StrCat(what, ": the server ended the call: ", status.error_message()));
   }
-  if (!no_answer) return FromGrpcStatus(status, context);
-  return absl::DeadlineExceededError(absl::StrCat(context, ": no answer"));
+  return FromGrpcStatus(status, what);
 }
 
 }  // namespace ballast

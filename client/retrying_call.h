@@ -19,8 +19,8 @@ namespace ballast {
 
 // What a call is called in errors, and how long it may take.
 struct CallOptions {
-  // "shard 1 at host:port: push".
-  std::string what;
+  // "shard 1 at host:port: push"; asked when there is an error to tell.
+  std::function<std::string()> what;
   // Of one attempt; a server's own wait included, so that its answer, which says whom it waited for, comes first.
   absl::Duration attempt_timeout;
   // After its first failure the call is tried again for so long.
@@ -36,7 +36,8 @@ absl::Duration RetryBackoff(uint32_t attempt, double jitter, absl::Duration firs
 // One unary call, tried again while it fails in passing: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server (told
 // as UNAVAILABLE in the end), or no answer within attempt_timeout. A DEADLINE_EXCEEDED that the server itself sent is
 // final. No thread waits for it.
-// Invariant: at most one attempt is on its way, and `done` is called once.
+// Invariant: at most one attempt is on its way, its context is gone before the next begins, and before `done`, which is
+// called once.
 // Thread safety: all methods may be called from any thread.
 class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
  public:
@@ -55,11 +56,15 @@ class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
   // Ends the call with CANCELLED and the reason, soon, unless it has ended. May be called before Start.
   void Cancel(std::string reason);
 
+  // For a call whose next attempt goes elsewhere: ends the attempt on its way, or the pause after one, so that the next
+  // begins at once; what failed before does not count any more. Never ends the call.
+  void RetryNow();
+
  private:
   void StartAttempt();
   void OnAttemptDone(const grpc::Status& status);
   void OnBackoffOver();
-  absl::Status FinalStatusLocked(const grpc::Status& status, bool no_answer) const
+  absl::Status FinalStatusLocked(std::string what, const grpc::Status& status, bool no_answer) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CallOptions options_;
@@ -71,9 +76,13 @@ class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
   std::string cancel_reason_ ABSL_GUARDED_BY(mutex_);
   uint32_t attempts_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time started_ ABSL_GUARDED_BY(mutex_);
+  // Since the start or the last RetryNow.
   absl::Time failing_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  uint32_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
+  // RetryNow was called since the last attempt began.
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time attempt_deadline_ ABSL_GUARDED_BY(mutex_);
-  // Shared so that Cancel can use them outside the lock while an attempt ends.
+  // Shared so that Cancel and RetryNow can use them outside the lock while an attempt ends.
   std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };

@@ -2,6 +2,7 @@
 #include "client/retrying_call.h"
 
 #include <deque>
+#include <vector>
 
 #include "client/future.h"
 #include "gtest/gtest.h"
@@ -14,7 +15,9 @@ struct Ending {
   uint32_t attempts = 0;
 };
 
-CallOptions Options() { return {"shard 1 at host:1: push", absl::Seconds(60), absl::Seconds(60), absl::Seconds(60)}; }
+CallOptions Options() {
+  return {[] { return "shard 1 at host:1: push"; }, absl::Seconds(60), absl::Seconds(60), absl::Seconds(60)};
+}
 
 // A call whose attempts end at once with the given statuses; the last of them repeats.
 std::pair<std::shared_ptr<RetryingCall>, Future<Ending>> Call(std::deque<grpc::Status> statuses,
@@ -87,6 +90,97 @@ TEST(RetryingCallTest, CancelEndsTheBackoff) {
   call->Start();
   call->Cancel("job failed");
   EXPECT_EQ(end.Get()->status, absl::CancelledError("shard 1 at host:1: push: cancelled: job failed"));
+}
+
+// An attempt that ends when it is told to, and counts.
+struct Attempts {
+  absl::Mutex mutex;
+  std::vector<std::function<void(grpc::Status)>> ends ABSL_GUARDED_BY(mutex);
+
+  std::function<void(grpc::Status)> Await(size_t count) {
+    absl::MutexLock lock(&mutex);
+    const auto begun = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return ends.size() >= count; };
+    EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&begun), absl::Minutes(1)));
+    return ends.at(count - 1);
+  }
+};
+
+std::pair<std::shared_ptr<RetryingCall>, Future<Ending>> SlowCall(Attempts* attempts, CallOptions options) {
+  Promise<Ending> promise;
+  Future<Ending> future = promise.GetFuture();
+  auto call = std::make_shared<RetryingCall>(
+      std::move(options),
+      [attempts](grpc::ClientContext*, absl::Duration, std::function<void(grpc::Status)> end) {
+        absl::MutexLock lock(&attempts->mutex);
+        attempts->ends.push_back(std::move(end));
+      },
+      [promise = std::move(promise)](absl::Status status, uint32_t count) mutable {
+        promise.Set(Ending{std::move(status), count});
+      });
+  return {call, future};
+}
+
+TEST(RetryingCallTest, RetryNowBeginsTheNextAttemptWhenTheLastHasEnded) {
+  Attempts attempts;
+  CallOptions options = Options();
+  // No time to fail in: what was hurried has not failed.
+  options.retry_timeout = absl::ZeroDuration();
+  auto [call, end] = SlowCall(&attempts, std::move(options));
+  call->Start();
+  const auto first = attempts.Await(1);
+  call->RetryNow();
+  call->RetryNow();
+  first(grpc::Status::CANCELLED);
+  EXPECT_FALSE(end.Ready());
+  attempts.Await(2)(grpc::Status::OK);
+  EXPECT_TRUE(end.Get()->status.ok());
+  EXPECT_EQ(end.Get()->attempts, 2);
+}
+
+TEST(RetryingCallTest, AnswerThatComesBeforeTheHurryCounts) {
+  Attempts attempts;
+  auto [call, end] = SlowCall(&attempts, Options());
+  call->Start();
+  call->RetryNow();
+  attempts.Await(1)(grpc::Status::OK);
+  EXPECT_TRUE(end.Get()->status.ok());
+  EXPECT_EQ(end.Get()->attempts, 1);
+  call->RetryNow();
+}
+
+TEST(RetryingCallTest, RefusalIsFinalInSpiteOfTheHurry) {
+  Attempts attempts;
+  auto [call, end] = SlowCall(&attempts, Options());
+  call->Start();
+  call->RetryNow();
+  attempts.Await(1)(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too short"));
+  EXPECT_EQ(end.Get()->status, absl::InvalidArgumentError("shard 1 at host:1: push: too short"));
+}
+
+TEST(RetryingCallTest, RetryNowEndsTheBackoff) {
+  Attempts attempts;
+  auto [call, end] = SlowCall(&attempts, Options());
+  call->Start();
+  const absl::Time begun = absl::Now();
+  for (size_t attempt = 1; attempt <= 400; ++attempt) {
+    attempts.Await(attempt)(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
+    call->RetryNow();
+  }
+  attempts.Await(401)(grpc::Status::OK);
+  EXPECT_TRUE(end.Get()->status.ok());
+  // The shortest pauses that there are would be more than this together.
+  EXPECT_LT(absl::Now() - begun, 400 * absl::Milliseconds(25));
+}
+
+TEST(RetryingCallTest, CancelEndsACallThatWasHurried) {
+  Attempts attempts;
+  auto [call, end] = SlowCall(&attempts, Options());
+  call->Start();
+  call->RetryNow();
+  call->Cancel("job failed");
+  attempts.Await(1)(grpc::Status::CANCELLED);
+  EXPECT_EQ(end.Get()->status, absl::CancelledError("shard 1 at host:1: push: cancelled: job failed"));
+  call->RetryNow();
 }
 
 TEST(RetryingCallTest, BackoffDoublesToItsLimit) {

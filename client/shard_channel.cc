@@ -19,6 +19,8 @@ constexpr uint64_t kSequenceWindow = 1024;
 // What is smaller both ways is sent sooner than it is copied.
 constexpr uint64_t kLeastSharedBytes = uint64_t{16} << 10;
 
+using Async = v1::ParameterService::StubInterface::async_interface;
+
 const char* OperationName(ShardMessage::Kind kind) {
   switch (kind) {
     case ShardMessage::Kind::kPush:
@@ -71,18 +73,72 @@ class WatchedCall : public grpc::ClientUnaryReactor {
 
 }  // namespace
 
+// Connections to one address. Goes when nothing uses it any more, and not on a thread of gRPC's, which in 1.51 may not
+// lose a channel's last user there.
+struct ShardChannel::Route {
+  struct Connection {
+    std::unique_ptr<v1::ParameterService::Stub> stub;
+    // The same connection, for messages that are encoded already.
+    grpc::GenericStub raw;
+  };
+
+  Route(std::string to, const ShardChannelOptions& options);
+
+  const std::string address;
+  std::vector<std::unique_ptr<Connection>> connections;
+  // Null where messages shall not take that way.
+  std::unique_ptr<BlockLender> lender;
+  // Attempts; guarded by the channel's mutex.
+  int users = 0;
+};
+
+ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) : address(std::move(to)) {
+  for (uint32_t i = 0; i < std::max(options.connections, 1u); ++i) {
+    std::shared_ptr<grpc::Channel> channel = OpenChannel(address, options.credentials, options.silence);
+    connections.push_back(
+        std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
+  }
+  if (options.shared_memory) lender = std::make_unique<BlockLender>(connections[0]->stub.get(), options.job);
+}
+
+class ShardChannel::RouteUse {
+ public:
+  RouteUse() = default;
+  RouteUse(ShardChannel* channel, Route* route) : channel_(channel), route_(route) {}
+  RouteUse(RouteUse&& other) noexcept { *this = std::move(other); }
+  RouteUse& operator=(RouteUse&& other) noexcept {
+    std::swap(channel_, other.channel_);
+    std::swap(route_, other.route_);
+    return *this;
+  }
+  ~RouteUse() {
+    if (route_ == nullptr) return;
+    absl::MutexLock lock(&channel_->mutex_);
+    --route_->users;
+  }
+
+  const Route& operator*() const { return *route_; }
+  const Route* operator->() const { return route_; }
+
+ private:
+  ShardChannel* channel_ = nullptr;
+  Route* route_ = nullptr;
+};
+
 // A message on its way.
 struct ShardChannel::Exchange {
   ShardMessage message;
   // 0 for a pull.
   uint64_t sequence = 0;
-  Connection* connection = nullptr;
+  // Of the route's, counted on beyond their number.
+  size_t connection = 0;
+  RouteUse route;
   MemoryHold hold;
   // Of a push or push-pull; made once, so that a retry sends the same bytes.
   std::vector<GradientPayload> payloads;
   grpc::ByteBuffer request;
   grpc::ByteBuffer response;
-  // Where the first attempt's request lies and its answer will, if not in those.
+  // Where the first attempt's request lies and its answer will, if not in those; lasts longer than the route.
   std::optional<BlockLoan> loan;
   uint32_t attempts = 0;
   uint64_t bytes_sent = 0;
@@ -169,18 +225,42 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
 }
 
 ShardChannel::ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options)
-    : rank_(rank), name_(absl::StrCat("shard ", rank, " at ", address)), options_(std::move(options)) {
-  for (uint32_t i = 0; i < std::max(options_.connections, 1u); ++i) {
-    std::shared_ptr<grpc::Channel> channel = OpenChannel(address, options_.credentials);
-    connections_.push_back(
-        std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
-  }
-  if (options_.shared_memory) lender_ = std::make_unique<BlockLender>(connections_[0]->stub.get(), options_.job);
-}
+    : rank_(rank), options_(std::move(options)), route_(std::make_unique<Route>(std::move(address), options_)) {}
 
 ShardChannel::~ShardChannel() {
   Shutdown("client destroyed");
   WaitUntilIdle();
+}
+
+std::string ShardChannel::name() const {
+  absl::MutexLock lock(&mutex_);
+  return absl::StrCat("shard ", rank_, " at ", route_->address);
+}
+
+ShardChannel::RouteUse ShardChannel::UseRoute() {
+  absl::MutexLock lock(&mutex_);
+  ++route_->users;
+  return RouteUse(this, route_.get());
+}
+
+void ShardChannel::MoveTo(const std::string& address) {
+  // Made, and the old one closed, outside the lock.
+  std::unique_ptr<Route> route;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (shutdown_ || route_->address == address) return;
+  }
+  route = std::make_unique<Route>(address, options_);
+  {
+    absl::MutexLock lock(&mutex_);
+    if (shutdown_) return;
+    std::swap(route_, route);
+  }
+  if (route->lender != nullptr) route->lender->Shutdown();
+  calls_.RetryNow();
+  const auto unused = [&]() { return route->users == 0; };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&unused));
 }
 
 void ShardChannel::Send(std::vector<ShardMessage> messages) {
@@ -194,7 +274,7 @@ void ShardChannel::Send(std::vector<ShardMessage> messages) {
       lane.queue.push_back(std::move(message));
     }
   }
-  if (!refused.empty()) return Refuse(std::move(messages), name_, refused);
+  if (!refused.empty()) return Refuse(std::move(messages), name(), refused);
   SendQueued();
 }
 
@@ -229,7 +309,7 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
     exchange->sequence = next_sequence_++;
     sequences_in_flight_.insert(exchange->sequence);
   }
-  exchange->connection = connections_[next_connection_++ % connections_.size()].get();
+  exchange->connection = next_connection_++;
   return exchange;
 }
 
@@ -257,12 +337,15 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   // What remains for the server's own wait: it must end before the attempt does.
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
+  exchange->route = UseRoute();
+  const Route& route = *exchange->route;
+  Route::Connection& connection = *route.connections[exchange->connection % route.connections.size()];
   grpc::ByteBuffer request = exchange->Encode(options_, wait_ms);
   exchange->bytes_sent += request.Length();
   // What failed once takes the ordinary way.
   exchange->loan.reset();
-  if (++exchange->attempts == 1 && lender_ != nullptr && exchange->Bytes() >= kLeastSharedBytes) {
-    exchange->loan = lender_->Lend(request);
+  if (++exchange->attempts == 1 && route.lender != nullptr && exchange->Bytes() >= kLeastSharedBytes) {
+    exchange->loan = route.lender->Lend(request);
   }
   if (exchange->loan.has_value()) request = EncodeReference(exchange->loan->reference());
   exchange->request.Swap(&request);
@@ -270,12 +353,12 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   exchange->answer_begun = absl::InfiniteFuture();
   if (options_.watch_answers) {
     auto* const call = new WatchedCall(&exchange->answer_begun, std::move(end));
-    exchange->connection->raw.PrepareUnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(),
-                                               &exchange->request, &exchange->response, call);
+    connection.raw.PrepareUnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(), &exchange->request,
+                                    &exchange->response, call);
     return call->StartCall();
   }
-  exchange->connection->raw.UnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(), &exchange->request,
-                                      &exchange->response, std::move(end));
+  connection.raw.UnaryCall(context, Method(exchange->message.kind), grpc::StubOptions(), &exchange->request,
+                           &exchange->response, std::move(end));
 }
 
 void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status status, uint32_t attempts) {
@@ -285,16 +368,17 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
     if (decoded.ok()) {
       reply = *std::move(decoded);
     } else {
-      status = absl::Status(decoded.status().code(), absl::StrCat(name_, ": ", OperationName(exchange->message.kind),
+      status = absl::Status(decoded.status().code(), absl::StrCat(name(), ": ", OperationName(exchange->message.kind),
                                                                   ": ", decoded.status().message()));
     }
   }
   exchange->loan.reset();
+  exchange->route = RouteUse();
   reply.answered = absl::Now();
   reply.answer_begun = std::min(exchange->answer_begun, reply.answered);
-  // The server has all of what it answered to; of what failed, gRPC may still have something to send.
-  const bool sent = status.ok();
-  if (sent && exchange->pushes()) ++acknowledged_pushes_;
+  if (status.ok() && exchange->pushes()) ++acknowledged_pushes_;
+  // The server has all of what it answered to; of an attempt that failed, gRPC may still have something to send.
+  const bool sent = status.ok() && attempts == 1;
   reply.status = std::move(status);
   reply.bytes_sent = exchange->bytes_sent;
   reply.retries = attempts == 0 ? 0 : attempts - 1;
@@ -338,7 +422,7 @@ void ShardChannel::Cancel(uint64_t operation, const std::string& reason) {
     }
   }
   calls_.CancelTagged(operation, reason);
-  Refuse(std::move(dropped), name_, reason);
+  Refuse(std::move(dropped), name(), reason);
 }
 
 void ShardChannel::Shutdown(const std::string& reason) {
@@ -353,27 +437,32 @@ void ShardChannel::Shutdown(const std::string& reason) {
       lane->queue.clear();
     }
   }
-  if (lender_ != nullptr) lender_->Shutdown();
+  if (const RouteUse route = UseRoute(); route->lender != nullptr) route->lender->Shutdown();
   calls_.Shutdown(reason);
-  Refuse(std::move(dropped), name_, reason);
+  Refuse(std::move(dropped), name(), reason);
+}
+
+template <typename Response, typename Request>
+Future<Response> ShardChannel::Ask(CallOptions options, Request request, StubMethod<Request, Response> method) {
+  return calls_.Ask<Response>(
+      std::move(options), std::move(request),
+      [this, method, route = RouteUse()](grpc::ClientContext* context, const Request* ask, Response* answer,
+                                         std::function<void(grpc::Status)> end) mutable {
+        route = UseRoute();
+        v1::ParameterService::StubInterface& stub = *route->connections[0]->stub;
+        (stub.async()->*method)(context, ask, answer, std::move(end));
+      });
 }
 
 Future<v1::DeclareTensorsResponse> ShardChannel::Declare(v1::DeclareTensorsRequest request) {
-  return calls_.Ask<v1::DeclareTensorsResponse>(
-      Options("declare", absl::ZeroDuration()), std::move(request),
-      [stub = connections_[0]->stub.get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
-        stub->async()->DeclareTensors(context, ask, answer, std::move(end));
-      });
+  return Ask<v1::DeclareTensorsResponse>(Options("declare", absl::ZeroDuration()), std::move(request),
+                                         &Async::DeclareTensors);
 }
 
 Future<v1::GetStatusResponse> ShardChannel::GetStatus(absl::Duration timeout) {
   CallOptions options = Options("status", absl::ZeroDuration());
   options.attempt_timeout = options.retry_timeout = options.total_timeout = timeout;
-  return calls_.Ask<v1::GetStatusResponse>(
-      std::move(options), v1::GetStatusRequest(),
-      [stub = connections_[0]->stub.get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
-        stub->async()->GetStatus(context, ask, answer, std::move(end));
-      });
+  return Ask<v1::GetStatusResponse>(std::move(options), v1::GetStatusRequest(), &Async::GetStatus);
 }
 
 Future<v1::PauseResponse> ShardChannel::Pause() {
@@ -381,16 +470,12 @@ Future<v1::PauseResponse> ShardChannel::Pause() {
   request.set_job(options_.job);
   request.set_worker(options_.worker);
   request.set_incarnation(options_.incarnation);
-  return calls_.Ask<v1::PauseResponse>(
-      Options("pause", absl::ZeroDuration()), std::move(request),
-      [stub = connections_[0]->stub.get()](grpc::ClientContext* context, const auto* ask, auto* answer, auto end) {
-        stub->async()->Pause(context, ask, answer, std::move(end));
-      });
+  return Ask<v1::PauseResponse>(Options("pause", absl::ZeroDuration()), std::move(request), &Async::Pause);
 }
 
 CallOptions ShardChannel::Options(const char* operation, absl::Duration wait) const {
-  return {absl::StrCat(name_, ": ", operation), wait + options_.rpc_timeout, options_.retry_timeout,
-          wait + options_.rpc_timeout + options_.retry_timeout};
+  return {[this, operation] { return absl::StrCat(name(), ": ", operation); }, wait + options_.rpc_timeout,
+          options_.retry_timeout, wait + options_.rpc_timeout + options_.retry_timeout};
 }
 
 }  // namespace ballast

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -38,6 +39,9 @@ struct ShardChannelOptions {
   absl::Duration rpc_timeout;
   absl::Duration retry_timeout;
   absl::Duration wait_timeout;
+  // As OpenChannel has it. A message whose bytes are stuck with a peer that stopped has moved when they are let go,
+  // too.
+  absl::Duration silence = kPeerSilence;
   // Of the values that are pulled.
   v1::Encoding values = v1::ENCODING_FP32;
   // As ClientOptions has it.
@@ -73,9 +77,9 @@ struct ShardMessage {
   absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
 };
 
-// The way to one shard: its connections, the messages queued for it and the sequence numbers given to pushes.
-// Invariant: sequence numbers in flight lie within the 1024 that a shard remembers. Knows nothing of other shards.
-// Thread safety: all methods may be called from any thread. The destructor returns when every `done` has.
+// The way to one shard, wherever that is now: its connections, the messages queued for it and the sequence numbers
+// given to pushes. Invariant: sequence numbers in flight lie within the 1024 that a shard remembers. Knows nothing of
+// other shards. Thread safety: all methods may be called from any thread. The destructor returns when every `done` has.
 class ShardChannel {
  public:
   ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options);
@@ -90,6 +94,11 @@ class ShardChannel {
   Future<v1::DeclareTensorsResponse> Declare(v1::DeclareTensorsRequest request);
   Future<v1::PauseResponse> Pause();
   Future<v1::GetStatusResponse> GetStatus(absl::Duration timeout);
+
+  // The shard is there from now on: what is sent later goes there, and what is on its way is sent again there at once,
+  // the same. Blocks until nothing is on its way to the old address, which takes no answer from it, and closes the
+  // connections. Nothing happens where the shard is there already. Not to be called from a callback.
+  void MoveTo(const std::string& address);
 
   // Ends everything in flight, and all that comes later, with CANCELLED.
   void Shutdown(const std::string& reason);
@@ -108,12 +117,19 @@ class ShardChannel {
     uint32_t in_flight = 0;
   };
   struct Exchange;
-  struct Connection {
-    std::unique_ptr<v1::ParameterService::Stub> stub;
-    // The same connection, for messages that are encoded already.
-    grpc::GenericStub raw;
-  };
+  struct Route;
+  // An attempt's part in the route that it takes, from its beginning to the next one's or to the call's end.
+  class RouteUse;
 
+  // "shard 1 at host:port".
+  std::string name() const;
+  RouteUse UseRoute();
+  template <typename Request, typename Response>
+  using StubMethod = void (v1::ParameterService::StubInterface::async_interface::*)(grpc::ClientContext*,
+                                                                                    const Request*, Response*,
+                                                                                    std::function<void(grpc::Status)>);
+  template <typename Response, typename Request>
+  Future<Response> Ask(CallOptions options, Request request, StubMethod<Request, Response> method);
   void SendQueued();
   std::shared_ptr<Exchange> TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -124,14 +140,11 @@ class ShardChannel {
   CallOptions Options(const char* operation, absl::Duration wait) const;
 
   const uint32_t rank_;
-  // "shard 1 at host:port".
-  const std::string name_;
   const ShardChannelOptions options_;
-  std::vector<std::unique_ptr<Connection>> connections_;
-  // Null where messages shall not take that way.
-  std::unique_ptr<BlockLender> lender_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  // Never null.
+  std::unique_ptr<Route> route_ ABSL_GUARDED_BY(mutex_);
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
   std::string shutdown_reason_ ABSL_GUARDED_BY(mutex_);
   Lane pushes_ ABSL_GUARDED_BY(mutex_);
@@ -140,7 +153,7 @@ class ShardChannel {
   std::set<uint64_t> sequences_in_flight_ ABSL_GUARDED_BY(mutex_);
   size_t next_connection_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> acknowledged_pushes_{0};
-  // Messages that have failed while gRPC still has memory of theirs.
+  // Messages that have ended while gRPC still has memory of theirs.
   int lent_ ABSL_GUARDED_BY(mutex_) = 0;
 
   // Last: its destructor waits for calls that use the rest.

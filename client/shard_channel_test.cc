@@ -5,6 +5,7 @@
 
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
+#include "client/testing/frozen_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -116,6 +117,152 @@ TEST_F(ShardChannelTest, SilentServerIsTriedAgainThenGivenUp) {
   const std::vector<uint64_t> sequences = shard_.sequences();
   EXPECT_GE(sequences.size(), 2);
   EXPECT_EQ(std::count(sequences.begin(), sequences.end(), 1), sequences.size());
+}
+
+// The shard, and another place that it moves to.
+class ShardChannelMoveTest : public ShardChannelTest {
+ protected:
+  ShardChannelMoveTest() : next_server_(&next_) {
+    v1::DeclareTensorsRequest declare;
+    declare.add_tensors()->add_slices()->set_elements(1);
+    v1::DeclareTensorsResponse response;
+    next_.DeclareTensors(nullptr, &declare, &response);
+  }
+
+  FakeParameterService next_;
+  FakeServer next_server_;
+};
+
+TEST_F(ShardChannelMoveTest, PushOnItsWayIsSentThereAsItWasAndAcknowledgedOnce) {
+  ShardChannel channel(0, server_.address(), options_);
+  ASSERT_TRUE(Send(&channel, ShardMessage::Kind::kPush).Get()->status.ok());
+  shard_.Block({2});
+  const Future<ShardReply> reply = Send(&channel, ShardMessage::Kind::kPush);
+  ASSERT_TRUE(shard_.AwaitPushes(2));
+  channel.MoveTo(next_server_.address());
+  ASSERT_TRUE(reply.Get()->status.ok()) << reply.Get()->status;
+  EXPECT_EQ(reply.Get()->retries, 1);
+  EXPECT_EQ(next_.sequences(), std::vector<uint64_t>({2}));
+  EXPECT_EQ(next_.payload_bytes(), 4);
+  EXPECT_EQ(channel.acknowledged_pushes(), 2);
+  shard_.Release();
+  EXPECT_TRUE(Send(&channel, ShardMessage::Kind::kPush).Get()->status.ok());
+  EXPECT_EQ(next_.sequences(), std::vector<uint64_t>({2, 3}));
+  EXPECT_EQ(shard_.sequences(), std::vector<uint64_t>({1, 2}));
+}
+
+TEST_F(ShardChannelMoveTest, PullThatWaitsWaitsThere) {
+  ShardChannel channel(0, server_.address(), options_);
+  shard_.Block();
+  next_.Block();
+  const Future<ShardReply> reply = Send(&channel, ShardMessage::Kind::kPull);
+  ASSERT_TRUE(shard_.AwaitBlocked(1));
+  channel.MoveTo(next_server_.address());
+  ASSERT_TRUE(next_.AwaitBlocked(1));
+  EXPECT_FALSE(reply.Ready());
+  next_.Release();
+  EXPECT_TRUE(reply.Get()->status.ok()) << reply.Get()->status;
+  shard_.Release();
+}
+
+TEST_F(ShardChannelMoveTest, WhatFailsAtADeadServerGoesOnThereAtOnce) {
+  // Less than a dead server would be tried for.
+  options_.retry_timeout = absl::Seconds(50);
+  ShardChannel channel(0, server_.address(), options_);
+  server_.Stop();
+  std::vector<Future<ShardReply>> replies;
+  for (int i = 0; i < 5; ++i) replies.push_back(Send(&channel, ShardMessage::Kind::kPush));
+  const Future<v1::DeclareTensorsResponse> declared = channel.Declare({});
+  channel.MoveTo(next_server_.address());
+  for (const auto& reply : replies) EXPECT_TRUE(reply.Get()->status.ok()) << reply.Get()->status;
+  EXPECT_TRUE(declared.Get().ok()) << declared.Get().status();
+  EXPECT_EQ(next_.sequences().size(), 5);
+  EXPECT_EQ(next_.declarations().size(), 2);
+}
+
+TEST_F(ShardChannelMoveTest, MessagesStuckInAConnectionThatNobodyReadsMoveToo) {
+  FrozenServer frozen;
+  options_.silence = absl::Seconds(1);
+  const std::vector<float> gradient(1000000, 1.0f);
+  ShardChannel channel(0, frozen.address(), options_);
+  std::vector<Future<ShardReply>> replies;
+  for (int i = 0; i < 2; ++i) {
+    auto [message, reply] = Message(ShardMessage::Kind::kPush);
+    message.slices[0].gradient = gradient;
+    std::vector<ShardMessage> messages;
+    messages.push_back(std::move(message));
+    channel.Send(std::move(messages));
+    replies.push_back(reply);
+  }
+  ASSERT_TRUE(frozen.AwaitMessage());
+  const absl::Time moved = absl::Now();
+  channel.MoveTo(next_server_.address());
+  for (const auto& reply : replies) EXPECT_TRUE(reply.Get()->status.ok()) << reply.Get()->status;
+  // Not the time that is given to a call.
+  EXPECT_LT(absl::Now() - moved, absl::Seconds(20));
+  EXPECT_EQ(next_.payload_bytes(), 2 * 4 * gradient.size());
+}
+
+TEST_F(ShardChannelMoveTest, ErrorsNameTheAddressNowInUse) {
+  ShardChannel channel(3, server_.address(), options_);
+  shard_.Block({1});
+  const Future<ShardReply> reply = Send(&channel, ShardMessage::Kind::kPush);
+  ASSERT_TRUE(shard_.AwaitPushes(1));
+  next_.FailNext(1, grpc::Status(grpc::StatusCode::NOT_FOUND, "no such tensor"));
+  channel.MoveTo(next_server_.address());
+  EXPECT_EQ(reply.Get()->status,
+            absl::NotFoundError(absl::StrCat("shard 3 at ", next_server_.address(), ": push: no such tensor")));
+  shard_.Release();
+}
+
+TEST_F(ShardChannelMoveTest, WhereItIsAlreadyNothingIsSentAgain) {
+  ShardChannel channel(0, server_.address(), options_);
+  shard_.Block({1});
+  const Future<ShardReply> reply = Send(&channel, ShardMessage::Kind::kPush);
+  ASSERT_TRUE(shard_.AwaitPushes(1));
+  channel.MoveTo(server_.address());
+  shard_.Release();
+  EXPECT_TRUE(reply.Get()->status.ok());
+  EXPECT_EQ(reply.Get()->retries, 0);
+}
+
+TEST_F(ShardChannelMoveTest, ShutdownEndsWhatHasMovedAndNothingMovesAfterIt) {
+  ShardChannel channel(0, server_.address(), options_);
+  shard_.Block();
+  next_.Block();
+  const Future<ShardReply> reply = Send(&channel, ShardMessage::Kind::kPull);
+  ASSERT_TRUE(shard_.AwaitBlocked(1));
+  channel.MoveTo(next_server_.address());
+  channel.Shutdown("job failed");
+  EXPECT_EQ(reply.Get()->status,
+            absl::CancelledError(absl::StrCat("shard 0 at ", next_server_.address(), ": pull: cancelled: job failed")));
+  channel.MoveTo(server_.address());
+  shard_.Release();
+  next_.Release();
+}
+
+TEST_F(ShardChannelMoveTest, EveryPushIsAnsweredOnceHoweverOftenTheShardMoves) {
+  options_.connections = 2;
+  options_.messages_in_flight = 8;
+  for (const bool watched : {false, true}) {
+    options_.watch_answers = watched;
+    ShardChannel channel(0, server_.address(), options_);
+    std::vector<Future<ShardReply>> replies;
+    for (int round = 0; round < 20; ++round) {
+      for (int i = 0; i < 20; ++i) {
+        replies.push_back(Send(&channel, i % 2 == 0 ? ShardMessage::Kind::kPush : ShardMessage::Kind::kPushPull));
+      }
+      channel.MoveTo(round % 2 == 0 ? next_server_.address() : server_.address());
+    }
+    for (const auto& reply : replies) ASSERT_TRUE(reply.Get()->status.ok()) << reply.Get()->status;
+    EXPECT_EQ(channel.acknowledged_pushes(), 400);
+  }
+  std::vector<uint64_t> sequences = shard_.sequences();
+  const std::vector<uint64_t> there = next_.sequences();
+  sequences.insert(sequences.end(), there.begin(), there.end());
+  for (uint64_t sequence = 1; sequence <= 400; ++sequence) {
+    EXPECT_GE(std::count(sequences.begin(), sequences.end(), sequence), 2) << sequence;
+  }
 }
 
 TEST_F(ShardChannelTest, ShutdownEndsWhatWaitsAndWhatIsQueued) {

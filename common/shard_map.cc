@@ -142,6 +142,11 @@ absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs) {
   return absl::OkStatus();
 }
 
+void ShardMap::Move(uint32_t shard, std::string address) {
+  shards_[shard] = std::move(address);
+  ++epoch_;
+}
+
 const PlacedTensor* ShardMap::Find(uint32_t tensor_id) const {
   auto found = std::find_if(tensors_.begin(), tensors_.end(),
                             [&](const PlacedTensor& tensor) { return tensor.spec.id() == tensor_id; });

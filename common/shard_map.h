@@ -43,6 +43,9 @@ class ShardMap {
   // map that no message could carry (about 130,000 slices). Nothing is added then.
   absl::Status Place(absl::Span<const v1::TensorSpec> specs);
 
+  // The shard of that rank is elsewhere from now on.
+  void Move(uint32_t shard, std::string address);
+
   uint64_t epoch() const { return epoch_; }
   const std::vector<std::string>& shards() const { return shards_; }
   const std::vector<PlacedTensor>& tensors() const { return tensors_; }

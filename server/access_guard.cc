@@ -41,6 +41,8 @@ constexpr MethodRole kMethods[] = {
     {"CoordinatorService/CompleteLease", AccessRole::kWorker},
     {"CoordinatorService/ReportProgress", AccessRole::kWorker},
     {"CoordinatorService/GetProgress", AccessRole::kReader},
+    // What it says becomes the shard.
+    {"StandbyService/Replicate", AccessRole::kAdmin},
 };
 
 // What follows "Bearer " in the one authorization header of a call; empty where there is none, or two.

@@ -33,14 +33,13 @@ absl::string_view StateName(Membership::State state) {
   return "";
 }
 
-v1::Role ToProto(MemberRole role) { return role == MemberRole::kServer ? v1::ROLE_SERVER : v1::ROLE_WORKER; }
-
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock)
     : options_(options),
       clock_(clock),
-      membership_(options.servers, options.workers, options.member_ttl, clock),
+      membership_(options.servers, options.workers, options.member_ttl, clock, options.replicated),
+      standbys_(options.servers),
       board_(clock),
       waits_(clock) {
   if (!options_.resume.has_value()) return;
@@ -50,6 +49,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock)
 absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
   const v1::Job& job = newcomer.job;
   if (absl::Status status = ValidateJobName(job.name()); !status.ok()) return status;
+  if (absl::Status status = CheckDurabilityLocked(job); !status.ok()) return status;
   if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
       job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
     return absl::InvalidArgumentError(
@@ -105,6 +105,7 @@ absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) c
 
 // Of a member that has just joined.
 void Coordinator::WelcomeLocked(const Membership::Id& id) {
+  if (id.role == MemberRole::kStandby) standbys_.Follow(id.rank, id.incarnation);
   if (id.incarnation == 1) return;
   if (id.role == MemberRole::kWorker && leases_.has_value()) {
     // What its predecessor held is not known to it.
@@ -126,6 +127,9 @@ absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
     }
     if (newcomer.role == MemberRole::kWorker) {
       if (absl::Status status = AcceptJobLocked(newcomer); !status.ok()) return status;
+    }
+    if (newcomer.role == MemberRole::kServer) {
+      if (absl::Status status = PlaceInPairLocked(newcomer); !status.ok()) return status;
     }
     id = membership_.Join(newcomer.role, newcomer.rank, std::move(newcomer.address), std::move(newcomer.description));
     if (!id.ok()) return id;
@@ -162,7 +166,12 @@ void Coordinator::LoseLocked(const Membership::Id& id, const std::string& what) 
     if (leases_.has_value()) leases_->Release(id.rank);
     board_.Forget(id.rank);
   }
+  if (id.role == MemberRole::kStandby) standbys_.Lose(id.rank, id.incarnation);
   if (state_ != v1::JOB_STATE_RUNNING) return;
+  if (id.role == MemberRole::kStandby) {
+    NoteLocked(absl::StrCat(what, "; server ", id.rank, " goes on without a standby until another joins"));
+    return;
+  }
   const std::string wait = absl::FormatDuration(ReturnTimeLocked());
   if (id.role == MemberRole::kWorker) {
     NoteLocked(membership_.AnyJoined(MemberRole::kWorker)
@@ -204,6 +213,7 @@ void Coordinator::UpdateStateLocked() {
     if (member.id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
     LoseLocked(member.id, absl::StrCat(ballast::Describe(member), " ", member.reason));
   }
+  TakeOverSilentLocked();
   if (state_ == v1::JOB_STATE_GATHERING && membership_.Missing().empty()) {
     state_ = v1::JOB_STATE_RUNNING;
     running_since_ = clock_->Now();
@@ -218,13 +228,15 @@ void Coordinator::UpdateStateLocked() {
   if (state_ == v1::JOB_STATE_RUNNING) CheckReturnsLocked();
 }
 
-absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part) {
+absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part,
+                                                            const PairNews& news) {
   Verdict verdict;
   bool changed = false;
   {
     absl::MutexLock lock(&mutex_);
     const uint64_t before = changes_;
-    if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
+    if (absl::Status status = HearPairLocked(id, news, verdict); !status.ok()) return status;
+    if (absl::Status status = membership_.Heartbeat(verdict.promoted.value_or(id)); !status.ok()) return status;
     UpdateStateLocked();
     verdict.state = state_;
     verdict.reason = reason_;
@@ -245,18 +257,22 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
   {
     absl::MutexLock lock(&mutex_);
     const bool was_here = membership_.Heartbeat(id).ok();
-    const auto state = failure.empty() ? Membership::State::kLeft
-                       : own_failure   ? Membership::State::kLost
-                                       : Membership::State::kFailed;
+    const bool pair = options_.replicated && id.role != MemberRole::kWorker;
+    const auto state = failure.empty()        ? Membership::State::kLeft
+                       : own_failure && !pair ? Membership::State::kLost
+                                              : Membership::State::kFailed;
     if (absl::Status status = membership_.Leave(id, state, failure.empty() ? "left" : failure); !status.ok()) {
       return status;
     }
     ++changes_;
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
-    const bool fails = !failure.empty() && !own_failure;
+    const bool fails = !failure.empty() && !own_failure && !pair;
     if (was_here && fails) FailLocked(absl::StrCat(who, " failed: ", failure));
+    if (was_here && pair && id.role == MemberRole::kServer) {
+      LoseServerLocked(id.rank, absl::StrCat(who, failure.empty() ? " left" : " was lost: ", failure));
+    }
     const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished());
-    if (was_here && !done) {
+    if (was_here && !done && !(pair && id.role == MemberRole::kServer)) {
       if (own_failure && id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
       LoseLocked(id, absl::StrCat(who, failure.empty() ? " left before the job was done" : " was lost: ", failure));
     }
@@ -268,7 +284,7 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
 absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
   absl::StatusOr<ShardMap> map = Place(job, specs);
   if (!map.ok()) return map;
-  if (absl::Status status = Save(); !status.ok()) return status;
+  if (absl::Status status = Publish(); !status.ok()) return status;
   return map;
 }
 
@@ -286,13 +302,10 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   return map_;
 }
 
-ShardMap Coordinator::shard_map() const {
-  absl::MutexLock lock(&mutex_);
-  return map_.shards().empty() ? ShardMap(membership_.ServerAddresses()) : map_;
-}
-
 absl::Status Coordinator::CheckWorkerLocked(const Membership::Id& id) {
-  if (id.role != MemberRole::kWorker) return absl::InvalidArgumentError("got a server, want a worker");
+  if (id.role != MemberRole::kWorker) {
+    return absl::InvalidArgumentError(absl::StrCat("got a ", RoleName(id.role), ", want a worker"));
+  }
   if (state_ == v1::JOB_STATE_FAILED) return absl::AbortedError(absl::StrCat("the job has failed: ", reason_));
   return membership_.Heartbeat(id);
 }
@@ -356,9 +369,10 @@ absl::Status Coordinator::Save() {
   bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Under checkpoint it is part of the cut that all go back to.
-    if (!job_.has_value() || !OutlivesAServer(job_->durability())) return absl::OkStatus();
-    sync = job_->durability().mode() == v1::Durability::WAL_SYNC;
+    // Under checkpoint it is part of the cut that all go back to. Who may take over is known before the job is.
+    const bool outlives = options_.replicated || (job_.has_value() && OutlivesAServer(job_->durability()));
+    if (!outlives) return absl::OkStatus();
+    sync = job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC;
     wanted = changes_;
   }
   absl::MutexLock saving(&saving_);
@@ -475,15 +489,16 @@ v1::GetProgressResponse Coordinator::Describe() const {
   response.set_workers(options_.workers);
   for (const Membership::Member& member : membership_.members()) {
     v1::GetProgressResponse::MemberStatus* status = response.add_members();
-    status->mutable_member()->set_role(ToProto(member.id.role));
-    status->mutable_member()->set_rank(member.id.rank);
-    status->mutable_member()->set_incarnation(member.id.incarnation);
+    *status->mutable_member() = ToProto(member.id);
     status->set_address(member.address);
     status->set_description(member.description);
     status->set_state(std::string(StateName(member.state)));
     status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(clock_->Now() - member.last_heard));
     if (member.id.role == MemberRole::kWorker) status->set_step(board_.StepOf(member.id.rank));
     status->set_reason(member.reason);
+    if (member.id.role == MemberRole::kStandby) {
+      status->set_in_step(member.id.incarnation == standbys_.ready(member.id.rank));
+    }
   }
   for (v1::GetProgressResponse::WorkerPushes& pushes : board_.Pushes()) *response.add_pushes() = std::move(pushes);
   return response;

@@ -24,6 +24,8 @@
 #include "server/lease_book.h"
 #include "server/membership.h"
 #include "server/progress_board.h"
+#include "server/replica/pair_news.h"
+#include "server/replica/standby_book.h"
 #include "server/wait_room.h"
 
 namespace ballast {
@@ -32,7 +34,8 @@ namespace ballast {
 // Members are given up by the others' heartbeats. Without a worker the others go on: its data goes to them, and servers
 // hear that nobody need wait for it; the job fails only when no worker is left for the job's return time. A server that
 // is lost is waited for as long where the job's durability brings it back; else, and when a member fails for a reason
-// that is not its own, the job fails, and everyone hears why.
+// that is not its own, the job fails, and everyone hears why. Where servers come in pairs, the standby of a lost server
+// takes its place instead.
 // Checkpoints of a job that asks for them are taken between leases of data, with every server's help.
 // Invariant: what an answer depends on is in the journal, where there is one, before it is given.
 // Deliberately knows neither the wire nor a tensor's values. Thread safety: all methods may be called from any thread.
@@ -42,6 +45,8 @@ class Coordinator {
     uint32_t servers = 1;
     uint32_t workers = 1;
     absl::Duration member_ttl = absl::Seconds(3);
+    // Servers come in pairs: a shard's server and its standby. For jobs of durability REPLICA, and for no others.
+    bool replicated = false;
     // Null: a job's state ends with the process. Outlives the coordinator.
     CoordinatorJournal* journal = nullptr;
     // Null: no checkpoints are taken. Outlives the coordinator.
@@ -61,6 +66,8 @@ class Coordinator {
     // Of a worker.
     v1::Job job;
     uint64_t train_examples = 0;
+    // Of a server: as Options has it.
+    bool replicated = false;
   };
   struct Verdict {
     v1::JobState state = v1::JOB_STATE_GATHERING;
@@ -70,6 +77,9 @@ class Coordinator {
     // To a server: it should call again at once; the checkpoint that it is to capture its shard for, 0 for none.
     bool hasten = false;
     uint64_t capture = 0;
+    // To a server: the standby that it is to feed. To a standby: the server that it is from now on.
+    std::optional<Membership::Member> standby;
+    std::optional<Membership::Id> promoted;
   };
   // How a worker that joins begins.
   struct Beginning {
@@ -84,6 +94,7 @@ class Coordinator {
     std::string waiting_for;
   };
   using GrantDone = std::function<void(absl::StatusOr<Grant>)>;
+  using MapDone = std::function<void(absl::StatusOr<ShardMap>)>;
 
   Coordinator(const Options& options, const Clock* clock);
 
@@ -91,7 +102,8 @@ class Coordinator {
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
   // Also finds out who has been silent too long, and takes the next checkpoint a step on. `part`: what a server says of
   // its part of one.
-  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {});
+  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {},
+                                    const PairNews& news = {});
   // An empty `failure` ends the member's part well; the others go on, as they do where the failure is the member's own.
   // Any other fails the job.
   absl::Status Leave(const Membership::Id& id, const std::string& failure, bool own_failure = false);
@@ -99,6 +111,9 @@ class Coordinator {
   // UNAVAILABLE naming the servers that have not joined, else as ShardMap::Place.
   absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
   ShardMap shard_map() const;
+  // Calls `done` once when the map's epoch is above that one, or with the map as it is after `wait`; may call it before
+  // returning.
+  void AwaitShardMap(uint64_t newer_than, absl::Duration wait, MapDone done);
 
   // Calls `done` once, at the latest after `wait`; may call it before returning. ABORTED when the job has failed.
   // `held`: the leases that the worker has been answered and has not reported done.
@@ -134,11 +149,25 @@ class Coordinator {
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
   // server's that returns with what it holds.
   absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Where servers come in pairs: which part the newcomer takes. Who was at its address before is gone.
+  absl::Status PlaceInPairLocked(Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckDurabilityLocked(const v1::Job& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // What a member of a pair says, and what it is to do.
+  absl::Status HearPairLocked(const Membership::Id& id, const PairNews& news, Verdict& verdict)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The standby becomes the server where it may; `what` befell the one before. Whether it did.
+  bool TakeOverLocked(uint32_t rank, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // For servers that are silent and may be alive: only where their standbys were heard of lately.
+  void TakeOverSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A server's process has ended, and with it what it held.
+  void LoseServerLocked(uint32_t rank, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitShardMapUntil(uint64_t newer_than, absl::Time deadline, MapDone done);
+  ShardMap ShardMapLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void WelcomeLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateStateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Fails the job once those who are gone have been waited for long enough.
   void CheckReturnsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `what` befell a member, which is gone: "worker 1 (…) was not heard of for 3s".
+  // `what` befell a member, which is gone: "worker 1 (…) was not heard of for 3s". A server may be alive all the same.
   void LoseLocked(const Membership::Id& id, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteLocked(std::string notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -171,6 +200,7 @@ class Coordinator {
   v1::JobState state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);
+  StandbyBook standbys_ ABSL_GUARDED_BY(mutex_);
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -46,7 +46,30 @@ bool CoordinatorMember::stopping() const {
 
 bool CoordinatorMember::Pause(absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
-  return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
+  const auto woken = [this] {
+    mutex_.AssertReaderHeld();
+    return stopping_ || hastened_;
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&woken), duration);
+  hastened_ = false;
+  return !stopping_;
+}
+
+void CoordinatorMember::Hasten() {
+  absl::MutexLock lock(&mutex_);
+  hastened_ = true;
+}
+
+bool CoordinatorMember::TakePart(const v1::Member& member) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool same =
+        joined_.member().role() == member.role() && joined_.member().incarnation() == member.incarnation();
+    if (same) return false;
+    *joined_.mutable_member() = member;
+  }
+  events_.on_part(member);
+  return true;
 }
 
 // Repeats a call while the coordinator cannot be reached, as long as patience lasts.
@@ -78,12 +101,16 @@ absl::Status CoordinatorMember::Join() {
   request.set_rank(options_.rank);
   request.set_address(options_.address);
   request.set_description(DescribeThisProcess());
+  request.set_replicated(options_.replicated);
   v1::JoinResponse response;
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
                              "a server that joins");
   if (!status.ok()) return status;
-  absl::MutexLock lock(&mutex_);
-  joined_ = response;
+  {
+    absl::MutexLock lock(&mutex_);
+    joined_ = response;
+  }
+  events_.on_part(response.member());
   return absl::OkStatus();
 }
 
@@ -103,9 +130,15 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
   while (Pause(interval)) {
     v1::HeartbeatResponse response;
     *request.mutable_checkpoint_part() = events_.checkpoint_part();
+    const PairNews news = events_.pair_news();
+    *request.mutable_standby() = news.standby;
+    request.set_server_lost(news.server_lost);
     absl::Status status = Call(
         [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat");
     if (!status.ok()) return status;
+    events_.on_heard(news);
+    if (response.has_promoted() && TakePart(response.promoted())) *request.mutable_member() = response.promoted();
+    if (request.member().role() == v1::ROLE_SERVER) events_.on_standby(response.standby());
     if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
     failed = response.state() == v1::JOB_STATE_FAILED;
     interval = response.interval_ms() > 0 ? absl::Milliseconds(response.interval_ms()) : usual;
@@ -120,9 +153,14 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
 }
 
 void CoordinatorMember::Run() {
-  absl::Status status = Join();
-  if (status.ok()) status = BeatUntilStopped();
-  if (!status.ok() && !stopping()) events_.on_fatal(status);
+  if (absl::Status joined = Join(); !joined.ok()) {
+    if (!stopping()) events_.on_fatal(joined);
+    return;
+  }
+  const absl::Status status = BeatUntilStopped();
+  if (status.ok() || stopping()) return;
+  if (absl::IsFailedPrecondition(status)) return events_.on_displaced(status);
+  events_.on_fatal(status);
 }
 
 }  // namespace ballast

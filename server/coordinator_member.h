@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "server/replica/pair_news.h"
 
 namespace ballast {
 
@@ -24,6 +25,8 @@ class CoordinatorMember {
     // The way there.
     std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
+    // As Coordinator::Options has it.
+    bool replicated = false;
     // What others reach this server by.
     std::string address;
     // How long the coordinator may be silent, before joining and after.
@@ -38,9 +41,21 @@ class CoordinatorMember {
     std::function<void(uint64_t checkpoint, uint32_t servers)> on_capture;
     // How the part that was captured last goes.
     std::function<v1::CheckpointPart()> checkpoint_part;
+    // What this process is from now on: once it has joined, and when it takes over.
+    std::function<void(const v1::Member&)> on_part;
+    // Of one of a pair: what it says of the other, and that the coordinator has heard it.
+    std::function<PairNews()> pair_news;
+    std::function<void(const PairNews&)> on_heard;
+    // Of a server of a pair: its standby, if it has one; after each heartbeat.
+    std::function<void(const v1::StandbyTarget&)> on_standby;
+    // It was given up or replaced: what it holds counts no more.
+    std::function<void(absl::Status)> on_displaced;
     // This server cannot go on: refused, replaced, or the coordinator is gone.
     std::function<void(absl::Status)> on_fatal;
   };
+
+  // Says what is new now, not with the next heartbeat.
+  void Hasten();
 
   // Joins in the background.
   CoordinatorMember(Options options, Events events);
@@ -53,8 +68,10 @@ class CoordinatorMember {
   absl::Status Join();
   absl::Status BeatUntilStopped();
   absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what);
-  // False once it is to stop.
+  // Ends early where there is news. False once it is to stop.
   bool Pause(absl::Duration duration);
+  // Whether a new name was given.
+  bool TakePart(const v1::Member& member);
   bool stopping() const;
 
   const Options options_;
@@ -62,6 +79,7 @@ class CoordinatorMember {
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hastened_ ABSL_GUARDED_BY(mutex_) = false;
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -14,19 +14,8 @@ namespace {
 // Between a server's heartbeats while all wait for a checkpoint.
 constexpr absl::Duration kHastyInterval = absl::Milliseconds(10);
 
-absl::StatusOr<Membership::Id> Decode(const v1::Member& member) {
-  if (member.role() != v1::ROLE_SERVER && member.role() != v1::ROLE_WORKER) {
-    return absl::InvalidArgumentError(absl::StrCat("member: got role ", member.role(), ", want server or worker"));
-  }
-  return Membership::Id{member.role() == v1::ROLE_SERVER ? MemberRole::kServer : MemberRole::kWorker, member.rank(),
-                        member.incarnation()};
-}
-
-void Encode(const Membership::Id& id, v1::Member* member) {
-  member->set_role(id.role == MemberRole::kServer ? v1::ROLE_SERVER : v1::ROLE_WORKER);
-  member->set_rank(id.rank);
-  member->set_incarnation(id.incarnation);
-}
+// The longest wait for a newer shard map.
+constexpr absl::Duration kLongestMapWait = absl::Seconds(60);
 
 void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_id(lease.id);
@@ -57,20 +46,28 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   if (absl::Status status = CheckVersion(*request); !status.ok()) return Answer(context, status);
   v1::Member asked;
   asked.set_role(request->role());
-  absl::StatusOr<Membership::Id> role = Decode(asked);
+  absl::StatusOr<Membership::Id> role = FromProto(asked);
   if (!role.ok()) return Answer(context, role.status());
-  Coordinator::Newcomer newcomer{
-      role->role, std::nullopt, request->address(), request->description(), request->job(), request->train_examples()};
+  if (role->role == MemberRole::kStandby) {
+    return Answer(context, absl::InvalidArgumentError("join: got role standby, want server or worker: a server becomes "
+                                                      "a standby where its rank is taken"));
+  }
+  Coordinator::Newcomer newcomer{role->role,           std::nullopt,
+                                 request->address(),   request->description(),
+                                 request->job(),       request->train_examples(),
+                                 request->replicated()};
   if (request->has_rank()) newcomer.rank = request->rank();
   absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
   if (!id.ok()) return Answer(context, id.status());
-  Encode(*id, response->mutable_member());
+  *response->mutable_member() = ToProto(*id);
   const Coordinator::Options& options = coordinator_->options();
   response->set_servers(options.servers);
   response->set_workers(options.workers);
-  response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / 5));
+  // The standby of a server that is gone is to hear of it soon.
+  const bool pair = options.replicated && id->role != MemberRole::kWorker;
+  response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / (pair ? 15 : 5)));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
-  if (id->role == MemberRole::kServer) return Answer(context, absl::OkStatus());
+  if (id->role != MemberRole::kWorker) return Answer(context, absl::OkStatus());
   const Coordinator::Beginning beginning = coordinator_->BeginningOf(*id);
   response->set_steps(beginning.steps);
   if (beginning.resumed_batches.has_value()) response->set_resumed_batches(*beginning.resumed_batches);
@@ -84,17 +81,23 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
           access_->Check(*context, "CoordinatorService/Heartbeat", "", LeastRoleOf(request->member().role()));
       !access.ok())
     return Answer(context, access);
-  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(*id, request->checkpoint_part());
+  absl::StatusOr<Coordinator::Verdict> verdict =
+      coordinator_->Heartbeat(*id, request->checkpoint_part(), {request->standby(), request->server_lost()});
   if (!verdict.ok()) return Answer(context, verdict.status());
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
   // Workers need not know.
   if (id->role == MemberRole::kWorker) return Answer(context, absl::OkStatus());
-  for (const Membership::Id& absent : verdict->absent) Encode(absent, response->add_absent());
+  for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);
   if (verdict->hasten) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
   response->set_capture(verdict->capture);
+  if (verdict->standby.has_value()) {
+    response->mutable_standby()->set_incarnation(verdict->standby->id.incarnation);
+    response->mutable_standby()->set_address(verdict->standby->address);
+  }
+  if (verdict->promoted.has_value()) *response->mutable_promoted() = ToProto(*verdict->promoted);
   return Answer(context, absl::OkStatus());
 }
 
@@ -104,7 +107,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerC
           access_->Check(*context, "CoordinatorService/Leave", "", LeastRoleOf(request->member().role()));
       !access.ok())
     return Answer(context, access);
-  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
   return Answer(context, coordinator_->Leave(*id, request->failure(), request->own_failure()));
 }
@@ -122,12 +125,23 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::Callback
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackServerContext* context,
-                                                                 const v1::GetShardMapRequest*,
+                                                                 const v1::GetShardMapRequest* request,
                                                                  v1::GetShardMapResponse* response) {
   if (absl::Status access = access_->Check(*context, "CoordinatorService/GetShardMap"); !access.ok())
     return Answer(context, access);
-  *response->mutable_map() = coordinator_->shard_map().ToProto();
-  return Answer(context, absl::OkStatus());
+  const absl::Duration wait = absl::Milliseconds(request->wait_ms());
+  if (wait > kLongestMapWait) {
+    return Answer(context,
+                  absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", request->wait_ms(), ", want at most ",
+                                                          absl::ToInt64Milliseconds(kLongestMapWait))));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_->AwaitShardMap(wait > absl::ZeroDuration() ? request->newer_than() : 0, wait,
+                              [=](absl::StatusOr<ShardMap> map) {
+                                if (map.ok()) *response->mutable_map() = map->ToProto();
+                                reactor->Finish(ToGrpcStatus(map.status()));
+                              });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::CallbackServerContext* context,
@@ -135,7 +149,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
                                                                   v1::AcquireLeaseResponse* response) {
   if (absl::Status access = access_->Check(*context, "CoordinatorService/AcquireLease"); !access.ok())
     return Answer(context, access);
-  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
   if (!wait.ok()) return Answer(context, wait.status());
@@ -157,7 +171,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::Callbac
                                                                    v1::CompleteLeaseResponse*) {
   if (absl::Status access = access_->Check(*context, "CoordinatorService/CompleteLease"); !access.ok())
     return Answer(context, access);
-  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
   return Answer(context, coordinator_->CompleteLease(*id, request->lease_id(), request->steps(), request->batches()));
 }
@@ -167,7 +181,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::Callba
                                                                     v1::ReportProgressResponse* response) {
   if (absl::Status access = access_->Check(*context, "CoordinatorService/ReportProgress"); !access.ok())
     return Answer(context, access);
-  absl::StatusOr<Membership::Id> id = Decode(request->member());
+  absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<v1::JobProgress> progress = coordinator_->ReportProgress(
       *id, request->progress(), request->has_evaluation() ? &request->evaluation() : nullptr);

@@ -10,9 +10,7 @@ namespace {
 
 v1::MemberRecord ToRecord(const Membership::Member& member) {
   v1::MemberRecord record;
-  record.mutable_member()->set_role(member.id.role == MemberRole::kServer ? v1::ROLE_SERVER : v1::ROLE_WORKER);
-  record.mutable_member()->set_rank(member.id.rank);
-  record.mutable_member()->set_incarnation(member.id.incarnation);
+  *record.mutable_member() = ToProto(member.id);
   record.set_address(member.address);
   record.set_description(member.description);
   record.set_reason(member.reason);
@@ -49,18 +47,17 @@ absl::StatusOr<Membership::State> StateOf(const v1::MemberRecord& record) {
 }
 
 absl::StatusOr<Membership::Member> FromRecord(const v1::MemberRecord& record, const Coordinator::Options& options) {
-  const bool server = record.member().role() == v1::ROLE_SERVER;
-  const uint32_t count = server ? options.servers : options.workers;
-  if (record.member().rank() >= count || record.member().incarnation() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("saved member: got ", server ? "server " : "worker ",
-                                                   record.member().rank(), ", incarnation ",
-                                                   record.member().incarnation(), ", want a rank below ", count));
+  const absl::StatusOr<Membership::Id> id = FromProto(record.member());
+  if (!id.ok()) return id.status();
+  const uint32_t count = id->role == MemberRole::kWorker ? options.workers : options.servers;
+  if (id->rank >= count || id->incarnation == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("saved member: got ", RoleName(id->role), " ", id->rank,
+                                                   ", incarnation ", id->incarnation, ", want a rank below ", count));
   }
   absl::StatusOr<Membership::State> state = StateOf(record);
   if (!state.ok()) return state.status();
   Membership::Member member;
-  member.id = {server ? MemberRole::kServer : MemberRole::kWorker, record.member().rank(),
-               record.member().incarnation()};
+  member.id = *id;
   member.address = record.address();
   member.description = record.description();
   member.state = *state;
@@ -85,6 +82,9 @@ v1::CoordinatorState Coordinator::ExportLocked() const {
   state.set_servers_lost(servers_lost_);
   state.mutable_notices()->Add(notices_.begin(), notices_.end());
   state.set_notices_made(notices_made_);
+  if (options_.replicated) {
+    for (v1::StandbyState& standby : standbys_.Export()) *state.add_standbys() = std::move(standby);
+  }
   return state;
 }
 
@@ -109,6 +109,10 @@ absl::Status Coordinator::Restore(const v1::CoordinatorState& state) {
     train_examples_ = state.train_examples();
     MakeLeasesLocked();
     if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;
+  }
+  if (options_.replicated) {
+    absl::Status status = standbys_.Restore({state.standbys().begin(), state.standbys().end()});
+    if (!status.ok()) return status;
   }
   membership_.Restore(std::move(members));
   map_ = *std::move(map);

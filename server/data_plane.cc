@@ -148,6 +148,10 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
       End(OnShard(access));
       return;
     }
+    if (absl::Status serving = plane->serving_->Check(); !serving.ok()) {
+      End(OnShard(serving));
+      return;
+    }
     absl::StatusOr<ByteBudget::Reservation> reserved = plane_->budget_.Reserve(kMaxMessageBytes);
     if (!reserved.ok()) {
       End(reserved.status());
@@ -372,7 +376,11 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
         EncodeValues(*plane_->shard_, keys, worker, *codec, plane_->budget_, envelope, Response::kValuesFieldNumber);
     if (!values.ok()) return End(values.status());
     plane_->pull_bytes_ += values->Length();
-    EndWith(*std::move(values));
+    // What it sees it may push by: no shard that comes back may know less.
+    plane_->shard_->AwaitDurable([this, values = *std::move(values)](const absl::Status& durable) mutable {
+      if (!durable.ok()) return End(OnShard(durable));
+      EndWith(std::move(values));
+    });
   };
   // The answer may end the call before AwaitPull returns. The shard outlives the log's thread, the plane does not.
   ++holders_;

@@ -10,6 +10,7 @@
 #include "server/area_registry.h"
 #include "server/byte_budget.h"
 #include "server/parameter_shard.h"
+#include "server/serving_gate.h"
 
 namespace ballast {
 
@@ -29,9 +30,10 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t shared_areas = 0, shared_calls = 0;
   };
 
-  // `shard` and `access` must outlive the server that this is registered with.
-  DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, uint64_t max_bytes_in_flight)
-      : rank_(rank), shard_(shard), access_(access), budget_(max_bytes_in_flight) {}
+  // `shard`, `access` and `serving` must outlive the server that this is registered with.
+  DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, const ServingGate* serving,
+            uint64_t max_bytes_in_flight)
+      : rank_(rank), shard_(shard), access_(access), serving_(serving), budget_(max_bytes_in_flight) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
@@ -46,6 +48,7 @@ class DataPlane : public grpc::CallbackGenericService {
   const uint32_t rank_;
   ParameterShard* const shard_;
   const AccessGuard* const access_;
+  const ServingGate* const serving_;
   ByteBudget budget_;
   AreaRegistry areas_{&budget_};
   std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};

@@ -2,13 +2,56 @@
 #include "server/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace ballast {
 
-absl::string_view RoleName(MemberRole role) { return role == MemberRole::kServer ? "server" : "worker"; }
+absl::string_view RoleName(MemberRole role) {
+  switch (role) {
+    case MemberRole::kServer:
+      return "server";
+    case MemberRole::kWorker:
+      return "worker";
+    case MemberRole::kStandby:
+      return "standby";
+  }
+  return "";
+}
+
+v1::Member ToProto(const Membership::Id& id) {
+  v1::Member member;
+  switch (id.role) {
+    case MemberRole::kServer:
+      member.set_role(v1::ROLE_SERVER);
+      break;
+    case MemberRole::kWorker:
+      member.set_role(v1::ROLE_WORKER);
+      break;
+    case MemberRole::kStandby:
+      member.set_role(v1::ROLE_STANDBY);
+      break;
+  }
+  member.set_rank(id.rank);
+  member.set_incarnation(id.incarnation);
+  return member;
+}
+
+absl::StatusOr<Membership::Id> FromProto(const v1::Member& member) {
+  switch (member.role()) {
+    case v1::ROLE_SERVER:
+      return Membership::Id{MemberRole::kServer, member.rank(), member.incarnation()};
+    case v1::ROLE_WORKER:
+      return Membership::Id{MemberRole::kWorker, member.rank(), member.incarnation()};
+    case v1::ROLE_STANDBY:
+      return Membership::Id{MemberRole::kStandby, member.rank(), member.incarnation()};
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("member: got role ", member.role(), ", want server, worker or standby"));
+  }
+}
 
 std::string Describe(const Membership::Member& member) {
   return absl::StrCat(RoleName(member.id.role), " ", member.id.rank, " (", member.description, ")");
@@ -16,7 +59,7 @@ std::string Describe(const Membership::Member& member) {
 
 absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
                                                 std::string description) {
-  const uint32_t count = role == MemberRole::kServer ? servers_ : workers_;
+  const uint32_t count = CountOf(role);
   if (!rank.has_value()) {
     for (uint32_t free = 0; free < count && !rank.has_value(); ++free) {
       const auto member = members_.find({role, free});
@@ -33,7 +76,7 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   }
   Member& member = members_[{role, *rank}];
   const bool live = member.id.incarnation > 0 && member.state == State::kJoined;
-  const bool same_place = role == MemberRole::kServer && !address.empty() && member.address == address;
+  const bool same_place = role != MemberRole::kWorker && !address.empty() && member.address == address;
   if (live && member.description != description && !same_place) {
     return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
   }
@@ -47,7 +90,7 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   return member.id;
 }
 
-absl::StatusOr<Membership::Member*> Membership::Find(const Id& id) {
+absl::StatusOr<Membership::Member*> Membership::FindLive(const Id& id) {
   const auto member = members_.find({id.role, id.rank});
   if (member == members_.end()) {
     return absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, " has not joined"));
@@ -59,7 +102,7 @@ absl::StatusOr<Membership::Member*> Membership::Find(const Id& id) {
 }
 
 absl::Status Membership::Heartbeat(const Id& id) {
-  absl::StatusOr<Member*> member = Find(id);
+  absl::StatusOr<Member*> member = FindLive(id);
   if (!member.ok()) return member.status();
   if ((*member)->state == State::kLost && id.role == MemberRole::kServer) {
     (*member)->state = State::kJoined;
@@ -73,7 +116,7 @@ absl::Status Membership::Heartbeat(const Id& id) {
 }
 
 absl::Status Membership::Leave(const Id& id, State state, std::string reason) {
-  absl::StatusOr<Member*> member = Find(id);
+  absl::StatusOr<Member*> member = FindLive(id);
   if (!member.ok()) return member.status();
   if ((*member)->state != State::kJoined) return absl::OkStatus();
   (*member)->state = state;
@@ -86,19 +129,49 @@ std::vector<Membership::Member> Membership::Expire() {
   std::vector<Member> lost;
   const absl::Time now = clock_->Now();
   for (auto& [key, member] : members_) {
-    if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
+    const auto& [role, rank] = key;
+    if (member.state != State::kJoined || now - member.last_heard < ttl(role)) continue;
+    const auto server = members_.find({MemberRole::kServer, rank});
+    const bool alone = server == members_.end() || server->second.state != State::kJoined;
+    if (role == MemberRole::kStandby && alone) continue;
     member.state = State::kLost;
-    member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl_));
+    member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl(role)));
     member.gone_since = now;
     lost.push_back(member);
   }
   return lost;
 }
 
+Membership::Id Membership::Promote(uint32_t rank) {
+  Member& standby = members_.at({MemberRole::kStandby, rank});
+  Member& server = members_[{MemberRole::kServer, rank}];
+  server.id = {MemberRole::kServer, rank, server.id.incarnation + 1};
+  server.address = std::exchange(standby.address, "");
+  server.description = standby.description;
+  server.state = State::kJoined;
+  server.last_heard = standby.last_heard;
+  server.reason.clear();
+  standby.state = State::kLeft;
+  standby.reason = "took over";
+  standby.gone_since = clock_->Now();
+  return server.id;
+}
+
+std::optional<Membership::Member> Membership::Find(MemberRole role, uint32_t rank) const {
+  const auto member = members_.find({role, rank});
+  if (member == members_.end()) return std::nullopt;
+  return member->second;
+}
+
+bool Membership::IsFresh(MemberRole role, uint32_t rank) const {
+  const auto member = members_.find({role, rank});
+  return member != members_.end() && member->second.state == State::kJoined &&
+         clock_->Now() - member->second.last_heard < ttl(role);
+}
+
 std::vector<std::string> Membership::MissingOf(MemberRole role) const {
   std::vector<std::string> missing;
-  const uint32_t count = role == MemberRole::kServer ? servers_ : workers_;
-  for (uint32_t rank = 0; rank < count; ++rank) {
+  for (uint32_t rank = 0; rank < CountOf(role); ++rank) {
     const auto member = members_.find({role, rank});
     const bool here = member != members_.end() && member->second.state == State::kJoined;
     if (!here) missing.push_back(absl::StrCat(RoleName(role), " ", rank));
@@ -110,6 +183,9 @@ std::string Membership::MissingServers() const { return absl::StrJoin(MissingOf(
 
 std::string Membership::Missing() const {
   std::vector<std::string> missing = MissingOf(MemberRole::kServer);
+  if (pairs_) {
+    for (std::string& standby : MissingOf(MemberRole::kStandby)) missing.push_back(std::move(standby));
+  }
   for (std::string& worker : MissingOf(MemberRole::kWorker)) missing.push_back(std::move(worker));
   return absl::StrJoin(missing, ", ");
 }

@@ -10,13 +10,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ballast/v1/coordinator_service.pb.h"
 #include "common/clock.h"
 
 namespace ballast {
 
-enum class MemberRole { kServer, kWorker };
+// A standby has its server's rank, and stands in for it.
+enum class MemberRole { kServer, kWorker, kStandby };
 
-// "server", "worker".
+// "server", "worker", "standby".
 absl::string_view RoleName(MemberRole role);
 
 // Who takes part in a job: ranks, incarnations, and when each was last heard of.
@@ -42,8 +44,9 @@ class Membership {
     absl::Time gone_since;
   };
 
-  Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock)
-      : servers_(servers), workers_(workers), ttl_(ttl), clock_(clock) {}
+  // `pairs`: each server has a standby.
+  Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock, bool pairs = false)
+      : servers_(servers), workers_(workers), ttl_(ttl), pairs_(pairs), clock_(clock) {}
 
   // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, FAILED_PRECONDITION when
   // no rank is free. A member that joins again with the same description replaces itself: its answer may have been
@@ -57,8 +60,12 @@ class Membership {
   // Any state but kJoined, with the reason where there is one. OK again for one that has ended.
   absl::Status Leave(const Id& id, State state, std::string reason = "");
 
-  // Gives up the members unheard of for the time to live, and returns them.
+  // Gives up the members unheard of for their time to live, and returns them. A standby whose server is not there
+  // stays: it may be all that is left.
   std::vector<Member> Expire();
+
+  // Makes the standby of that rank, which has joined, its server, with a new incarnation. The rank has no standby then.
+  Id Promote(uint32_t rank);
 
   // "server 1, worker 0": the ranks that nobody has.
   std::string Missing() const;
@@ -69,6 +76,10 @@ class Membership {
 
   // Whether any member of the role takes part now.
   bool AnyJoined(MemberRole role) const;
+  // The newest member of that rank; nothing where there was none.
+  std::optional<Member> Find(MemberRole role, uint32_t rank) const;
+  // Whether it takes part and was heard of lately.
+  bool IsFresh(MemberRole role, uint32_t rank) const;
   // The lowest rank whose member was lost.
   std::optional<uint32_t> FirstLost(MemberRole role) const;
 
@@ -84,21 +95,28 @@ class Membership {
 
   uint32_t servers() const { return servers_; }
   uint32_t workers() const { return workers_; }
-  absl::Duration ttl() const { return ttl_; }
+  // A server that has a standby, and the standby, are given up sooner than others: that costs little.
+  absl::Duration ttl(MemberRole role) const { return pairs_ && role != MemberRole::kWorker ? ttl_ / 2 : ttl_; }
   std::vector<Member> members() const;
 
  private:
   using Key = std::pair<MemberRole, uint32_t>;
-  absl::StatusOr<Member*> Find(const Id& id);
+  absl::StatusOr<Member*> FindLive(const Id& id);
+  uint32_t CountOf(MemberRole role) const { return role == MemberRole::kWorker ? workers_ : servers_; }
   std::vector<std::string> MissingOf(MemberRole role) const;
 
   const uint32_t servers_;
   const uint32_t workers_;
   const absl::Duration ttl_;
+  const bool pairs_;
   const Clock* const clock_;
   std::map<Key, Member> members_;
   std::vector<uint64_t> worker_floor_;
 };
+
+v1::Member ToProto(const Membership::Id& id);
+// INVALID_ARGUMENT for an unknown role.
+absl::StatusOr<Membership::Id> FromProto(const v1::Member& member);
 
 // "worker 1 (host, process 4711)".
 std::string Describe(const Membership::Member& member);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/grpc_status.h"
 #include "common/policy_config.h"
 #include "common/version.h"
 #include "server/call.h"
@@ -13,11 +14,26 @@
 
 namespace ballast {
 
+absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& context, absl::string_view method,
+                                            const std::string& job) const {
+  if (absl::Status access = access_->Check(context, method, job); !access.ok()) return access;
+  const absl::Status serving = serving_->Check();
+  return serving.ok() ? serving : absl::Status(serving.code(), absl::StrCat("shard ", rank_, ": ", serving.message()));
+}
+
+grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerDurable(grpc::CallbackServerContext* context,
+                                                                 const absl::Status& status) {
+  if (!status.ok()) return Answer(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  shard_->AwaitDurable([reactor](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::CallbackServerContext* context,
                                                                   const v1::DeclareTensorsRequest* request,
                                                                   v1::DeclareTensorsResponse* response) {
-  if (absl::Status access = access_->Check(*context, "ParameterService/DeclareTensors", request->job()); !access.ok())
-    return Answer(context, access);
+  if (absl::Status may = Check(*context, "ParameterService/DeclareTensors", request->job()); !may.ok())
+    return Answer(context, may);
   if (request->protocol_version() != 0 && request->protocol_version() != kProtocolVersion) {
     return Answer(context, absl::FailedPreconditionError(absl::StrCat("shard ", rank_, ": got protocol version ",
                                                                       request->protocol_version(), ", want ",
@@ -36,20 +52,20 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
     to->set_tensor_id(tensor.spec.id());
     to->mutable_slices()->Add(tensor.slices.begin(), tensor.slices.end());
   }
-  return Answer(context, absl::OkStatus());
+  return AnswerDurable(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerContext* context,
                                                          const v1::PauseRequest* request, v1::PauseResponse*) {
-  if (absl::Status access = access_->Check(*context, "ParameterService/Pause", request->job()); !access.ok())
-    return Answer(context, access);
-  return Answer(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
+  if (absl::Status may = Check(*context, "ParameterService/Pause", request->job()); !may.ok())
+    return Answer(context, may);
+  return AnswerDurable(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
 }
 
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
-  const absl::Status access = access_->Check(*context, "ParameterService/ShareMemory", request->job());
-  return ballast::ShareMemory(access, *request, *shard_, rank_, data_plane_->areas());
+  const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
+  return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->areas());
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,

@@ -20,8 +20,9 @@ using ControlledParameterService =
 class ParameterServiceAdapter : public ControlledParameterService {
  public:
   // All must outlive the server that this is registered with.
-  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access)
-      : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access) {}
+  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
+                          const ServingGate* serving)
+      : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access), serving_(serving) {}
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,
@@ -34,10 +35,16 @@ class ParameterServiceAdapter : public ControlledParameterService {
                                       v1::GetStatusResponse* response) override;
 
  private:
+  absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
+                     const std::string& job) const;
+  // Ends the call once what changed the shard is durable.
+  grpc::ServerUnaryReactor* AnswerDurable(grpc::CallbackServerContext* context, const absl::Status& status);
+
   const uint32_t rank_;
   ParameterShard* const shard_;
   DataPlane* const data_plane_;
   const AccessGuard* const access_;
+  const ServingGate* const serving_;
 };
 
 }  // namespace ballast

@@ -47,6 +47,14 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
       catalog_(options_.rank, options_.max_state_bytes),
       waits_(clock) {}
 
+absl::Status ParameterShard::ValidateTerms(const JobTerms& job) {
+  if (absl::Status status = ValidateJobName(job.name); !status.ok()) return status;
+  if (job.workers < 1 || job.workers > kMaxWorkers) {
+    return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
+  }
+  return ValidatePolicy(job.policy, job.workers);
+}
+
 absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
   if (job_.name.empty()) return absl::OkStatus();
   if (job.name != job_.name) {
@@ -70,11 +78,7 @@ absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
 
 absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint, const JobTerms& job,
                                                                      std::vector<OwnedTensor> tensors) {
-  if (absl::Status status = ValidateJobName(job.name); !status.ok()) return status;
-  if (job.workers < 1 || job.workers > kMaxWorkers) {
-    return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
-  }
-  if (absl::Status status = ValidatePolicy(job.policy, job.workers); !status.ok()) return status;
+  if (absl::Status status = ValidateTerms(job); !status.ok()) return status;
   // Nothing else declares meanwhile, though the disk is waited for outside of the other lock.
   absl::MutexLock gate(&gate_);
   absl::StatusOr<TensorCatalog::Addition> addition;
@@ -124,7 +128,15 @@ absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<co
   v1::ShardRecord record;
   *record.mutable_declaration() = EncodeDeclaration(job, tensors);
   record.mutable_declaration()->set_checkpoint(checkpoint);
-  return journal_->Append(record, {}, [] {}).status();
+  return Write(record, {}, [] {}).status();
+}
+
+absl::StatusOr<uint64_t> ParameterShard::Write(const v1::ShardRecord& record,
+                                               absl::Span<const absl::string_view> behind,
+                                               absl::FunctionRef<void()> in_order) {
+  const absl::StatusOr<uint64_t> written = journal_->Append(record, behind, in_order);
+  if (written.ok()) RaiseTo(last_position_, *written);
+  return written;
 }
 
 void ParameterShard::AddLocked(const JobTerms& job, TensorCatalog::Addition addition) {
@@ -247,7 +259,7 @@ absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl:
     payloads.insert(payloads.end(), gradient.payload.begin(), gradient.payload.end());
   }
   turns.reserve(checked.size());
-  return journal_->Append(record, payloads, [&] {
+  return Write(record, payloads, [&] {
     for (const CheckedGradient& gradient : checked) turns.push_back(gradient.slice->TakeTurn());
   });
 }
@@ -332,14 +344,14 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
   return outcome;
 }
 
-void ParameterShard::AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done) {
+void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
   ShardJournal* journal = nullptr;
-  if (push.position > 0) {
+  if (position > 0) {
     absl::ReaderMutexLock gate(&gate_);
     journal = journal_;
   }
   if (journal == nullptr) return done(absl::OkStatus());
-  journal->AwaitDurable(push.position, std::move(done));
+  journal->AwaitDurable(position, std::move(done));
 }
 
 std::string ParameterShard::ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const {
@@ -419,7 +431,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
       v1::ShardRecord record;
       record.mutable_pause()->set_worker(worker);
       record.mutable_pause()->set_incarnation(incarnation);
-      const absl::StatusOr<uint64_t> written = journal_->Append(record, {}, [&] {
+      const absl::StatusOr<uint64_t> written = Write(record, {}, [&] {
         for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
       });
       if (!written.ok()) return written.status();

@@ -104,7 +104,14 @@ class ParameterShard {
 
   // Calls `done` once what the job's durability promises of that push holds; may call it before returning. UNAVAILABLE
   // where the disk failed.
-  void AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done);
+  void AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done) {
+    AwaitDurable(push.position, std::move(done));
+  }
+
+  // The same of all that has changed the shard until now: what a caller saw or was told of must not be lost.
+  void AwaitDurable(std::function<void(absl::Status)> done) {
+    AwaitDurable(last_position_.load(std::memory_order_acquire), std::move(done));
+  }
 
   // Nobody waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
@@ -148,8 +155,13 @@ class ParameterShard {
   // Places in the order in which each slice changes; none where nothing is written down.
   using Turns = std::vector<uint64_t>;
 
+  void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done);
+  // Writes a record, where there is a journal to write it to.
+  absl::StatusOr<uint64_t> Write(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+                                 absl::FunctionRef<void()> in_order) ABSL_SHARED_LOCKS_REQUIRED(gate_);
   absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  static absl::Status ValidateTerms(const JobTerms& job);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
                                 const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
@@ -185,6 +197,8 @@ class ParameterShard {
   TensorCatalog catalog_ ABSL_GUARDED_BY(mutex_);
   // Nothing is ever removed, so pointers to windows stay good.
   std::vector<std::unique_ptr<PushWindow>> windows_ ABSL_GUARDED_BY(mutex_);
+  // Of the newest record.
+  std::atomic<uint64_t> last_position_{0};
   std::atomic<uint64_t> pushes_{0}, pulls_{0}, updates_{0}, duplicates_{0}, dropped_{0}, max_staleness_{0};
   Histogram staleness_, wait_microseconds_;
   // Last: its destruction ends the waits, whose callbacks use the rest.

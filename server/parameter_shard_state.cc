@@ -30,6 +30,7 @@ ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
 }
 
 absl::Status ParameterShard::Restore(ShardCapture capture) {
+  if (absl::Status status = ValidateTerms(capture.job); !status.ok()) return status;
   absl::MutexLock gate(&gate_);
   absl::MutexLock lock(&mutex_);
   if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");

@@ -41,15 +41,39 @@ absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
   return HostPort{address.substr(0, colon), port};
 }
 
+// Which of the two processes of rank 0 runs the coordinator is to be told by its flags alone.
+bool Coordinates(const Server::Options& options) {
+  if (options.rank > 0) return false;
+  const std::string& own = options.advertise.empty() ? options.listen : options.advertise;
+  return !options.replicated || options.coordinator.empty() || options.coordinator == own;
+}
+
 }  // namespace
 
 Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
     : options_(std::move(options)),
       tokens_(std::move(tokens)),
+      coordinates_(Coordinates(options_)),
+      serving_(!options_.replicated),
       shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
-      data_plane_(options_.rank, &shard_, &shard_access_, options_.max_bytes_in_flight),
-      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_) {}
+      data_plane_(options_.rank, &shard_, &shard_access_, &serving_, options_.max_bytes_in_flight),
+      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_, &serving_) {
+  receiver_ = std::make_unique<StandbyReceiver>(options_.rank, &shard_, [this] { Hasten(); });
+  standby_service_ = std::make_unique<StandbyServiceAdapter>(receiver_.get(), &shard_access_);
+  if (!options_.replicated) return;
+  ReplicaJournal::Options journal;
+  journal.shard = options_.rank;
+  journal.max_queued_bytes = options_.max_bytes_in_flight;
+  journal.open = [this](const std::string& address) { return OpenServer(address); };
+  journal.on_news = [this] { Hasten(); };
+  replica_ = std::make_unique<ReplicaJournal>(std::move(journal), &shard_);
+}
+
+void Server::Hasten() {
+  absl::MutexLock lock(&member_mutex_);
+  if (member_ != nullptr) member_->Hasten();
+}
 
 absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Options& options) {
   if (options.security.token_file.empty()) return nullptr;
@@ -64,7 +88,7 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
 }
 
 absl::Status Server::MakeCoordinator() {
-  if (options_.rank > 0) return absl::OkStatus();
+  if (!coordinates_) return absl::OkStatus();
   if (!options_.state_dir.empty()) {
     auto store = CoordinatorStore::Open(PosixFileSystem(), options_.state_dir + "/coordinator", Clock::Real());
     if (!store.ok()) return store.status();
@@ -79,6 +103,7 @@ absl::Status Server::MakeCoordinator() {
       Coordinator::Options{.servers = options_.servers,
                            .workers = options_.workers,
                            .member_ttl = options_.member_ttl,
+                           .replicated = options_.replicated,
                            .journal = coordinator_store_.get(),
                            .checkpoints = checkpoints_.has_value() ? &*checkpoints_ : nullptr,
                            .first_checkpoint = *first_checkpoint,
@@ -100,11 +125,8 @@ ParameterShard::Options Server::ShardOptions() {
   ParameterShard::Options options;
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
-  if (!options_.state_dir.empty()) {
-    options.open_journal = [this](const JobTerms& job) -> absl::StatusOr<ShardJournal*> {
-      if (job.durability.mode() != v1::Durability::REPLICA) return store_->Start(job);
-      return absl::FailedPreconditionError("durability: got replica, which no server has yet; want wal or wal_sync");
-    };
+  if (!options_.state_dir.empty() || options_.replicated) {
+    options.open_journal = [this](const JobTerms& job) { return OpenJournal(job); };
   }
   options.keeps_checkpoints = !options_.checkpoint_dir.empty();
   options.resume_from = options_.resume;
@@ -115,6 +137,44 @@ ParameterShard::Options Server::ShardOptions() {
     return source->Load(job, tensors);
   };
   return options;
+}
+
+absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobTerms& job) {
+  if (job.durability.mode() == v1::Durability::REPLICA) {
+    if (!options_.replicated) {
+      return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability REPLICA, but shard ",
+                                                        options_.rank, " has no standby (--replicated)"));
+    }
+    // What a standby is fed is in the server's journal.
+    if (!serving_.Check().ok()) return nullptr;
+    replica_->BeginJob();
+    return replica_.get();
+  }
+  if (options_.replicated) {
+    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
+                                                      v1::Durability::Mode_Name(job.durability.mode()), ", but shard ",
+                                                      options_.rank, " was started with --replicated, for REPLICA"));
+  }
+  return store_->Start(job);
+}
+
+void Server::TakePart(const v1::Member& member) {
+  if (!options_.replicated) return;
+  if (member.role() == v1::ROLE_STANDBY) {
+    receiver_->Begin(member.incarnation());
+    return options_.on_part(member);
+  }
+  replica_->BeginServing(member.incarnation());
+  if (shard_.job_name().empty()) {
+    serving_.Open();
+    return options_.on_part(member);
+  }
+  // From here on the stream is closed to the server before.
+  if (absl::Status status = receiver_->TakeOver(); !status.ok()) return options_.on_fatal(status);
+  replica_->BeginJob();
+  shard_.StartJournal(replica_.get());
+  serving_.Open();
+  options_.on_part(member);
 }
 
 absl::Status Server::OpenCheckpoints() {
@@ -149,7 +209,7 @@ v1::CheckpointPart Server::DescribePart() const {
 }
 
 absl::Status Server::Recover() {
-  if (options_.state_dir.empty()) return absl::OkStatus();
+  if (options_.state_dir.empty() || options_.replicated) return absl::OkStatus();
   ShardStore::Options options;
   options.folder = options_.state_dir;
   options.shard = options_.rank;
@@ -195,6 +255,7 @@ absl::Status Server::Listen() {
   builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   builder.RegisterService(&parameter_service_);
   builder.RegisterCallbackGenericService(&data_plane_);
+  builder.RegisterService(standby_service_.get());
   if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC does not start on ", options_.listen));
@@ -209,21 +270,23 @@ absl::Status Server::Listen() {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
+  if (!coordinates_) return OpenServer(options_.coordinator);
+  // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
+  absl::StatusOr<Credentials> own = Credentials::Make({}, tokens_ == nullptr ? "" : tokens_->admin_token());
+  if (!own.ok()) return own.status();
+  return own->OpenInProcess(*grpc_);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::string& address) const {
   const std::string token = tokens_ == nullptr ? "" : tokens_->admin_token();
-  if (options_.rank == 0) {
-    // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
-    absl::StatusOr<Credentials> own = Credentials::Make({}, token);
-    if (!own.ok()) return own.status();
-    return own->OpenInProcess(*grpc_);
-  }
   absl::StatusOr<Credentials> credentials = Credentials::Make(options_.security, token, options_.certificate_refresh);
   if (!credentials.ok()) return credentials.status();
-  if (absl::Status status = credentials->CheckTarget(options_.coordinator); !status.ok()) return status;
+  if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return status;
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return credentials->Open(options_.coordinator, arguments);
+  return credentials->Open(address, arguments);
 }
 
 CoordinatorMember::Events Server::MemberEvents() {
@@ -243,6 +306,23 @@ CoordinatorMember::Events Server::MemberEvents() {
     captured_ = checkpoint;
   };
   events.checkpoint_part = [this] { return DescribePart(); };
+  events.on_part = [this](const v1::Member& member) { TakePart(member); };
+  events.pair_news = [this]() -> PairNews {
+    if (!options_.replicated) return {};
+    return {replica_->Report(), receiver_->lost()};
+  };
+  events.on_heard = [this](const PairNews& news) {
+    if (options_.replicated) replica_->OnHeard(news.standby);
+  };
+  events.on_standby = [this](const v1::StandbyTarget& standby) {
+    if (options_.replicated) replica_->Feed(standby);
+  };
+  events.on_displaced = [this](absl::Status reason) {
+    if (!options_.replicated) return options_.on_fatal(std::move(reason));
+    serving_.Close();
+    replica_->Close(absl::UnavailableError(absl::StrCat("another server holds the shard: ", reason.message())));
+    options_.on_displaced(std::move(reason));
+  };
   events.on_fatal = options_.on_fatal;
   return events;
 }
@@ -256,9 +336,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
   }
+  if (options.replicated && options.rank >= 2 * options.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank: got ", options.rank, " with --replicated, want below ",
+                                                   2 * options.servers, ", two for each of --servers"));
+  }
   if (absl::Status status = CheckServing(options.listen, options.security); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);
   if (!tokens.ok()) return tokens.status();
+  if (options.replicated) options.rank %= options.servers;
   std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
   if (absl::Status status = server->OpenCheckpoints(); !status.ok()) return status;
   if (absl::Status status = server->Recover(); !status.ok()) return status;
@@ -268,22 +353,33 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (!coordinator.ok()) return coordinator.status();
   const Options& o = server->options_;
   CoordinatorMember::Options member;
-  member.coordinator = o.rank == 0 ? server->address_ : o.coordinator;
+  member.coordinator = server->coordinates_ ? server->address_ : o.coordinator;
   member.channel = *std::move(coordinator);
   member.rank = o.rank;
+  member.replicated = o.replicated;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.patience = o.patience;
-  server->member_ = std::make_unique<CoordinatorMember>(std::move(member), server->MemberEvents());
+  auto joining = std::make_unique<CoordinatorMember>(std::move(member), server->MemberEvents());
+  {
+    absl::MutexLock lock(&server->member_mutex_);
+    server->member_ = std::move(joining);
+  }
   return server;
 }
 
 void Server::Drain(absl::Duration grace) {
   if (grpc_ == nullptr) return;
   if (auto* health = grpc_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
-  member_.reset();
+  std::unique_ptr<CoordinatorMember> member;
+  {
+    absl::MutexLock lock(&member_mutex_);
+    member = std::move(member_);
+  }
+  member.reset();
   const absl::Status reason =
       absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down"));
   shard_.Close(reason);
+  if (replica_ != nullptr) replica_->Close(reason);
   data_plane_.areas().Close(reason);
   gate_->Close();
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));

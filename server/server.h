@@ -28,6 +28,10 @@
 #include "server/durability/shard_store.h"
 #include "server/parameter_service.h"
 #include "server/parameter_shard.h"
+#include "server/replica/replica_journal.h"
+#include "server/replica/standby_receiver.h"
+#include "server/replica/standby_service.h"
+#include "server/serving_gate.h"
 
 namespace ballast {
 
@@ -41,10 +45,13 @@ class Server {
     // What others reach it by; empty: the address it listens on.
     std::string advertise;
     uint32_t rank = 0;
+    // Servers come in pairs, for jobs of durability REPLICA: two processes of each rank, or of the ranks up to twice
+    // `servers`. The one of rank 0 that needs no coordinator's address, or is given its own, runs the coordinator.
+    bool replicated = false;
     // Of the job; what counts is what rank 0 says.
     uint32_t servers = 1;
     uint32_t workers = 1;
-    // Required where rank > 0.
+    // Required where another process runs the coordinator.
     std::string coordinator;
     // Of the listen address and of calls to server 0; tokens are shown there, too.
     SecurityOptions security;
@@ -70,6 +77,11 @@ class Server {
     absl::Duration patience = absl::Seconds(60);
     // Called before it listens, with what was in the folder, where anything was.
     std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
+    // Called with what the process is once it has joined, and when that changes: one of a pair.
+    std::function<void(const v1::Member&)> on_part = [](const v1::Member&) {};
+    // Called when the process was given up or replaced, or as a standby does not follow any more: it holds nothing that
+    // counts, and may start anew. Not called again.
+    std::function<void(absl::Status)> on_displaced = [](absl::Status) {};
     // Called when the server cannot go on; not called again.
     std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
   };
@@ -101,11 +113,21 @@ class Server {
   v1::CheckpointPart DescribePart() const;
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenServer(const std::string& address) const;
+  // Says to the coordinator what is new.
+  void Hasten();
+  absl::StatusOr<ShardJournal*> OpenJournal(const JobTerms& job);
+  // Serves the shard, or follows the server that does.
+  void TakePart(const v1::Member& member);
 
+  // The rank is the shard's.
   const Options options_;
   // Shared with gRPC, which asks for it at the door.
   const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
+  // Whether the coordinator is here.
+  const bool coordinates_;
+  ServingGate serving_;
   ParameterShard shard_;
   const AccessGuard shard_access_;
   // What the job resumes from, where it does; checkpoints that are taken, where there is a folder for them.
@@ -116,6 +138,11 @@ class Server {
   std::atomic<uint64_t> captured_{0};
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
+  // Of one of a pair; null in others.
+  std::unique_ptr<ReplicaJournal> replica_;
+  // Refuses all streams where this is no standby.
+  std::unique_ptr<StandbyReceiver> receiver_;
+  std::unique_ptr<StandbyServiceAdapter> standby_service_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
   // In rank 0. The store is null without a folder.
@@ -125,7 +152,8 @@ class Server {
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
   std::unique_ptr<ConnectionGate> gate_;
   std::unique_ptr<grpc::Server> grpc_;
-  std::unique_ptr<CoordinatorMember> member_;
+  absl::Mutex member_mutex_;
+  std::unique_ptr<CoordinatorMember> member_ ABSL_GUARDED_BY(member_mutex_);
 };
 
 }  // namespace ballast

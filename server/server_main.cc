@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -24,6 +25,9 @@
 ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 takes a free one.");
 ABSL_FLAG(std::string, advertise, "", "HOST:PORT that others reach this server by; the listen address if empty.");
 ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod's name that ends in it (ballast-server-2).");
+ABSL_FLAG(bool, replicated, false,
+          "Servers come in pairs, for jobs of durability replica: two processes for each rank, the other one under the "
+          "same rank or that many above it. Who joins second follows and takes over.");
 ABSL_FLAG(uint32_t, servers, 1, "Number of servers in the job; what server 0 says counts.");
 ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; what server 0 says counts.");
 ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0; required for the others.");
@@ -75,23 +79,43 @@ absl::StatusOr<std::string> FindResume() {
 // Why the main thread may go on to the end.
 class Ending {
  public:
-  void Set(absl::Status reason) {
+  struct Reason {
+    absl::Status status;
+    // It may start anew, with nothing.
+    bool again = false;
+  };
+
+  // The first one counts, but an end before a new start.
+  void Set(Reason reason) {
     absl::MutexLock lock(&mutex_);
-    if (set_) return;
-    set_ = true;
-    reason_ = std::move(reason);
+    if (!reason_.has_value() || (reason_->again && !reason.again)) reason_ = std::move(reason);
   }
-  absl::Status Await() {
+  Reason Await() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&set_));
-    return reason_;
+    mutex_.Await(absl::Condition(&reason_, &std::optional<Reason>::has_value));
+    return *reason_;
+  }
+  // It starts anew.
+  void Clear() {
+    absl::MutexLock lock(&mutex_);
+    if (reason_->again) reason_.reset();
   }
 
  private:
   absl::Mutex mutex_;
-  bool set_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status reason_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Reason> reason_ ABSL_GUARDED_BY(mutex_);
 };
+
+// For calls under way at a server that does not count any more.
+constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
+
+absl::Status WriteAddress(const std::string& address) {
+  const std::string path = absl::GetFlag(FLAGS_address_file);
+  if (path.empty()) return absl::OkStatus();
+  const absl::Status written = WriteFileAtomically(path, {address, "\n"});
+  if (written.ok()) return written;
+  return absl::InvalidArgumentError(absl::StrCat("--address_file: ", written.message()));
+}
 
 int Fail(const absl::Status& status, int code) {
   std::cerr << "error: " << status.message() << std::endl;
@@ -104,11 +128,16 @@ uint64_t MemoryLimit() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
 
+// What this process is, in a line: "server 1", "standby 1".
+std::string PartName(const v1::Member& member) {
+  return absl::StrCat(member.role() == v1::ROLE_STANDBY ? "standby " : "server ", member.rank());
+}
+
 int Serve() {
   Ending ending;
   SignalWatch signals([&](int, int count) {
     if (count > 1) _exit(130);
-    ending.Set(absl::OkStatus());
+    ending.Set({});
   });
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -120,6 +149,7 @@ int Serve() {
                 2);
   }
   options.rank = rank;
+  options.replicated = absl::GetFlag(FLAGS_replicated);
   options.servers = absl::GetFlag(FLAGS_servers);
   options.workers = absl::GetFlag(FLAGS_workers);
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
@@ -154,21 +184,31 @@ int Serve() {
               << ": snapshot of record " << recovered.snapshot_position << ", " << recovered.records
               << " records behind it, " << recovered.cut_bytes << " unfinished bytes cut off" << std::endl;
   };
-  options.on_fatal = [&](absl::Status status) { ending.Set(std::move(status)); };
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
-  if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
-  if (const std::string path = absl::GetFlag(FLAGS_address_file); !path.empty()) {
-    absl::Status written = WriteFileAtomically(path, {(*server)->address(), "\n"});
-    if (!written.ok()) return Fail(absl::InvalidArgumentError(absl::StrCat("--address_file: ", written.message())), 2);
+  options.on_part = [](const v1::Member& member) {
+    std::cerr << "this is " << PartName(member) << ", incarnation " << member.incarnation() << std::endl;
+  };
+  options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*again=*/true}); };
+  options.on_fatal = [&](absl::Status status) { ending.Set({std::move(status)}); };
+  while (true) {
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
+    if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
+    if (absl::Status written = WriteAddress((*server)->address()); !written.ok()) return Fail(written, 2);
+    std::cerr << "ballast_server " << kVersion << ": server " << rank << " serves on " << (*server)->address()
+              << std::endl;
+    const Ending::Reason reason = ending.Await();
+    if (reason.again) {
+      std::cerr << "server " << rank << " joins anew: " << reason.status.message() << std::endl;
+      options.listen = (*server)->address();
+      (*server)->Drain(kShortGrace);
+      ending.Clear();
+      continue;
+    }
+    std::cerr << "server " << rank << " drains" << std::endl;
+    (*server)->Drain(absl::Seconds(5));
+    if (!reason.status.ok()) return Fail(reason.status, 1);
+    std::cerr << "server " << rank << " has ended" << std::endl;
+    return 0;
   }
-  std::cerr << "ballast_server " << kVersion << ": server " << rank << " serves on " << (*server)->address()
-            << std::endl;
-  const absl::Status reason = ending.Await();
-  std::cerr << "server " << rank << " drains" << std::endl;
-  (*server)->Drain(absl::Seconds(5));
-  if (!reason.ok()) return Fail(reason, 1);
-  std::cerr << "server " << rank << " has ended" << std::endl;
-  return 0;
 }
 
 }  // namespace
@@ -181,13 +221,28 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   // A peer that sends broken text must not fill the log.
   google::protobuf::SetLogHandler(nullptr);
-  const absl::Status parsed =
-      ballast::ParseFlags(argc, argv, ballast::kUsage,
-                          {"listen",          "advertise",    "rank",       "servers",          "workers",
-                           "coordinator",     "address_file", "tls_cert",   "tls_key",          "tls_ca",
-                           "token_file",      "insecure",     "reflection", "memory_limit_gib", "tls_ca",
-                           "token_file",      "insecure",     "reflection", "memory_limit_gib", "bytes_in_flight_mib",
-                           "max_connections", "max_streams",  "state_dir",  "checkpoint_dir",   "resume"});
+  const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
+                                                  {"listen",
+                                                   "advertise",
+                                                   "rank",
+                                                   "replicated",
+                                                   "servers",
+                                                   "workers",
+                                                   "coordinator",
+                                                   "address_file",
+                                                   "tls_cert",
+                                                   "tls_key",
+                                                   "tls_ca",
+                                                   "token_file",
+                                                   "insecure",
+                                                   "reflection",
+                                                   "memory_limit_gib",
+                                                   "bytes_in_flight_mib",
+                                                   "max_connections",
+                                                   "max_streams",
+                                                   "state_dir",
+                                                   "checkpoint_dir",
+                                                   "resume"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "ballast/v1/standby_service.pb.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -32,7 +33,7 @@ std::string Bytes(const std::string& text) {
 // "CoordinatorService/Join" and all others, as the proto files have them.
 std::vector<std::string> AllMethods() {
   std::vector<std::string> methods;
-  for (const char* service : {"ParameterService", "CoordinatorService"}) {
+  for (const char* service : {"ParameterService", "CoordinatorService", "StandbyService"}) {
     const auto* const type =
         google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(absl::StrCat("ballast.v1.", service));
     for (int i = 0; i < type->method_count(); ++i) {
@@ -87,6 +88,7 @@ const std::map<std::string, std::string>& Requests() {
       {"CoordinatorService/ReportProgress",
        Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 examples: 8 loss_sum: 3 seconds: 1 }")},
       {"CoordinatorService/GetProgress", ""},
+      {"StandbyService/Replicate", Bytes<v1::ReplicateRequest>("hello { standby: 1 }")},
   };
   return *requests;
 }
@@ -282,7 +284,7 @@ TEST_P(TokenTest, TooSmallARoleIsDenied) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
     ++tried;
   }
-  EXPECT_EQ(tried, 12);
+  EXPECT_EQ(tried, 13);
   EXPECT_EQ(Values(State()), Values(before));
 }
 
@@ -293,7 +295,8 @@ TEST_P(TokenTest, AWorkerDoesNotSpeakAsAServer) {
   const std::pair<const char*, std::string> calls[] = {
       {"CoordinatorService/Join", Requests().at("CoordinatorService/Join")},
       {"CoordinatorService/Heartbeat", Bytes<v1::HeartbeatRequest>(member)},
-      {"CoordinatorService/Leave", Bytes<v1::LeaveRequest>(member)}};
+      {"CoordinatorService/Leave", Bytes<v1::LeaveRequest>(member)},
+      {"StandbyService/Replicate", Requests().at("StandbyService/Replicate")}};
   for (const auto& [method, request] : calls) {
     const grpc::Status status = Call(method, request, worker);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method;

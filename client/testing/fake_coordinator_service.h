@@ -19,7 +19,10 @@ namespace ballast {
 class FakeCoordinatorService : public v1::CoordinatorService::Service {
  public:
   explicit FakeCoordinatorService(std::vector<std::string> shards = {}) : map_(std::move(shards)) {}
-  ~FakeCoordinatorService() override { HandOutLeases(); }
+  ~FakeCoordinatorService() override {
+    HandOutLeases();
+    FailMaps(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
+  }
 
   void SetHeartbeat(grpc::Status status, v1::JobState state, std::string reason) {
     absl::MutexLock lock(&mutex_);
@@ -36,6 +39,26 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   bool AwaitLeaseWait() {
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&lease_waited_for_), absl::Minutes(1));
+  }
+
+  // The shard of that rank is there from now on.
+  void MoveShard(int rank, const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    v1::ShardMap map = map_.ToProto();
+    map.set_epoch(map.epoch() + 1);
+    map.set_shards(rank, address);
+    map_ = *ShardMap::FromProto(map);
+  }
+  // GetShardMap fails so from now on, those that wait among them.
+  void FailMaps(grpc::Status status) {
+    absl::MutexLock lock(&mutex_);
+    map_status_ = std::move(status);
+  }
+  // Waits, at most a minute, until the map was asked for so often.
+  bool AwaitMapCalls(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto called = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return map_calls_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&called), absl::Minutes(1));
   }
 
   // As the last AcquireLease named them.
@@ -81,9 +104,19 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     *response->mutable_map() = map_.ToProto();
     return grpc::Status::OK;
   }
-  grpc::Status GetShardMap(grpc::ServerContext*, const v1::GetShardMapRequest*,
+  grpc::Status GetShardMap(grpc::ServerContext* context, const v1::GetShardMapRequest* request,
                            v1::GetShardMapResponse* response) override {
     absl::MutexLock lock(&mutex_);
+    ++map_calls_;
+    const auto answerable = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return map_.epoch() > request->newer_than() || !map_status_.ok();
+    };
+    const absl::Time deadline = absl::Now() + absl::Milliseconds(request->wait_ms());
+    // In pieces, to hear when nobody waits for the answer any more.
+    while (absl::Now() < deadline && !context->IsCancelled()) {
+      if (mutex_.AwaitWithTimeout(absl::Condition(&answerable), absl::Milliseconds(10))) break;
+    }
+    if (!map_status_.ok()) return map_status_;
     *response->mutable_map() = map_.ToProto();
     return grpc::Status::OK;
   }
@@ -121,6 +154,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
  private:
   mutable absl::Mutex mutex_;
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
+  grpc::Status map_status_ ABSL_GUARDED_BY(mutex_);
+  int map_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status heartbeat_status_ ABSL_GUARDED_BY(mutex_);
   v1::HeartbeatResponse heartbeat_ ABSL_GUARDED_BY(mutex_);
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;

@@ -26,7 +26,12 @@ struct SnapshotPlace {
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
                            const ShardCapture& capture);
 
-// A captured slice, as a file has it.
+// What a snapshot says of the whole shard, and of a slice besides its values.
+v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture);
+v1::SliceState MakeState(const ShardCapture::SliceCapture& slice);
+
+// The same, read again. Slices and values come later.
+ShardCapture ToCapture(const v1::SnapshotHeader& header);
 ShardCapture::SliceCapture ToSliceCapture(const SnapshotReader::SliceRecord& record);
 
 }  // namespace ballast

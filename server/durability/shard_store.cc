@@ -20,6 +20,7 @@
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
 #include "server/durability/shard_record.h"
+#include "server/durability/shard_replay.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
@@ -34,22 +35,6 @@ absl::Status In(const std::string& path, const absl::Status& status) {
 }
 
 bool NeedsLog(v1::Durability::Mode mode) { return mode == v1::Durability::WAL || mode == v1::Durability::WAL_SYNC; }
-
-std::vector<GradientView> ViewGradients(const v1::LoggedPush& push, absl::string_view payloads,
-                                        std::vector<absl::string_view>& pieces) {
-  pieces.reserve(push.gradients_size());
-  std::vector<GradientView> views;
-  views.reserve(push.gradients_size());
-  for (const v1::LoggedPush::Gradient& gradient : push.gradients()) {
-    pieces.push_back(payloads.substr(0, gradient.bytes()));
-    payloads.remove_prefix(pieces.back().size());
-    views.push_back({{gradient.tensor_id(), gradient.slice_index()},
-                     gradient.version(),
-                     gradient.encoding(),
-                     {&pieces.back(), pieces.back().empty() ? size_t{0} : size_t{1}}});
-  }
-  return views;
-}
 
 }  // namespace
 
@@ -114,10 +99,7 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard));
   }
-  ShardCapture capture;
-  capture.job = DecodeTerms(header.declaration());
-  capture.tensors = DecodeTensors(header.declaration());
-  capture.windows.assign(header.windows().begin(), header.windows().end());
+  ShardCapture capture = ToCapture(header);
   while (true) {
     absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
     if (!slice.ok()) return slice.status();
@@ -146,28 +128,8 @@ absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::s
               absl::StrCat(path, ": is the log of shard ", change.header().shard(), ", want shard ", options_.shard));
         }
         break;
-      case v1::ShardRecord::kDeclaration:
-        status = shard_
-                     ->DeclareFrom(change.declaration().checkpoint(), DecodeTerms(change.declaration()),
-                                   DecodeTensors(change.declaration()))
-                     .status();
-        break;
-      case v1::ShardRecord::kPush: {
-        std::vector<absl::string_view> pieces;
-        const v1::LoggedPush& push = change.push();
-        const std::vector<GradientView> gradients = ViewGradients(push, *behind, pieces);
-        status =
-            shard_
-                ->Push(shard_->status().job.name,
-                       {push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()}, gradients)
-                .status();
-        break;
-      }
-      case v1::ShardRecord::kPause:
-        status = shard_->Pause(shard_->status().job.name, change.pause().worker(), change.pause().incarnation());
-        break;
-      case v1::ShardRecord::KIND_NOT_SET:
-        status = absl::DataLossError("is of no known kind");
+      default:
+        status = ApplyChange(*shard_, change, *behind);
     }
   }
   if (status.ok()) return status;

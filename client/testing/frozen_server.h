@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+
+// A gRPC server, as far as a client can tell, that has stopped for tests: connections stand and messages are let go,
+// but nothing is read of them and nothing is answered. Thread safety: confined to one thread.
+class FrozenServer {
+ public:
+  FrozenServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    // Little fits into the kernel, so that messages are left to gRPC.
+    const int bytes = 4096;
+    setsockopt(listener_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
+    // Readable means that more has come than what makes a connection.
+    const int mark = 2000;
+    setsockopt(listener_, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark));
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
+    listen(listener_, 16);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~FrozenServer() {
+    for (int connection : connections_) close(connection);
+    close(listener_);
+  }
+  FrozenServer(const FrozenServer&) = delete;
+
+  const std::string& address() const { return address_; }
+
+  // Takes a connection in and waits, at most a minute each, until a message has begun to come; whether one has.
+  bool AwaitMessage() {
+    if (!Readable(listener_)) return false;
+    const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (connection < 0) return false;
+    connections_.push_back(connection);
+    // SETTINGS with INITIAL_WINDOW_SIZE 2^31 - 1, and a WINDOW_UPDATE of the connection to that.
+    static constexpr char kFrames[] =
+        "\0\0\6\4\0\0\0\0\0"
+        "\0\4\x7f\xff\xff\xff"
+        "\0\0\4\x8\0\0\0\0\0"
+        "\x7f\xff\0\0";
+    constexpr ssize_t kBytes = sizeof(kFrames) - 1;
+    return write(connection, kFrames, kBytes) == kBytes && Readable(connection);
+  }
+
+ private:
+  static bool Readable(int socket) {
+    pollfd waiting = {socket, POLLIN, 0};
+    return poll(&waiting, 1, 60'000) == 1;
+  }
+
+  const int listener_;
+  std::string address_;
+  std::vector<int> connections_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/durability/shard_replay.h"
+
+#include <vector>
+
+#include "server/durability/shard_record.h"
+
+namespace ballast {
+namespace {
+
+std::vector<GradientView> ViewGradients(const v1::LoggedPush& push, absl::string_view payloads,
+                                        std::vector<absl::string_view>& pieces) {
+  pieces.reserve(push.gradients_size());
+  std::vector<GradientView> views;
+  views.reserve(push.gradients_size());
+  for (const v1::LoggedPush::Gradient& gradient : push.gradients()) {
+    pieces.push_back(payloads.substr(0, gradient.bytes()));
+    payloads.remove_prefix(pieces.back().size());
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()},
+                     gradient.version(),
+                     gradient.encoding(),
+                     {&pieces.back(), pieces.back().empty() ? size_t{0} : size_t{1}}});
+  }
+  return views;
+}
+
+absl::Status ApplyPush(ParameterShard& shard, const v1::LoggedPush& push, absl::string_view payloads) {
+  std::vector<absl::string_view> pieces;
+  const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
+  return shard
+      .Push(shard.job_name(), {push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()},
+            gradients)
+      .status();
+}
+
+}  // namespace
+
+absl::Status ApplyChange(ParameterShard& shard, const v1::ShardRecord& change, absl::string_view behind) {
+  switch (change.kind_case()) {
+    case v1::ShardRecord::kDeclaration:
+      return shard
+          .DeclareFrom(change.declaration().checkpoint(), DecodeTerms(change.declaration()),
+                       DecodeTensors(change.declaration()))
+          .status();
+    case v1::ShardRecord::kPush:
+      return ApplyPush(shard, change.push(), behind);
+    case v1::ShardRecord::kPause:
+      return shard.Pause(shard.job_name(), change.pause().worker(), change.pause().incarnation());
+    default:
+      return absl::DataLossError("is of no known kind");
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "ballast/v1/storage.pb.h"
+#include "server/parameter_shard.h"
+
+namespace ballast {
+
+// Makes a change again that another shard, or this one in an earlier life, has made and recorded: a declaration, push
+// or pause, with what stands behind the record. One after another, in their order, they make the same shard. What a
+// change was answered with it is answered with again.
+absl::Status ApplyChange(ParameterShard& shard, const v1::ShardRecord& change, absl::string_view behind);
+
+}  // namespace ballast

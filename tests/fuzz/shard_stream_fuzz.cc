@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a standby is fed: records, each a kind, a position and its bytes. Refused, or the shard is what it was fed.
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "server/parameter_shard.h"
+#include "server/replica/shard_stream.h"
+#include "server/replica/standby_receiver.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/record_files.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint64_t kStateBytes = uint64_t{1} << 20;
+
+ParameterShard::Options SmallShard() {
+  ParameterShard::Options options;
+  options.max_state_bytes = kStateBytes;
+  options.open_journal = [](const JobTerms&) -> absl::StatusOr<ShardJournal*> { return nullptr; };
+  return options;
+}
+
+// A shard of one tensor, as a stream's records.
+std::string WholeStream() {
+  ParameterShard shard(SmallShard(), Clock::Real());
+  JobTerms job;
+  job.name = "job";
+  job.policy.mutable_sync();
+  job.workers = 2;
+  job.durability.set_mode(v1::Durability::REPLICA);
+  v1::TensorSpec spec;
+  spec.set_id(1);
+  spec.set_name("w");
+  spec.add_shape(3);
+  spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
+  Require(shard.Declare(job, {{spec, {}}}).ok(), "a shard takes a tensor");
+  std::string stream;
+  SendSnapshot(0, 0, shard.Capture([] {}), [&](const v1::ReplicateRequest& part) {
+    stream += AsInput(std::string(1, static_cast<char>(part.kind())) + std::string(1, '\0') + part.data());
+    return true;
+  });
+  v1::ShardRecord change;
+  v1::LoggedPush& push = *change.mutable_push();
+  push.set_incarnation(1);
+  push.set_sequence(1);
+  push.set_examples(1);
+  v1::LoggedPush::Gradient& gradient = *push.add_gradients();
+  gradient.set_tensor_id(1);
+  gradient.set_bytes(3 * sizeof(float));
+  const std::string payload(3 * sizeof(float), '\x3f');
+  const std::string kind(1, static_cast<char>(v1::ReplicateRequest::KIND_CHANGE));
+  stream += AsInput(kind + std::string(1, '\1') + JoinChange(change, {payload}));
+  v1::ShardRecord pause;
+  pause.mutable_pause()->set_incarnation(1);
+  pause.mutable_pause()->set_worker(1);
+  return stream + AsInput(kind + std::string(1, '\2') + JoinChange(pause, {}));
+}
+
+}  // namespace
+
+std::vector<std::string> FuzzSeeds() { return {WholeStream()}; }
+
+}  // namespace ballast
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ballast;
+  FuzzInput input(data, size);
+  ParameterShard shard(SmallShard(), Clock::Real());
+  StandbyReceiver receiver(0, &shard, [] {});
+  receiver.Begin(1);
+  v1::ReplicateHello hello;
+  hello.set_standby(1);
+  Require(receiver.Open(hello).ok(), "a new standby takes a stream");
+  uint64_t position = 0;
+  while (!input.Rest().empty()) {
+    v1::ReplicateRequest part;
+    const absl::string_view piece = input.Take(input.Number(2));
+    FuzzInput record(reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
+    part.set_kind(static_cast<v1::ReplicateRequest::Kind>(record.Byte() % 3));
+    part.set_position(record.Byte());
+    part.set_data(record.Rest().data(), record.Rest().size());
+    const absl::StatusOr<std::optional<uint64_t>> taken = receiver.Take(part);
+    if (!taken.ok()) break;
+    if (!taken->has_value()) continue;
+    Require(**taken == part.position(), "what is answered is what was sent");
+    Require(**taken == position + 1 || part.kind() == v1::ReplicateRequest::KIND_SNAPSHOT, "changes come in order");
+    position = **taken;
+  }
+  Require(shard.status().state_bytes <= kStateBytes, "the shard stays within its memory");
+  return 0;
+}
