@@ -139,6 +139,7 @@ std::vector<Scenario> PushScenarios(const SoakPlace& place) {
       {"overload", 0.05, std::bind(Overload, place, _1, _2)},
       Kills(place, {.name = "kills_wal", .share = 0.1}),
       Kills(place, {.name = "kills_wal_sync", .share = 0.1, .durability = v1::Durability::WAL_SYNC}),
+      Kills(place, {.name = "kills_replica", .share = 0.1, .durability = v1::Durability::REPLICA}),
       Kills(place, {.name = "kills_sync_policy", .share = 0.05, .policy = "sync"}),
       Kills(place, {.name = "kills_and_lost_replies",
                     .share = 0.1,

@@ -2,18 +2,18 @@
 #include "tests/fault/oracle/fault_run.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <functional>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/security/credentials.h"
 #include "tests/fault/oracle/push_oracle.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/oracle/server_fleet.h"
 
 namespace ballast {
 namespace {
+
+// Answers of a server that was killed may still come in.
+constexpr absl::Duration kOnTheirWay = absl::Milliseconds(50);
 
 class Run {
  public:
@@ -43,30 +43,27 @@ class Run {
     Measure(counts_.resident_last, counts_.descriptors_last);
     if (absl::Status status = CountDuplicates(); !status.ok()) return status;
     oracle_.reset();
-    for (auto& server : servers_) {
-      if (absl::Status status = server->End(); !status.ok()) return status;
-    }
+    if (absl::Status status = fleet_->End(); !status.ok()) return status;
     counts_.seconds = absl::ToDoubleSeconds(absl::Now() - begun);
     return counts_;
   }
 
  private:
   absl::Status Begin() {
+    auto fleet = ServerFleet::Start({.server = options_.server,
+                                     .server_flags = options_.server_flags,
+                                     .shards = options_.servers,
+                                     .workers = options_.workers,
+                                     .durability = options_.durability,
+                                     .state_folder = options_.state_folder,
+                                     .hosts = options_.hosts});
+    if (!fleet.ok()) return fleet.status();
+    fleet_ = *std::move(fleet);
     OracleJob job;
-    for (uint32_t rank = 0; rank < options_.servers; ++rank) {
-      std::vector<std::string> flags = options_.server_flags;
-      flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
-      // The far host's network has nobody else in it.
-      if (options_.hosts != nullptr) flags.push_back("--insecure");
-      if (options_.durability != v1::Durability::NONE) {
-        const std::string folder = absl::StrCat(options_.state_folder, "/", rank);
-        std::filesystem::remove_all(folder);
-        flags.insert(flags.end(), {"--state_dir", folder});
-      }
-      if (absl::Status status = OnServersHost([&] { return StartServer(flags); }); !status.ok()) return status;
-      job.servers.push_back(servers_.back()->address());
-    }
-    for (uint32_t worker = 0; worker < options_.workers && options_.hosts == nullptr; ++worker) {
+    job.servers = fleet_->addresses();
+    job.client.coordinator = fleet_->coordinator();
+    const bool by_proxies = options_.hosts == nullptr && !job.servers.empty();
+    for (uint32_t worker = 0; worker < options_.workers && by_proxies; ++worker) {
       std::vector<std::string>& way = job.ways.emplace_back();
       for (const std::string& address : job.servers) {
         auto proxy = FaultProxy::Start(address, {}, options_.seed * 65536 + proxies_.size());
@@ -102,17 +99,6 @@ class Run {
     return first.status();
   }
 
-  absl::Status OnServersHost(const std::function<absl::Status()>& run) const {
-    return options_.hosts == nullptr ? run() : options_.hosts->OnFar(run);
-  }
-
-  absl::Status StartServer(const std::vector<std::string>& flags) {
-    const std::string host = options_.hosts == nullptr ? "127.0.0.1" : TwoHosts::far_address();
-    auto server = ServerProcess::Start(options_.server, host, flags);
-    if (server.ok()) servers_.push_back(*std::move(server));
-    return server.status();
-  }
-
   // Until the pushes are made, the kills are done or the time is over.
   absl::Status Harm(absl::Time end) {
     absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
@@ -132,13 +118,18 @@ class Run {
   }
 
   absl::Status KillOne() {
-    ServerProcess& server = *servers_[counts_.kills % servers_.size()];
+    if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
     const absl::Time killed = absl::Now();
-    if (absl::Status status = server.Kill(); !status.ok()) return status;
+    if (absl::Status status = fleet_->KillNext(); !status.ok()) return status;
     ++counts_.kills;
-    if (absl::Status status = OnServersHost([&] { return server.Restart(); }); !status.ok()) return status;
+    const bool goes_on = fleet_->GoesOnWithout();
+    if (goes_on) {
+      const absl::Status status = AwaitWork(killed, absl::Now() + kOnTheirWay, counts_.recovery_seconds);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = fleet_->Restart(); !status.ok()) return status;
     ++counts_.restarts;
-    return AwaitWork(killed, absl::Now(), counts_.recovery_seconds);
+    return goes_on ? absl::OkStatus() : AwaitWork(killed, absl::Now(), counts_.recovery_seconds);
   }
 
   absl::Status Part() {
@@ -175,11 +166,9 @@ class Run {
   }
 
   void Measure(uint64_t& resident, uint64_t& descriptors) const {
-    for (const auto& server : servers_) {
-      const ProcessUse use = server->use();
-      resident += use.resident_bytes;
-      descriptors += use.descriptors;
-    }
+    const ProcessUse use = fleet_->use();
+    resident = use.resident_bytes;
+    descriptors = use.descriptors;
   }
 
   absl::Status CountDuplicates() {
@@ -196,7 +185,7 @@ class Run {
 
   const FaultRunOptions options_;
   FaultCounts counts_;
-  std::vector<std::unique_ptr<ServerProcess>> servers_;
+  std::unique_ptr<ServerFleet> fleet_;
   std::vector<std::unique_ptr<FaultProxy>> proxies_;
   ClientOptions patient_;
   std::vector<std::string> addresses_;

@@ -37,6 +37,12 @@ TEST(KillTest, WalLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durab
 
 TEST(KillTest, WalSyncLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL_SYNC, 4)); }
 
+TEST(KillTest, AStandbyTakesOverWithAllAcknowledgedPushes) {
+  // Server 0 with the coordinator, server 1, and both their standbys.
+  const FaultRunOptions options = Killing(v1::Durability::REPLICA, 6);
+  ExpectNothingLost(options);
+}
+
 TEST(KillTest, LosesNothingThoughRepliesAreLostAsWell) {
   FaultRunOptions options = Killing(v1::Durability::WAL, 4);
   options.plan.drop_replies = 0.1;
