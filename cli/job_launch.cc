@@ -42,6 +42,10 @@ bool Mentions(absl::string_view text, absl::string_view name) {
 
 }  // namespace
 
+std::string JobLaunch::Child::Name(absl::string_view separator) const {
+  return absl::StrCat(!server ? "worker" : standby ? "standby" : "server", separator, rank);
+}
+
 std::string WorkerTracePath(const std::string& run_dir, int rank) {
   return absl::StrCat(run_dir, "/logs/worker-", rank, ".trace.json");
 }
@@ -100,8 +104,10 @@ bool JobLaunch::Outlives(int index) {
     display_->PrintLine(absl::StrCat(who, "; it is started again in ", absl::FormatDuration(pause), count));
     return true;
   }
-  // Worker 0 alone saves what was learnt.
-  if (child.server || child.rank == 0 || !AnyRunning(false, true)) return false;
+  // Worker 0 alone saves what was learnt; of a pair the one that is left goes on.
+  const bool dispensable = child.server ? replicated() && !child.coordinates() && PartnerRuns(child)
+                                        : child.rank > 0 && AnyRunning(false, true);
+  if (!dispensable) return false;
   display_->PrintLine(absl::StrCat(who, "; the others go on"));
   return true;
 }
@@ -111,15 +117,22 @@ bool JobLaunch::AnyToRestart() const {
                      [](const Child& child) { return child.restart_at.has_value(); });
 }
 
-std::string JobLaunch::AddressFile(int rank) const {
-  return absl::StrCat(plan_.run_dir, "/logs/server-", rank, ".address");
+bool JobLaunch::PartnerRuns(const Child& child) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& other) {
+    return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value() &&
+           !other.struck;
+  });
+}
+
+std::string JobLaunch::AddressFile(const Child& server) const {
+  return absl::StrCat(plan_.run_dir, "/logs/", server.Name("-"), ".address");
 }
 
 std::vector<std::string> JobLaunch::FlagsAgain(const Child& child) const {
   std::vector<std::string> flags = child.flags;
   if (!child.server) return flags;
-  std::string address = child.rank == 0 ? coordinator_ : "";
-  if (child.rank > 0) std::getline(std::ifstream(AddressFile(child.rank)), address);
+  std::string address = child.coordinates() ? coordinator_ : "";
+  if (!child.coordinates()) std::getline(std::ifstream(AddressFile(child)), address);
   const auto listen = std::find(flags.begin(), flags.end(), "--listen");
   if (!address.empty() && listen + 1 < flags.end()) *(listen + 1) = address;
   return flags;
@@ -139,6 +152,7 @@ absl::Status JobLaunch::RestartDue() {
     children_[index].restart_at.reset();
     Child next;
     next.server = children_[index].server;
+    next.standby = children_[index].standby;
     next.rank = children_[index].rank;
     next.restarts = children_[index].restarts + (children_[index].struck ? 0 : 1);
     next.flags = FlagsAgain(children_[index]);
@@ -175,9 +189,9 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
   const bool finished = progress.progress().state() == v1::JOB_STATE_FINISHED;
   for (int index : std::exchange(unreported_, {})) {
     Child& child = children_[index];
-    const v1::Role role = child.server ? v1::ROLE_SERVER : v1::ROLE_WORKER;
     for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
-      const bool same = status.member().role() == role &&
+      // Its standby may have become the server, and it the standby.
+      const bool same = (status.member().role() != v1::ROLE_WORKER) == child.server &&
                         Mentions(status.description(), absl::StrCat("process ", supervisor_->pid(index)));
       if (!same) continue;
       // It had done its part and saved.
@@ -192,9 +206,9 @@ void JobLaunch::Strike() {
   for (bool server : {true, false}) {
     std::vector<int> running;
     for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-      if (children_[child].server == server && supervisor_->running(child) && !children_[child].struck) {
-        running.push_back(child);
-      }
+      const bool alive = children_[child].server == server && supervisor_->running(child) && !children_[child].struck;
+      // A job does not outlive the loss of both of a pair.
+      if (alive && (!server || !replicated() || PartnerRuns(children_[child]))) running.push_back(child);
     }
     const std::optional<int> victim = chaos_->Victim(server, running, absl::Now());
     if (!victim.has_value()) continue;
@@ -220,33 +234,46 @@ void JobLaunch::OnSignal(int) {
 
 absl::Status JobLaunch::StartAll(bool again) {
   const std::string resume = ResumeManifest();
-  for (int rank = 0; rank < plan_.servers; ++rank) {
-    unlink(AddressFile(rank).c_str());
-    std::vector<std::string> flags = {
-        "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
-    flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
-    if (rank > 0) flags.insert(flags.end(), {"--coordinator", coordinator_});
-    flags.insert(flags.end(), {"--address_file", AddressFile(rank)});
-    if (plan_.durability.mode() != v1::Durability::NONE) {
-      flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank), "--checkpoint_dir",
-                                 absl::StrCat(plan_.run_dir, "/checkpoints")});
+  for (bool standby : {false, true}) {
+    if (standby && !replicated()) break;
+    for (int rank = 0; rank < plan_.servers; ++rank) {
+      if (absl::Status status = StartServer(rank, standby, resume, again); !status.ok()) return status;
     }
-    if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
-    if (absl::Status status = StartChild({.server = true, .rank = rank, .flags = std::move(flags)}, again);
-        !status.ok()) {
-      return status;
-    }
-    if (rank > 0) continue;
-    absl::StatusOr<std::string> address = WaitForAddress(AddressFile(rank));
-    if (!address.ok()) return address.status();
-    if (address->empty()) return absl::CancelledError("the start was ended");
-    coordinator_ = *address;
   }
   for (int rank = 0; rank < plan_.workers; ++rank) {
     if (absl::Status status = StartChild({.rank = rank, .flags = WorkerFlags(rank)}, again); !status.ok()) {
       return status;
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& resume, bool again) {
+  Child child{.server = true, .standby = standby, .rank = rank};
+  const bool coordinates = child.coordinates();
+  const std::string address_file = AddressFile(child);
+  unlink(address_file.c_str());
+  child.flags = {
+      "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
+  std::vector<std::string>& flags = child.flags;
+  flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
+  if (!coordinates) flags.insert(flags.end(), {"--coordinator", coordinator_});
+  flags.insert(flags.end(), {"--address_file", address_file});
+  if (replicated()) flags.push_back("--replicated");
+  if (plan_.durability.mode() != v1::Durability::NONE) {
+    // What a pair holds is in its memory; what the coordinator knows is in its folder alone.
+    if (!replicated() || coordinates) {
+      flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
+    }
+    flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
+  }
+  if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
+  if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
+  if (!coordinates) return absl::OkStatus();
+  absl::StatusOr<std::string> address = WaitForAddress(address_file);
+  if (!address.ok()) return address.status();
+  if (address->empty()) return absl::CancelledError("the start was ended");
+  coordinator_ = *address;
   return absl::OkStatus();
 }
 
@@ -263,12 +290,11 @@ std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
 }
 
 absl::Status JobLaunch::StartChild(Child child, bool again) {
-  const std::string role = child.server ? "server" : "worker";
   std::vector<std::string> argv = {child.server ? plan_.server_binary : plan_.worker_binary, "--rank",
                                    absl::StrCat(child.rank)};
   argv.insert(argv.end(), child.flags.begin(), child.flags.end());
-  const std::string log = absl::StrCat(plan_.run_dir, "/logs/", role, "-", child.rank, ".log");
-  absl::Status status = logs_->AddSource(absl::StrCat(role, " ", child.rank), log, again);
+  const std::string log = absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".log");
+  absl::Status status = logs_->AddSource(child.Name(" "), log, again);
   if (!status.ok()) return status;
   absl::StatusOr<int> started = supervisor_->Start(argv);
   if (!started.ok()) return started.status();

@@ -37,7 +37,7 @@ struct LaunchPlan {
   std::string run_dir;
   std::string server_binary;
   std::string worker_binary;
-  // Of the job; servers get a folder each for anything but NONE.
+  // Of the job; servers get a folder each for anything but NONE, and under REPLICA each has a standby instead.
   v1::Durability durability;
   // The manifest of the checkpoint that the job goes on from; empty: it begins anew.
   std::string resume;
@@ -60,11 +60,11 @@ struct LaunchResult {
 };
 
 // The processes of one job on this machine, from the first start to the last end. A worker that died, by a signal or
-// having lost what only it needs, is started again; so is a server whose job outlives it, in the same place. Where the
-// job goes back to its checkpoints, a server's death ends all processes, and all are started again. When one
-// fails in another way, or too often, it stops the others; when this process is asked to end it asks the workers to, so
-// that they save what is there. No child outlives it.
-// Does not read the job file or the run folder.
+// having lost what only it needs, is started again; so is a server whose job outlives it, in the same place. Of a
+// server and its standby either may hold the shard: they are processes of one rank, told apart by how they were
+// started. Where the job goes back to its checkpoints, a server's death ends all processes, and all are started again.
+// When one fails in another way, or too often, it stops the others; when this process is asked to end it asks the
+// workers to, so that they save what is there. No child outlives it. Does not read the job file or the run folder.
 // Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
  public:
@@ -86,7 +86,13 @@ class JobLaunch : private ProcessListener {
   // One process; those started again have a new one. Indexes agree with the supervisor's and the logs'.
   struct Child {
     bool server = false;
+    // Of servers: the second one of its rank.
+    bool standby = false;
     int rank = 0;
+
+    std::string Name(absl::string_view separator) const;
+    // Comes back to the coordinator's state.
+    bool coordinates() const { return server && !standby && rank == 0; }
     std::vector<std::string> flags;
     // Of its rank, before it.
     int restarts = 0;
@@ -105,6 +111,7 @@ class JobLaunch : private ProcessListener {
 
   // Again: in the place of all that were there and have ended.
   absl::Status StartAll(bool again);
+  absl::Status StartServer(int rank, bool standby, const std::string& resume, bool again);
   std::vector<std::string> WorkerFlags(int rank) const;
   // As the one whose place it takes, where there was one.
   absl::Status StartChild(Child child, bool again);
@@ -127,7 +134,10 @@ class JobLaunch : private ProcessListener {
   bool AnyToRestart() const;
   // When there is something to do next, at `latest` if there is not.
   absl::Time NextEvent(absl::Time latest) const;
-  std::string AddressFile(int rank) const;
+  bool replicated() const { return plan_.durability.mode() == v1::Durability::REPLICA; }
+  // Whether the other one of its pair runs, and was not struck.
+  bool PartnerRuns(const Child& child) const;
+  std::string AddressFile(const Child& server) const;
   // Empty when the server or the user ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);
   absl::Status Watch();

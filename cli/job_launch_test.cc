@@ -44,8 +44,8 @@ echo "worker $rank: $*"
 constexpr char kWaitForTerm[] =
     "trap 'echo saved; exit 130' TERM; echo ready; while :; do tail -f /dev/null & wait; done\n";
 
-// Asked twice a second; can call something when asked. Knows one member, worker 1, of the process that it reads from a
-// file, and writes down whose end it hears of.
+// Asked twice a second; can call something when asked. Knows one member, worker 1 if the test says nothing else, of the
+// process that it reads from a file, and writes down whose end it hears of.
 class FakeProgress : public ProgressSource {
  public:
   struct Script {
@@ -53,6 +53,7 @@ class FakeProgress : public ProgressSource {
     int failures = 0;
     // The job is finished, and worker 1 has left it.
     bool finished = false;
+    v1::Role role = v1::ROLE_WORKER;
   };
   FakeProgress(Script script, std::function<void()> asked, std::string pid_file, std::vector<std::string>* ends)
       : script_(script), asked_(std::move(asked)), pid_file_(std::move(pid_file)), ends_(ends) {}
@@ -67,7 +68,7 @@ class FakeProgress : public ProgressSource {
     std::string pid;
     if (!std::getline(std::ifstream(pid_file_), pid)) return response;
     v1::GetProgressResponse::MemberStatus* member = response.add_members();
-    member->mutable_member()->set_role(v1::ROLE_WORKER);
+    member->mutable_member()->set_role(script_.role);
     member->mutable_member()->set_rank(1);
     member->mutable_member()->set_incarnation(1);
     member->set_description("host, process " + pid);
@@ -118,6 +119,7 @@ class JobLaunchTest : public ::testing::Test {
     plan.worker_binary = Script("worker", worker_);
     plan.durability = durability_;
     plan.chaos = chaos_;
+    plan.max_restarts = max_restarts_;
     ProgressDisplay display({}, &shown_, Clock::Real());
     LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
     auto connect = [&](const std::string& address) {
@@ -147,6 +149,7 @@ class JobLaunchTest : public ::testing::Test {
   std::function<void()> asked_;
   v1::Durability durability_;
   std::optional<ChaosPlan> chaos_;
+  int max_restarts_ = 3;
   std::string connected_;
   std::vector<std::string> ends_;
   std::ostringstream shown_;
@@ -332,6 +335,106 @@ TEST_F(JobLaunchTest, StartsAServerAgainInItsPlaceWhereTheJobOutlivesIt) {
   EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:0 "));
   EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:4241 ")) << "the address that the others know";
   EXPECT_THAT(Log("server-1"), HasSubstr("--state_dir " + run_dir_ + "/state/shard-1"));
+}
+
+class ReplicatedJobLaunchTest : public JobLaunchTest {
+ protected:
+  ReplicatedJobLaunchTest() { durability_.set_mode(v1::Durability::REPLICA); }
+};
+
+TEST_F(ReplicatedJobLaunchTest, GivesEachServerAStandbyAndTheCoordinatorAFolder) {
+  EXPECT_EQ(Run().exit_status, 0) << shown_.str();
+  EXPECT_THAT(Log("server-0"), HasSubstr("--rank 0 --listen 127.0.0.1:0 --servers 2 --workers 2 --address_file " +
+                                         run_dir_ + "/logs/server-0.address --replicated --state_dir " + run_dir_ +
+                                         "/state/shard-0 --checkpoint_dir "));
+  const std::pair<const char*, const char*> others[] = {{"standby-0", "0"}, {"server-1", "1"}, {"standby-1", "1"}};
+  for (const auto& [name, rank] : others) {
+    EXPECT_THAT(Log(name),
+                HasSubstr(absl::StrCat("--rank ", rank,
+                                       " --listen 127.0.0.1:0 --servers 2 --workers 2 --coordinator 127.0.0.1:4242 "
+                                       "--address_file ",
+                                       run_dir_, "/logs/", name, ".address --replicated --checkpoint_dir ")));
+  }
+  EXPECT_THAT(log_lines_, ::testing::Contains(HasSubstr("[standby 1] server 1: ")));
+}
+
+// The second process of rank 1 dies once, and leaves its number where the coordinator's member has it from.
+constexpr char kMortalStandby[] = R"(
+for word; do
+  [ "$before" = --address_file ] && file=$word
+  [ "$before" = --rank ] && rank=$word
+  before=$word
+done
+folder=${0%/*}
+echo "flags: $*"
+trap 'echo drained; exit 0' TERM
+case $file in *standby-1.address) doomed=1; port=4243 ;; *) port=424$rank ;; esac
+echo 127.0.0.1:$port > "$file.new" && mv "$file.new" "$file"
+if [ -n "$doomed" ] && [ ! -e $folder/pid ]; then
+  echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
+  kill -KILL $$
+fi
+[ -n "$doomed" ] && touch $folder/returned
+while :; do tail -f /dev/null & wait; done
+)";
+
+TEST_F(ReplicatedJobLaunchTest, StartsAStandbyAgainInItsPlaceAndTellsTheCoordinatorOfItsEnd) {
+  server_ = kMortalStandby;
+  // It had become the server meanwhile.
+  progress_.role = v1::ROLE_SERVER;
+  worker_ = std::string(kWorkerHead) + R"(
+while ! grep -q x "${0%/*}/heard" 2> /dev/null || [ ! -e "${0%/*}/returned" ]; do :; done
+exit 0
+)";
+  asked_ = [&] {
+    if (!ends_.empty()) std::ofstream(run_dir_ + "/heard") << "x";
+  };
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 1);
+  EXPECT_THAT(shown_.str(), ContainsRegex("standby 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it is "
+                                          "started again in 200ms \\(1 of 3\\)"));
+  EXPECT_THAT(Log("standby-1"), HasSubstr("--rank 1 --listen 127.0.0.1:4243 ")) << "the address that it had";
+  EXPECT_THAT(Log("standby-1"), HasSubstr("--replicated"));
+  EXPECT_THAT(ends_, ElementsAre("role: ROLE_SERVER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
+}
+
+TEST_F(ReplicatedJobLaunchTest, WithoutRestartsTheOtherOneOfAPairGoesOn) {
+  server_ = kMortalStandby;
+  max_restarts_ = 0;
+  worker_ = std::string(kWorkerHead) + "while ! grep -q x \"${0%/*}/gone\" 2> /dev/null; do :; done\nexit 0\n";
+  asked_ = [&] {
+    if (shown_.str().find("; the others go on") != std::string::npos) std::ofstream(run_dir_ + "/gone") << "x";
+  };
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_EQ(result.restarts, 0);
+}
+
+TEST_F(ReplicatedJobLaunchTest, TheLossOfBothOfAPairEndsTheJob) {
+  server_ = kMortalStandby;
+  server_.replace(server_.find("*standby-1.address"), 18, "*1.address");
+  server_.replace(server_.find("[ ! -e $folder/pid ]"), 20, ": both");
+  max_restarts_ = 0;
+  worker_ = std::string(kWorkerHead) + kWaitForTerm;
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 1);
+  EXPECT_THAT(result.error,
+              MatchesRegex("(server|standby) 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+}
+
+TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbys) {
+  server_ = std::string("[ $2 = 1 ] && echo life >> \"${0%/*}/lives\"\n") + kMortalStandby;
+  server_.replace(server_.find("kill -KILL $$"), 13, "true");
+  worker_ = std::string(kWorkerHead) + R"(
+while [ $(wc -l < "${0%/*}/lives" 2> /dev/null || echo 0) -lt 7 ]; do :; done
+exit 0
+)";
+  chaos_ = {.kill_server = absl::Milliseconds(100)};
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills server "));
+  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills standby "));
 }
 
 TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {

@@ -229,7 +229,8 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (kills_servers && !returns) {
     return absl::InvalidArgumentError(absl::StrCat("flag --chaos: got kill-server with durability ",
                                                    DurabilityName(request.plan.durability.mode()),
-                                                   ", want checkpoint, wal or wal_sync: the job would not outlive it"));
+                                                   ", want checkpoint, wal, wal_sync or replica: the job would not "
+                                                   "outlive it"));
   }
   if (absl::Status status = ReadResume(arguments, request); !status.ok()) return status;
   return request;
@@ -399,9 +400,10 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   request->plan.run_dir = folder->path();
   // Whoever read our output may go; the children must not be left alone for it.
   signal(SIGPIPE, SIG_IGN);
-  err << absl::StrFormat("job %s: %s, servers %d, workers %d of %d threads; run folder %s", request->job.name(),
-                         DescribeMode(request->job), request->plan.servers, request->plan.workers,
-                         request->plan.threads, folder->path())
+  const bool replicated = request->plan.durability.mode() == v1::Durability::REPLICA;
+  err << absl::StrFormat("job %s: %s, servers %d%s, workers %d of %d threads; run folder %s", request->job.name(),
+                         DescribeMode(request->job), request->plan.servers, replicated ? " with a standby each" : "",
+                         request->plan.workers, request->plan.threads, folder->path())
       << std::endl;
   if (arguments->Has("resume")) {
     err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; it begins anew"

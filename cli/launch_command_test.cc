@@ -193,6 +193,9 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --precision bf61", "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean"},
       {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
       {"job.textproto --gpus 65", "flag --gpus: got \"65\", want a number from 1 to 64, or all"},
+      {"job.textproto --chaos kill-server=5s",
+       "flag --chaos: got kill-server with durability none, want checkpoint, wal, wal_sync or replica: the job would "
+       "not outlive it"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
   };
   for (const auto& [flags, message] : cases) {

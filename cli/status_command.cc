@@ -66,7 +66,16 @@ std::string StateName(v1::JobState state) {
   }
 }
 
-std::string RoleName(v1::Role role) { return role == v1::ROLE_SERVER ? "server" : "worker"; }
+std::string RoleName(v1::Role role) {
+  switch (role) {
+    case v1::ROLE_SERVER:
+      return "server";
+    case v1::ROLE_STANDBY:
+      return "standby";
+    default:
+      return "worker";
+  }
+}
 
 double MeanOf(const v1::Histogram& histogram) {
   return histogram.count() == 0 ? 0 : histogram.sum() / static_cast<double>(histogram.count());

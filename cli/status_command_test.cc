@@ -67,6 +67,10 @@ class FakeCoordinator : public v1::CoordinatorService::Service {
     member->mutable_member()->set_rank(1);
     member->set_state("failed");
     member->set_description("host, process 77");
+    auto* standby = response->add_members();
+    standby->mutable_member()->set_role(v1::ROLE_STANDBY);
+    standby->set_state("joined");
+    standby->set_address("127.0.0.1:7701");
     return grpc::Status::OK;
   }
 };
@@ -96,6 +100,7 @@ TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
   EXPECT_EQ(Run({Serve(true)}), 0) << err_.str();
   EXPECT_THAT(out_.str(), HasSubstr("job fashion_mnist: failed: worker 1: loss is NaN\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  worker 1   failed "));
+  EXPECT_THAT(out_.str(), HasSubstr("  standby 0  joined "));
   EXPECT_THAT(out_.str(), HasSubstr("host, process 77\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345, of them 1 again (duplicates)\n"));
@@ -126,6 +131,7 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["job"]["wait_share"], 0.25);
   EXPECT_EQ(json["job"]["state"], "failed");
   EXPECT_EQ(json["job"]["members"][0]["rank"], 1);
+  EXPECT_EQ(json["job"]["members"][1]["role"], "standby");
 }
 
 TEST_F(StatusCommandTest, NamesAServerThatIsNotThere) {

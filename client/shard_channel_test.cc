@@ -104,8 +104,8 @@ TEST_F(ShardChannelTest, ServersWaitEndsBeforeTheCallDoes) {
 }
 
 TEST_F(ShardChannelTest, SilentServerIsTriedAgainThenGivenUp) {
-  options_.rpc_timeout = absl::Milliseconds(50);
-  options_.retry_timeout = absl::Milliseconds(200);
+  options_.rpc_timeout = absl::Milliseconds(100);
+  options_.retry_timeout = absl::Seconds(1);
   ShardChannel channel(2, server_.address(), options_);
   shard_.Block({1});
   const absl::Status status = Send(&channel, ShardMessage::Kind::kPush).Get()->status;

@@ -286,6 +286,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // What another channel learnt of a process that is gone says nothing of the next one there.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return credentials->Open(address, arguments);
 }
 

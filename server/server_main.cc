@@ -128,6 +128,9 @@ uint64_t MemoryLimit() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
 
+// A line, whole, though other threads may say something, too.
+void Say(const std::string& line) { std::cerr << line + "\n" << std::flush; }
+
 // What this process is, in a line: "server 1", "standby 1".
 std::string PartName(const v1::Member& member) {
   return absl::StrCat(member.role() == v1::ROLE_STANDBY ? "standby " : "server ", member.rank());
@@ -185,7 +188,7 @@ int Serve() {
               << " records behind it, " << recovered.cut_bytes << " unfinished bytes cut off" << std::endl;
   };
   options.on_part = [](const v1::Member& member) {
-    std::cerr << "this is " << PartName(member) << ", incarnation " << member.incarnation() << std::endl;
+    Say(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));
   };
   options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*again=*/true}); };
   options.on_fatal = [&](absl::Status status) { ending.Set({std::move(status)}); };
@@ -193,11 +196,10 @@ int Serve() {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
     if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
     if (absl::Status written = WriteAddress((*server)->address()); !written.ok()) return Fail(written, 2);
-    std::cerr << "ballast_server " << kVersion << ": server " << rank << " serves on " << (*server)->address()
-              << std::endl;
+    Say(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address()));
     const Ending::Reason reason = ending.Await();
     if (reason.again) {
-      std::cerr << "server " << rank << " joins anew: " << reason.status.message() << std::endl;
+      Say(absl::StrCat("server ", rank, " joins anew: ", reason.status.message()));
       options.listen = (*server)->address();
       (*server)->Drain(kShortGrace);
       ending.Clear();

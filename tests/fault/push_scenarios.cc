@@ -88,6 +88,7 @@ struct KillPlan {
   uint32_t idle_mib = 0;
   double drop_replies = 0;
   absl::Duration kill_every = absl::Milliseconds(200);
+  bool freeze = false;
 };
 
 Scenario Kills(const SoakPlace& place, const KillPlan& plan) {
@@ -99,6 +100,7 @@ Scenario Kills(const SoakPlace& place, const KillPlan& plan) {
             options.workers = plan.workers;
             options.idle_mib = 2 * plan.idle_mib;
             options.kill_every = plan.kill_every;
+            options.freeze = plan.freeze;
             options.plan = {.drop_replies = plan.drop_replies, .silence = absl::Milliseconds(50)};
             return Faults(options);
           }};
@@ -140,6 +142,8 @@ std::vector<Scenario> PushScenarios(const SoakPlace& place) {
       Kills(place, {.name = "kills_wal", .share = 0.1}),
       Kills(place, {.name = "kills_wal_sync", .share = 0.1, .durability = v1::Durability::WAL_SYNC}),
       Kills(place, {.name = "kills_replica", .share = 0.1, .durability = v1::Durability::REPLICA}),
+      Kills(place, {.name = "kills_replica_sync_policy", .durability = v1::Durability::REPLICA, .policy = "sync"}),
+      Kills(place, {.name = "freezes_replica", .share = 0.05, .durability = v1::Durability::REPLICA, .freeze = true}),
       Kills(place, {.name = "kills_sync_policy", .share = 0.05, .policy = "sync"}),
       Kills(place, {.name = "kills_and_lost_replies",
                     .share = 0.1,

@@ -25,11 +25,17 @@ fits_schema() {
     "$work/node_modules/.bin/tsc" --project "$work"
 }
 
-for folder in deploy/kubernetes/base deploy/kubernetes/overlays/gpu deploy/kubernetes/overlays/durable; do
+for folder in deploy/kubernetes/base deploy/kubernetes/overlays/{gpu,durable,replicated}; do
   kubectl kustomize "$folder" >"$work/$(basename "$folder").yaml" 2>"$work/log" ||
     fail "$folder does not render: $(<"$work/log")"
 done
-{ cat "$work/base.yaml"; echo ---; cat "$work/gpu.yaml"; echo ---; cat "$work/durable.yaml"; } >"$work/all.yaml"
+{
+  cat "$work/base.yaml"
+  for overlay in gpu durable replicated; do
+    echo ---
+    cat "$work/$overlay.yaml"
+  done
+} >"$work/all.yaml"
 fits_schema "$work/all.yaml" || fail "deploy/kubernetes does not fit the schema"
 
 # That a misspelt field is caught: near the top of the servers, deep in the workers (tsc names one for each object).
@@ -44,9 +50,16 @@ grep -q 'nvidia.com/gpu: "1"' "$work/gpu.yaml" || fail "the overlay asks for no 
 grep -A 1 'name: BALLAST_DEVICE' "$work/gpu.yaml" | grep -q 'value: cuda' || fail "the overlay's device is not cuda"
 
 grep -A 1 'name: BALLAST_DURABILITY' "$work/durable.yaml" | grep -q 'value: wal' || fail "the overlay's job keeps no log"
-state=$(sed -n '/name: BALLAST_STATE_DIR/{n;s/^ *value: //p}' "$work/durable.yaml")
-mount=$(grep -B 1 'name: state$' "$work/durable.yaml" | sed -n 's/^ *- mountPath: //p')
-[[ -n $mount && $state == "$mount"/* ]] || fail "BALLAST_STATE_DIR is '$state', its volume is mounted at '$mount'"
+grep -A 1 'name: BALLAST_DURABILITY' "$work/replicated.yaml" | grep -q 'value: replica' ||
+  fail "the overlay's job has no replicas"
+grep -A 1 'name: BALLAST_REPLICATED' "$work/replicated.yaml" | grep -q 'value: "true"' ||
+  fail "the overlay's servers take no part in pairs"
+for overlay in durable replicated; do
+  state=$(sed -n '/name: BALLAST_STATE_DIR/{n;s/^ *value: //p}' "$work/$overlay.yaml")
+  mount=$(grep -B 1 'name: state$' "$work/$overlay.yaml" | sed -n 's/^ *- mountPath: //p')
+  [[ -n $mount && $state == "$mount"/* ]] ||
+    fail "$overlay: BALLAST_STATE_DIR is '$state', its volume is mounted at '$mount'"
+done
 
 # The numbers that stand in two places each.
 value() {
@@ -61,6 +74,8 @@ replicas=$(value replicas)
 completions=$(value completions)
 parallelism=$(value parallelism)
 [[ $servers == "$replicas" ]] || fail "BALLAST_SERVERS is $servers, replicas $replicas"
+pairs=$(sed -n 's/^ *replicas: //p' "$work/replicated.yaml")
+[[ $pairs == $((2 * servers)) ]] || fail "BALLAST_SERVERS is $servers, replicas of overlays/replicated $pairs, want twice that"
 [[ $workers == "$completions" ]] || fail "BALLAST_WORKERS is $workers, completions $completions"
 [[ $workers == "$parallelism" ]] || fail "BALLAST_WORKERS is $workers, parallelism $parallelism"
 

@@ -117,7 +117,18 @@ class Run {
     return absl::OkStatus();
   }
 
+  absl::Status FreezeOne() {
+    if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
+    const absl::Time frozen = absl::Now();
+    fleet_->FreezeNext();
+    ++counts_.kills;
+    const absl::Status works = AwaitWork(frozen, frozen + kOnTheirWay, counts_.recovery_seconds);
+    fleet_->Thaw();
+    return works;
+  }
+
   absl::Status KillOne() {
+    if (options_.freeze) return FreezeOne();
     if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
     const absl::Time killed = absl::Now();
     if (absl::Status status = fleet_->KillNext(); !status.ok()) return status;

@@ -22,7 +22,8 @@ struct FaultRunOptions {
   uint32_t servers = 2;
   uint32_t workers = 4;
   v1::ConsistencyPolicy policy;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied.
+  // With more than none servers get folders of their own in `state_folder`, which is emptied. With REPLICA each shard
+  // has a pair of servers, which workers reach without a proxy.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;
   // Of each worker; the run ends with them, or after `time`.
@@ -33,8 +34,12 @@ struct FaultRunOptions {
   // On each worker's way to each server.
   FaultPlan plan;
   uint64_t seed = 1;
-  // kill -9 of one server after the other and its restart on the same port, so long after the last one works again.
+  // kill -9 of one server after the other and its restart on the same port, so long after the last one works again; of
+  // pairs, when each standby could take over.
   absl::Duration kill_every = absl::InfiniteDuration();
+  // Of pairs: servers are stopped instead, and go on when others have taken over, not knowing of that. Not the one with
+  // the coordinator.
+  bool freeze = false;
   // The run ends after so many.
   uint64_t kills = 1000000;
   // Where set, servers are on its far host, and workers reach them by its cable, without a proxy: `plan` makes no

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The short form of kill -9: servers are killed and started again on their ports, and what was acknowledged is there.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/fault/oracle/fault_run.h"
@@ -19,11 +21,11 @@ FaultRunOptions Killing(v1::Durability::Mode mode, uint64_t kills) {
   return options;
 }
 
-void ExpectNothingLost(const FaultRunOptions& options) {
+void ExpectNothingLost(const FaultRunOptions& options, std::optional<uint64_t> restarts = std::nullopt) {
   const absl::StatusOr<FaultCounts> counts = RunFaults(options);
   ASSERT_TRUE(counts.ok()) << counts.status();
   EXPECT_EQ(counts->kills, options.kills);
-  EXPECT_EQ(counts->restarts, options.kills);
+  EXPECT_EQ(counts->restarts, restarts.value_or(options.kills));
   EXPECT_GT(counts->pushes_acknowledged, 0u);
   EXPECT_EQ(counts->pushes_lost, 0u);
   EXPECT_EQ(counts->pushes_duplicated, 0u);
@@ -37,10 +39,19 @@ TEST(KillTest, WalLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durab
 
 TEST(KillTest, WalSyncLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL_SYNC, 4)); }
 
-TEST(KillTest, AStandbyTakesOverWithAllAcknowledgedPushes) {
-  // Server 0 with the coordinator, server 1, and both their standbys.
-  const FaultRunOptions options = Killing(v1::Durability::REPLICA, 6);
+TEST(KillTest, ReplicaLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::REPLICA, 5)); }
+
+TEST(KillTest, ReplicaLosesNoStep) {
+  FaultRunOptions options = Killing(v1::Durability::REPLICA, 3);
+  options.policy.mutable_sync()->set_deterministic(true);
   ExpectNothingLost(options);
+}
+
+// One that was given up and lives: it goes on, and must not be believed.
+TEST(KillTest, ReplicaBelievesNoServerThatWasFrozen) {
+  FaultRunOptions options = Killing(v1::Durability::REPLICA, 4);
+  options.freeze = true;
+  ExpectNothingLost(options, /*restarts=*/0);
 }
 
 TEST(KillTest, LosesNothingThoughRepliesAreLostAsWell) {

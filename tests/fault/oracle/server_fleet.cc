@@ -33,14 +33,14 @@ absl::Status ServerFleet::StartProcess(uint32_t number) {
   flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
   // The far host's network has nobody else in it.
   if (options_.hosts != nullptr) flags.push_back("--insecure");
-  if (options_.durability != v1::Durability::NONE) {
+  if (options_.durability != v1::Durability::NONE && (number == 0 || !paired())) {
     const std::string folder = absl::StrCat(options_.state_folder, "/", number);
     std::filesystem::remove_all(folder);
     flags.insert(flags.end(), {"--state_dir", folder});
   }
   if (paired()) {
-    flags.insert(flags.end(), {"--replicated", "--servers", absl::StrCat(options_.shards), "--rank",
-                               absl::StrCat(number % options_.shards)});
+    flags.insert(flags.end(),
+                 {"--replicated", "--servers", absl::StrCat(options_.shards), "--rank", absl::StrCat(number)});
     if (number > 0) flags.insert(flags.end(), {"--coordinator", coordinator()});
   }
   const std::string host = options_.hosts == nullptr ? "127.0.0.1" : TwoHosts::far_address();
@@ -64,6 +64,9 @@ absl::Status ServerFleet::AwaitSpares(absl::Duration patience) {
   while (true) {
     const absl::StatusOr<v1::GetProgressResponse> progress = link_->GetProgress();
     if (!progress.ok()) return progress.status();
+    if (progress->progress().state() == v1::JOB_STATE_FAILED) {
+      return absl::AbortedError(progress->progress().reason());
+    }
     uint32_t in_step = 0;
     for (const auto& member : progress->members()) in_step += member.in_step() && member.state() == "joined";
     if (in_step == options_.shards) return absl::OkStatus();
@@ -77,7 +80,7 @@ absl::Status ServerFleet::AwaitSpares(absl::Duration patience) {
 }
 
 absl::Status ServerFleet::KillNext() {
-  victim_ = kills_++ % processes_.size();
+  victim_ = harmed_++ % processes_.size();
   return processes_[victim_]->Kill();
 }
 
@@ -85,11 +88,15 @@ absl::Status ServerFleet::Restart() {
   return OnServersHost([this] { return processes_[victim_]->Restart(); });
 }
 
+void ServerFleet::FreezeNext() {
+  victim_ = 1 + harmed_++ % (processes_.size() - 1);
+  processes_[victim_]->Signal(SIGSTOP);
+}
+
 absl::Status ServerFleet::End() {
   link_.reset();
-  for (auto& process : processes_) {
-    const absl::Status status = paired() ? process->Kill() : process->End();
-    if (!status.ok()) return status;
+  for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
+    if (absl::Status status = (*process)->End(); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <signal.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,8 +25,8 @@ struct ServerFleetOptions {
   std::vector<std::string> server_flags;
   uint32_t shards = 2;
   uint32_t workers = 4;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied. Of REPLICA there are two
-  // for each shard.
+  // With more than none servers get folders of their own in `state_folder`, which is emptied. With REPLICA each shard
+  // has a pair of servers, and only the one with the coordinator a folder.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;
   // Where set, servers are on its far host.
@@ -47,12 +49,16 @@ class ServerFleet {
   // With SIGKILL, each in turn; returns when it is gone.
   absl::Status KillNext();
   // Whether the shard of the one that was killed is to be served before that one is started again. That of the process
-  // with the coordinator is not.
+  // with the coordinator, which says who serves, is not.
   bool GoesOnWithout() const { return paired() && victim_ != 0; }
   // The one that was killed, on its port; returns when it serves.
   absl::Status Restart();
+  // Of pairs: stops each in turn, but the one with the coordinator; and has it go on, not knowing of what was
+  // meanwhile.
+  void FreezeNext();
+  void Thaw() { processes_[victim_]->Signal(SIGCONT); }
 
-  // With SIGTERM; OK where all ended well. Pairs, which make up a job that is not done, are killed.
+  // With SIGTERM, the one with the coordinator last; OK where all ended well.
   absl::Status End();
 
   // Of all together.
@@ -69,7 +75,8 @@ class ServerFleet {
   std::vector<std::unique_ptr<ServerProcess>> processes_;
   // Of pairs.
   std::unique_ptr<CoordinatorLink> link_;
-  size_t kills_ = 0, victim_ = 0;
+  // Of those that were killed or frozen: how many, and the last one.
+  size_t harmed_ = 0, victim_ = 0;
 };
 
 }  // namespace ballast
