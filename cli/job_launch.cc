@@ -73,6 +73,7 @@ LaunchResult JobLaunch::Run() {
 void JobLaunch::OnEnd(int child, const ExitStatus& status) {
   logs_->Finish(child);
   children_[child].end = status;
+  if (children_[child].server) whole_pairs_.erase(children_[child].rank);
   // A worker may be done before the others; a server is never done by itself.
   if (restart_all_) return;
   const bool expected = children_[child].asked || (!children_[child].server && status.ok());
@@ -207,14 +208,16 @@ void JobLaunch::Strike() {
     std::vector<int> running;
     for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
       const bool alive = children_[child].server == server && supervisor_->running(child) && !children_[child].struck;
-      // A job does not outlive the loss of both of a pair.
-      if (alive && (!server || !replicated() || PartnerRuns(children_[child]))) running.push_back(child);
+      // A job does not outlive the loss of a server whose standby is not in step.
+      if (alive && (!server || !replicated() || whole_pairs_.count(children_[child].rank) > 0))
+        running.push_back(child);
     }
     const std::optional<int> victim = chaos_->Victim(server, running, absl::Now());
     if (!victim.has_value()) continue;
     display_->PrintLine(
         absl::StrCat("chaos: kills ", logs_->name(*victim), " (process ", supervisor_->pid(*victim), ")"));
     children_[*victim].struck = true;
+    if (server) whole_pairs_.erase(children_[*victim].rank);
     supervisor_->Signal(*victim, SIGKILL);
   }
 }
@@ -316,11 +319,23 @@ absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
                                                   logs_->path(0)));
 }
 
+void JobLaunch::NoteWholePairs(const v1::GetProgressResponse& progress) {
+  whole_pairs_.clear();
+  for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
+    const int rank = static_cast<int>(status.member().rank());
+    const bool all_run = std::none_of(children_.begin(), children_.end(), [&](const Child& child) {
+      return child.server && child.rank == rank && child.restart_at.has_value();
+    });
+    if (status.in_step() && all_run) whole_pairs_.insert(rank);
+  }
+}
+
 absl::Time JobLaunch::Look(ProgressSource& source) {
   const auto progress = source.GetProgress(kProgressTimeout);
   // A server that is busy or on its way out answers the next time, or ends and is heard of.
   if (!progress.ok()) return absl::Now() + (unreported_.empty() ? kProgressInterval : kReportPause);
   ReportEnds(*progress, source);
+  NoteWholePairs(*progress);
   display_->Update(progress->progress());
   const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
   if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());

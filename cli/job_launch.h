@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -128,6 +129,7 @@ class JobLaunch : private ProcessListener {
   std::vector<std::string> FlagsAgain(const Child& child) const;
   // Tells the coordinator who has ended; one that it knows to have done its part is not started again.
   void ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source);
+  void NoteWholePairs(const v1::GetProgressResponse& progress);
   // Asks how far the job is; answers when to look again.
   absl::Time Look(ProgressSource& source);
   void Strike();
@@ -174,6 +176,8 @@ class JobLaunch : private ProcessListener {
   std::vector<int> unreported_;
   // Once the job runs.
   std::optional<Chaos> chaos_;
+  // Ranks of the servers whose standby could take over, when last looked.
+  std::set<int> whole_pairs_;
 };
 
 }  // namespace ballast

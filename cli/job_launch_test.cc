@@ -54,6 +54,8 @@ class FakeProgress : public ProgressSource {
     // The job is finished, and worker 1 has left it.
     bool finished = false;
     v1::Role role = v1::ROLE_WORKER;
+    // The standby of server 1 is in step.
+    bool in_step = false;
   };
   FakeProgress(Script script, std::function<void()> asked, std::string pid_file, std::vector<std::string>* ends)
       : script_(script), asked_(std::move(asked)), pid_file_(std::move(pid_file)), ends_(ends) {}
@@ -65,6 +67,12 @@ class FakeProgress : public ProgressSource {
     response.mutable_progress()->set_state(v1::JOB_STATE_RUNNING);
     response.mutable_progress()->set_epochs(5);
     response.mutable_progress()->set_step(7);
+    if (script_.in_step) {
+      v1::GetProgressResponse::MemberStatus* standby = response.add_members();
+      standby->mutable_member()->set_role(v1::ROLE_STANDBY);
+      standby->mutable_member()->set_rank(1);
+      standby->set_in_step(true);
+    }
     std::string pid;
     if (!std::getline(std::ifstream(pid_file_), pid)) return response;
     v1::GetProgressResponse::MemberStatus* member = response.add_members();
@@ -431,10 +439,12 @@ while [ $(wc -l < "${0%/*}/lives" 2> /dev/null || echo 0) -lt 7 ]; do :; done
 exit 0
 )";
   chaos_ = {.kill_server = absl::Milliseconds(100)};
+  progress_.in_step = true;
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills server "));
-  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills standby "));
+  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills server 1 "));
+  EXPECT_THAT(shown_.str(), HasSubstr("chaos: kills standby 1 "));
+  EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: kills server 0 "))) << "whose standby is not in step";
 }
 
 TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {

@@ -10,8 +10,8 @@
 namespace ballast {
 namespace {
 
-// A server that has not been heard of for that long, while its standby says that its stream has ended, is gone: it
-// would have said something three times.
+// A server that has not been heard of for so many heartbeats is gone where its standby says so, too: two have missed
+// it.
 constexpr int kBeatsMissed = 4;
 
 // A server that is silent may be alive, and has what nobody else has.

@@ -130,12 +130,12 @@ std::vector<Membership::Member> Membership::Expire() {
   const absl::Time now = clock_->Now();
   for (auto& [key, member] : members_) {
     const auto& [role, rank] = key;
-    if (member.state != State::kJoined || now - member.last_heard < ttl(role)) continue;
+    if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
     const auto server = members_.find({MemberRole::kServer, rank});
     const bool alone = server == members_.end() || server->second.state != State::kJoined;
     if (role == MemberRole::kStandby && alone) continue;
     member.state = State::kLost;
-    member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl(role)));
+    member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl_));
     member.gone_since = now;
     lost.push_back(member);
   }
@@ -166,7 +166,7 @@ std::optional<Membership::Member> Membership::Find(MemberRole role, uint32_t ran
 bool Membership::IsFresh(MemberRole role, uint32_t rank) const {
   const auto member = members_.find({role, rank});
   return member != members_.end() && member->second.state == State::kJoined &&
-         clock_->Now() - member->second.last_heard < ttl(role);
+         clock_->Now() - member->second.last_heard < ttl_;
 }
 
 std::vector<std::string> Membership::MissingOf(MemberRole role) const {

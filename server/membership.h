@@ -95,8 +95,6 @@ class Membership {
 
   uint32_t servers() const { return servers_; }
   uint32_t workers() const { return workers_; }
-  // A server that has a standby, and the standby, are given up sooner than others: that costs little.
-  absl::Duration ttl(MemberRole role) const { return pairs_ && role != MemberRole::kWorker ? ttl_ * 2 / 5 : ttl_; }
   std::vector<Member> members() const;
 
  private:

@@ -9,7 +9,7 @@ namespace ballast {
 struct PairNews {
   // Of a server: how its standby follows.
   v1::StandbyReport standby;
-  // Of a standby: the stream from its server has ended.
+  // Of a standby: the stream from its server has ended, or is silent.
   bool server_lost = false;
 };
 

@@ -9,6 +9,12 @@
 #include "server/replica/shard_stream.h"
 
 namespace ballast {
+namespace {
+
+// To a standby that has nothing to do.
+constexpr absl::Duration kSignOfLife = absl::Milliseconds(250);
+
+}  // namespace
 
 ReplicaJournal::ReplicaJournal(Options options, ParameterShard* shard)
     : options_(std::move(options)), shard_(shard), thread_([this] { FeedUntilStopped(); }) {}
@@ -252,11 +258,17 @@ void ReplicaJournal::SendChanges(Stream& stream) {
         mutex_.AssertReaderHeld();
         return ended_ || !FedLocked() || stopping_ || !queue_.empty();
       };
-      mutex_.Await(absl::Condition(&due));
+      mutex_.AwaitWithTimeout(absl::Condition(&due), kSignOfLife);
       if (ended_ || !FedLocked() || stopping_) return;
-      change = std::move(queue_.front());
-      queue_.pop_front();
-      queued_bytes_ -= change.bytes.size();
+      if (!queue_.empty()) {
+        change = std::move(queue_.front());
+        queue_.pop_front();
+        queued_bytes_ -= change.bytes.size();
+      }
+    }
+    if (change.position == 0) {
+      if (!stream.Write(v1::ReplicateRequest())) return;
+      continue;
     }
     const bool sent = SendRecord(v1::ReplicateRequest::KIND_CHANGE, change.position, change.bytes,
                                  [&](const v1::ReplicateRequest& part) { return stream.Write(part); });

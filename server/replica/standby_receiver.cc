@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/storage/framed_message.h"
 #include "server/durability/shard_replay.h"
 
@@ -12,6 +13,9 @@ namespace {
 
 // Of one record: a slice of a synchronous job holds gradients of many workers beside its values.
 constexpr size_t kMaxRecordBytes = size_t{1} << 30;
+
+// Of a server that says something every quarter of a second.
+constexpr absl::Duration kSilence = absl::Milliseconds(1200);
 
 }  // namespace
 
@@ -44,6 +48,7 @@ absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const v1::Replicat
     return absl::FailedPreconditionError(absl::StrCat(
         "replicate: standby ", rank_, stage_ == Stage::kServer ? " has taken over" : " does not follow any more"));
   }
+  heard_ = absl::Now();
   if (part.data().size() > kMaxRecordBytes - parts_.size()) {
     return absl::DataLossError(absl::StrCat("replicate: a record has more than ", kMaxRecordBytes, " bytes"));
   }
@@ -96,7 +101,8 @@ void StandbyReceiver::Close() {
 
 bool StandbyReceiver::lost() const {
   absl::MutexLock lock(&mutex_);
-  return stage_ == Stage::kLost;
+  const bool silent = absl::Now() - heard_ > kSilence;
+  return stage_ == Stage::kLost || (stage_ == Stage::kFollowing && silent);
 }
 
 absl::Status StandbyReceiver::TakeOver() {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "ballast/v1/standby_service.pb.h"
 #include "server/parameter_shard.h"
 #include "server/replica/shard_stream.h"
@@ -38,6 +39,7 @@ class StandbyReceiver {
 
   // The stream has ended.
   void Close();
+  // Whether it has, or its server, which says something all the time, has not been heard of for too long.
   bool lost() const;
 
   // It is the server from now on. FAILED_PRECONDITION where it never was in step.
@@ -59,6 +61,7 @@ class StandbyReceiver {
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time heard_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // The parts so far of the record that comes.
   std::string parts_ ABSL_GUARDED_BY(mutex_);
   SnapshotAssembler snapshot_ ABSL_GUARDED_BY(mutex_);
