@@ -65,18 +65,23 @@ absl::Status ServerFleet::AwaitSpares(absl::Duration patience) {
     const absl::StatusOr<v1::GetProgressResponse> progress = link_->GetProgress();
     if (!progress.ok()) return progress.status();
     if (progress->progress().state() == v1::JOB_STATE_FAILED) {
-      return absl::AbortedError(progress->progress().reason());
+      return absl::AbortedError(absl::StrCat(progress->progress().reason(), "\n", WhatTheySaid()));
     }
     uint32_t in_step = 0;
     for (const auto& member : progress->members()) in_step += member.in_step() && member.state() == "joined";
     if (in_step == options_.shards) return absl::OkStatus();
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(in_step, " of ", options_.shards, " standbys are in step after ",
-                                                      absl::FormatDuration(patience), ": ",
-                                                      progress->ShortDebugString()));
+                                                      absl::FormatDuration(patience), "\n", WhatTheySaid()));
     }
     Program::Hear(programs, absl::Now() + absl::Milliseconds(20));
   }
+}
+
+std::string ServerFleet::WhatTheySaid() {
+  std::string all;
+  for (const auto& process : processes_) absl::StrAppend(&all, process->address(), ":\n", process->output());
+  return all;
 }
 
 absl::Status ServerFleet::KillNext() {

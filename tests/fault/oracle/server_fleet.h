@@ -68,6 +68,8 @@ class ServerFleet {
   explicit ServerFleet(ServerFleetOptions options) : options_(std::move(options)) {}
   bool paired() const { return options_.durability == v1::Durability::REPLICA; }
   absl::Status StartProcess(uint32_t number);
+  // The present processes.
+  std::string WhatTheySaid();
   absl::Status OnServersHost(const std::function<absl::Status()>& run) const;
 
   const ServerFleetOptions options_;
