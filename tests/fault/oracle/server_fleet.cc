@@ -63,7 +63,9 @@ absl::Status ServerFleet::AwaitSpares(absl::Duration patience) {
   for (const auto& process : processes_) programs.push_back(process->program());
   while (true) {
     const absl::StatusOr<v1::GetProgressResponse> progress = link_->GetProgress();
-    if (!progress.ok()) return progress.status();
+    if (!progress.ok()) {
+      return absl::Status(progress.status().code(), absl::StrCat(progress.status().message(), "\n", WhatTheySaid()));
+    }
     if (progress->progress().state() == v1::JOB_STATE_FAILED) {
       return absl::AbortedError(absl::StrCat(progress->progress().reason(), "\n", WhatTheySaid()));
     }
@@ -100,8 +102,9 @@ void ServerFleet::FreezeNext() {
 
 absl::Status ServerFleet::End() {
   link_.reset();
-  for (auto process = processes_.rbegin(); process != processes_.rend(); ++process) {
-    if (absl::Status status = (*process)->End(); !status.ok()) return status;
+  for (const auto& process : processes_) {
+    const absl::Status status = paired() ? process->Kill() : process->End();
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

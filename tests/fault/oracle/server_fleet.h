@@ -58,7 +58,8 @@ class ServerFleet {
   void FreezeNext();
   void Thaw() { processes_[victim_]->Signal(SIGCONT); }
 
-  // With SIGTERM, the one with the coordinator last; OK where all ended well.
+  // With SIGTERM; OK where all ended well. Pairs are killed: their job is not done, and fails where the last one of a
+  // shard leaves.
   absl::Status End();
 
   // Of all together.
