@@ -481,7 +481,14 @@ std::string Coordinator::job_name() const {
   return job_.has_value() ? job_->name() : std::string();
 }
 
-v1::GetProgressResponse Coordinator::Describe() const {
+v1::GetProgressResponse Coordinator::Describe() {
+  v1::GetProgressResponse response = DescribeNow();
+  if (!options_.replicated || Save().ok()) return response;
+  for (auto& member : *response.mutable_members()) member.clear_in_step();
+  return response;
+}
+
+v1::GetProgressResponse Coordinator::DescribeNow() const {
   v1::GetProgressResponse response;
   absl::MutexLock lock(&mutex_);
   *response.mutable_progress() = ProgressLocked();

@@ -127,7 +127,8 @@ class Coordinator {
   v1::JobProgress progress() const;
   // Empty until the first worker has joined.
   std::string job_name() const;
-  v1::GetProgressResponse Describe() const;
+  // Who could take over is only said once it would not be forgotten.
+  v1::GetProgressResponse Describe();
 
   // All that must outlive the process.
   v1::CoordinatorState Export() const;
@@ -162,6 +163,7 @@ class Coordinator {
   // A server's process has ended, and with it what it held.
   void LoseServerLocked(uint32_t rank, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AwaitShardMapUntil(uint64_t newer_than, absl::Time deadline, MapDone done);
+  v1::GetProgressResponse DescribeNow() const;
   ShardMap ShardMapLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void WelcomeLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateStateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -110,6 +110,11 @@ absl::Status CoordinatorMember::Join() {
     absl::MutexLock lock(&mutex_);
     joined_ = response;
   }
+  if (options_.replicated && response.servers() != options_.servers) {
+    return absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
+                                                      response.servers(), ", got --servers ", options_.servers,
+                                                      ": with --replicated want the same, for ranks depend on it"));
+  }
   events_.on_part(response.member());
   return absl::OkStatus();
 }

@@ -25,8 +25,9 @@ class CoordinatorMember {
     // The way there.
     std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
-    // As Coordinator::Options has it.
+    // As Coordinator::Options has it; then `servers` must be what the coordinator has, too.
     bool replicated = false;
+    uint32_t servers = 1;
     // What others reach this server by.
     std::string address;
     // How long the coordinator may be silent, before joining and after.

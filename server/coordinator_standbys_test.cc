@@ -216,6 +216,41 @@ TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
 }
 
+// Keeps what it is given, unless it is told that the disk is full.
+class MemoryJournal : public CoordinatorJournal {
+ public:
+  absl::Status Save(absl::string_view state, bool) override {
+    if (full) return absl::ResourceExhaustedError("the disk is full");
+    saved = std::string(state);
+    return absl::OkStatus();
+  }
+  bool full = false;
+  std::string saved;
+};
+
+TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
+  MemoryJournal journal;
+  Coordinator::Options options = Options();
+  options.journal = &journal;
+  coordinator_ = std::make_unique<Coordinator>(options, &clock_);
+  const auto in_step = [this] {
+    const v1::GetProgressResponse described = coordinator_->Describe();
+    int count = 0;
+    for (const auto& member : described.members()) count += member.in_step();
+    return count;
+  };
+  server_ = *JoinServer("host:1", "process 1");
+  standby_ = *JoinServer("host:2", "process 2");
+  journal.full = true;
+  EXPECT_FALSE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
+  EXPECT_EQ(in_step(), 0);
+  journal.full = false;
+  EXPECT_EQ(in_step(), 1);
+  v1::CoordinatorState state;
+  ASSERT_TRUE(state.ParseFromString(journal.saved));
+  EXPECT_TRUE(state.standbys(0).in_step());
+}
+
 TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
   Begin();
   std::optional<ShardMap> map;

@@ -359,6 +359,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.channel = *std::move(coordinator);
   member.rank = o.rank;
   member.replicated = o.replicated;
+  member.servers = o.servers;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.patience = o.patience;
   auto joining = std::make_unique<CoordinatorMember>(std::move(member), server->MemberEvents());

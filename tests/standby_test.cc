@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
@@ -186,6 +187,26 @@ TEST_F(StandbyTest, TakesOverWithTheBitsOfTheServerThatStopped) {
   ASSERT_TRUE(reference.ok()) << reference.status();
   for (int i = 1; i <= 7; ++i) Push(**reference, i);
   EXPECT_EQ(Pull(**reference), after);
+}
+
+TEST_F(StandbyTest, RefusesAServerThatCountsRanksOtherwise) {
+  absl::Notification refused;
+  absl::Status reason;
+  Server::Options options;
+  options.rank = 1;
+  options.replicated = true;
+  options.servers = 3;
+  options.coordinator = coordinator_->address();
+  options.on_fatal = [&](absl::Status status) {
+    reason = std::move(status);
+    refused.Notify();
+  };
+  standby_.reset();
+  AwaitMember(v1::ROLE_SERVER, 1);
+  auto server = Server::Start(std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(refused.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_THAT(reason.message(), HasSubstr("has --servers 2, got --servers 3: with --replicated want the same"));
 }
 
 TEST_F(StandbyTest, APushOfBeforeIsADuplicateAfter) {

@@ -36,6 +36,12 @@ class FileSystem {
   // Created where there is none; ALREADY_EXISTS where there is one.
   virtual absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) = 0;
 
+  // Takes a file that nobody needs any more, under another name, to be written anew from its beginning; lasts when it
+  // returns. The new file is empty, but its place on the disk and in memory is there, which makes appending cheap. At
+  // least 8 zeros follow what is appended (fewer where the old file ends), and then, to its end, what the old file had.
+  // NOT_FOUND where there is none, ALREADY_EXISTS where there is a file of the new name.
+  virtual absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string& from, const std::string& to) = 0;
+
   // Cuts the file and makes that last.
   virtual absl::Status Truncate(const std::string& path, uint64_t size) = 0;
 

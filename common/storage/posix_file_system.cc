@@ -19,6 +19,9 @@
 namespace ballast {
 namespace {
 
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kLeastZeros = 8;
+
 // EDQUOT is a full disk, too.
 absl::Status Errno(absl::string_view path) {
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
@@ -40,7 +43,9 @@ absl::Status SyncFolderOf(const std::string& path) {
 
 class PosixAppendFile : public AppendFile {
  public:
-  PosixAppendFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  // `old_size`: of what the file had before and is to be written over.
+  PosixAppendFile(int fd, std::string path, uint64_t old_size = 0)
+      : fd_(fd), path_(std::move(path)), old_size_(old_size) {}
   ~PosixAppendFile() override { close(fd_); }
 
   absl::Status Append(absl::Span<const absl::string_view> parts) override {
@@ -52,12 +57,18 @@ class PosixAppendFile : public AppendFile {
       rest.push_back({const_cast<char*>(part.data()), part.size()});
       bytes += part.size();
     }
+    // With whole pages none has to be read first.
+    static constexpr char kZeros[kPageBytes + kLeastZeros] = {};
+    const uint64_t end = size_ + bytes;
+    const uint64_t zeros = (end + kLeastZeros + kPageBytes - 1) / kPageBytes * kPageBytes - end;
+    if (end < old_size_) rest.push_back({const_cast<char*>(kZeros), std::min(zeros, old_size_ - end)});
     const absl::Status status = Write(rest);
     if (status.ok()) {
       size_ += bytes;
       return status;
     }
     // What is there of it would be taken for damage once more is appended.
+    old_size_ = 0;
     if (ftruncate(fd_, size_) != 0) return absl::DataLossError(absl::StrCat(status.message(), "; nor can it be cut"));
     return status;
   }
@@ -90,6 +101,7 @@ class PosixAppendFile : public AppendFile {
 
   const int fd_;
   const std::string path_;
+  uint64_t old_size_;
   std::atomic<uint64_t> size_{0};
 };
 
@@ -98,9 +110,18 @@ class Posix : public FileSystem {
   absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return Errno(path);
-    auto file = std::make_unique<PosixAppendFile>(fd, path);
-    if (absl::Status status = SyncFolderOf(path); !status.ok()) return status;
-    return file;
+    return Lasting(std::make_unique<PosixAppendFile>(fd, path), path);
+  }
+
+  absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string& from, const std::string& to) override {
+    const int fd = open(from.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return Errno(from);
+    absl::Cleanup close_fd = [fd] { close(fd); };
+    struct stat info;
+    if (fstat(fd, &info) != 0) return Errno(from);
+    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) != 0) return Errno(to);
+    std::move(close_fd).Cancel();
+    return Lasting(std::make_unique<PosixAppendFile>(fd, to, info.st_size), to);
   }
 
   absl::Status Truncate(const std::string& path, uint64_t size) override {
@@ -145,6 +166,16 @@ class Posix : public FileSystem {
     closedir(entries);
     std::sort(names.begin(), names.end());
     return names;
+  }
+
+ private:
+  // The file, once its name lasts. Else the name is free again.
+  static absl::StatusOr<std::unique_ptr<AppendFile>> Lasting(std::unique_ptr<AppendFile> file,
+                                                             const std::string& path) {
+    absl::Status status = SyncFolderOf(path);
+    if (status.ok()) return file;
+    remove(path.c_str());
+    return status;
   }
 };
 

@@ -56,6 +56,13 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Create(FileSystem* f
   return std::unique_ptr<RecordWriter>(new RecordWriter(*std::move(file), first));
 }
 
+absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Reuse(FileSystem* files, const std::string& from,
+                                                                  const std::string& path, uint64_t first) {
+  absl::StatusOr<std::unique_ptr<AppendFile>> file = files->Reuse(from, path);
+  if (!file.ok()) return file.status();
+  return std::unique_ptr<RecordWriter>(new RecordWriter(*std::move(file), first));
+}
+
 absl::Status RecordWriter::Append(absl::Span<const absl::string_view> parts, uint64_t synced) {
   RawHeader header{{}, next_, synced, 0, 0, 0};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
@@ -124,6 +131,8 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
   absl::string_view fault;
   if (!header->has_value()) {
     fault = "has no whole header";
+  } else if ((*header)->position < first_) {
+    fault = "is one of the file's former life";
   } else if ((*header)->position != next_) {
     // Whole, and yet not what must be here: no crash does that.
     return absl::DataLossError(
@@ -141,14 +150,26 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
     }
     fault = "does not have its checksum";
   }
-  if (absl::Status status = CheckTorn(fault); !status.ok()) return status;
+  const absl::StatusOr<bool> later = CheckTorn(fault);
+  if (!later.ok()) return later.status();
+  const absl::StatusOr<bool> zeros = ZerosAt(offset_);
+  if (!zeros.ok()) return zeros.status();
+  unfinished_ = *zeros && !*later ? 0 : size_ - offset_;
   return std::nullopt;
 }
 
+// What a file that is reused has behind its last record.
+absl::StatusOr<bool> RecordReader::ZerosAt(uint64_t offset) const {
+  std::string bytes(std::min<uint64_t>(sizeof(kMagic), size_ - offset), '\0');
+  if (absl::Status status = ReadAt(offset, bytes.size(), bytes.data()); !status.ok()) return status;
+  return bytes.find_first_not_of('\0') == std::string::npos;
+}
+
 // Looks for a record that was written when the damaged one was on the disk already.
-absl::Status RecordReader::CheckTorn(absl::string_view fault) const {
+absl::StatusOr<bool> RecordReader::CheckTorn(absl::string_view fault) const {
   constexpr uint64_t kChunk = uint64_t{1} << 20;
   std::string chunk;
+  bool any_later = false;
   for (uint64_t start = offset_ + 8; start < size_; start += kChunk) {
     // A magic may begin at the last multiple of 8 of a chunk.
     chunk.resize(std::min(kChunk, size_ - start));
@@ -157,13 +178,15 @@ absl::Status RecordReader::CheckTorn(absl::string_view fault) const {
       if (std::memcmp(chunk.data() + at, kMagic, sizeof(kMagic)) != 0) continue;
       const absl::StatusOr<std::optional<Header>> later = HeaderAt(start + at);
       if (!later.ok()) return later.status();
-      if (later->has_value() && (*later)->position > next_ && (*later)->synced >= next_) {
+      if (!later->has_value() || (*later)->position <= next_) continue;
+      any_later = true;
+      if ((*later)->synced >= next_) {
         return absl::DataLossError(absl::StrCat(path_, ": record ", next_, " at offset ", offset_, " ", fault,
                                                 ", though record ", (*later)->position, " is there"));
       }
     }
   }
-  return absl::OkStatus();
+  return any_later;
 }
 
 }  // namespace ballast

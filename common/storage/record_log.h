@@ -24,6 +24,9 @@ namespace ballast {
 //   bytes 32-39  XXH3 (64 bits) of the body
 //   bytes 40-47  XXH3 (64 bits) of bytes 0-39
 //   the body, then zeros up to a multiple of 8
+//
+// A file may have had a life before: behind its last record then lie zeros and, to its end, records of lower positions
+// than its first.
 inline constexpr size_t kRecordHeaderBytes = 48;
 
 // Bodies are no longer; what says otherwise is damaged.
@@ -35,6 +38,10 @@ class RecordWriter {
   // `first` is the position of the first record. ALREADY_EXISTS where there is such a file.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Create(FileSystem* files, const std::string& path,
                                                               uint64_t first);
+
+  // The same in the place of another file, whose records all have lower positions; FileSystem::Reuse says how.
+  static absl::StatusOr<std::unique_ptr<RecordWriter>> Reuse(FileSystem* files, const std::string& from,
+                                                             const std::string& path, uint64_t first);
 
   // Of which the parts make the body: the record is there whole or not at all. RESOURCE_EXHAUSTED where the disk is
   // full; a retry is safe then. `synced`: what the caller knows to be on the disk, here or in earlier files.
@@ -74,26 +81,32 @@ class RecordReader {
   // that had been on the disk before a later one was written.
   absl::StatusOr<std::optional<Record>> Next();
 
-  // Once Next has answered with nothing: where the whole records end, and what is behind that.
+  // Once Next has answered with nothing: where the whole records end, and what is behind that. Of `torn` bytes none
+  // may be `unfinished`: those of the file's former life are not.
   uint64_t end() const { return offset_; }
   bool torn() const { return offset_ < size_; }
+  uint64_t unfinished() const { return unfinished_; }
   uint64_t size() const { return size_; }
   // Position of the record that would come next.
   uint64_t next() const { return next_; }
 
  private:
   RecordReader(int fd, std::string path, uint64_t size, uint64_t first)
-      : fd_(fd), path_(std::move(path)), size_(size), next_(first) {}
+      : fd_(fd), path_(std::move(path)), size_(size), first_(first), next_(first) {}
   struct Header;
   absl::Status ReadAt(uint64_t offset, size_t bytes, char* to) const;
   absl::StatusOr<std::optional<Header>> HeaderAt(uint64_t offset) const;
-  absl::Status CheckTorn(absl::string_view fault) const;
+  // Whether later records lie behind the faulty one.
+  absl::StatusOr<bool> CheckTorn(absl::string_view fault) const;
+  absl::StatusOr<bool> ZerosAt(uint64_t offset) const;
 
   const int fd_;
   const std::string path_;
   const uint64_t size_;
+  const uint64_t first_;
   uint64_t next_;
   uint64_t offset_ = 0;
+  uint64_t unfinished_ = 0;
 };
 
 }  // namespace ballast

@@ -34,6 +34,7 @@ struct Found {
   absl::Status status;
   bool torn = false;
   uint64_t end = 0;
+  uint64_t unfinished = 0;
 };
 
 Found ReadAll(const std::string& path, uint64_t first = 1) {
@@ -49,6 +50,7 @@ Found ReadAll(const std::string& path, uint64_t first = 1) {
   }
   found.torn = (*reader)->torn();
   found.end = (*reader)->end();
+  found.unfinished = (*reader)->unfinished();
   return found;
 }
 
@@ -122,9 +124,88 @@ TEST(RecordLogTest, CutsOffWhatAMachinesDeathLeftHolesIn) {
 }
 
 TEST(RecordLogTest, RefusesAFileThatBeginsElsewhere) {
-  const Found found = ReadAll(Written(0), 7);
+  const std::string path = NewPath("log");
+  const auto writer = RecordWriter::Create(PosixFileSystem(), path, 7);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Append({"seven"}, 6).ok());
+  const Found found = ReadAll(path, 1);
   EXPECT_EQ(found.status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(absl::StrContains(found.status.message(), "at offset 0: got record 1, want record 7"));
+  EXPECT_TRUE(absl::StrContains(found.status.message(), "at offset 0: got record 7, want record 1"));
+}
+
+// A file of records 1 to 3 that goes on as one of records from 4 on.
+std::unique_ptr<RecordWriter> Reused(const std::string& path, FileSystem* files = PosixFileSystem()) {
+  absl::StatusOr<std::unique_ptr<RecordWriter>> writer = RecordWriter::Reuse(files, Written(2), path, 4);
+  EXPECT_TRUE(writer.ok()) << writer.status();
+  return *std::move(writer);
+}
+
+TEST(RecordLogTest, AReusedFileHasOnlyWhatWasWrittenAnew) {
+  const std::string path = NewPath("reused");
+  const auto writer = Reused(path);
+  const size_t old_size = Contents(path).size();
+  EXPECT_EQ(writer->size(), 0);
+  Found found = ReadAll(path, 4);
+  EXPECT_TRUE(found.status.ok()) << found.status;
+  EXPECT_TRUE(found.bodies.empty());
+  // As long as the record that it is written over: the next old one follows where the next new one would.
+  ASSERT_TRUE(writer->Append({"six"}, 3).ok());
+  EXPECT_EQ(Contents(path).size(), old_size);
+  found = ReadAll(path, 4);
+  EXPECT_TRUE(found.status.ok()) << found.status;
+  EXPECT_EQ(found.bodies, std::vector<std::string>{"six"});
+  EXPECT_EQ(found.end, 56);
+  EXPECT_EQ(found.unfinished, 0);
+  // Beyond the old file's end.
+  ASSERT_TRUE(writer->Append({std::string(500, 'x')}, 3).ok());
+  ASSERT_TRUE(writer->Append({"last"}, 3).ok());
+  found = ReadAll(path, 4);
+  EXPECT_TRUE(found.status.ok()) << found.status;
+  EXPECT_EQ(found.bodies, (std::vector<std::string>{"six", std::string(500, 'x'), "last"}));
+  EXPECT_FALSE(found.torn);
+}
+
+TEST(RecordLogTest, OldRecordsBehindATornEndAreNoneOfTheLog) {
+  const std::string path = NewPath("reused");
+  std::string old = Contents(Written(2));
+  const auto writer = Reused(path);
+  ASSERT_TRUE(writer->Append({"six"}, 3).ok());
+  // The zeros were not written: the old second and third record are whole and lie where new ones would.
+  old.replace(0, 56, Contents(path).substr(0, 56));
+  Overwrite(path, old);
+  const Found found = ReadAll(path, 4);
+  EXPECT_TRUE(found.status.ok()) << found.status;
+  EXPECT_EQ(found.bodies, std::vector<std::string>{"six"});
+  EXPECT_EQ(found.unfinished, old.size() - 56);
+}
+
+TEST(RecordLogTest, FindsDamageInAReusedFile) {
+  const std::string path = NewPath("reused");
+  const auto writer = Reused(path);
+  ASSERT_TRUE(writer->Append({"six"}, 3).ok());
+  ASSERT_TRUE(writer->Append({"seven"}, 4).ok());
+  const std::string whole = Contents(path), old = Contents(Written(2));
+  for (size_t byte = 0; byte < 48 + 3; ++byte) {
+    std::string bytes = whole;
+    bytes[byte] ^= 1;
+    Overwrite(path, bytes);
+    EXPECT_EQ(ReadAll(path, 4).status.code(), absl::StatusCode::kDataLoss) << byte;
+  }
+  // The disk gave the old record back.
+  Overwrite(path, old.substr(0, 56) + whole.substr(56));
+  const Found found = ReadAll(path, 4);
+  EXPECT_EQ(found.status.message(), absl::StrCat(path,
+                                                 ": record 4 at offset 0 is one of the file's former life, though "
+                                                 "record 5 is there"));
+}
+
+TEST(RecordLogTest, ReusesNoFileThatIsNotThereAndOverwritesNone) {
+  const std::string path = Written(0);
+  EXPECT_EQ(RecordWriter::Reuse(PosixFileSystem(), Written(0), path, 4).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReadAll(path).bodies.size(), 3);
+  EXPECT_EQ(RecordWriter::Reuse(PosixFileSystem(), "no/such/log", NewPath("reused"), 4).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST(RecordLogTest, FindsEveryFlippedBitOfASyncedRecord) {
@@ -157,23 +238,36 @@ TEST(RecordLogTest, AppendsAgainOnceAFullDiskHasRoom) {
 
 TEST(RecordLogTest, KeepsWhatWasSyncedWhenAMachineDies) {
   std::mt19937_64 random(17);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 400; ++round) {
     LossyFileSystem files;
     const std::string path = NewPath("lossy");
-    const auto writer = RecordWriter::Create(&files, path, 1);
+    uint64_t first = 1;
+    auto writer = RecordWriter::Create(&files, path, first);
     ASSERT_TRUE(writer.ok());
+    if (round % 2 == 1) {
+      // The same lengths as later, at times: old records then lie where new ones would.
+      for (int i = 0; i < 20; ++i) {
+        ASSERT_TRUE((*writer)->Append({std::string(round % 4 == 1 ? random() % 300 : 100, 'A' + i)}, i).ok());
+      }
+      ASSERT_TRUE((*writer)->Sync().ok());
+      first = 21;
+      const std::string old = NewPath("old");
+      ASSERT_TRUE(files.Rename(path, old).ok());
+      writer = RecordWriter::Reuse(&files, old, path, first);
+      ASSERT_TRUE(writer.ok()) << writer.status();
+    }
     std::vector<std::string> bodies;
     uint64_t synced = 0;
     for (int i = 0; i < 20; ++i) {
-      bodies.push_back(std::string(random() % 300, 'a' + i));
-      ASSERT_TRUE((*writer)->Append({bodies.back()}, synced).ok());
+      bodies.push_back(std::string(round % 4 == 3 ? 100 : random() % 300, 'a' + i));
+      ASSERT_TRUE((*writer)->Append({bodies.back()}, first - 1 + synced).ok());
       if (random() % 4 == 0) {
         ASSERT_TRUE((*writer)->Sync().ok());
         synced = bodies.size();
       }
     }
     ASSERT_TRUE(files.LoseUnsynced(random()).ok());
-    const Found found = ReadAll(path);
+    const Found found = ReadAll(path, first);
     ASSERT_TRUE(found.status.ok()) << round << ": " << found.status;
     ASSERT_GE(found.bodies.size(), synced) << round;
     bodies.resize(found.bodies.size());

@@ -36,6 +36,14 @@ absl::Status In(const std::string& path, const absl::Status& status) {
 
 bool NeedsLog(v1::Durability::Mode mode) { return mode == v1::Durability::WAL || mode == v1::Durability::WAL_SYNC; }
 
+uint64_t StateBytes(const ShardCapture& capture) {
+  uint64_t bytes = 0;
+  for (const ShardCapture::SliceCapture& slice : capture.slices) {
+    for (const ValueBuffer& array : slice.weights.arrays) bytes += array.size() * sizeof(float);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardStore>> ShardStore::Open(Options options, FileSystem* files,
@@ -107,6 +115,10 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
     capture.slices.push_back(ToSliceCapture(**slice));
   }
   const uint64_t next = header.position() + 1;
+  {
+    absl::MutexLock lock(&write_mutex_);
+    state_bytes_ = StateBytes(capture);
+  }
   if (absl::Status status = shard_->Restore(std::move(capture)); !status.ok()) return In(path, status);
   return next;
 }
@@ -170,7 +182,7 @@ absl::Status ShardStore::ReplayLogs(Recovered& recovered, uint64_t& next) {
     recovered.found = true;
     recovered.log_bytes += (*reader)->end();
     const bool last = i + 1 == logs->size();
-    if (!last && !(*reader)->torn() && (*logs)[i + 1] == position) continue;
+    if (!last && (*logs)[i + 1] == position) continue;
     // Also where nothing is cut: what was read may not be on the disk yet.
     return CutBehind(*logs, i, **reader, recovered);
   }
@@ -196,7 +208,7 @@ absl::Status ShardStore::CutBehind(absl::Span<const uint64_t> logs, size_t last,
     recovered.cut_bytes += 1;
     if (absl::Status status = files_->Remove(PathOf(kLog, logs[later])); !status.ok()) return status;
   }
-  recovered.cut_bytes += reader.size() - reader.end();
+  recovered.cut_bytes += reader.unfinished();
   return files_->Truncate(path, reader.end());
 }
 
@@ -242,7 +254,7 @@ absl::StatusOr<ShardJournal*> ShardStore::Start(const JobTerms& job) {
 absl::Status ShardStore::BeginWriting(const JobTerms& job, uint64_t next) {
   // A file that was begun and never written to.
   if (absl::Status status = files_->Remove(PathOf(kLog, next)); !status.ok()) return status;
-  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job.name, next);
+  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job.name, next, std::nullopt);
   if (!log.ok()) return log.status();
   GroupCommit::Options options;
   options.wait_for_sync = job.durability.mode() == v1::Durability::WAL_SYNC;
@@ -254,15 +266,29 @@ absl::Status ShardStore::BeginWriting(const JobTerms& job, uint64_t next) {
     absl::MutexLock lock(&write_mutex_);
     job_ = job.name;
     log_ = *std::move(log);
+    logs_.push_back(next);
     commit_->OnWritten(log_->next() - 1, log_);
   }
   snapshots_thread_ = std::thread([this] { SnapshotUntilStopped(); });
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(const std::string& job, uint64_t first) {
+absl::StatusOr<std::unique_ptr<RecordWriter>> ShardStore::OpenLog(uint64_t first, std::optional<uint64_t> spare) {
   const std::string path = PathOf(kLog, first);
-  absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Create(files_, path, first);
+  if (spare.has_value()) {
+    const std::string old = PathOf(kLog, *spare);
+    absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Reuse(files_, old, path, first);
+    if (log.ok()) return log;
+    // Not every file system can.
+    files_->Remove(old).IgnoreError();
+  }
+  return RecordWriter::Create(files_, path, first);
+}
+
+absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(const std::string& job, uint64_t first,
+                                                                    std::optional<uint64_t> spare) {
+  const std::string path = PathOf(kLog, first);
+  absl::StatusOr<std::unique_ptr<RecordWriter>> log = OpenLog(first, spare);
   if (!log.ok()) return log.status();
   v1::ShardRecord record;
   record.mutable_header()->set_format(kStorageFormat);
@@ -275,8 +301,15 @@ absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(const std::s
 }
 
 absl::Status ShardStore::RotateLocked() {
-  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job_, log_->next());
+  const uint64_t first = log_->next();
+  std::optional<uint64_t> spare;
+  if (!spares_.empty()) {
+    spare = spares_.back();
+    spares_.pop_back();
+  }
+  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job_, first, spare);
   if (!log.ok()) return log.status();
+  logs_.push_back(first);
   finished_bytes_ += log_->size();
   log_ = *std::move(log);
   commit_->OnWritten(log_->next() - 1, log_);
@@ -300,7 +333,8 @@ absl::StatusOr<uint64_t> ShardStore::Append(const v1::ShardRecord& record, absl:
     commit_->OnWritten(position, log_);
     in_order();
     // The checkpoint that a tensor began with may be gone later.
-    long_enough = finished_bytes_ + log_->size() >= options_.log_bytes || !record.declaration().checkpoint().empty();
+    long_enough =
+        finished_bytes_ + log_->size() >= SnapshotLengthLocked() || !record.declaration().checkpoint().empty();
   }
   if (long_enough) {
     absl::MutexLock lock(&mutex_);
@@ -315,12 +349,14 @@ void ShardStore::AwaitDurable(uint64_t position, std::function<void(absl::Status
 
 absl::Status ShardStore::TakeSnapshot() {
   absl::MutexLock one(&snapshot_mutex_);
-  uint64_t position = 0;
+  uint64_t position = 0, log_bytes = 0;
   absl::Status rotated;
   const ShardCapture capture = shard_->Capture([&] {
     absl::MutexLock lock(&write_mutex_);
     position = log_->next() - 1;
     rotated = RotateLocked();
+    // Else the next record would ask for another snapshot.
+    if (rotated.ok()) log_bytes = std::exchange(finished_bytes_, 0);
   });
   if (!rotated.ok()) return rotated;
   const std::string path = PathOf(kSnapshot, position);
@@ -330,11 +366,27 @@ absl::Status ShardStore::TakeSnapshot() {
     status = WriteSnapshot(files_, partial, {.shard = options_.shard, .position = position}, capture);
   }
   if (status.ok()) status = files_->Rename(partial, path);
-  if (!status.ok()) {
-    files_->Remove(partial).IgnoreError();
-    return status;
+  {
+    absl::MutexLock lock(&write_mutex_);
+    if (status.ok()) {
+      state_bytes_ = StateBytes(capture);
+    } else {
+      finished_bytes_ += log_bytes;
+    }
   }
-  return Prune(position);
+  if (status.ok()) return Prune(position);
+  files_->Remove(partial).IgnoreError();
+  return status;
+}
+
+uint64_t ShardStore::SnapshotLengthLocked() const { return std::max(options_.log_bytes, state_bytes_); }
+
+void ShardStore::KeepSparesLocked(uint64_t position) {
+  // What the log needs until the next snapshot.
+  const size_t most = SnapshotLengthLocked() / options_.file_bytes + 1;
+  const auto end = std::upper_bound(logs_.begin(), logs_.end(), position);
+  for (auto first = logs_.begin(); first != end && spares_.size() < most; ++first) spares_.push_back(*first);
+  logs_.erase(logs_.begin(), end);
 }
 
 // What the snapshot at that position stands for.
@@ -343,9 +395,15 @@ absl::Status ShardStore::Prune(uint64_t position) {
   if (!snapshots.ok()) return snapshots.status();
   const absl::StatusOr<std::vector<uint64_t>> logs = Positions(kLog);
   if (!logs.ok()) return logs.status();
+  std::vector<uint64_t> spares;
+  {
+    absl::MutexLock lock(&write_mutex_);
+    KeepSparesLocked(position);
+    spares = spares_;
+  }
   // Older logs first: where this is cut short, a snapshot and all behind it stay.
   for (uint64_t first : *logs) {
-    if (first > position) continue;
+    if (first > position || std::find(spares.begin(), spares.end(), first) != spares.end()) continue;
     if (absl::Status status = files_->Remove(PathOf(kLog, first)); !status.ok()) return status;
   }
   for (uint64_t older : *snapshots) {
@@ -353,7 +411,6 @@ absl::Status ShardStore::Prune(uint64_t position) {
     if (absl::Status status = files_->Remove(PathOf(kSnapshot, older)); !status.ok()) return status;
   }
   absl::MutexLock lock(&write_mutex_);
-  finished_bytes_ = 0;
   ++snapshots_;
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,10 +32,10 @@ class ShardStore : public ShardJournal {
     // Made where there is none.
     std::string folder;
     uint32_t shard = 0;
-    // A snapshot is taken once the log behind the last one is so long and longer than the shard's state twice.
-    uint64_t log_bytes = uint64_t{256} << 20;
-    // The log's files are begun anew at that length.
-    uint64_t file_bytes = uint64_t{64} << 20;
+    // A snapshot is taken once the log behind the last one is so long, and longer than the last one.
+    uint64_t log_bytes = uint64_t{64} << 20;
+    // The log's files are begun anew at that length, and with each snapshot.
+    uint64_t file_bytes = uint64_t{128} << 20;
     // Called once where the disk fails so that nothing can be promised any more.
     std::function<void(absl::Status)> on_failure;
   };
@@ -91,9 +92,15 @@ class ShardStore : public ShardJournal {
   absl::Status CutBehind(absl::Span<const uint64_t> logs, size_t last, const RecordReader& reader,
                          Recovered& recovered);
   absl::Status BeginWriting(const JobTerms& job, uint64_t next);
-  absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(const std::string& job, uint64_t first);
+  // In the place of a file that a snapshot stands for, if there is one: its memory and blocks need not be found again.
+  absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(const std::string& job, uint64_t first,
+                                                          std::optional<uint64_t> spare);
+  absl::StatusOr<std::unique_ptr<RecordWriter>> OpenLog(uint64_t first, std::optional<uint64_t> spare);
   absl::Status RotateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::Status Prune(uint64_t position);
+  // Of the log's files up to there.
+  void KeepSparesLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  uint64_t SnapshotLengthLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void SnapshotUntilStopped();
 
   const Options options_;
@@ -111,6 +118,12 @@ class ShardStore : public ShardJournal {
   std::string job_ ABSL_GUARDED_BY(write_mutex_);
   // Of finished files behind the last snapshot.
   uint64_t finished_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  // Values in the last snapshot.
+  uint64_t state_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  // By their first records: the files that this process wrote, and those of them that a snapshot stands for and that
+  // wait to be written anew. Positions only ascend here, so nothing in a spare can be taken for a record of later.
+  std::vector<uint64_t> logs_ ABSL_GUARDED_BY(write_mutex_);
+  std::vector<uint64_t> spares_ ABSL_GUARDED_BY(write_mutex_);
   uint64_t snapshots_ ABSL_GUARDED_BY(write_mutex_) = 0;
 
   // One snapshot at a time.

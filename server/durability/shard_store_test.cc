@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "common/clock.h"
 #include "common/run/file.h"
@@ -230,6 +232,34 @@ TEST(ShardStoreTest, SnapshotsStandForTheLogBeforeThem) {
   EXPECT_EQ(process.Fingerprint(), before);
 }
 
+TEST(ShardStoreTest, WritesTheLogInThePlaceOfFilesThatASnapshotStandsFor) {
+  LossyFileSystem files;
+  const std::string folder = NewFolder();
+  std::string before;
+  {
+    // About three pushes are a file, and two files are kept.
+    Process process(folder, &files, /*log_bytes=*/6000);
+    process.Declare(Job(v1::Durability::WAL));
+    for (uint64_t i = 1; i <= 30; ++i) {
+      ASSERT_TRUE(process.Push(0, i, i - 1, 0.1f * i).ok());
+      if (i % 5 == 0) {
+        ASSERT_TRUE(process.store->TakeSnapshot().ok());
+      }
+    }
+    ASSERT_TRUE(process.Push(0, 31, 30, 0.1f).ok());
+    before = process.Fingerprint();
+  }
+  EXPECT_GE(files.reuses(), 5);
+  // A snapshot, the lock, the log and its spares.
+  EXPECT_LE(files.List(folder)->size(), 5);
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_LE(process.recovered.records, 2);
+  // Old records behind the log's end are nothing that a crash left.
+  EXPECT_EQ(process.recovered.cut_bytes, 0);
+  EXPECT_EQ(process.Fingerprint(), before);
+}
+
 TEST(ShardStoreTest, ReplaysPushesThatCameAtOnceInTheOrderInWhichTheyWereApplied) {
   const std::string folder = NewFolder();
   std::string before;
@@ -343,6 +373,18 @@ std::vector<std::pair<std::string, std::string>> Files(const std::string& folder
   return files;
 }
 
+// Without what a file of the log has of its former life. Files that wait to be written anew have nothing else.
+size_t UsedBytes(const std::string& folder, const std::string& name, size_t size) {
+  const std::vector<std::string> names = *PosixFileSystem()->List(folder);
+  uint64_t first = 0, snapshot = 0;
+  if (!absl::SimpleAtoi(absl::StripPrefix(name, "log-"), &first)) return size;
+  if (!absl::SimpleAtoi(absl::StripPrefix(names.back(), "snapshot-"), &snapshot) || first <= snapshot) return 0;
+  const auto reader = RecordReader::Open(absl::StrCat(folder, "/", name), first);
+  while ((*reader)->Next()->has_value()) {
+  }
+  return (*reader)->end();
+}
+
 TEST(ShardStoreTest, FlippedBitsAndCutFilesAreFoundOrCutOffCleanly) {
   const std::string folder = NewFolder();
   std::vector<std::string> states;
@@ -358,19 +400,26 @@ TEST(ShardStoreTest, FlippedBitsAndCutFilesAreFoundOrCutOffCleanly) {
     }
   }
   const std::vector<std::pair<std::string, std::string>> whole = Files(folder);
+  std::vector<size_t> used;
+  for (const auto& [name, bytes] : whole) used.push_back(UsedBytes(folder, name, bytes.size()));
   std::mt19937_64 random(3);
   int refused = 0, cut = 0, harmless = 0;
   for (int round = 0; round < 400; ++round) {
     const std::string copy = NewFolder();
     ASSERT_TRUE(PosixFileSystem()->MakeFolder(copy).ok());
-    const size_t hit = random() % whole.size();
+    const size_t hit = random() % whole.size(), at = random() % whole[hit].second.size();
     for (size_t i = 0; i < whole.size(); ++i) {
       std::string bytes = whole[i].second;
-      if (i == hit && round % 2 == 0) bytes[random() % bytes.size()] ^= 1 << random() % 8;
-      if (i == hit && round % 2 == 1) bytes.resize(random() % bytes.size());
+      if (i == hit && round % 2 == 0) bytes[at] ^= 1 << random() % 8;
+      if (i == hit && round % 2 == 1) bytes.resize(at);
       std::ofstream(absl::StrCat(copy, "/", whole[i].first), std::ios::binary) << bytes;
     }
     Process process(copy);
+    if (at >= used[hit]) {
+      ASSERT_TRUE(process.status.ok()) << process.status;
+      EXPECT_EQ(process.Fingerprint(), states.back());
+      continue;
+    }
     if (!process.status.ok()) {
       ++refused;
       EXPECT_TRUE(absl::StrContains(process.status.message(), copy)) << process.status;

@@ -20,6 +20,9 @@ class StringFileSystem : public FileSystem {
     content_.clear();
     return std::make_unique<File>(&content_);
   }
+  absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string&, const std::string&) override {
+    return absl::UnimplementedError("there is one file only");
+  }
   absl::Status Truncate(const std::string&, uint64_t size) override {
     content_.resize(size);
     return absl::OkStatus();

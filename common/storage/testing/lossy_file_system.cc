@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <random>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -41,9 +42,13 @@ class LossyFileSystem::File : public AppendFile {
     return absl::OkStatus();
   }
 
-  uint64_t size() const override { return file_->size(); }
+  uint64_t size() const override {
+    absl::MutexLock lock(&system_->mutex_);
+    return sizes_->written;
+  }
 
  private:
+  // Null where the machine was dead when it was opened.
   const std::unique_ptr<AppendFile> file_;
   LossyFileSystem* const system_;
   const std::shared_ptr<Sizes> sizes_;
@@ -58,10 +63,26 @@ absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Create(const std::s
   return std::make_unique<File>(*std::move(file), this, std::move(sizes));
 }
 
+absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Reuse(const std::string& from, const std::string& to) {
+  auto sizes = std::make_shared<Sizes>();
+  absl::MutexLock lock(&mutex_);
+  if (dead_) return std::make_unique<File>(nullptr, this, std::move(sizes));
+  std::ostringstream old;
+  old << std::ifstream(from, std::ios::binary).rdbuf();
+  sizes->old = old.str();
+  absl::StatusOr<std::unique_ptr<AppendFile>> file = files_->Reuse(from, to);
+  if (!file.ok()) return file.status();
+  ++reuses_;
+  // Of what was not synced in its former life the disk may have something else; nobody reads it.
+  sizes_.erase(from);
+  sizes_[to] = sizes;
+  return std::make_unique<File>(*std::move(file), this, std::move(sizes));
+}
+
 absl::Status LossyFileSystem::Truncate(const std::string& path, uint64_t size) {
   absl::MutexLock lock(&mutex_);
   if (const auto sizes = sizes_.find(path); sizes != sizes_.end()) {
-    sizes->second->written = sizes->second->synced = size;
+    *sizes->second = {size, size};
   }
   return files_->Truncate(path, size);
 }
@@ -91,18 +112,35 @@ absl::Status LossyFileSystem::LoseUnsynced(uint64_t seed) {
   std::mt19937_64 random(seed);
   absl::MutexLock lock(&mutex_);
   for (const auto& [path, sizes] : sizes_) {
-    const uint64_t unsynced = sizes->written - sizes->synced;
-    if (unsynced == 0) continue;
-    const uint64_t kept = random() % (unsynced + 1);
-    const uint64_t zeros = random() % (unsynced - kept + 1);
-    const uint64_t cut = sizes->synced + kept;
-    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (fd < 0) return absl::ErrnoToStatus(errno, path);
-    const absl::Cleanup close_fd = [fd] { close(fd); };
-    // What lies between the two sizes reads as zeros.
-    if (ftruncate(fd, cut) != 0 || ftruncate(fd, cut + zeros) != 0) return absl::ErrnoToStatus(errno, path);
+    if (sizes->written == sizes->synced) continue;
+    if (absl::Status status = Lose(path, *sizes, random); !status.ok()) return status;
   }
   sizes_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status LossyFileSystem::Lose(const std::string& path, const Sizes& sizes, std::mt19937_64& random) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return absl::ErrnoToStatus(errno, path);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  // Small pages, so that small records have several.
+  constexpr uint64_t kPage = 64;
+  for (uint64_t at = sizes.synced; at < sizes.old.size(); at = (at / kPage + 1) * kPage) {
+    const uint64_t bytes = std::min<uint64_t>((at / kPage + 1) * kPage, sizes.old.size()) - at;
+    if (random() % 2 == 0) continue;
+    if (pwrite(fd, sizes.old.data() + at, bytes, at) != static_cast<ssize_t>(bytes)) {
+      return absl::ErrnoToStatus(errno, path);
+    }
+  }
+  // Only what grew is cut.
+  const uint64_t lasts = std::max<uint64_t>(sizes.synced, sizes.old.size());
+  if (sizes.written <= lasts) return absl::OkStatus();
+  const uint64_t unsynced = sizes.written - lasts;
+  const uint64_t kept = random() % (unsynced + 1);
+  const uint64_t zeros = random() % (unsynced - kept + 1);
+  const uint64_t cut = lasts + kept;
+  // What lies between the two sizes reads as zeros.
+  if (ftruncate(fd, cut) != 0 || ftruncate(fd, cut + zeros) != 0) return absl::ErrnoToStatus(errno, path);
   return absl::OkStatus();
 }
 
@@ -124,6 +162,11 @@ void LossyFileSystem::FailSyncs(bool fail) {
 uint64_t LossyFileSystem::syncs() const {
   absl::MutexLock lock(&mutex_);
   return syncs_;
+}
+
+uint64_t LossyFileSystem::reuses() const {
+  absl::MutexLock lock(&mutex_);
+  return reuses_;
 }
 
 }  // namespace ballast

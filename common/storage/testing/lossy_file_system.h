@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace ballast {
 class LossyFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string& from, const std::string& to) override;
   absl::Status Truncate(const std::string& path, uint64_t size) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& path) override;
@@ -26,7 +28,8 @@ class LossyFileSystem : public FileSystem {
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override;
 
   // To be called when nobody writes any more. Each file keeps its synced part; of the rest a share that `seed` draws is
-  // kept, a share is filled with zeros (a page that was never written), and a share is cut off.
+  // kept, a share is filled with zeros (a page that was never written), and a share is cut off. Of a file that is
+  // reused each page of the rest is the new or the old one.
   absl::Status LoseUnsynced(uint64_t seed);
 
   // What is written, synced, renamed or removed from now on is not: the machine is dead, though the process does not
@@ -38,13 +41,18 @@ class LossyFileSystem : public FileSystem {
   void FailSyncs(bool fail);
 
   uint64_t syncs() const;
+  uint64_t reuses() const;
 
  private:
   class File;
   struct Sizes {
     uint64_t written = 0;
     uint64_t synced = 0;
+    // What the file had before, as far as the disk still has it.
+    std::string old = {};
   };
+  // What a death leaves of it.
+  static absl::Status Lose(const std::string& path, const Sizes& sizes, std::mt19937_64& random);
 
   FileSystem* const files_ = PosixFileSystem();
   mutable absl::Mutex mutex_;
@@ -53,6 +61,7 @@ class LossyFileSystem : public FileSystem {
   bool dead_ ABSL_GUARDED_BY(mutex_) = false;
   bool fail_syncs_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t reuses_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace ballast

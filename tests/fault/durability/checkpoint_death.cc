@@ -41,6 +41,12 @@ class DyingFileSystem : public FileSystem {
     if (!file.ok()) return file.status();
     return std::make_unique<File>(this, *std::move(file));
   }
+  absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string& from, const std::string& to) override {
+    if (Dies()) return Dead();
+    absl::StatusOr<std::unique_ptr<AppendFile>> file = files_.Reuse(from, to);
+    if (!file.ok()) return file.status();
+    return std::make_unique<File>(this, *std::move(file));
+  }
   absl::Status Truncate(const std::string& path, uint64_t size) override {
     return Dies() ? Dead() : files_.Truncate(path, size);
   }

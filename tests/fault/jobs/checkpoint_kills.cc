@@ -71,15 +71,15 @@ class Run {
                                                       .durability = "mode: CHECKPOINT checkpoint_seconds: 1",
                                                       .units = 40000});
     if (!job.ok()) return job.status();
-    while (counts_.rounds < options_.rounds && absl::Now() < end_) {
+    do {
       if (absl::Status status = Round(*job); !status.ok()) return status;
-    }
+    } while (counts_.rounds < options_.rounds && absl::Now() < end_);
     return counts_;
   }
 
  private:
   absl::Status Round(const std::string& job) {
-    const std::string run_dir = absl::StrCat(options_.folder, "/run-", counts_.rounds);
+    const std::string run_dir = absl::StrCat(options_.folder, "/run-", counts_.rounds + counts_.given_up);
     JobProcesses processes({.server = options_.server,
                             .worker = options_.worker,
                             .job_file = job,
@@ -92,25 +92,47 @@ class Run {
     FolderWatch watch(folder_.path());
     if (!watch.works()) return absl::UnavailableError(absl::StrCat(folder_.path(), ": cannot be watched"));
     if (absl::Status status = processes.StartWorkers(); !status.ok()) return status;
-    if (!watch.Await(absl::Now() + kPatience)) {
-      return absl::DeadlineExceededError(absl::StrCat("no checkpoint was begun after number ", newest_,
-                                                      "; server 0 said:\n", processes.servers()[0]->output(),
-                                                      "worker 0 said:\n", processes.worker(0).output()));
+    const absl::StatusOr<bool> begun = AwaitBegin(processes, watch);
+    if (!begun.ok()) return begun.status();
+    if (!*begun) {
+      ++counts_.given_up;
+      return absl::OkStatus();
     }
     if (counts_.rounds == 0) {
-      // One whole checkpoint to fall back to, and how long it takes.
-      const absl::Time begun = absl::Now();
-      while (folder_.Newest().status().code() == absl::StatusCode::kNotFound) {
-        if (!watch.Await(begun + kPatience)) return absl::DeadlineExceededError("the first checkpoint is never whole");
-      }
-      writing_ = absl::Now() - begun;
-      newest_ = folder_.Newest().value_or(CheckpointFolder::Entry()).id;
+      if (absl::Status status = AwaitFirst(watch); !status.ok()) return status;
     }
     if (absl::Status status = DieSoon(processes); !status.ok()) return status;
     ++counts_.rounds;
     counts_.resumed += resumes;
     std::filesystem::remove_all(run_dir);
     return Judge();
+  }
+
+  // Until the first file of a checkpoint is there; false where the job fails before.
+  absl::StatusOr<bool> AwaitBegin(JobProcesses& processes, FolderWatch& watch) const {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (absl::Now() < deadline && processes.worker(0).Runs()) {
+      if (watch.Await(absl::Now() + absl::Milliseconds(200))) return true;
+    }
+    const std::string& said = processes.servers()[0]->output();
+    if (!processes.worker(0).Runs() && absl::StrContains(said, "the job has failed: ")) return false;
+    return absl::DeadlineExceededError(absl::StrCat("no checkpoint was begun after number ", newest_,
+                                                    "; server 0 said:\n", said, "worker 0 said:\n",
+                                                    processes.worker(0).output()));
+  }
+
+  // One whole checkpoint to fall back to, and how long it takes.
+  absl::Status AwaitFirst(FolderWatch& watch) {
+    const absl::Time begun = absl::Now();
+    absl::StatusOr<CheckpointFolder::Entry> newest = folder_.Newest();
+    while (absl::IsNotFound(newest.status())) {
+      if (!watch.Await(begun + kPatience)) return absl::DeadlineExceededError("the first checkpoint is never whole");
+      newest = folder_.Newest();
+    }
+    if (!newest.ok()) return newest.status();
+    writing_ = absl::Now() - begun;
+    newest_ = newest->id;
+    return absl::OkStatus();
   }
 
   // At any moment from the first file to a little after the last, one server a little before the other.
@@ -167,7 +189,8 @@ std::vector<NamedCount<CheckpointKillCounts>> CheckpointKillCounts::Fields() {
   return {
       {"rounds", &CheckpointKillCounts::rounds},     {"old_left", &CheckpointKillCounts::old_left},
       {"new_left", &CheckpointKillCounts::new_left}, {"pieces_left", &CheckpointKillCounts::pieces_left},
-      {"resumed", &CheckpointKillCounts::resumed},   {"wrong", &CheckpointKillCounts::wrong},
+      {"resumed", &CheckpointKillCounts::resumed},   {"given_up", &CheckpointKillCounts::given_up},
+      {"wrong", &CheckpointKillCounts::wrong},
   };
 }
 

@@ -32,8 +32,11 @@ struct CheckpointKillCounts {
   uint64_t new_left = 0;
   // Of the rounds with the old one: so often there was a piece of the new one.
   uint64_t pieces_left = 0;
-  // Rounds whose servers said that they go on from the newest one, and whose job came to take another.
+  // Rounds whose servers said that they go on from the newest one.
   uint64_t resumed = 0;
+  // Rounds whose job failed before a checkpoint was begun, as one does whose server was not heard of for 3 s on a busy
+  // machine; the next servers go on all the same.
+  uint64_t given_up = 0;
   // `ballast checkpoint verify` found fault, or the newest was older than one that had been whole. And the first such.
   uint64_t wrong = 0;
   std::string first_wrong;
@@ -46,7 +49,7 @@ struct CheckpointKillCounts {
 
 // A job without end that takes a checkpoint each second. When one is on its way its servers are killed, all within some
 // milliseconds; what they left is verified, and the next servers go on from it. An error is the test's own, or of a job
-// that did not go on. To be called by the main thread.
+// that takes no further checkpoint. To be called by the main thread.
 absl::StatusOr<CheckpointKillCounts> KillInCheckpoints(const CheckpointKillOptions& options);
 
 }  // namespace ballast

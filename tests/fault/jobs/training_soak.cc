@@ -22,6 +22,7 @@ constexpr char kData[] = "/usr/share/datasets/fashion-mnist/";
 constexpr uint32_t kUnits = 64, kBatch = 512;
 constexpr uint32_t kServers = 2;
 
+// Servers have five minutes to return: this is about what comes out, also on a machine that has much else to do.
 std::string JobText(uint32_t epochs) {
   const auto files = [](const std::string& set) {
     return absl::StrCat("{ idx { images: \"", kData, set, "-images-idx3-ubyte.gz\" labels: \"", kData, set,
@@ -44,6 +45,7 @@ optimizer {
   schedule { cosine {} }
 }
 policy { sync { deterministic: true } }
+durability { return_seconds: 300 }
 training { epochs: )",
                       epochs, " batch_size: ", kBatch, " }\n");
 }

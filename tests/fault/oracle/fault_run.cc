@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/oracle/fault_run.h"
 
-#include <signal.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <functional>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/coordinator_link.h"
 #include "common/security/credentials.h"
 #include "tests/fault/oracle/push_oracle.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/oracle/server_fleet.h"
 
 namespace ballast {
 namespace {
+
+// Answers of a server that was killed may still come in.
+constexpr absl::Duration kOnTheirWay = absl::Milliseconds(50);
 
 class Run {
  public:
@@ -46,36 +43,27 @@ class Run {
     Measure(counts_.resident_last, counts_.descriptors_last);
     if (absl::Status status = CountDuplicates(); !status.ok()) return status;
     oracle_.reset();
-    // The one with the coordinator last.
-    for (auto server = servers_.rbegin(); server != servers_.rend(); ++server) {
-      if (absl::Status status = (*server)->End(); !status.ok()) return status;
-    }
+    if (absl::Status status = fleet_->End(); !status.ok()) return status;
     counts_.seconds = absl::ToDoubleSeconds(absl::Now() - begun);
     return counts_;
   }
 
  private:
   absl::Status Begin() {
+    auto fleet = ServerFleet::Start({.server = options_.server,
+                                     .server_flags = options_.server_flags,
+                                     .shards = options_.servers,
+                                     .workers = options_.workers,
+                                     .durability = options_.durability,
+                                     .state_folder = options_.state_folder,
+                                     .hosts = options_.hosts});
+    if (!fleet.ok()) return fleet.status();
+    fleet_ = *std::move(fleet);
     OracleJob job;
-    if (pairs()) {
-      if (absl::Status status = StartPairs(); !status.ok()) return status;
-      job.client.coordinator = servers_[0]->address();
-    }
-    for (uint32_t rank = 0; rank < options_.servers && !pairs(); ++rank) {
-      std::vector<std::string> flags = options_.server_flags;
-      flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
-      // The far host's network has nobody else in it.
-      if (options_.hosts != nullptr) flags.push_back("--insecure");
-      if (options_.durability != v1::Durability::NONE) {
-        const std::string folder = absl::StrCat(options_.state_folder, "/", rank);
-        std::filesystem::remove_all(folder);
-        flags.insert(flags.end(), {"--state_dir", folder});
-      }
-      if (absl::Status status = OnServersHost([&] { return StartServer(flags); }); !status.ok()) return status;
-      job.servers.push_back(servers_.back()->address());
-    }
-    const bool proxies = options_.hosts == nullptr && !pairs();
-    for (uint32_t worker = 0; worker < options_.workers && proxies; ++worker) {
+    job.servers = fleet_->addresses();
+    job.client.coordinator = fleet_->coordinator();
+    const bool by_proxies = options_.hosts == nullptr && !job.servers.empty();
+    for (uint32_t worker = 0; worker < options_.workers && by_proxies; ++worker) {
       std::vector<std::string>& way = job.ways.emplace_back();
       for (const std::string& address : job.servers) {
         auto proxy = FaultProxy::Start(address, {}, options_.seed * 65536 + proxies_.size());
@@ -111,82 +99,6 @@ class Run {
     return first.status();
   }
 
-  absl::Status OnServersHost(const std::function<absl::Status()>& run) const {
-    return options_.hosts == nullptr ? run() : options_.hosts->OnFar(run);
-  }
-
-  absl::Status StartServer(const std::vector<std::string>& flags) {
-    const std::string host = options_.hosts == nullptr ? "127.0.0.1" : TwoHosts::far_address();
-    auto server = ServerProcess::Start(options_.server, host, flags);
-    if (server.ok()) servers_.push_back(*std::move(server));
-    return server.status();
-  }
-
-  bool pairs() const { return options_.durability == v1::Durability::REPLICA; }
-
-  // The coordinator's process first.
-  absl::Status StartPairs() {
-    std::filesystem::remove_all(options_.state_folder);
-    for (uint32_t process = 0; process < 2 * options_.servers; ++process) {
-      std::vector<std::string> flags = options_.server_flags;
-      flags.insert(flags.end(), {"--replicated", "--servers", absl::StrCat(options_.servers), "--workers",
-                                 absl::StrCat(options_.workers), "--rank", absl::StrCat(process)});
-      if (process == 0) flags.insert(flags.end(), {"--state_dir", options_.state_folder});
-      if (process > 0) flags.insert(flags.end(), {"--coordinator", servers_[0]->address()});
-      if (absl::Status status = StartServer(flags); !status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  // Until whichever server is killed has a standby that takes over.
-  absl::Status AwaitStandbys() {
-    const absl::Time deadline = absl::Now() + options_.patience;
-    uint32_t in_step = 0;
-    while (absl::Now() < deadline) {
-      auto link = CoordinatorLink::Connect(servers_[0]->address(), options_.patience);
-      if (!link.ok()) return link.status();
-      const absl::StatusOr<v1::GetProgressResponse> progress = (*link)->GetProgress();
-      if (!progress.ok()) return progress.status();
-      if (progress->progress().state() == v1::JOB_STATE_FAILED) {
-        return absl::AbortedError(progress->progress().reason());
-      }
-      in_step = 0;
-      for (const auto& member : progress->members()) in_step += member.in_step();
-      if (in_step == options_.servers || oracle_->AwaitEnd(absl::Now() + absl::Milliseconds(20))) {
-        return absl::OkStatus();
-      }
-    }
-    return absl::DeadlineExceededError(absl::StrCat(in_step, " of ", options_.servers, " standbys are in step after ",
-                                                    absl::FormatDuration(options_.patience)));
-  }
-
-  // Of a pair: it comes back when the other has taken over, but for the one with the coordinator, who says so.
-  absl::Status KillOneOfAPair() {
-    if (absl::Status status = AwaitStandbys(); !status.ok()) return status;
-    const size_t victim = counts_.kills % servers_.size();
-    const absl::Time killed = absl::Now();
-    if (absl::Status status = servers_[victim]->Kill(); !status.ok()) return status;
-    ++counts_.kills;
-    absl::Status restarted;
-    if (victim == 0) restarted = servers_[victim]->Restart();
-    // What the dead one answered has come by then.
-    absl::Status works = AwaitWork(killed, killed + absl::Milliseconds(50), counts_.recovery_seconds);
-    if (victim > 0) restarted = servers_[victim]->Restart();
-    ++counts_.restarts;
-    return restarted.ok() ? works : restarted;
-  }
-
-  absl::Status FreezeOneOfAPair() {
-    if (absl::Status status = AwaitStandbys(); !status.ok()) return status;
-    ServerProcess& victim = *servers_[1 + counts_.kills % (servers_.size() - 1)];
-    const absl::Time frozen = absl::Now();
-    victim.Signal(SIGSTOP);
-    ++counts_.kills;
-    const absl::Status works = AwaitWork(frozen, frozen + absl::Milliseconds(50), counts_.recovery_seconds);
-    victim.Signal(SIGCONT);
-    return works;
-  }
-
   // Until the pushes are made, the kills are done or the time is over.
   absl::Status Harm(absl::Time end) {
     absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
@@ -205,15 +117,30 @@ class Run {
     return absl::OkStatus();
   }
 
-  absl::Status KillOne() {
-    if (pairs()) return options_.freeze ? FreezeOneOfAPair() : KillOneOfAPair();
-    ServerProcess& server = *servers_[counts_.kills % servers_.size()];
-    const absl::Time killed = absl::Now();
-    if (absl::Status status = server.Kill(); !status.ok()) return status;
+  absl::Status FreezeOne() {
+    if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
+    const absl::Time frozen = absl::Now();
+    fleet_->FreezeNext();
     ++counts_.kills;
-    if (absl::Status status = OnServersHost([&] { return server.Restart(); }); !status.ok()) return status;
+    const absl::Status works = AwaitWork(frozen, frozen + kOnTheirWay, counts_.recovery_seconds);
+    fleet_->Thaw();
+    return works;
+  }
+
+  absl::Status KillOne() {
+    if (options_.freeze) return FreezeOne();
+    if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
+    const absl::Time killed = absl::Now();
+    if (absl::Status status = fleet_->KillNext(); !status.ok()) return status;
+    ++counts_.kills;
+    const bool goes_on = fleet_->GoesOnWithout();
+    if (goes_on) {
+      const absl::Status status = AwaitWork(killed, absl::Now() + kOnTheirWay, counts_.recovery_seconds);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = fleet_->Restart(); !status.ok()) return status;
     ++counts_.restarts;
-    return AwaitWork(killed, absl::Now(), counts_.recovery_seconds);
+    return goes_on ? absl::OkStatus() : AwaitWork(killed, absl::Now(), counts_.recovery_seconds);
   }
 
   absl::Status Part() {
@@ -250,11 +177,9 @@ class Run {
   }
 
   void Measure(uint64_t& resident, uint64_t& descriptors) const {
-    for (const auto& server : servers_) {
-      const ProcessUse use = server->use();
-      resident += use.resident_bytes;
-      descriptors += use.descriptors;
-    }
+    const ProcessUse use = fleet_->use();
+    resident = use.resident_bytes;
+    descriptors = use.descriptors;
   }
 
   absl::Status CountDuplicates() {
@@ -271,7 +196,7 @@ class Run {
 
   const FaultRunOptions options_;
   FaultCounts counts_;
-  std::vector<std::unique_ptr<ServerProcess>> servers_;
+  std::unique_ptr<ServerFleet> fleet_;
   std::vector<std::unique_ptr<FaultProxy>> proxies_;
   ClientOptions patient_;
   std::vector<std::string> addresses_;

@@ -18,7 +18,8 @@ namespace ballast {
 
 // What the oracle's workers do.
 struct OracleJob {
-  // The servers themselves, by rank; and, for each worker, what it reaches them by, where that is something else.
+  // The servers themselves, by rank; and, for each worker, what it reaches them by, where that is something else. None
+  // where `client` has a coordinator, which knows them.
   std::vector<std::string> servers;
   std::vector<std::vector<std::string>> ways;
   // Name, policy, codec, timeouts and what else is not the workers' own.
