@@ -156,7 +156,8 @@ TEST_F(CoordinatorLinkTest, WaitForAMapIsNotTriedAgain) {
 TEST_F(CoordinatorLinkTest, ConnectGivesUpNamingTheAddress) {
   server_.Stop();
   const absl::Status status = CoordinatorLink::Connect(server_.address(), absl::Milliseconds(200)).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  // The latter where the time runs out within an attempt.
+  EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) << status;
   EXPECT_EQ(status.message().find("coordinator at " + server_.address() + ": connect: gave up after "), 0) << status;
 }
 
