@@ -266,15 +266,14 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     }
     ++changes_;
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
-    const bool fails = !failure.empty() && !own_failure && !pair;
-    if (was_here && fails) FailLocked(absl::StrCat(who, " failed: ", failure));
-    if (was_here && pair && id.role == MemberRole::kServer) {
-      LoseServerLocked(id.rank, absl::StrCat(who, failure.empty() ? " left" : " was lost: ", failure));
-    }
+    const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
+    if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure));
     const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished());
-    if (was_here && !done && !(pair && id.role == MemberRole::kServer)) {
+    if (was_here && pair && id.role == MemberRole::kServer) {
+      LoseServerLocked(id.rank, absl::StrCat(who, how));
+    } else if (was_here && !done) {
       if (own_failure && id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
-      LoseLocked(id, absl::StrCat(who, failure.empty() ? " left before the job was done" : " was lost: ", failure));
+      LoseLocked(id, absl::StrCat(who, how));
     }
     UpdateStateLocked();
   }

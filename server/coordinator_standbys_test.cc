@@ -175,6 +175,19 @@ TEST_F(PairsTest, WhereBothAreSilentTheStandbyIsNotForgotten) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
 }
 
+// The coordinator's process was stopped for a while, in which the server died.
+TEST_F(PairsTest, AStandbyIsNotForgottenForBeingHeardOfALittleEarlierThanItsServer) {
+  Begin();
+  ASSERT_TRUE(coordinator_->Heartbeat(standby_).ok());
+  clock_.Advance(absl::Milliseconds(200));
+  ASSERT_TRUE(coordinator_->Heartbeat(server_).ok());
+  clock_.Advance(absl::Milliseconds(2900));
+  ASSERT_TRUE(coordinator_->Leave(worker_, "killed by signal 9", true).ok());
+  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", true).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(coordinator_->Heartbeat(standby_)->promoted, Optional(testing::_));
+}
+
 TEST_F(PairsTest, ADeadServersProcessComesBackAsTheStandby) {
   Begin();
   // Nobody has said yet that process 1 has ended.

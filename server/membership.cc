@@ -132,7 +132,8 @@ std::vector<Membership::Member> Membership::Expire() {
     const auto& [role, rank] = key;
     if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
     const auto server = members_.find({MemberRole::kServer, rank});
-    const bool alone = server == members_.end() || server->second.state != State::kJoined;
+    const bool alone = server == members_.end() || server->second.state != State::kJoined ||
+                       now - server->second.last_heard >= ttl_ / 3;
     if (role == MemberRole::kStandby && alone) continue;
     member.state = State::kLost;
     member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl_));

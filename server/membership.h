@@ -60,8 +60,8 @@ class Membership {
   // Any state but kJoined, with the reason where there is one. OK again for one that has ended.
   absl::Status Leave(const Id& id, State state, std::string reason = "");
 
-  // Gives up the members unheard of for their time to live, and returns them. A standby whose server is not there
-  // stays: it may be all that is left.
+  // Gives up the members unheard of for their time to live, and returns them. A standby whose server is not there,
+  // or was not heard of lately either, stays: it may be all that is left.
   std::vector<Member> Expire();
 
   // Makes the standby of that rank, which has joined, its server, with a new incarnation. The rank has no standby then.

@@ -83,7 +83,7 @@ run_one() {
   BALLAST_FUZZ_SEEDS=$folder ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
     timeout --signal=INT --kill-after=30s $((seconds + 60)) \
     "bazel-fuzz-bin/tests/fuzz/${name}_fuzz" -max_total_time="$seconds" ${runs:+-runs="$runs"} -max_len=8192 \
-    -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 -print_final_stats=1 -seed=1 \
+    -timeout=60 -report_slow_units=60 -rss_limit_mb=2048 -malloc_limit_mb=512 -print_final_stats=1 -seed=1 \
     -artifact_prefix="$findings/$name-" "$folder" >"$work/$name.log" 2>&1 || status=$?
   echo "$status" >"$work/$name.status"
 }
