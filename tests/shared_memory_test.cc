@@ -282,8 +282,9 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   }
   done = true;
   scribbler.join();
-  EXPECT_GT(answered, 100);
-  EXPECT_GT(refused, 100);
+  // How many of each depends on how often the other thread gets a turn.
+  EXPECT_GT(answered, 10);
+  EXPECT_GT(refused, 10);
   std::vector<float> values(kElements);
   EXPECT_TRUE(honest->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
   context.TryCancel();
