@@ -5,12 +5,41 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/message_packer.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace ballast {
+namespace {
+
+// A call on a channel to nowhere, which fails at once.
+struct AnchorCall {
+  // gRPC makes a channel that cannot be used where there are no credentials.
+  grpc::GenericStub stub{grpc::CreateCustomChannel("", nullptr, grpc::ChannelArguments())};
+  grpc::ClientContext context;
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request{&nothing, 1};
+  grpc::ByteBuffer response;
+};
+
+// gRPC 1.51 ends its callback threads with the last channel that made such a call, under a lock that the first call of
+// another channel takes: where that is made in one of those threads they wait for each other, and where the last
+// channel goes in one, it frees what it stands on. So one channel is kept for as long as the process lives.
+void KeepCallbackThreads() {
+  static const auto* const kAnchor = [] {
+    auto* anchor = new AnchorCall;
+    anchor->stub.UnaryCall(&anchor->context, "/anchor", {}, &anchor->request, &anchor->response,
+                           [](const grpc::Status&) {});
+    return anchor;
+  }();
+  static_cast<void>(kAnchor);
+}
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials,
                                            absl::Duration silence) {
+  KeepCallbackThreads();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
