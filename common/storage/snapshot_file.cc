@@ -9,6 +9,42 @@
 
 namespace ballast {
 
+std::string FrameSlice(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
+  slice.set_elements(arrays.empty() ? 0 : arrays[0].size());
+  slice.set_arrays(arrays.size());
+  v1::SnapshotRecord record;
+  *record.mutable_slice() = std::move(slice);
+  return FrameMessage(record);
+}
+
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(v1::SnapshotRecord& record, absl::string_view behind) {
+  ++read_;
+  if (read_ == 1) {
+    if (!record.has_header()) return absl::DataLossError("no snapshot of a shard");
+    header_ = std::move(*record.mutable_header());
+    if (header_.format() <= kStorageFormat) return Kind::kHeader;
+    return absl::FailedPreconditionError(
+        absl::StrCat("got format ", header_.format(), ", which a newer Ballast wrote; want at most ", kStorageFormat));
+  }
+  if (record.has_end()) {
+    if (record.end().records() == read_ - 1) return Kind::kEnd;
+    return absl::DataLossError(absl::StrCat("got ", read_ - 1, " records, want ", record.end().records()));
+  }
+  if (!record.has_slice()) return absl::DataLossError(absl::StrCat("record ", read_, " is no slice"));
+  slice_ = {std::move(*record.mutable_slice()), {}};
+  const uint64_t elements = slice_.state.elements(), arrays = slice_.state.arrays();
+  // Checked so that nothing overflows: what is there bounds both.
+  if (elements > behind.size() || arrays > behind.size() || elements * arrays * sizeof(float) != behind.size()) {
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes behind it, want ",
+                                            arrays, " arrays of ", elements, " elements"));
+  }
+  for (uint64_t i = 0; i < arrays; ++i) {
+    std::vector<float>& array = slice_.arrays.emplace_back(elements);
+    std::memcpy(array.data(), behind.data() + i * elements * sizeof(float), elements * sizeof(float));
+  }
+  return Kind::kSlice;
+}
+
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSystem* files, const std::string& path,
                                                                        v1::SnapshotHeader header) {
   absl::StatusOr<std::unique_ptr<RecordWriter>> records = RecordWriter::Create(files, path, 1);
@@ -21,11 +57,7 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSyste
 }
 
 absl::Status SnapshotWriter::Add(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
-  slice.set_elements(arrays.empty() ? 0 : arrays[0].size());
-  slice.set_arrays(arrays.size());
-  v1::SnapshotRecord record;
-  *record.mutable_slice() = std::move(slice);
-  const std::string frame = FrameMessage(record);
+  const std::string frame = FrameSlice(std::move(slice), arrays);
   std::vector<absl::string_view> parts = {frame};
   for (absl::Span<const float> array : arrays) {
     parts.emplace_back(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
@@ -44,57 +76,35 @@ absl::StatusOr<std::unique_ptr<SnapshotReader>> SnapshotReader::Open(const std::
   absl::StatusOr<std::unique_ptr<RecordReader>> records = RecordReader::Open(path, 1);
   if (!records.ok()) return records.status();
   std::unique_ptr<SnapshotReader> reader(new SnapshotReader(*std::move(records), path));
-  const absl::StatusOr<absl::string_view> behind = reader->ReadRecord();
-  if (!behind.ok()) return behind.status();
-  if (!reader->record_.has_header()) return absl::DataLossError(absl::StrCat(path, ": no snapshot of a shard"));
-  reader->header_ = std::move(*reader->record_.mutable_header());
-  if (reader->header_.format() > kStorageFormat) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": got format ", reader->header_.format(),
-                                                      ", which a newer Ballast wrote; want at most ", kStorageFormat));
-  }
+  if (const auto header = reader->ReadRecord(); !header.ok()) return header.status();
   return reader;
 }
 
-absl::StatusOr<absl::string_view> SnapshotReader::ReadRecord() {
-  absl::StatusOr<std::optional<RecordReader::Record>> record = records_->Next();
+absl::StatusOr<SnapshotParser::Kind> SnapshotReader::ReadRecord() {
+  const absl::StatusOr<std::optional<RecordReader::Record>> record = records_->Next();
   if (!record.ok()) return record.status();
   if (!record->has_value()) {
     return absl::DataLossError(absl::StrCat(path_, ": ends at offset ", records_->end(), " without a snapshot's end"));
   }
-  ++read_;
-  body_ = std::move((*record)->body);
-  absl::StatusOr<absl::string_view> behind = ParseFramed(body_, record_);
-  if (behind.ok()) return behind;
-  return absl::DataLossError(
-      absl::StrCat(path_, ": record at offset ", (*record)->offset, ": ", behind.status().message()));
+  v1::SnapshotRecord message;
+  const absl::StatusOr<absl::string_view> behind = ParseFramed((*record)->body, message);
+  if (!behind.ok()) {
+    return absl::DataLossError(
+        absl::StrCat(path_, ": record at offset ", (*record)->offset, ": ", behind.status().message()));
+  }
+  const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(message, *behind);
+  if (kind.ok()) return kind;
+  return absl::Status(kind.status().code(), absl::StrCat(path_, ": ", kind.status().message()));
 }
 
 absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> SnapshotReader::Next() {
-  absl::StatusOr<absl::string_view> behind = ReadRecord();
-  if (!behind.ok()) return behind.status();
-  if (record_.has_end()) {
-    if (record_.end().records() != read_ - 1) {
-      return absl::DataLossError(absl::StrCat(path_, ": got ", read_ - 1, " records, want ", record_.end().records()));
-    }
-    const absl::StatusOr<std::optional<RecordReader::Record>> more = records_->Next();
-    if (!more.ok()) return more.status();
-    if (!more->has_value() && !records_->torn()) return std::nullopt;
-    return absl::DataLossError(absl::StrCat(path_, ": goes on behind its end"));
-  }
-  if (!record_.has_slice()) return absl::DataLossError(absl::StrCat(path_, ": record ", read_, " is no slice"));
-  SliceRecord slice;
-  slice.state = std::move(*record_.mutable_slice());
-  const uint64_t elements = slice.state.elements(), arrays = slice.state.arrays();
-  // Checked so that nothing overflows: what is there bounds both.
-  if (elements > behind->size() || arrays > behind->size() || elements * arrays * sizeof(float) != behind->size()) {
-    return absl::DataLossError(absl::StrCat(path_, ": record ", read_, ": got ", behind->size(),
-                                            " bytes behind it, want ", arrays, " arrays of ", elements, " elements"));
-  }
-  for (uint64_t i = 0; i < arrays; ++i) {
-    std::vector<float>& array = slice.arrays.emplace_back(elements);
-    std::memcpy(array.data(), behind->data() + i * elements * sizeof(float), elements * sizeof(float));
-  }
-  return slice;
+  const absl::StatusOr<SnapshotParser::Kind> kind = ReadRecord();
+  if (!kind.ok()) return kind.status();
+  if (*kind == SnapshotParser::Kind::kSlice) return parser_.TakeSlice();
+  const absl::StatusOr<std::optional<RecordReader::Record>> more = records_->Next();
+  if (!more.ok()) return more.status();
+  if (!more->has_value() && !records_->torn()) return std::nullopt;
+  return absl::DataLossError(absl::StrCat(path_, ": goes on behind its end"));
 }
 
 }  // namespace ballast

@@ -5,10 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ballast/v1/storage.pb.h"
 #include "common/storage/file_system.h"
@@ -18,6 +20,35 @@ namespace ballast {
 
 // The newest format of snapshots and logs that this program writes, and reads.
 inline constexpr uint32_t kStorageFormat = 1;
+
+// A slice of a snapshot, and its values.
+struct SnapshotSlice {
+  v1::SliceState state;
+  std::vector<std::vector<float>> arrays;
+};
+
+// The message of a slice's record: sets the number of elements and of arrays, which are equally long. They come behind
+// it.
+std::string FrameSlice(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
+
+// Takes a snapshot's records apart, in their order, wherever they come from: a header, slices, an end. What is not the
+// next one is DATA_LOSS, a newer format FAILED_PRECONDITION. Thread safety: none.
+class SnapshotParser {
+ public:
+  enum class Kind { kHeader, kSlice, kEnd };
+
+  // Moves out of `record`, behind which `behind` stands.
+  absl::StatusOr<Kind> Take(v1::SnapshotRecord& record, absl::string_view behind);
+
+  // Once one of that kind was taken; of slices the last.
+  const v1::SnapshotHeader& header() const { return header_; }
+  SnapshotSlice TakeSlice() { return std::move(slice_); }
+
+ private:
+  uint64_t read_ = 0;
+  v1::SnapshotHeader header_;
+  SnapshotSlice slice_;
+};
 
 // Writes a shard's snapshot: a header, its slices, an end. A file without its end is none. Thread safety: none.
 class SnapshotWriter {
@@ -43,15 +74,12 @@ class SnapshotWriter {
 // Reads one; whatever is damaged or missing in it is DATA_LOSS with file and offset. Thread safety: none.
 class SnapshotReader {
  public:
-  struct SliceRecord {
-    v1::SliceState state;
-    std::vector<std::vector<float>> arrays;
-  };
+  using SliceRecord = SnapshotSlice;
 
   // FAILED_PRECONDITION for a newer format.
   static absl::StatusOr<std::unique_ptr<SnapshotReader>> Open(const std::string& path);
 
-  const v1::SnapshotHeader& header() const { return header_; }
+  const v1::SnapshotHeader& header() const { return parser_.header(); }
 
   // The next slice; nothing once the end was read and nothing follows it.
   absl::StatusOr<std::optional<SliceRecord>> Next();
@@ -59,15 +87,11 @@ class SnapshotReader {
  private:
   SnapshotReader(std::unique_ptr<RecordReader> records, std::string path)
       : records_(std::move(records)), path_(std::move(path)) {}
-  absl::StatusOr<absl::string_view> ReadRecord();
+  absl::StatusOr<SnapshotParser::Kind> ReadRecord();
 
   std::unique_ptr<RecordReader> records_;
   const std::string path_;
-  v1::SnapshotHeader header_;
-  uint64_t read_ = 0;
-  // Of the record that was read last.
-  std::string body_;
-  v1::SnapshotRecord record_;
+  SnapshotParser parser_;
 };
 
 }  // namespace ballast

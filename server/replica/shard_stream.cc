@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/replica/shard_stream.h"
 
-#include <algorithm>
-#include <cstring>
-#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/storage/framed_message.h"
-#include "common/storage/snapshot_file.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
@@ -16,35 +13,13 @@ namespace {
 constexpr size_t kMaxPartBytes = size_t{1} << 20;
 
 std::string JoinSlice(const ShardCapture::SliceCapture& slice) {
-  v1::SnapshotRecord record;
-  *record.mutable_slice() = MakeState(slice);
-  record.mutable_slice()->set_arrays(slice.weights.arrays.size());
-  record.mutable_slice()->set_elements(slice.weights.arrays.empty() ? 0 : slice.weights.arrays[0].size());
-  std::string bytes = FrameMessage(record);
-  for (const ValueBuffer& array : slice.weights.arrays) {
-    const absl::Span<const float> values = array.values();
-    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  std::vector<absl::Span<const float>> arrays;
+  for (const ValueBuffer& array : slice.weights.arrays) arrays.push_back(array.values());
+  std::string bytes = FrameSlice(MakeState(slice), arrays);
+  for (absl::Span<const float> array : arrays) {
+    bytes.append(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
   }
   return bytes;
-}
-
-absl::StatusOr<ShardCapture::SliceCapture> ParseSlice(const v1::SliceState& state, absl::string_view arrays) {
-  const size_t array_bytes = state.elements() * sizeof(float);
-  if (state.arrays() == 0 || array_bytes == 0 || arrays.size() / array_bytes != state.arrays() ||
-      arrays.size() % array_bytes != 0) {
-    return absl::DataLossError(absl::StrCat("slice: got ", arrays.size(), " bytes of values, want ", state.arrays(),
-                                            " arrays of ", state.elements(), " elements"));
-  }
-  ShardCapture::SliceCapture slice;
-  slice.key = {state.tensor_id(), state.slice_index()};
-  slice.weights.version = state.version();
-  slice.weights.applied = state.applied();
-  slice.policy = state.policy();
-  for (uint32_t i = 0; i < state.arrays(); ++i) {
-    ValueBuffer& buffer = slice.weights.arrays.emplace_back(state.elements());
-    std::memcpy(buffer.mutable_values().data(), arrays.data() + i * array_bytes, array_bytes);
-  }
-  return slice;
 }
 
 }  // namespace
@@ -93,30 +68,23 @@ absl::StatusOr<bool> SnapshotAssembler::Add(absl::string_view bytes) {
   v1::SnapshotRecord record;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, record);
   if (!behind.ok()) return behind.status();
-  const bool first = records_ == 0;
-  if (record.has_header() != first) return absl::DataLossError("snapshot: got no header first, or another one");
-  ++records_;
-  if (record.has_header()) {
-    if (record.header().format() > kStorageFormat) {
-      return absl::FailedPreconditionError(absl::StrCat("snapshot: got format ", record.header().format(),
-                                                        " of a newer Ballast, want at most ", kStorageFormat));
-    }
-    if (record.header().shard() != shard_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("snapshot: got shard ", record.header().shard(), ", want shard ", shard_));
-    }
-    capture_ = ToCapture(record.header());
-    return false;
+  const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(record, *behind);
+  if (!kind.ok()) return absl::Status(kind.status().code(), absl::StrCat("snapshot: ", kind.status().message()));
+  switch (*kind) {
+    case SnapshotParser::Kind::kHeader:
+      if (parser_.header().shard() != shard_) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", shard_));
+      }
+      capture_ = ToCapture(parser_.header());
+      return false;
+    case SnapshotParser::Kind::kSlice:
+      capture_.slices.push_back(ToSliceCapture(parser_.TakeSlice()));
+      return false;
+    case SnapshotParser::Kind::kEnd:
+      break;
   }
-  if (record.has_slice()) {
-    absl::StatusOr<ShardCapture::SliceCapture> slice = ParseSlice(record.slice(), *behind);
-    if (!slice.ok()) return slice.status();
-    capture_.slices.push_back(*std::move(slice));
-    return false;
-  }
-  if (record.end().records() == records_ - 1) return true;
-  return absl::DataLossError(
-      absl::StrCat("snapshot: got ", records_ - 1, " records before its end, want ", record.end().records()));
+  return true;
 }
 
 }  // namespace ballast

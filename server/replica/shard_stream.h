@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "ballast/v1/standby_service.pb.h"
 #include "ballast/v1/storage.pb.h"
+#include "common/storage/snapshot_file.h"
 #include "server/shard_capture.h"
 
 namespace ballast {
@@ -42,7 +43,7 @@ class SnapshotAssembler {
 
  private:
   const uint32_t shard_;
-  uint64_t records_ = 0;
+  SnapshotParser parser_;
   ShardCapture capture_;
 };
 

@@ -6,13 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/storage/framed_message.h"
+#include "common/storage/record_log.h"
 #include "server/durability/shard_replay.h"
 
 namespace ballast {
 namespace {
-
-// Of one record: a slice of a synchronous job holds gradients of many workers beside its values.
-constexpr size_t kMaxRecordBytes = size_t{1} << 30;
 
 // Of a server that says something every quarter of a second.
 constexpr absl::Duration kSilence = absl::Milliseconds(1200);
