@@ -6,8 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
-#include "common/job_length.h"
-#include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -18,20 +16,6 @@ namespace {
 constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
 constexpr uint32_t kMaxBatch = uint32_t{1} << 20;
 constexpr size_t kNoticesKept = 16;
-
-absl::string_view StateName(Membership::State state) {
-  switch (state) {
-    case Membership::State::kJoined:
-      return "joined";
-    case Membership::State::kLeft:
-      return "left";
-    case Membership::State::kLost:
-      return "lost";
-    case Membership::State::kFailed:
-      return "failed";
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -77,12 +61,6 @@ absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
   return absl::FailedPreconditionError(absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has ",
                                                     newcomer.train_examples, " training examples, the others have ",
                                                     train_examples_));
-}
-
-void Coordinator::MakeLeasesLocked() {
-  leases_.emplace(LeaseBook::Options{train_examples_, job_->training().epochs(), options_.workers,
-                                     job_->training().batch_size(), KeepsLockStep(job_->policy()),
-                                     BatchesPerPush(*job_)});
 }
 
 absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) const {
@@ -301,67 +279,6 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   return map_;
 }
 
-absl::Status Coordinator::CheckWorkerLocked(const Membership::Id& id) {
-  if (id.role != MemberRole::kWorker) {
-    return absl::InvalidArgumentError(absl::StrCat("got a ", RoleName(id.role), ", want a worker"));
-  }
-  if (state_ == v1::JOB_STATE_FAILED) return absl::AbortedError(absl::StrCat("the job has failed: ", reason_));
-  return membership_.Heartbeat(id);
-}
-
-std::string Coordinator::ExplainWaitLocked() const {
-  if (std::string missing = membership_.Missing(); !missing.empty() && state_ == v1::JOB_STATE_GATHERING) {
-    return absl::StrCat(missing, " to join");
-  }
-  return leases_.has_value() ? leases_->Outstanding() : "";
-}
-
-std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(const Membership::Id& id,
-                                                                              absl::Span<const uint64_t> held) {
-  if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-  if (state_ == v1::JOB_STATE_GATHERING || !leases_.has_value()) return std::nullopt;
-  Grant grant;
-  grant.lease = leases_->Unanswered(id.rank, held);
-  if (!grant.lease.has_value()) {
-    grant.lease = leases_->Acquire(id.rank);
-    ++changes_;
-  }
-  grant.finished = !grant.lease.has_value() && leases_->Finished();
-  if (!grant.lease.has_value() && !grant.finished) return std::nullopt;
-  return grant;
-}
-
-void Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
-                               GrantDone done) {
-  AcquireUntil(id, held, clock_->Now() + wait, std::move(done));
-}
-
-void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline,
-                               GrantDone done) {
-  std::optional<absl::StatusOr<Grant>> grant;
-  {
-    absl::MutexLock lock(&mutex_);
-    grant = TryGrantLocked(id, held);
-    if (!grant.has_value()) {
-      auto look_again = [this, id, held, deadline, done](absl::Status status) {
-        if (status.ok()) return AcquireUntil(id, held, deadline, done);
-        if (status.code() != absl::StatusCode::kDeadlineExceeded) return done(status);
-        Grant nothing;
-        nothing.waiting_for = std::string(status.message());
-        done(nothing);
-      };
-      auto explain = [this] {
-        absl::MutexLock lock(&mutex_);
-        return ExplainWaitLocked();
-      };
-      parked_.push_back(waits_.Enter(1, deadline, explain, look_again));
-    }
-  }
-  if (!grant.has_value()) return;
-  if (absl::Status status = Save(); grant->ok() && !status.ok()) grant = status;
-  done(*std::move(grant));
-}
-
 absl::Status Coordinator::Save() {
   if (options_.journal == nullptr) return absl::OkStatus();
   uint64_t wanted = 0;
@@ -407,107 +324,9 @@ absl::Status Coordinator::Publish() {
   return saved;
 }
 
-absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps, uint64_t batches) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-    if (!leases_.has_value()) return absl::FailedPreconditionError("no worker has brought a job yet");
-    if (absl::Status status = leases_->Complete(id.rank, lease_id); !status.ok()) return status;
-    board_.EndedLease(id.rank, steps, batches);
-    ++changes_;
-    UpdateStateLocked();
-  }
-  return Publish();
-}
-
-absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id& id,
-                                                            const v1::WorkerProgress& progress,
-                                                            const v1::Evaluation* evaluation) {
-  v1::JobProgress all;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-    board_.Report(id.rank, id.incarnation, progress);
-    if (evaluation != nullptr) board_.Evaluated(*evaluation);
-    ++changes_;
-    all = ProgressLocked();
-  }
-  if (absl::Status status = Save(); !status.ok()) return status;
-  return all;
-}
-
-Coordinator::Beginning Coordinator::BeginningOf(const Membership::Id& worker) const {
-  absl::MutexLock lock(&mutex_);
-  Beginning beginning{board_.StepOf(worker.rank), std::nullopt};
-  if (options_.resume.has_value() && worker.incarnation == membership_.first_incarnation(worker.rank)) {
-    beginning.resumed_batches = board_.BatchesOf(worker.rank);
-  }
-  return beginning;
-}
-
-absl::Duration Coordinator::RunningForLocked() const {
-  if (running_since_ == absl::InfiniteFuture()) return absl::ZeroDuration();
-  return std::min(clock_->Now(), ended_) - running_since_;
-}
-
-v1::JobProgress Coordinator::ProgressLocked() const {
-  v1::JobProgress progress;
-  progress.set_state(state_);
-  progress.set_reason(state_ == v1::JOB_STATE_GATHERING ? absl::StrCat("waits for ", ExplainWaitLocked()) : reason_);
-  if (job_.has_value()) {
-    progress.set_job(job_->name());
-    progress.set_mode(std::string(PolicyMode(job_->policy())));
-    progress.set_epochs(job_->training().epochs());
-    progress.set_total_examples(train_examples_ * job_->training().epochs());
-  }
-  progress.set_seconds(absl::ToDoubleSeconds(RunningForLocked()));
-  progress.set_workers_lost(workers_lost_);
-  progress.set_servers_lost(servers_lost_);
-  if (leases_.has_value()) progress.set_examples_repeated(leases_->repeated_examples());
-  progress.mutable_notices()->Add(notices_.begin(), notices_.end());
-  progress.set_notices_made(notices_made_);
-  board_.Fill(progress);
-  return progress;
-}
-
-v1::JobProgress Coordinator::progress() const {
-  absl::MutexLock lock(&mutex_);
-  return ProgressLocked();
-}
-
 std::string Coordinator::job_name() const {
   absl::MutexLock lock(&mutex_);
   return job_.has_value() ? job_->name() : std::string();
-}
-
-v1::GetProgressResponse Coordinator::Describe() {
-  v1::GetProgressResponse response = DescribeNow();
-  if (!options_.replicated || Save().ok()) return response;
-  for (auto& member : *response.mutable_members()) member.clear_in_step();
-  return response;
-}
-
-v1::GetProgressResponse Coordinator::DescribeNow() const {
-  v1::GetProgressResponse response;
-  absl::MutexLock lock(&mutex_);
-  *response.mutable_progress() = ProgressLocked();
-  response.set_servers(options_.servers);
-  response.set_workers(options_.workers);
-  for (const Membership::Member& member : membership_.members()) {
-    v1::GetProgressResponse::MemberStatus* status = response.add_members();
-    *status->mutable_member() = ToProto(member.id);
-    status->set_address(member.address);
-    status->set_description(member.description);
-    status->set_state(std::string(StateName(member.state)));
-    status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(clock_->Now() - member.last_heard));
-    if (member.id.role == MemberRole::kWorker) status->set_step(board_.StepOf(member.id.rank));
-    status->set_reason(member.reason);
-    if (member.id.role == MemberRole::kStandby) {
-      status->set_in_step(member.id.incarnation == standbys_.ready(member.id.rank));
-    }
-  }
-  for (v1::GetProgressResponse::WorkerPushes& pushes : board_.Pushes()) *response.add_pushes() = std::move(pushes);
-  return response;
 }
 
 }  // namespace ballast
