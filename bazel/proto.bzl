@@ -1,12 +1,13 @@
 """C++ libraries from .proto files, by the machine's own protoc and grpc_cpp_plugin."""
 
-def cc_proto(name, srcs, deps = [], services = False, visibility = None):
+def cc_proto(name, srcs, deps = [], imports = [], services = False, visibility = None):
     """Generates and compiles messages, and service stubs where asked.
 
     Args:
       name: the cc_library.
       srcs: .proto files under proto/, imported relative to that folder.
-      deps: cc_proto targets whose files srcs import (same package).
+      deps: cc_proto targets whose files srcs import.
+      imports: filegroups of .proto files of other packages that srcs import.
       services: whether srcs define services.
       visibility: as for cc_library.
     """
@@ -19,7 +20,7 @@ def cc_proto(name, srcs, deps = [], services = False, visibility = None):
     plugin = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/proto " if services else ""
     native.genrule(
         name = name + "_gen",
-        srcs = srcs + [":sources"],
+        srcs = srcs + [":sources"] + imports,
         outs = outs,
         cmd = "/usr/bin/protoc -Iproto --cpp_out=$(GENDIR)/proto " + plugin +
               " ".join(["$(location %s)" % src for src in srcs]),

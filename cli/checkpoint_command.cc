@@ -59,21 +59,21 @@ absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where)
   return manifests;
 }
 
-uint64_t BytesOf(const v1::CheckpointManifest& manifest) {
+uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
   uint64_t bytes = 0;
-  for (const v1::CheckpointManifest::File& file : manifest.files()) bytes += file.bytes();
+  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) bytes += file.bytes();
   return bytes;
 }
 
-uint64_t StepOf(const v1::CheckpointManifest& manifest) {
+uint64_t StepOf(const internal::v1::CheckpointManifest& manifest) {
   uint64_t step = 0;
-  for (const v1::ProgressBoardState::Worker& worker : manifest.progress().workers()) {
+  for (const internal::v1::ProgressBoardState::Worker& worker : manifest.progress().workers()) {
     step = std::max<uint64_t>(step, worker.lease_steps());
   }
   return step;
 }
 
-nlohmann::json Describe(const std::string& path, const v1::CheckpointManifest& manifest) {
+nlohmann::json Describe(const std::string& path, const internal::v1::CheckpointManifest& manifest) {
   nlohmann::json json = {
       {"path", path},
       {"id", manifest.id()},
@@ -94,13 +94,14 @@ nlohmann::json Describe(const std::string& path, const v1::CheckpointManifest& m
 
 // Reads every record of every file; each slice of the map must be there. `take` gets the weights of each.
 absl::Status ReadAll(
-    const std::string& path, const v1::CheckpointManifest& manifest, const ShardMap& map,
+    const std::string& path, const internal::v1::CheckpointManifest& manifest, const ShardMap& map,
     absl::FunctionRef<void(const PlacedTensor&, const PlacedSlice&, absl::Span<const float> weights)> take) {
   std::map<std::pair<uint32_t, uint32_t>, bool> found;
   for (const PlacedTensor& tensor : map.tensors()) {
     for (const PlacedSlice& slice : tensor.slices) found[{tensor.spec.id(), slice.index}] = false;
   }
-  const auto take_slice = [&](const v1::SnapshotHeader&, const SnapshotReader::SliceRecord& slice) -> absl::Status {
+  const auto take_slice = [&](const internal::v1::SnapshotHeader&,
+                              const SnapshotReader::SliceRecord& slice) -> absl::Status {
     const uint32_t id = slice.state.tensor_id(), index = slice.state.slice_index();
     const PlacedTensor* const tensor = map.Find(id);
     const bool fits = tensor != nullptr && index < tensor->slices.size() && !slice.arrays.empty() &&
@@ -113,7 +114,7 @@ absl::Status ReadAll(
     take(*tensor, tensor->slices[index], slice.arrays[0]);
     return absl::OkStatus();
   };
-  for (const v1::CheckpointManifest::File& file : manifest.files()) {
+  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
     if (absl::Status status = ReadSlices(path, file, take_slice); !status.ok()) return status;
   }
   for (const auto& [key, there] : found) {
@@ -123,19 +124,19 @@ absl::Status ReadAll(
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardMap> ReadMap(const std::string& path, const v1::CheckpointManifest& manifest) {
+absl::StatusOr<ShardMap> ReadMap(const std::string& path, const internal::v1::CheckpointManifest& manifest) {
   absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
   if (!map.ok()) return absl::DataLossError(absl::StrCat(path, ": ", map.status().message()));
   return map;
 }
 
-absl::Status Verify(const std::string& path, const v1::CheckpointManifest& manifest) {
+absl::Status Verify(const std::string& path, const internal::v1::CheckpointManifest& manifest) {
   const absl::StatusOr<ShardMap> map = ReadMap(path, manifest);
   if (!map.ok()) return map.status();
   return ReadAll(path, manifest, *map, [](const PlacedTensor&, const PlacedSlice&, absl::Span<const float>) {});
 }
 
-absl::Status Export(const std::string& path, const v1::CheckpointManifest& manifest, const std::string& to) {
+absl::Status Export(const std::string& path, const internal::v1::CheckpointManifest& manifest, const std::string& to) {
   const absl::StatusOr<ShardMap> map = ReadMap(path, manifest);
   if (!map.ok()) return map.status();
   std::map<uint32_t, std::vector<float>> values;
@@ -155,7 +156,7 @@ absl::Status Export(const std::string& path, const v1::CheckpointManifest& manif
 int List(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
   nlohmann::json all = nlohmann::json::array();
   for (const std::string& path : manifests) {
-    const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path);
+    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
     if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);
     const nlohmann::json one = Describe(path, *manifest);
     all.push_back(one);
@@ -172,7 +173,7 @@ int VerifyAll(absl::Span<const std::string> manifests, bool json, std::ostream& 
   nlohmann::json all = nlohmann::json::array();
   absl::Status first;
   for (const std::string& path : manifests) {
-    const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path);
+    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
     const absl::Status status = manifest.ok() ? Verify(path, *manifest) : manifest.status();
     first.Update(status);
     nlohmann::json one = manifest.ok() ? Describe(path, *manifest) : nlohmann::json{{"path", path}};
@@ -217,7 +218,7 @@ int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std
   if (verb == "list") return List(*manifests, json, out, err);
   if (verb == "verify") return VerifyAll(*manifests, json, out, err);
   const std::string& path = manifests->back();
-  const absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(path);
+  const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
   if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);
   if (absl::Status status = Export(path, *manifest, words[2]); !status.ok()) return Fail(err, status, kExitFailure);
   if (json) {

@@ -152,7 +152,7 @@ std::string FindNewest(const std::string& runs, const std::string& job) {
   for (const auto& entry : std::filesystem::directory_iterator(runs, error)) {
     const absl::StatusOr<std::string> manifest = FindManifest(entry.path().string() + "/checkpoints");
     if (!manifest.ok()) continue;
-    const absl::StatusOr<v1::CheckpointManifest> read = ReadManifest(*manifest);
+    const absl::StatusOr<internal::v1::CheckpointManifest> read = ReadManifest(*manifest);
     if (!read.ok() || read->job().name() != job || read->created_unix_ms() <= created) continue;
     created = read->created_unix_ms();
     newest = *manifest;
@@ -172,7 +172,7 @@ absl::Status ReadResume(const Arguments& arguments, Request& request) {
     return absl::OkStatus();
   }
   absl::StatusOr<std::string> manifest = FindManifest(what);
-  absl::StatusOr<v1::CheckpointManifest> read = manifest.ok() ? ReadManifest(*manifest) : manifest.status();
+  absl::StatusOr<internal::v1::CheckpointManifest> read = manifest.ok() ? ReadManifest(*manifest) : manifest.status();
   if (!read.ok()) return absl::Status(read.status().code(), absl::StrCat("flag --resume: ", read.status().message()));
   request.plan.resume = *std::move(manifest);
   return absl::OkStatus();

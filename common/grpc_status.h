@@ -7,8 +7,9 @@
 
 namespace ballast {
 
-// The codes of absl::Status and grpc::Status are the same numbers; these carry code and message across. A message that
-// gRPC would not take for its length is cut.
+// The codes of absl::Status and grpc::Status are the same numbers; these carry code, message, reason and
+// subjects (common/error_reason.h) across. A message that is too long for gRPC is cut. Every failure gets a reason: if
+// it has none, the one that its code implies.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // `context` ("shard 3 at host:port: push") is put before the message of a failure; empty adds nothing.

@@ -25,7 +25,7 @@ void CheckpointPlan::Heard(uint32_t server, absl::Time now) {
   if (All()) Enter(Phase::kDraining, now);
 }
 
-void CheckpointPlan::Capture(v1::CheckpointManifest manifest, absl::Time now) {
+void CheckpointPlan::Capture(internal::v1::CheckpointManifest manifest, absl::Time now) {
   if (phase_ != Phase::kDraining) return;
   manifest_ = std::move(manifest);
   manifest_.set_id(next_id_);
@@ -41,7 +41,7 @@ std::optional<std::string> CheckpointPlan::Report(uint32_t server, const v1::Che
   if (!ours || (phase_ != Phase::kCapturing && phase_ != Phase::kWriting)) return std::nullopt;
   if (part.stage() == v1::CheckpointPart::STAGE_FAILED) return absl::StrCat("server ", server, ": ", part.failure());
   if (part.stage() == v1::CheckpointPart::STAGE_WRITTEN) {
-    v1::CheckpointManifest::File* file = manifest_.mutable_files(server);
+    internal::v1::CheckpointManifest::File* file = manifest_.mutable_files(server);
     file->set_bytes(part.bytes());
     file->set_checksum(part.checksum());
   }

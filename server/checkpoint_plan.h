@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "ballast/v1/checkpoint.pb.h"
+#include "ballast/internal/v1/checkpoint.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 
 namespace ballast {
@@ -56,14 +56,14 @@ class CheckpointPlan {
   void Heard(uint32_t server, absl::Time now);
 
   // Nothing is held any more. `manifest` says all but files and id.
-  void Capture(v1::CheckpointManifest manifest, absl::Time now);
+  void Capture(internal::v1::CheckpointManifest manifest, absl::Time now);
 
   // What a server says of its part; anything but of the one that is being taken is passed over. Answers why it cannot
   // be done, or nothing.
   std::optional<std::string> Report(uint32_t server, const v1::CheckpointPart& part, absl::Time now);
 
   // In kCommitting: what is to be committed.
-  const v1::CheckpointManifest& manifest() const { return manifest_; }
+  const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
 
   // Names who it waits for; nothing while it does not take too long.
   std::optional<std::string> Overdue(absl::Time now) const;
@@ -82,7 +82,7 @@ class CheckpointPlan {
   uint64_t next_id_;
   // Of this phase, by rank: who has done his part.
   std::vector<bool> done_;
-  v1::CheckpointManifest manifest_;
+  internal::v1::CheckpointManifest manifest_;
 };
 
 }  // namespace ballast

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "ballast/v1/checkpoint.pb.h"
+#include "ballast/internal/v1/checkpoint.pb.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "ballast/v1/coordinator_state.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "common/clock.h"
 #include "common/shard_map.h"
@@ -54,7 +54,7 @@ class Coordinator {
     // Of the first checkpoint.
     uint64_t first_checkpoint = 1;
     // What the job resumes from, where it does.
-    std::optional<v1::CheckpointManifest> resume;
+    std::optional<internal::v1::CheckpointManifest> resume;
     // Gets a line for each thing that befalls a member, outside of all locks; may be empty.
     std::function<void(const std::string&)> log;
   };
@@ -131,9 +131,9 @@ class Coordinator {
   v1::GetProgressResponse Describe();
 
   // All that must outlive the process.
-  v1::CoordinatorState Export() const;
+  internal::v1::CoordinatorState Export() const;
   // Goes on from an exported state; before anything else. INVALID_ARGUMENT where it is none of a job of this size.
-  absl::Status Restore(const v1::CoordinatorState& state);
+  absl::Status Restore(const internal::v1::CoordinatorState& state);
 
   const Options& options() const { return options_; }
 
@@ -144,7 +144,7 @@ class Coordinator {
   void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpCheckpointLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  internal::v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Where every part of a checkpoint is there.
   void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(committing_, mutex_);
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
@@ -183,7 +183,7 @@ class Coordinator {
   std::string ExplainWaitLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   v1::JobProgress ProgressLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline, GrantDone done);
-  v1::CoordinatorState ExportLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  internal::v1::CoordinatorState ExportLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Puts what has changed until now into the journal.
   absl::Status Save() ABSL_LOCKS_EXCLUDED(saving_, mutex_);
   // After a change: saves and logs it, and lets everyone who waits for a lease look again.

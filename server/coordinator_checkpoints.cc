@@ -13,7 +13,7 @@
 namespace ballast {
 
 absl::Status Coordinator::ResumeLocked(const Newcomer& newcomer) {
-  const v1::CheckpointManifest& from = *options_.resume;
+  const internal::v1::CheckpointManifest& from = *options_.resume;
   const std::string what = absl::StrCat("cannot resume from checkpoint ", from.id(), ": ");
   if (from.job().name() != newcomer.job.name()) {
     return absl::FailedPreconditionError(
@@ -30,8 +30,8 @@ absl::Status Coordinator::ResumeLocked(const Newcomer& newcomer) {
   return absl::OkStatus();
 }
 
-v1::CheckpointManifest Coordinator::MakeManifestLocked() const {
-  v1::CheckpointManifest manifest;
+internal::v1::CheckpointManifest Coordinator::MakeManifestLocked() const {
+  internal::v1::CheckpointManifest manifest;
   manifest.set_version(kVersion);
   manifest.set_created_unix_ms(absl::ToUnixMillis(absl::Now()));
   *manifest.mutable_job() = *job_;
@@ -94,7 +94,7 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
 
 void Coordinator::CommitCheckpoint() {
   absl::MutexLock committing(&committing_);
-  v1::CheckpointManifest manifest;
+  internal::v1::CheckpointManifest manifest;
   uint32_t keep = 0;
   {
     absl::MutexLock lock(&mutex_);

@@ -218,7 +218,7 @@ TEST_F(PairsTest, ALostStandbyIsReplacedAndTheServerHearsIt) {
 
 TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
   Begin();
-  const v1::CoordinatorState state = coordinator_->Export();
+  const internal::v1::CoordinatorState state = coordinator_->Export();
   coordinator_ = std::make_unique<Coordinator>(Options(), &clock_);
   ASSERT_TRUE(coordinator_->Restore(state).ok());
   // It died with the server of its process, which is started again.
@@ -259,7 +259,7 @@ TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
   EXPECT_EQ(in_step(), 0);
   journal.full = false;
   EXPECT_EQ(in_step(), 1);
-  v1::CoordinatorState state;
+  internal::v1::CoordinatorState state;
   ASSERT_TRUE(state.ParseFromString(journal.saved));
   EXPECT_TRUE(state.standbys(0).in_step());
 }

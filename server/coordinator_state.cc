@@ -8,45 +8,46 @@
 namespace ballast {
 namespace {
 
-v1::MemberRecord ToRecord(const Membership::Member& member) {
-  v1::MemberRecord record;
+internal::v1::MemberRecord ToRecord(const Membership::Member& member) {
+  internal::v1::MemberRecord record;
   *record.mutable_member() = ToProto(member.id);
   record.set_address(member.address);
   record.set_description(member.description);
   record.set_reason(member.reason);
   switch (member.state) {
     case Membership::State::kJoined:
-      record.set_state(v1::MemberRecord::STATE_JOINED);
+      record.set_state(internal::v1::MemberRecord::STATE_JOINED);
       break;
     case Membership::State::kLeft:
-      record.set_state(v1::MemberRecord::STATE_LEFT);
+      record.set_state(internal::v1::MemberRecord::STATE_LEFT);
       break;
     case Membership::State::kLost:
-      record.set_state(v1::MemberRecord::STATE_LOST);
+      record.set_state(internal::v1::MemberRecord::STATE_LOST);
       break;
     case Membership::State::kFailed:
-      record.set_state(v1::MemberRecord::STATE_FAILED);
+      record.set_state(internal::v1::MemberRecord::STATE_FAILED);
       break;
   }
   return record;
 }
 
-absl::StatusOr<Membership::State> StateOf(const v1::MemberRecord& record) {
+absl::StatusOr<Membership::State> StateOf(const internal::v1::MemberRecord& record) {
   switch (record.state()) {
-    case v1::MemberRecord::STATE_JOINED:
+    case internal::v1::MemberRecord::STATE_JOINED:
       return Membership::State::kJoined;
-    case v1::MemberRecord::STATE_LEFT:
+    case internal::v1::MemberRecord::STATE_LEFT:
       return Membership::State::kLeft;
-    case v1::MemberRecord::STATE_LOST:
+    case internal::v1::MemberRecord::STATE_LOST:
       return Membership::State::kLost;
-    case v1::MemberRecord::STATE_FAILED:
+    case internal::v1::MemberRecord::STATE_FAILED:
       return Membership::State::kFailed;
     default:
       return absl::InvalidArgumentError(absl::StrCat("saved member: got state ", record.state(), ", want 1 to 4"));
   }
 }
 
-absl::StatusOr<Membership::Member> FromRecord(const v1::MemberRecord& record, const Coordinator::Options& options) {
+absl::StatusOr<Membership::Member> FromRecord(const internal::v1::MemberRecord& record,
+                                              const Coordinator::Options& options) {
   const absl::StatusOr<Membership::Id> id = FromProto(record.member());
   if (!id.ok()) return id.status();
   const uint32_t count = id->role == MemberRole::kWorker ? options.workers : options.servers;
@@ -67,8 +68,8 @@ absl::StatusOr<Membership::Member> FromRecord(const v1::MemberRecord& record, co
 
 }  // namespace
 
-v1::CoordinatorState Coordinator::ExportLocked() const {
-  v1::CoordinatorState state;
+internal::v1::CoordinatorState Coordinator::ExportLocked() const {
+  internal::v1::CoordinatorState state;
   state.set_state(state_);
   state.set_reason(reason_);
   if (job_.has_value()) *state.mutable_job() = *job_;
@@ -83,19 +84,19 @@ v1::CoordinatorState Coordinator::ExportLocked() const {
   state.mutable_notices()->Add(notices_.begin(), notices_.end());
   state.set_notices_made(notices_made_);
   if (options_.replicated) {
-    for (v1::StandbyState& standby : standbys_.Export()) *state.add_standbys() = std::move(standby);
+    for (internal::v1::StandbyState& standby : standbys_.Export()) *state.add_standbys() = std::move(standby);
   }
   return state;
 }
 
-v1::CoordinatorState Coordinator::Export() const {
+internal::v1::CoordinatorState Coordinator::Export() const {
   absl::MutexLock lock(&mutex_);
   return ExportLocked();
 }
 
-absl::Status Coordinator::Restore(const v1::CoordinatorState& state) {
+absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
   std::vector<Membership::Member> members;
-  for (const v1::MemberRecord& record : state.members()) {
+  for (const internal::v1::MemberRecord& record : state.members()) {
     absl::StatusOr<Membership::Member> member = FromRecord(record, options_);
     if (!member.ok()) return member.status();
     members.push_back(*std::move(member));

@@ -278,7 +278,7 @@ class SavedCoordinatorTest : public CoordinatorTest {
 
   // Server 0 dies and is there again.
   void Restart() {
-    v1::CoordinatorState state;
+    internal::v1::CoordinatorState state;
     ASSERT_TRUE(state.ParseFromString(journal_.saved));
     restarted_ = std::make_unique<Coordinator>(Options(), &clock_);
     ASSERT_TRUE(restarted_->Restore(state).ok());
@@ -355,7 +355,7 @@ TEST_F(SavedCoordinatorTest, AJobThatOutlivesNothingIsNotSaved) {
 }
 
 TEST_F(SavedCoordinatorTest, RefusesAStateOfAnotherSize) {
-  v1::CoordinatorState state;
+  internal::v1::CoordinatorState state;
   state.add_members()->mutable_member()->set_role(v1::ROLE_WORKER);
   state.mutable_members(0)->mutable_member()->set_rank(2);
   state.mutable_members(0)->mutable_member()->set_incarnation(1);
@@ -446,7 +446,7 @@ class CoordinatorCheckpointTest : public CoordinatorTest {
     std::filesystem::create_directories(folder_.path());
   }
 
-  std::unique_ptr<Coordinator> Start(std::optional<v1::CheckpointManifest> resume = std::nullopt) {
+  std::unique_ptr<Coordinator> Start(std::optional<internal::v1::CheckpointManifest> resume = std::nullopt) {
     auto coordinator = std::make_unique<Coordinator>(
         Coordinator::Options{.servers = 1, .workers = 2, .checkpoints = &folder_, .resume = std::move(resume)},
         &clock_);

@@ -181,9 +181,9 @@ uint64_t LeaseBook::steps_per_epoch() const {
   return options_.examples / round * batches_per_lease_ + StepsOf(DivideUp(rest, options_.workers));
 }
 
-v1::LeaseBookState LeaseBook::Export() const {
-  v1::LeaseBookState state;
-  const auto put = [](const Position& at, v1::LeaseBookState::Position* to) {
+internal::v1::LeaseBookState LeaseBook::Export() const {
+  internal::v1::LeaseBookState state;
+  const auto put = [](const Position& at, internal::v1::LeaseBookState::Position* to) {
     to->set_epoch(at.epoch);
     to->set_begin(at.begin);
   };
@@ -192,7 +192,7 @@ v1::LeaseBookState LeaseBook::Export() const {
   put(next_, state.mutable_next());
   for (const DataLease& lease : returned_) *state.add_returned() = ToProto(lease);
   for (const auto& [id, held] : held_) {
-    v1::LeaseBookState::Held* to = state.add_held();
+    internal::v1::LeaseBookState::Held* to = state.add_held();
     to->set_rank(held.rank);
     *to->mutable_lease() = ToProto(held.lease);
   }
@@ -217,11 +217,11 @@ absl::Status LeaseBook::CheckPosition(const Position& at) const {
                                                  " examples"));
 }
 
-absl::Status LeaseBook::Resume(const v1::LeaseBookState& state) {
+absl::Status LeaseBook::Resume(const internal::v1::LeaseBookState& state) {
   if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
     return absl::InvalidArgumentError("saved leases: were not at rest");
   }
-  const v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
+  const internal::v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
   const Position at{saved.epoch(), saved.begin()};
   if (absl::Status status = CheckPosition(at); !status.ok()) return status;
   for (const v1::Lease& lease : state.returned()) {
@@ -238,14 +238,14 @@ absl::Status LeaseBook::Resume(const v1::LeaseBookState& state) {
   return absl::OkStatus();
 }
 
-absl::Status LeaseBook::Restore(const v1::LeaseBookState& state) {
+absl::Status LeaseBook::Restore(const internal::v1::LeaseBookState& state) {
   if (state.by_rank_size() != static_cast<int>(options_.workers)) {
     return absl::InvalidArgumentError(
         absl::StrCat("saved leases: got ", state.by_rank_size(), " ranks, want ", options_.workers));
   }
-  const auto take = [](const v1::LeaseBookState::Position& at) { return Position{at.epoch(), at.begin()}; };
+  const auto take = [](const internal::v1::LeaseBookState::Position& at) { return Position{at.epoch(), at.begin()}; };
   std::vector<Position> positions = {take(state.next())};
-  for (const v1::LeaseBookState::Position& at : state.by_rank()) positions.push_back(take(at));
+  for (const internal::v1::LeaseBookState::Position& at : state.by_rank()) positions.push_back(take(at));
   for (const Position& at : positions) {
     if (absl::Status status = CheckPosition(at); !status.ok()) return status;
   }
@@ -255,7 +255,7 @@ absl::Status LeaseBook::Restore(const v1::LeaseBookState& state) {
     returned.push_back(FromProto(lease));
   }
   std::map<uint64_t, Held> held;
-  for (const v1::LeaseBookState::Held& one : state.held()) {
+  for (const internal::v1::LeaseBookState::Held& one : state.held()) {
     if (absl::Status status = CheckLease(one.lease()); !status.ok()) return status;
     held[one.lease().id()] = {one.rank(), FromProto(one.lease())};
   }

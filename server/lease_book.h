@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "ballast/v1/coordinator_state.pb.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "common/data_lease.h"
 
 namespace ballast {
@@ -65,12 +65,12 @@ class LeaseBook {
   // Of leases that were handed out again.
   uint64_t repeated_examples() const { return repeated_examples_; }
 
-  v1::LeaseBookState Export() const;
+  internal::v1::LeaseBookState Export() const;
   // Goes on from where another book of the same options was. INVALID_ARGUMENT where it cannot have been one.
-  absl::Status Restore(const v1::LeaseBookState& state);
+  absl::Status Restore(const internal::v1::LeaseBookState& state);
   // Goes on from where another book of the same data was at rest; workers, batch size and epochs may differ.
   // INVALID_ARGUMENT where that cannot have been.
-  absl::Status Resume(const v1::LeaseBookState& state);
+  absl::Status Resume(const internal::v1::LeaseBookState& state);
 
   // Everything was reported done.
   bool Finished() const;

@@ -329,7 +329,7 @@ TEST(LeaseBookTest, ResumesOnlyWhatWasAtRest) {
   ASSERT_TRUE(book.Acquire(0).has_value());
   EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume(book.Export()).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume({}).code(), absl::StatusCode::kInvalidArgument);
-  v1::LeaseBookState far = LeaseBook({1000, 9, 2, 10, true}).Export();
+  internal::v1::LeaseBookState far = LeaseBook({1000, 9, 2, 10, true}).Export();
   far.mutable_by_rank(0)->set_epoch(8);
   EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume(far).code(), absl::StatusCode::kInvalidArgument);
 }

@@ -125,13 +125,13 @@ absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<co
     journal_ = *journal;
   }
   if (journal_ == nullptr) return absl::OkStatus();
-  v1::ShardRecord record;
+  internal::v1::ShardRecord record;
   *record.mutable_declaration() = EncodeDeclaration(job, tensors);
   record.mutable_declaration()->set_checkpoint(checkpoint);
   return Write(record, {}, [] {}).status();
 }
 
-absl::StatusOr<uint64_t> ParameterShard::Write(const v1::ShardRecord& record,
+absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& record,
                                                absl::Span<const absl::string_view> behind,
                                                absl::FunctionRef<void()> in_order) {
   const absl::StatusOr<uint64_t> written = journal_->Append(record, behind, in_order);
@@ -241,8 +241,8 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
 
 absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                                    absl::Span<const CheckedGradient> checked, Turns& turns) {
-  v1::ShardRecord record;
-  v1::LoggedPush* logged = record.mutable_push();
+  internal::v1::ShardRecord record;
+  internal::v1::LoggedPush* logged = record.mutable_push();
   logged->set_worker(push.worker);
   logged->set_incarnation(push.incarnation);
   logged->set_sequence(push.sequence);
@@ -250,7 +250,7 @@ absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl:
   logged->set_examples(push.examples);
   std::vector<absl::string_view> payloads;
   for (const GradientView& gradient : gradients) {
-    v1::LoggedPush::Gradient* to = logged->add_gradients();
+    internal::v1::LoggedPush::Gradient* to = logged->add_gradients();
     to->set_tensor_id(gradient.key.tensor_id);
     to->set_slice_index(gradient.key.slice_index);
     to->set_version(gradient.version);
@@ -428,7 +428,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
     absl::ReaderMutexLock gate(&gate_);
     Turns turns;
     if (journal_ != nullptr) {
-      v1::ShardRecord record;
+      internal::v1::ShardRecord record;
       record.mutable_pause()->set_worker(worker);
       record.mutable_pause()->set_incarnation(incarnation);
       const absl::StatusOr<uint64_t> written = Write(record, {}, [&] {

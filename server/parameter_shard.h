@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "common/clock.h"
 #include "common/histogram.h"
@@ -157,7 +157,7 @@ class ParameterShard {
 
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done);
   // Writes a record, where there is a journal to write it to.
-  absl::StatusOr<uint64_t> Write(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+  absl::StatusOr<uint64_t> Write(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                  absl::FunctionRef<void()> in_order) ABSL_SHARED_LOCKS_REQUIRED(gate_);
   absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

@@ -55,10 +55,10 @@ std::vector<v1::GetProgressResponse::WorkerPushes> ProgressBoard::Pushes() const
   return all;
 }
 
-v1::ProgressBoardState ProgressBoard::Export() const {
-  v1::ProgressBoardState state;
+internal::v1::ProgressBoardState ProgressBoard::Export() const {
+  internal::v1::ProgressBoardState state;
   for (const auto& [rank, worker] : workers_) {
-    v1::ProgressBoardState::Worker* to = state.add_workers();
+    internal::v1::ProgressBoardState::Worker* to = state.add_workers();
     to->set_rank(rank);
     to->set_step(worker.step);
     *to->mutable_last() = worker.last;
@@ -75,8 +75,8 @@ v1::ProgressBoardState ProgressBoard::Export() const {
   return state;
 }
 
-void ProgressBoard::Restore(const v1::ProgressBoardState& state) {
-  for (const v1::ProgressBoardState::Worker& worker : state.workers()) {
+void ProgressBoard::Restore(const internal::v1::ProgressBoardState& state) {
+  for (const internal::v1::ProgressBoardState::Worker& worker : state.workers()) {
     workers_[worker.rank()] = {.step = worker.step(),
                                .last = worker.last(),
                                .lease_steps = worker.lease_steps(),
@@ -99,22 +99,22 @@ void ProgressBoard::EndedLease(uint32_t rank, uint64_t steps, uint64_t batches) 
   worker.lease_batches = batches;
 }
 
-void ProgressBoard::Resume(v1::ProgressBoardState state, uint32_t workers) {
+void ProgressBoard::Resume(internal::v1::ProgressBoardState state, uint32_t workers) {
   state.clear_pushes();
   const bool as_many = static_cast<uint32_t>(state.workers_size()) == workers;
   uint64_t steps = 0, batches = 0;
-  for (const v1::ProgressBoardState::Worker& worker : state.workers()) {
+  for (const internal::v1::ProgressBoardState::Worker& worker : state.workers()) {
     steps = std::max(steps, worker.lease_steps());
     batches = std::max(batches, worker.lease_batches());
   }
-  const v1::ProgressBoardState before = state;
+  const internal::v1::ProgressBoardState before = state;
   state.clear_workers();
   for (uint32_t rank = 0; rank < workers; ++rank) {
-    v1::ProgressBoardState::Worker* worker = state.add_workers();
+    internal::v1::ProgressBoardState::Worker* worker = state.add_workers();
     worker->set_rank(rank);
     worker->set_lease_steps(steps);
     worker->set_lease_batches(batches);
-    for (const v1::ProgressBoardState::Worker& one : before.workers()) {
+    for (const internal::v1::ProgressBoardState::Worker& one : before.workers()) {
       if (as_many && one.rank() == rank) *worker = one;
     }
     worker->set_step(worker->lease_steps());

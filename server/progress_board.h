@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "ballast/v1/coordinator_state.pb.h"
 #include "common/clock.h"
 
 namespace ballast {
@@ -37,11 +37,11 @@ class ProgressBoard {
   // WorkerProgress.acknowledged_pushes, of each incarnation the newest.
   std::vector<v1::GetProgressResponse::WorkerPushes> Pushes() const;
 
-  v1::ProgressBoardState Export() const;
-  void Restore(const v1::ProgressBoardState& state);
+  internal::v1::ProgressBoardState Export() const;
+  void Restore(const internal::v1::ProgressBoardState& state);
   // The same for a job that `workers` resume between two leases: each at its own step where there were as many, else
   // all at the furthest. What was pushed before counts no more.
-  void Resume(v1::ProgressBoardState state, uint32_t workers);
+  void Resume(internal::v1::ProgressBoardState state, uint32_t workers);
 
  private:
   struct Entry {

@@ -70,16 +70,16 @@ PushWindow::Count PushWindow::count() const {
   return {incarnation_, highest_, accepted_, accepted_of_incarnation_};
 }
 
-v1::WindowState PushWindow::Save() const {
+internal::v1::WindowState PushWindow::Save() const {
   absl::MutexLock lock(&mutex_);
-  v1::WindowState state;
+  internal::v1::WindowState state;
   state.set_incarnation(incarnation_);
   state.set_highest(highest_);
   state.set_accepted(accepted_);
   state.set_accepted_of_incarnation(accepted_of_incarnation_);
   for (const Entry& entry : entries_) {
     if (!entry.finished) continue;
-    v1::WindowState::Answer* answer = state.add_answers();
+    internal::v1::WindowState::Answer* answer = state.add_answers();
     answer->set_sequence(entry.sequence);
     answer->set_applied(entry.outcome.applied);
     answer->set_kept(entry.outcome.kept);
@@ -90,14 +90,14 @@ v1::WindowState PushWindow::Save() const {
   return state;
 }
 
-void PushWindow::Restore(const v1::WindowState& state) {
+void PushWindow::Restore(const internal::v1::WindowState& state) {
   absl::MutexLock lock(&mutex_);
   incarnation_ = state.incarnation();
   highest_ = state.highest();
   accepted_ = state.accepted();
   accepted_of_incarnation_ = state.accepted_of_incarnation();
   entries_.assign(incarnation_ == 0 ? 0 : kSize, Entry());
-  for (const v1::WindowState::Answer& answer : state.answers()) {
+  for (const internal::v1::WindowState::Answer& answer : state.answers()) {
     PushOutcome outcome;
     outcome.applied = answer.applied();
     outcome.kept = answer.kept();

@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 
 namespace ballast {
 
@@ -59,8 +59,8 @@ class PushWindow {
   Count count() const;
 
   // While no push is between Begin and Finish.
-  v1::WindowState Save() const;
-  void Restore(const v1::WindowState& state);
+  internal::v1::WindowState Save() const;
+  void Restore(const internal::v1::WindowState& state);
 
   // FAILED_PRECONDITION for an incarnation older than the newest that Begin has seen. Changes nothing.
   absl::Status CheckIncarnation(uint64_t incarnation) const;

@@ -97,7 +97,7 @@ absl::Status Server::MakeCoordinator() {
   absl::StatusOr<uint64_t> first_checkpoint = 1;
   if (checkpoints_.has_value()) first_checkpoint = checkpoints_->NextId();
   if (!first_checkpoint.ok()) return first_checkpoint.status();
-  std::optional<v1::CheckpointManifest> resume;
+  std::optional<internal::v1::CheckpointManifest> resume;
   if (resume_.has_value()) resume = resume_->manifest();
   coordinator_ = std::make_unique<Coordinator>(
       Coordinator::Options{.servers = options_.servers,
@@ -114,7 +114,7 @@ absl::Status Server::MakeCoordinator() {
       tokens_.get(), [coordinator = coordinator_.get()] { return coordinator->job_name(); });
   coordinator_service_ = std::make_unique<CoordinatorServiceAdapter>(coordinator_.get(), coordinator_access_.get());
   if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
-  v1::CoordinatorState state;
+  internal::v1::CoordinatorState state;
   if (!state.ParseFromString(coordinator_store_->recovered())) {
     return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record is no state"));
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "server/slice_weights.h"
 #include "server/tensor_catalog.h"
@@ -26,20 +26,20 @@ struct ShardCapture {
   struct SliceCapture {
     SliceKey key;
     SliceWeights::Capture weights;
-    v1::PolicyState policy;
+    internal::v1::PolicyState policy;
   };
   JobTerms job;
   std::vector<OwnedTensor> tensors;
   std::vector<SliceCapture> slices;
   // By rank.
-  std::vector<v1::WindowState> windows;
+  std::vector<internal::v1::WindowState> windows;
 };
 
 // What a job goes on with that resumes from a checkpoint.
 struct Resumption {
   std::vector<ShardCapture::SliceCapture> slices;
   // By rank: from which incarnation on a worker is one of the resumed job's.
-  std::vector<v1::WindowState> windows;
+  std::vector<internal::v1::WindowState> windows;
 };
 
 }  // namespace ballast

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 
 namespace ballast {
 
@@ -22,7 +22,8 @@ class ShardJournal {
   // Writes a record, `behind` following the message, and answers its position. Calls `in_order` once it is written:
   // calls for different records come one after another, in the order of the records. RESOURCE_EXHAUSTED where there is
   // no room, UNAVAILABLE where nothing can be written any more: nothing is written then, and `in_order` is not called.
-  virtual absl::StatusOr<uint64_t> Append(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+  virtual absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record,
+                                          absl::Span<const absl::string_view> behind,
                                           absl::FunctionRef<void()> in_order) = 0;
 
   // Calls `done` once, when the record and those before it outlive what they must; may call it before returning.

@@ -4,12 +4,13 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "ballast/v1/standby_service.pb.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -33,11 +34,11 @@ std::string Bytes(const std::string& text) {
 // "CoordinatorService/Join" and all others, as the proto files have them.
 std::vector<std::string> AllMethods() {
   std::vector<std::string> methods;
-  for (const char* service : {"ParameterService", "CoordinatorService", "StandbyService"}) {
+  for (const char* service : {"v1.ParameterService", "v1.CoordinatorService", "internal.v1.StandbyService"}) {
     const auto* const type =
-        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(absl::StrCat("ballast.v1.", service));
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(absl::StrCat("ballast.", service));
     for (int i = 0; i < type->method_count(); ++i) {
-      methods.push_back(absl::StrCat(service, "/", type->method(i)->name()));
+      methods.push_back(absl::StrCat(type->name(), "/", type->method(i)->name()));
     }
   }
   return methods;
@@ -88,7 +89,7 @@ const std::map<std::string, std::string>& Requests() {
       {"CoordinatorService/ReportProgress",
        Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 examples: 8 loss_sum: 3 seconds: 1 }")},
       {"CoordinatorService/GetProgress", ""},
-      {"StandbyService/Replicate", Bytes<v1::ReplicateRequest>("hello { standby: 1 }")},
+      {"StandbyService/Replicate", Bytes<internal::v1::ReplicateRequest>("hello { standby: 1 }")},
   };
   return *requests;
 }
@@ -180,11 +181,11 @@ class AccessTest : public ::testing::Test {
     grpc::ByteBuffer response;
     grpc::Status status;
     absl::Notification done;
-    grpc::GenericStub(channel).UnaryCall(&context, "/ballast.v1." + method, {}, &bytes, &response,
-                                         [&](grpc::Status end) {
-                                           status = std::move(end);
-                                           done.Notify();
-                                         });
+    const char* const package = absl::StartsWith(method, "StandbyService/") ? "/ballast.internal.v1." : "/ballast.v1.";
+    grpc::GenericStub(channel).UnaryCall(&context, package + method, {}, &bytes, &response, [&](grpc::Status end) {
+      status = std::move(end);
+      done.Notify();
+    });
     done.WaitForNotification();
     return status;
   }

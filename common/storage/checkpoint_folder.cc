@@ -82,8 +82,8 @@ absl::StatusOr<uint64_t> CheckpointFolder::NextId() const {
   return files->empty() ? 1 : files->back().first + 1;
 }
 
-absl::Status CheckpointFolder::Commit(v1::CheckpointManifest manifest) {
-  for (const v1::CheckpointManifest::File& file : manifest.files()) {
+absl::Status CheckpointFolder::Commit(internal::v1::CheckpointManifest manifest) {
+  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
     const int fd = open(PathOf(file.name()).c_str(), O_RDONLY | O_CLOEXEC);
     const off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
     if (fd >= 0) close(fd);
@@ -135,13 +135,13 @@ absl::Status CheckpointFolder::Prune(uint32_t keep, uint64_t unfinished_below) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
+absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string& path) {
   absl::StatusOr<std::unique_ptr<RecordReader>> reader = RecordReader::Open(path, 1);
   if (!reader.ok()) return reader.status();
   const absl::StatusOr<std::optional<RecordReader::Record>> record = (*reader)->Next();
   if (!record.ok()) return record.status();
   if (!record->has_value()) return absl::DataLossError(absl::StrCat(path, ": is damaged at offset 0"));
-  v1::CheckpointManifest manifest;
+  internal::v1::CheckpointManifest manifest;
   const absl::StatusOr<absl::string_view> behind = ParseFramed((*record)->body, manifest);
   if (!behind.ok()) return absl::DataLossError(absl::StrCat(path, ": ", behind.status().message()));
   if (manifest.format() > kStorageFormat) {
@@ -156,7 +156,7 @@ absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path) {
   return manifest;
 }
 
-std::string CheckpointFilePath(const std::string& manifest_path, const v1::CheckpointManifest::File& file) {
+std::string CheckpointFilePath(const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file) {
   const size_t slash = manifest_path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : manifest_path.substr(0, slash + 1);
   // Names in, never paths: what the manifest says cannot lead elsewhere.
@@ -182,7 +182,7 @@ absl::StatusOr<FileDigest> DigestFile(const std::string& path) {
   return digest;
 }
 
-absl::Status CheckFile(const std::string& path, const v1::CheckpointManifest::File& file) {
+absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointManifest::File& file) {
   const absl::StatusOr<FileDigest> digest = DigestFile(path);
   if (absl::IsNotFound(digest.status())) {
     return absl::DataLossError(absl::StrCat(path, ": is missing from the checkpoint"));
@@ -197,8 +197,8 @@ absl::Status CheckFile(const std::string& path, const v1::CheckpointManifest::Fi
 }
 
 absl::Status ReadSlices(
-    const std::string& manifest_path, const v1::CheckpointManifest::File& file,
-    absl::FunctionRef<absl::Status(const v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take) {
+    const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
+    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take) {
   const std::string path = CheckpointFilePath(manifest_path, file);
   if (absl::Status status = CheckFile(path, file); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);

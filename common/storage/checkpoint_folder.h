@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "ballast/v1/checkpoint.pb.h"
+#include "ballast/internal/v1/checkpoint.pb.h"
 #include "common/storage/file_system.h"
 #include "common/storage/snapshot_file.h"
 
@@ -46,7 +46,7 @@ class CheckpointFolder {
 
   // Makes a checkpoint count, once its files are all there as the manifest says; FAILED_PRECONDITION where they are
   // not. It is there whole or not at all, whenever the machine dies.
-  absl::Status Commit(v1::CheckpointManifest manifest);
+  absl::Status Commit(internal::v1::CheckpointManifest manifest);
 
   // Removes all whole checkpoints but the newest `keep`, and what is left of unfinished ones below `unfinished_below`.
   absl::Status Prune(uint32_t keep, uint64_t unfinished_below);
@@ -62,10 +62,10 @@ class CheckpointFolder {
 };
 
 // A checkpoint's manifest. NOT_FOUND, DATA_LOSS where it is damaged, FAILED_PRECONDITION for a newer format.
-absl::StatusOr<v1::CheckpointManifest> ReadManifest(const std::string& path);
+absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string& path);
 
 // Of the file that the shard's slices are in; the manifest's folder and its name.
-std::string CheckpointFilePath(const std::string& manifest_path, const v1::CheckpointManifest::File& file);
+std::string CheckpointFilePath(const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file);
 
 // A file's length and the XXH3 of it.
 struct FileDigest {
@@ -75,11 +75,11 @@ struct FileDigest {
 absl::StatusOr<FileDigest> DigestFile(const std::string& path);
 
 // Whether a file is as the manifest says: DATA_LOSS with got and want where it is not.
-absl::Status CheckFile(const std::string& path, const v1::CheckpointManifest::File& file);
+absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointManifest::File& file);
 
 // Checks one of a checkpoint's files and hands over its slices, one after another, until one is refused.
 absl::Status ReadSlices(
-    const std::string& manifest_path, const v1::CheckpointManifest::File& file,
-    absl::FunctionRef<absl::Status(const v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take);
+    const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
+    absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take);
 
 }  // namespace ballast

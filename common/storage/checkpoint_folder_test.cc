@@ -27,8 +27,8 @@ std::string NewFolder() {
 }
 
 // A checkpoint of one shard, all but committed.
-absl::StatusOr<v1::CheckpointManifest> Prepare(FileSystem* files, const CheckpointFolder& folder, uint64_t id,
-                                               const std::string& content) {
+absl::StatusOr<internal::v1::CheckpointManifest> Prepare(FileSystem* files, const CheckpointFolder& folder, uint64_t id,
+                                                         const std::string& content) {
   const std::string name = CheckpointFolder::ShardFileName(id, 0, 1);
   absl::StatusOr<std::unique_ptr<AppendFile>> file = files->Create(folder.PathOf(name));
   if (!file.ok()) return file.status();
@@ -36,10 +36,10 @@ absl::StatusOr<v1::CheckpointManifest> Prepare(FileSystem* files, const Checkpoi
   if (status.ok()) status = (*file)->Sync();
   const absl::StatusOr<FileDigest> digest = status.ok() ? DigestFile(folder.PathOf(name)) : status;
   if (!digest.ok()) return digest.status();
-  v1::CheckpointManifest manifest;
+  internal::v1::CheckpointManifest manifest;
   manifest.set_id(id);
   manifest.mutable_job()->set_name(absl::StrCat("job ", id));
-  v1::CheckpointManifest::File* to = manifest.add_files();
+  internal::v1::CheckpointManifest::File* to = manifest.add_files();
   to->set_name(name);
   to->set_bytes(digest->bytes);
   to->set_checksum(digest->checksum);
@@ -156,7 +156,7 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
 
 TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
   CheckpointFolder folder(PosixFileSystem(), NewFolder());
-  v1::CheckpointManifest manifest;
+  internal::v1::CheckpointManifest manifest;
   manifest.set_format(2);
   const auto writer = RecordWriter::Create(PosixFileSystem(), folder.ManifestPath(1), 1);
   ASSERT_TRUE(writer.ok()) << writer.status();
@@ -172,7 +172,7 @@ TEST(CheckpointFolderTest, NoManifestIsNotFound) {
 }
 
 TEST(CheckpointFolderTest, AFilesNameLeadsNowhereElse) {
-  v1::CheckpointManifest::File file;
+  internal::v1::CheckpointManifest::File file;
   file.set_name("../../secret");
   EXPECT_EQ(CheckpointFilePath("/state/checkpoint-00000001.manifest", file), "/state/secret");
 }

@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// A record's body as ballast/v1/storage.proto has it: a message's length, the message, and bytes behind it.
+// A record's body as ballast/internal/v1/storage.proto has it: a message's length, the message, and bytes behind it.
 
 // Length and message.
 std::string FrameMessage(const google::protobuf::MessageLite& message);

@@ -9,15 +9,16 @@
 
 namespace ballast {
 
-std::string FrameSlice(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
+std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
   slice.set_elements(arrays.empty() ? 0 : arrays[0].size());
   slice.set_arrays(arrays.size());
-  v1::SnapshotRecord record;
+  internal::v1::SnapshotRecord record;
   *record.mutable_slice() = std::move(slice);
   return FrameMessage(record);
 }
 
-absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(v1::SnapshotRecord& record, absl::string_view behind) {
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::SnapshotRecord& record,
+                                                          absl::string_view behind) {
   ++read_;
   if (read_ == 1) {
     if (!record.has_header()) return absl::DataLossError("no snapshot of a shard");
@@ -46,17 +47,17 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(v1::SnapshotRecord& re
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSystem* files, const std::string& path,
-                                                                       v1::SnapshotHeader header) {
+                                                                       internal::v1::SnapshotHeader header) {
   absl::StatusOr<std::unique_ptr<RecordWriter>> records = RecordWriter::Create(files, path, 1);
   if (!records.ok()) return records.status();
-  v1::SnapshotRecord record;
+  internal::v1::SnapshotRecord record;
   header.set_format(kStorageFormat);
   *record.mutable_header() = std::move(header);
   if (absl::Status status = (*records)->Append({FrameMessage(record)}, 0); !status.ok()) return status;
   return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*std::move(records)));
 }
 
-absl::Status SnapshotWriter::Add(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
+absl::Status SnapshotWriter::Add(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
   const std::string frame = FrameSlice(std::move(slice), arrays);
   std::vector<absl::string_view> parts = {frame};
   for (absl::Span<const float> array : arrays) {
@@ -66,7 +67,7 @@ absl::Status SnapshotWriter::Add(v1::SliceState slice, absl::Span<const absl::Sp
 }
 
 absl::Status SnapshotWriter::Finish() {
-  v1::SnapshotRecord record;
+  internal::v1::SnapshotRecord record;
   record.mutable_end()->set_records(records_->next() - 1);
   if (absl::Status status = records_->Append({FrameMessage(record)}, 0); !status.ok()) return status;
   return records_->Sync();
@@ -86,7 +87,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotReader::ReadRecord() {
   if (!record->has_value()) {
     return absl::DataLossError(absl::StrCat(path_, ": ends at offset ", records_->end(), " without a snapshot's end"));
   }
-  v1::SnapshotRecord message;
+  internal::v1::SnapshotRecord message;
   const absl::StatusOr<absl::string_view> behind = ParseFramed((*record)->body, message);
   if (!behind.ok()) {
     return absl::DataLossError(

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "common/storage/file_system.h"
 #include "common/storage/record_log.h"
 
@@ -23,13 +23,13 @@ inline constexpr uint32_t kStorageFormat = 1;
 
 // A slice of a snapshot, and its values.
 struct SnapshotSlice {
-  v1::SliceState state;
+  internal::v1::SliceState state;
   std::vector<std::vector<float>> arrays;
 };
 
 // The message of a slice's record: sets the number of elements and of arrays, which are equally long. They come behind
 // it.
-std::string FrameSlice(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
+std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
 
 // Takes a snapshot's records apart, in their order, wherever they come from: a header, slices, an end. What is not the
 // next one is DATA_LOSS, a newer format FAILED_PRECONDITION. Thread safety: none.
@@ -38,15 +38,15 @@ class SnapshotParser {
   enum class Kind { kHeader, kSlice, kEnd };
 
   // Moves out of `record`, behind which `behind` stands.
-  absl::StatusOr<Kind> Take(v1::SnapshotRecord& record, absl::string_view behind);
+  absl::StatusOr<Kind> Take(internal::v1::SnapshotRecord& record, absl::string_view behind);
 
   // Once one of that kind was taken; of slices the last.
-  const v1::SnapshotHeader& header() const { return header_; }
+  const internal::v1::SnapshotHeader& header() const { return header_; }
   SnapshotSlice TakeSlice() { return std::move(slice_); }
 
  private:
   uint64_t read_ = 0;
-  v1::SnapshotHeader header_;
+  internal::v1::SnapshotHeader header_;
   SnapshotSlice slice_;
 };
 
@@ -55,10 +55,10 @@ class SnapshotWriter {
  public:
   // Sets the header's format. ALREADY_EXISTS where there is such a file.
   static absl::StatusOr<std::unique_ptr<SnapshotWriter>> Create(FileSystem* files, const std::string& path,
-                                                                v1::SnapshotHeader header);
+                                                                internal::v1::SnapshotHeader header);
 
   // Sets the number of elements and of arrays, which are equally long.
-  absl::Status Add(v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
+  absl::Status Add(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
 
   // Writes the end and syncs.
   absl::Status Finish();
@@ -79,7 +79,7 @@ class SnapshotReader {
   // FAILED_PRECONDITION for a newer format.
   static absl::StatusOr<std::unique_ptr<SnapshotReader>> Open(const std::string& path);
 
-  const v1::SnapshotHeader& header() const { return parser_.header(); }
+  const internal::v1::SnapshotHeader& header() const { return parser_.header(); }
 
   // The next slice; nothing once the end was read and nothing follows it.
   absl::StatusOr<std::optional<SliceRecord>> Next();

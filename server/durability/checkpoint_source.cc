@@ -18,15 +18,15 @@ namespace {
 
 // A slice's policy between two steps, when it waits for nobody: of a job with other workers, or another policy, than
 // the one that saved it.
-v1::PolicyState AtRest(const v1::PolicyState& saved, uint64_t version, uint32_t workers) {
-  v1::PolicyState state;
+internal::v1::PolicyState AtRest(const internal::v1::PolicyState& saved, uint64_t version, uint32_t workers) {
+  internal::v1::PolicyState state;
   state.set_gathering(version);
   state.set_slowest(saved.slowest());
   for (uint32_t rank = 0; rank < workers; ++rank) {
     state.add_arrived(false);
     state.add_paused(false);
     // Each takes part again with its first push.
-    v1::PolicyState::Clock* clock = state.add_clocks();
+    internal::v1::PolicyState::Clock* clock = state.add_clocks();
     clock->set_paused(true);
     clock->set_finished(saved.slowest());
     clock->set_clock(saved.slowest());
@@ -53,7 +53,7 @@ absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> 
 }  // namespace
 
 absl::StatusOr<CheckpointSource> CheckpointSource::Open(std::string manifest_path) {
-  absl::StatusOr<v1::CheckpointManifest> manifest = ReadManifest(manifest_path);
+  absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(manifest_path);
   if (!manifest.ok()) return manifest.status();
   return CheckpointSource(std::move(manifest_path), *std::move(manifest));
 }
@@ -78,8 +78,9 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
     if (shard >= static_cast<uint32_t>(manifest_.files_size())) {
       return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file"));
     }
-    const auto take = [&](const v1::SnapshotHeader& header, const SnapshotReader::SliceRecord& slice) -> absl::Status {
-      const v1::LoggedDeclaration& saved = header.declaration();
+    const auto take = [&](const internal::v1::SnapshotHeader& header,
+                          const SnapshotReader::SliceRecord& slice) -> absl::Status {
+      const internal::v1::LoggedDeclaration& saved = header.declaration();
       if (saved.policy().kind_case() != job.policy.kind_case()) {
         return absl::FailedPreconditionError(absl::StrCat("cannot resume from ", path_, ": it is of a job in mode ",
                                                           PolicyMode(saved.policy()), ", got ", PolicyMode(job.policy),

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "ballast/v1/checkpoint.pb.h"
+#include "ballast/internal/v1/checkpoint.pb.h"
 #include "server/shard_capture.h"
 
 namespace ballast {
@@ -19,7 +19,7 @@ class CheckpointSource {
   // NOT_FOUND, DATA_LOSS where the manifest is damaged, FAILED_PRECONDITION for a newer format.
   static absl::StatusOr<CheckpointSource> Open(std::string manifest_path);
 
-  const v1::CheckpointManifest& manifest() const { return manifest_; }
+  const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
 
   // The state of those tensors' slices, in any order. FAILED_PRECONDITION where the checkpoint is of another model,
@@ -27,11 +27,11 @@ class CheckpointSource {
   absl::StatusOr<Resumption> Load(const JobTerms& job, absl::Span<const OwnedTensor> tensors) const;
 
  private:
-  CheckpointSource(std::string path, v1::CheckpointManifest manifest)
+  CheckpointSource(std::string path, internal::v1::CheckpointManifest manifest)
       : path_(std::move(path)), manifest_(std::move(manifest)) {}
 
   std::string path_;
-  v1::CheckpointManifest manifest_;
+  internal::v1::CheckpointManifest manifest_;
 };
 
 }  // namespace ballast

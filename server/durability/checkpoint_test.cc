@@ -96,7 +96,7 @@ class CheckpointTest : public testing::Test {
       writer.Begin(5, 2, shards_[rank]->Capture([] {}));
       const auto outcome = Await(writer);
       EXPECT_TRUE(outcome.digest.ok()) << outcome.digest.status();
-      v1::CheckpointManifest::File* file = manifest_.add_files();
+      internal::v1::CheckpointManifest::File* file = manifest_.add_files();
       file->set_name(CheckpointFolder::ShardFileName(5, rank, 2));
       file->set_bytes(outcome.digest->bytes);
       file->set_checksum(outcome.digest->checksum);
@@ -124,7 +124,7 @@ class CheckpointTest : public testing::Test {
   CheckpointFolder folder_{PosixFileSystem(), testing::TempDir() + "/checkpoint-of-shards"};
   OwnedTensor weights_ = Whole(Spec(1, "w", kRows));
   OwnedTensor bias_ = Whole(Spec(2, "b", 7));
-  v1::CheckpointManifest manifest_;
+  internal::v1::CheckpointManifest manifest_;
   std::vector<std::unique_ptr<ParameterShard>> shards_;
 };
 

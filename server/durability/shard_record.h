@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "server/shard_capture.h"
 
 namespace ballast {
 
-v1::LoggedDeclaration EncodeDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors);
+internal::v1::LoggedDeclaration EncodeDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors);
 
-JobTerms DecodeTerms(const v1::LoggedDeclaration& declaration);
-std::vector<OwnedTensor> DecodeTensors(const v1::LoggedDeclaration& declaration);
+JobTerms DecodeTerms(const internal::v1::LoggedDeclaration& declaration);
+std::vector<OwnedTensor> DecodeTensors(const internal::v1::LoggedDeclaration& declaration);
 
 }  // namespace ballast

@@ -8,12 +8,12 @@
 namespace ballast {
 namespace {
 
-std::vector<GradientView> ViewGradients(const v1::LoggedPush& push, absl::string_view payloads,
+std::vector<GradientView> ViewGradients(const internal::v1::LoggedPush& push, absl::string_view payloads,
                                         std::vector<absl::string_view>& pieces) {
   pieces.reserve(push.gradients_size());
   std::vector<GradientView> views;
   views.reserve(push.gradients_size());
-  for (const v1::LoggedPush::Gradient& gradient : push.gradients()) {
+  for (const internal::v1::LoggedPush::Gradient& gradient : push.gradients()) {
     pieces.push_back(payloads.substr(0, gradient.bytes()));
     payloads.remove_prefix(pieces.back().size());
     views.push_back({{gradient.tensor_id(), gradient.slice_index()},
@@ -24,7 +24,7 @@ std::vector<GradientView> ViewGradients(const v1::LoggedPush& push, absl::string
   return views;
 }
 
-absl::Status ApplyPush(ParameterShard& shard, const v1::LoggedPush& push, absl::string_view payloads) {
+absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& push, absl::string_view payloads) {
   std::vector<absl::string_view> pieces;
   const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
   return shard
@@ -35,16 +35,16 @@ absl::Status ApplyPush(ParameterShard& shard, const v1::LoggedPush& push, absl::
 
 }  // namespace
 
-absl::Status ApplyChange(ParameterShard& shard, const v1::ShardRecord& change, absl::string_view behind) {
+absl::Status ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
   switch (change.kind_case()) {
-    case v1::ShardRecord::kDeclaration:
+    case internal::v1::ShardRecord::kDeclaration:
       return shard
           .DeclareFrom(change.declaration().checkpoint(), DecodeTerms(change.declaration()),
                        DecodeTensors(change.declaration()))
           .status();
-    case v1::ShardRecord::kPush:
+    case internal::v1::ShardRecord::kPush:
       return ApplyPush(shard, change.push(), behind);
-    case v1::ShardRecord::kPause:
+    case internal::v1::ShardRecord::kPause:
       return shard.Pause(shard.job_name(), change.pause().worker(), change.pause().incarnation());
     default:
       return absl::DataLossError("is of no known kind");

@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "server/parameter_shard.h"
 
 namespace ballast {
@@ -11,6 +11,6 @@ namespace ballast {
 // Makes a change again that another shard, or this one in an earlier life, has made and recorded: a declaration, push
 // or pause, with what stands behind the record. One after another, in their order, they make the same shard. What a
 // change was answered with it is answered with again.
-absl::Status ApplyChange(ParameterShard& shard, const v1::ShardRecord& change, absl::string_view behind);
+absl::Status ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind);
 
 }  // namespace ballast

@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture) {
-  v1::SnapshotHeader header;
+internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture) {
+  internal::v1::SnapshotHeader header;
   header.set_shard(place.shard);
   header.set_shards(place.shards);
   header.set_position(place.position);
@@ -20,8 +20,8 @@ v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& ca
   return header;
 }
 
-v1::SliceState MakeState(const ShardCapture::SliceCapture& slice) {
-  v1::SliceState state;
+internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice) {
+  internal::v1::SliceState state;
   state.set_tensor_id(slice.key.tensor_id);
   state.set_slice_index(slice.key.slice_index);
   state.set_version(slice.weights.version);
@@ -43,7 +43,7 @@ absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const Sna
   return (*writer)->Finish();
 }
 
-ShardCapture ToCapture(const v1::SnapshotHeader& header) {
+ShardCapture ToCapture(const internal::v1::SnapshotHeader& header) {
   ShardCapture capture;
   capture.job = DecodeTerms(header.declaration());
   capture.tensors = DecodeTensors(header.declaration());
@@ -52,7 +52,7 @@ ShardCapture ToCapture(const v1::SnapshotHeader& header) {
 }
 
 ShardCapture::SliceCapture ToSliceCapture(const SnapshotReader::SliceRecord& record) {
-  const v1::SliceState& state = record.state;
+  const internal::v1::SliceState& state = record.state;
   ShardCapture::SliceCapture to;
   to.key = {state.tensor_id(), state.slice_index()};
   to.weights.version = state.version();

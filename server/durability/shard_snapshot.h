@@ -17,7 +17,7 @@ struct SnapshotPlace {
   uint32_t shard = 0;
   // How many there are; 0 where that is not known.
   uint32_t shards = 0;
-  // As ballast.v1.SnapshotHeader.
+  // As ballast.internal.v1.SnapshotHeader.
   uint64_t position = 0;
 };
 
@@ -27,11 +27,11 @@ absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const Sna
                            const ShardCapture& capture);
 
 // What a snapshot says of the whole shard, and of a slice besides its values.
-v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture);
-v1::SliceState MakeState(const ShardCapture::SliceCapture& slice);
+internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture);
+internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice);
 
 // The same, read again. Slices and values come later.
-ShardCapture ToCapture(const v1::SnapshotHeader& header);
+ShardCapture ToCapture(const internal::v1::SnapshotHeader& header);
 ShardCapture::SliceCapture ToSliceCapture(const SnapshotReader::SliceRecord& record);
 
 }  // namespace ballast

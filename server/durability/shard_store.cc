@@ -102,7 +102,7 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
   const std::string path = PathOf(kSnapshot, position);
   absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
   if (!reader.ok()) return reader.status();
-  const v1::SnapshotHeader& header = (*reader)->header();
+  const internal::v1::SnapshotHeader& header = (*reader)->header();
   if (header.shard() != options_.shard) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard));
@@ -124,12 +124,12 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
 }
 
 absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::string& path) {
-  v1::ShardRecord change;
+  internal::v1::ShardRecord change;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(record.body, change);
   absl::Status status = behind.status();
   if (status.ok()) {
     switch (change.kind_case()) {
-      case v1::ShardRecord::kHeader:
+      case internal::v1::ShardRecord::kHeader:
         if (change.header().format() > kStorageFormat) {
           return absl::FailedPreconditionError(absl::StrCat(path, ": got format ", change.header().format(),
                                                             ", which a newer Ballast wrote; want at most ",
@@ -290,7 +290,7 @@ absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(const std::s
   const std::string path = PathOf(kLog, first);
   absl::StatusOr<std::unique_ptr<RecordWriter>> log = OpenLog(first, spare);
   if (!log.ok()) return log.status();
-  v1::ShardRecord record;
+  internal::v1::ShardRecord record;
   record.mutable_header()->set_format(kStorageFormat);
   record.mutable_header()->set_job(job);
   record.mutable_header()->set_shard(options_.shard);
@@ -316,7 +316,8 @@ absl::Status ShardStore::RotateLocked() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> ShardStore::Append(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& record,
+                                            absl::Span<const absl::string_view> behind,
                                             absl::FunctionRef<void()> in_order) {
   const std::string frame = FrameMessage(record);
   std::vector<absl::string_view> parts = {frame};

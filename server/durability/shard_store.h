@@ -70,7 +70,7 @@ class ShardStore : public ShardJournal {
   // Begins an empty folder, for a job that wants it; null where it needs no log. What Recover found goes on by itself.
   absl::StatusOr<ShardJournal*> Start(const JobTerms& job);
 
-  absl::StatusOr<uint64_t> Append(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+  absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                   absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
 

@@ -109,7 +109,7 @@ struct Process {
         text.append(reinterpret_cast<const char*>(array.values().data()), array.size() * sizeof(float));
       }
     }
-    for (const v1::WindowState& window : capture.windows) absl::StrAppend(&text, window.SerializeAsString());
+    for (const internal::v1::WindowState& window : capture.windows) absl::StrAppend(&text, window.SerializeAsString());
     return text;
   }
 

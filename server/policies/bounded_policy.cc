@@ -67,10 +67,10 @@ class BoundedPolicy : public SlicePolicy {
     return missing;
   }
 
-  v1::PolicyState Save() const override {
-    v1::PolicyState state;
+  internal::v1::PolicyState Save() const override {
+    internal::v1::PolicyState state;
     for (const Worker& worker : workers_) {
-      v1::PolicyState::Clock* clock = state.add_clocks();
+      internal::v1::PolicyState::Clock* clock = state.add_clocks();
       clock->set_paused(worker.paused);
       clock->set_finished(worker.finished);
       clock->set_clock(worker.clock);
@@ -79,13 +79,13 @@ class BoundedPolicy : public SlicePolicy {
     return state;
   }
 
-  absl::Status Restore(const v1::PolicyState& state, const SliceWeights&) override {
+  absl::Status Restore(const internal::v1::PolicyState& state, const SliceWeights&) override {
     if (static_cast<size_t>(state.clocks_size()) != workers_.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("clocks: got those of ", state.clocks_size(), " workers, want ", workers_.size()));
     }
     for (size_t rank = 0; rank < workers_.size(); ++rank) {
-      const v1::PolicyState::Clock& clock = state.clocks(rank);
+      const internal::v1::PolicyState::Clock& clock = state.clocks(rank);
       workers_[rank] = {clock.paused(), clock.finished(), clock.clock()};
     }
     slowest_ = state.slowest();

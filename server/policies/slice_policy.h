@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "server/gradient.h"
 #include "server/slice_weights.h"
@@ -65,11 +65,11 @@ class SlicePolicy {
   virtual std::vector<uint32_t> Missing(const PullTerms& pull) const = 0;
 
   // All that it remembers, but for what it handed out: a worker's next pull makes that good.
-  virtual v1::PolicyState Save() const = 0;
+  virtual internal::v1::PolicyState Save() const = 0;
 
   // As saved by a policy of the same kind, of as many workers; `weights` have been restored. INVALID_ARGUMENT for
   // anything else.
-  virtual absl::Status Restore(const v1::PolicyState& state, const SliceWeights& weights) = 0;
+  virtual absl::Status Restore(const internal::v1::PolicyState& state, const SliceWeights& weights) = 0;
 };
 
 // Every slice of a job gets its own. INVALID_ARGUMENT where no kind is set.

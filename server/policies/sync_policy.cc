@@ -71,8 +71,8 @@ class SyncPolicy : public SlicePolicy {
     return missing;
   }
 
-  v1::PolicyState Save() const override {
-    v1::PolicyState state;
+  internal::v1::PolicyState Save() const override {
+    internal::v1::PolicyState state;
     state.set_gathering(gathering_);
     for (size_t rank = 0; rank < arrived_.size(); ++rank) {
       state.add_arrived(arrived_[rank]);
@@ -82,7 +82,7 @@ class SyncPolicy : public SlicePolicy {
     state.set_folded(folded_);
     sum_.Save(&state);
     for (const auto& [worker, kept] : held_) {
-      v1::PolicyState::Held* held = state.add_held();
+      internal::v1::PolicyState::Held* held = state.add_held();
       held->set_worker(worker);
       held->set_examples(kept.examples);
       held->set_values(kept.values.data(), kept.values.size() * sizeof(float));
@@ -90,7 +90,7 @@ class SyncPolicy : public SlicePolicy {
     return state;
   }
 
-  absl::Status Restore(const v1::PolicyState& state, const SliceWeights& weights) override {
+  absl::Status Restore(const internal::v1::PolicyState& state, const SliceWeights& weights) override {
     const int workers = static_cast<int>(arrived_.size());
     if (state.arrived_size() != workers || state.paused_size() != workers) {
       return absl::InvalidArgumentError(
@@ -98,7 +98,7 @@ class SyncPolicy : public SlicePolicy {
     }
     const size_t elements = weights.values().size();
     if (absl::Status status = sum_.Restore(state, elements); !status.ok()) return status;
-    for (const v1::PolicyState::Held& held : state.held()) {
+    for (const internal::v1::PolicyState::Held& held : state.held()) {
       const size_t want = held.examples() > 0 ? elements * sizeof(float) : 0;
       if (held.values().size() != want) {
         return absl::InvalidArgumentError(absl::StrCat("gradient held of worker ", held.worker(), ": got ",

@@ -57,13 +57,13 @@ WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient)
   return kept;
 }
 
-void WeightedSum::Save(v1::PolicyState* to) const {
+void WeightedSum::Save(internal::v1::PolicyState* to) const {
   to->set_addends(addends_);
   to->set_sum_examples(examples_);
   if (addends_ > 0) to->set_sum(sum_.data(), sum_.size() * sizeof(float));
 }
 
-absl::Status WeightedSum::Restore(const v1::PolicyState& from, size_t elements) {
+absl::Status WeightedSum::Restore(const internal::v1::PolicyState& from, size_t elements) {
   const size_t want = from.addends() > 0 ? elements * sizeof(float) : 0;
   if (from.sum().size() != want) {
     return absl::InvalidArgumentError(absl::StrCat("sum of gradients: got ", from.sum().size(), " bytes, want ", want));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "server/gradient.h"
 
 namespace ballast {
@@ -35,9 +35,9 @@ class WeightedSum {
   void Clear();
 
   // What is in the sum so far, in a state's fields sum, addends and sum_examples.
-  void Save(v1::PolicyState* to) const;
+  void Save(internal::v1::PolicyState* to) const;
   // As saved, for a slice of so many elements; INVALID_ARGUMENT for what no Save wrote.
-  absl::Status Restore(const v1::PolicyState& from, size_t elements);
+  absl::Status Restore(const internal::v1::PolicyState& from, size_t elements);
 
  private:
   std::vector<float> sum_;

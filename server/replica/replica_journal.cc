@@ -121,7 +121,7 @@ void ReplicaJournal::Close(absl::Status reason) {
   for (const auto& done : over) done(closed);
 }
 
-absl::StatusOr<uint64_t> ReplicaJournal::Append(const v1::ShardRecord& record,
+absl::StatusOr<uint64_t> ReplicaJournal::Append(const internal::v1::ShardRecord& record,
                                                 absl::Span<const absl::string_view> behind,
                                                 absl::FunctionRef<void()> in_order) {
   bool fed = false;
@@ -199,12 +199,12 @@ void ReplicaJournal::FeedUntilStopped() {
 
 void ReplicaJournal::FeedOne(const v1::StandbyTarget& target) {
   grpc::ClientContext context;
-  std::unique_ptr<v1::StandbyService::Stub> stub;
+  std::unique_ptr<internal::v1::StandbyService::Stub> stub;
   std::unique_ptr<Stream> stream;
   std::thread answers;
   if (absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = options_.open(target.address()); channel.ok()) {
-    stub = v1::StandbyService::NewStub(*channel);
-    v1::ReplicateRequest hello;
+    stub = internal::v1::StandbyService::NewStub(*channel);
+    internal::v1::ReplicateRequest hello;
     hello.mutable_hello()->set_shard(options_.shard);
     hello.mutable_hello()->set_standby(target.incarnation());
     {
@@ -215,7 +215,7 @@ void ReplicaJournal::FeedOne(const v1::StandbyTarget& target) {
     }
     stream = stub->Replicate(&context);
     answers = std::thread([&] {
-      v1::ReplicateResponse answer;
+      internal::v1::ReplicateResponse answer;
       while (stream->Read(&answer)) OnAnswer(answer.position());
       absl::MutexLock lock(&mutex_);
       ended_ = true;
@@ -228,7 +228,7 @@ void ReplicaJournal::FeedOne(const v1::StandbyTarget& target) {
       stage_ = still ? Stage::kCatchingUp : Stage::kNone;
       from = position_;
     });
-    const auto send = [&](const v1::ReplicateRequest& part) { return stream->Write(part); };
+    const auto send = [&](const internal::v1::ReplicateRequest& part) { return stream->Write(part); };
     if (send(hello) && SendSnapshot(options_.shard, from, capture, send)) SendChanges(*stream);
     context.TryCancel();
     answers.join();
@@ -267,11 +267,11 @@ void ReplicaJournal::SendChanges(Stream& stream) {
       }
     }
     if (change.position == 0) {
-      if (!stream.Write(v1::ReplicateRequest())) return;
+      if (!stream.Write(internal::v1::ReplicateRequest())) return;
       continue;
     }
-    const bool sent = SendRecord(v1::ReplicateRequest::KIND_CHANGE, change.position, change.bytes,
-                                 [&](const v1::ReplicateRequest& part) { return stream.Write(part); });
+    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_CHANGE, change.position, change.bytes,
+                                 [&](const internal::v1::ReplicateRequest& part) { return stream.Write(part); });
     if (!sent) return;
   }
 }

@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "ballast/internal/v1/standby_service.grpc.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "ballast/v1/standby_service.grpc.pb.h"
 #include "server/parameter_shard.h"
 #include "server/shard_journal.h"
 
@@ -60,7 +60,7 @@ class ReplicaJournal : public ShardJournal {
   // This server does not count any more: what waits ends with `reason`, and what comes.
   void Close(absl::Status reason);
 
-  absl::StatusOr<uint64_t> Append(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
+  absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                   absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
 
@@ -80,7 +80,7 @@ class ReplicaJournal : public ShardJournal {
     uint64_t position = 0;
     std::string bytes;
   };
-  using Stream = grpc::ClientReaderWriter<v1::ReplicateRequest, v1::ReplicateResponse>;
+  using Stream = grpc::ClientReaderWriter<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>;
 
   void FeedUntilStopped();
   // Until the stream ends.

@@ -24,7 +24,7 @@ std::string JoinSlice(const ShardCapture::SliceCapture& slice) {
 
 }  // namespace
 
-std::string JoinChange(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind) {
+std::string JoinChange(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind) {
   std::string bytes = FrameMessage(record);
   size_t size = bytes.size();
   for (absl::string_view piece : behind) size += piece.size();
@@ -33,9 +33,9 @@ std::string JoinChange(const v1::ShardRecord& record, absl::Span<const absl::str
   return bytes;
 }
 
-bool SendRecord(v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send) {
+bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send) {
   while (true) {
-    v1::ReplicateRequest part;
+    internal::v1::ReplicateRequest part;
     const absl::string_view data = record.substr(0, kMaxPartBytes);
     record.remove_prefix(data.size());
     part.set_data(data.data(), data.size());
@@ -49,23 +49,23 @@ bool SendRecord(v1::ReplicateRequest::Kind kind, uint64_t position, absl::string
 }
 
 bool SendSnapshot(uint32_t shard, uint64_t position, const ShardCapture& capture, SendPart send) {
-  v1::SnapshotRecord header;
+  internal::v1::SnapshotRecord header;
   *header.mutable_header() = MakeHeader({.shard = shard, .position = position}, capture);
   header.mutable_header()->set_format(kStorageFormat);
   const auto send_record = [&](absl::string_view record) {
-    return SendRecord(v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
+    return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
   };
   if (!send_record(FrameMessage(header))) return false;
   for (const ShardCapture::SliceCapture& slice : capture.slices) {
     if (!send_record(JoinSlice(slice))) return false;
   }
-  v1::SnapshotRecord end;
+  internal::v1::SnapshotRecord end;
   end.mutable_end()->set_records(capture.slices.size() + 1);
   return send_record(FrameMessage(end));
 }
 
 absl::StatusOr<bool> SnapshotAssembler::Add(absl::string_view bytes) {
-  v1::SnapshotRecord record;
+  internal::v1::SnapshotRecord record;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, record);
   if (!behind.ok()) return behind.status();
   const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(record, *behind);

@@ -9,22 +9,22 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "ballast/v1/standby_service.pb.h"
-#include "ballast/v1/storage.pb.h"
+#include "ballast/internal/v1/standby_service.pb.h"
+#include "ballast/internal/v1/storage.pb.h"
 #include "common/storage/snapshot_file.h"
 #include "server/shard_capture.h"
 
 namespace ballast {
 
-// What a server sends to its standby, as ballast/v1/standby_service.proto has it: records of storage.proto, cut into
-// messages.
+// What a server sends to its standby, as ballast/internal/v1/standby_service.proto has it: records of storage.proto,
+// cut into messages.
 
 // The bytes of a change: the message, and what stands behind it.
-std::string JoinChange(const v1::ShardRecord& record, absl::Span<const absl::string_view> behind);
+std::string JoinChange(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind);
 
 // Sends one record; false as soon as `send` says so.
-using SendPart = absl::FunctionRef<bool(const v1::ReplicateRequest& part)>;
-bool SendRecord(v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send);
+using SendPart = absl::FunctionRef<bool(const internal::v1::ReplicateRequest& part)>;
+bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send);
 
 // Sends a captured shard, in which all changes up to that position are.
 bool SendSnapshot(uint32_t shard, uint64_t position, const ShardCapture& capture, SendPart send);

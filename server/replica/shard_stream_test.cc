@@ -11,13 +11,13 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string Header(uint32_t shard) {
-  v1::SnapshotRecord record;
+  internal::v1::SnapshotRecord record;
   record.mutable_header()->set_shard(shard);
   return FrameMessage(record);
 }
 
 std::string Slice(uint64_t elements, uint32_t arrays, size_t bytes) {
-  v1::SnapshotRecord record;
+  internal::v1::SnapshotRecord record;
   record.mutable_slice()->set_elements(elements);
   record.mutable_slice()->set_arrays(arrays);
   return FrameMessage(record) + std::string(bytes, '\0');
@@ -41,7 +41,7 @@ TEST(SnapshotAssemblerTest, RefusesAnotherShardsAndWhatDoesNotBeginWithAHeader) 
 TEST(SnapshotAssemblerTest, RefusesAnEndBeforeAllSlicesCame) {
   SnapshotAssembler assembler(0);
   ASSERT_TRUE(assembler.Add(Header(0)).ok());
-  v1::SnapshotRecord end;
+  internal::v1::SnapshotRecord end;
   end.mutable_end()->set_records(2);
   EXPECT_EQ(assembler.Add(FrameMessage(end)).status(), absl::DataLossError("snapshot: got 1 records, want 2"));
 }

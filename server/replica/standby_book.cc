@@ -18,7 +18,7 @@ void StandbyBook::Lose(uint32_t rank, uint64_t standby) {
 }
 
 bool StandbyBook::Report(uint32_t rank, const v1::StandbyReport& report) {
-  v1::StandbyState& shard = shards_[rank];
+  internal::v1::StandbyState& shard = shards_[rank];
   if (report.incarnation() == 0 || report.incarnation() != shard.incarnation()) return false;
   switch (report.stage()) {
     case v1::StandbyReport::STAGE_IN_STEP:
@@ -40,12 +40,12 @@ void StandbyBook::Promote(uint32_t rank, uint64_t server) {
 }
 
 std::optional<uint64_t> StandbyBook::PromotedTo(uint32_t rank, uint64_t standby) const {
-  const v1::StandbyState& shard = shards_[rank];
+  const internal::v1::StandbyState& shard = shards_[rank];
   if (shard.promoted() == 0 || shard.promoted() != standby) return std::nullopt;
   return shard.promoted_to();
 }
 
-absl::Status StandbyBook::Restore(std::vector<v1::StandbyState> shards) {
+absl::Status StandbyBook::Restore(std::vector<internal::v1::StandbyState> shards) {
   if (shards.size() != shards_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("saved standbys: got ", shards.size(), ", want one for each of ", shards_.size(), " servers"));

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "ballast/v1/coordinator_state.pb.h"
 
 namespace ballast {
 
@@ -34,13 +34,13 @@ class StandbyBook {
   // The server's incarnation that this standby has become.
   std::optional<uint64_t> PromotedTo(uint32_t rank, uint64_t standby) const;
 
-  std::vector<v1::StandbyState> Export() const { return shards_; }
+  std::vector<internal::v1::StandbyState> Export() const { return shards_; }
   // INVALID_ARGUMENT for another number of shards.
-  absl::Status Restore(std::vector<v1::StandbyState> shards);
+  absl::Status Restore(std::vector<internal::v1::StandbyState> shards);
 
  private:
   // By rank.
-  std::vector<v1::StandbyState> shards_;
+  std::vector<internal::v1::StandbyState> shards_;
 };
 
 }  // namespace ballast

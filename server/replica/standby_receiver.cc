@@ -22,7 +22,7 @@ void StandbyReceiver::Begin(uint64_t standby) {
   standby_ = standby;
 }
 
-absl::Status StandbyReceiver::Open(const v1::ReplicateHello& hello) {
+absl::Status StandbyReceiver::Open(const internal::v1::ReplicateHello& hello) {
   absl::MutexLock lock(&mutex_);
   if (hello.shard() != rank_) {
     return absl::FailedPreconditionError(absl::StrCat("replicate: got shard ", hello.shard(), ", want shard ", rank_));
@@ -40,7 +40,7 @@ absl::Status StandbyReceiver::Open(const v1::ReplicateHello& hello) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const v1::ReplicateRequest& part) {
+absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const internal::v1::ReplicateRequest& part) {
   absl::MutexLock lock(&mutex_);
   if (stage_ != Stage::kLoading && stage_ != Stage::kFollowing) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -50,7 +50,7 @@ absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const v1::Replicat
   if (part.data().size() > kMaxRecordBytes - parts_.size()) {
     return absl::DataLossError(absl::StrCat("replicate: a record has more than ", kMaxRecordBytes, " bytes"));
   }
-  if (part.kind() == v1::ReplicateRequest::KIND_UNSPECIFIED) {
+  if (part.kind() == internal::v1::ReplicateRequest::KIND_UNSPECIFIED) {
     parts_ += part.data();
     return std::nullopt;
   }
@@ -60,9 +60,9 @@ absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const v1::Replicat
   return TakeRecordLocked(part.kind(), part.position(), record);
 }
 
-absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::TakeRecordLocked(v1::ReplicateRequest::Kind kind,
+absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::TakeRecordLocked(internal::v1::ReplicateRequest::Kind kind,
                                                                           uint64_t position, absl::string_view record) {
-  const bool snapshot = kind == v1::ReplicateRequest::KIND_SNAPSHOT;
+  const bool snapshot = kind == internal::v1::ReplicateRequest::KIND_SNAPSHOT;
   if (snapshot != (stage_ == Stage::kLoading))
     return absl::DataLossError("replicate: a snapshot comes first, and once");
   if (snapshot) {
@@ -78,7 +78,7 @@ absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::TakeRecordLocked(v1::Re
   if (position != position_ + 1) {
     return absl::DataLossError(absl::StrCat("replicate: got change ", position, ", want ", position_ + 1));
   }
-  v1::ShardRecord change;
+  internal::v1::ShardRecord change;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(record, change);
   if (!behind.ok()) return behind.status();
   if (absl::Status status = ApplyChange(*shard_, change, *behind); !status.ok()) {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "ballast/v1/standby_service.pb.h"
+#include "ballast/internal/v1/standby_service.pb.h"
 #include "server/parameter_shard.h"
 #include "server/replica/shard_stream.h"
 
@@ -31,11 +31,11 @@ class StandbyReceiver {
   void Begin(uint64_t standby);
 
   // The first message of a stream. FAILED_PRECONDITION where it is not for this standby, or not the first stream.
-  absl::Status Open(const v1::ReplicateHello& hello);
+  absl::Status Open(const internal::v1::ReplicateHello& hello);
 
   // The next message. Answers the position up to which the shard is equal once that has grown. After an error the
   // stream is of no use. FAILED_PRECONDITION once it has taken over.
-  absl::StatusOr<std::optional<uint64_t>> Take(const v1::ReplicateRequest& part);
+  absl::StatusOr<std::optional<uint64_t>> Take(const internal::v1::ReplicateRequest& part);
 
   // The stream has ended.
   void Close();
@@ -48,7 +48,7 @@ class StandbyReceiver {
  private:
   enum class Stage { kIdle, kLoading, kFollowing, kLost, kServer };
 
-  absl::StatusOr<std::optional<uint64_t>> TakeRecordLocked(v1::ReplicateRequest::Kind kind, uint64_t position,
+  absl::StatusOr<std::optional<uint64_t>> TakeRecordLocked(internal::v1::ReplicateRequest::Kind kind, uint64_t position,
                                                            absl::string_view record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

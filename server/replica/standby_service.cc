@@ -10,7 +10,7 @@ namespace ballast {
 namespace {
 
 // One stream. Answers are written one at a time; of those that wait only the newest counts.
-class Stream : public grpc::ServerBidiReactor<v1::ReplicateRequest, v1::ReplicateResponse> {
+class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse> {
  public:
   Stream(const absl::Status& access, StandbyReceiver* receiver) : receiver_(receiver) {
     if (access.ok()) {
@@ -77,10 +77,10 @@ class Stream : public grpc::ServerBidiReactor<v1::ReplicateRequest, v1::Replicat
   }
 
   StandbyReceiver* const receiver_;
-  v1::ReplicateRequest request_;
+  internal::v1::ReplicateRequest request_;
   bool open_ = false;
   absl::Mutex mutex_;
-  v1::ReplicateResponse response_ ABSL_GUARDED_BY(mutex_);
+  internal::v1::ReplicateResponse response_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<absl::Status> ending_ ABSL_GUARDED_BY(mutex_);
@@ -88,8 +88,8 @@ class Stream : public grpc::ServerBidiReactor<v1::ReplicateRequest, v1::Replicat
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::ReplicateRequest, v1::ReplicateResponse>* StandbyServiceAdapter::Replicate(
-    grpc::CallbackServerContext* context) {
+grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>*
+StandbyServiceAdapter::Replicate(grpc::CallbackServerContext* context) {
   return new Stream(access_->Check(*context, "StandbyService/Replicate"), receiver_);
 }
 

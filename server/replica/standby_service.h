@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "ballast/v1/standby_service.grpc.pb.h"
+#include "ballast/internal/v1/standby_service.grpc.pb.h"
 #include "server/access_guard.h"
 #include "server/replica/standby_receiver.h"
 
 namespace ballast {
 
-// Carries the stream of ballast.v1.StandbyService to a receiver. Holds nothing itself.
+// Carries the stream of ballast.internal.v1.StandbyService to a receiver. Holds nothing itself.
 // Thread safety: all methods may be called from any thread.
-class StandbyServiceAdapter : public v1::StandbyService::CallbackService {
+class StandbyServiceAdapter : public internal::v1::StandbyService::CallbackService {
  public:
   // Both must outlive the server that this is registered with.
   StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access) : receiver_(receiver), access_(access) {}
 
-  grpc::ServerBidiReactor<v1::ReplicateRequest, v1::ReplicateResponse>* Replicate(
+  grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>* Replicate(
       grpc::CallbackServerContext* context) override;
 
  private:

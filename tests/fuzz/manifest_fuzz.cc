@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-v1::CheckpointManifest Manifest() {
+internal::v1::CheckpointManifest Manifest() {
   v1::TensorSpec spec;
   spec.set_id(1);
   spec.set_name("w");
@@ -19,14 +19,14 @@ v1::CheckpointManifest Manifest() {
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   ShardMap map(std::vector<std::string>{"a:1", "b:2"});
   Require(map.Place({&spec, 1}).ok(), "a map takes a tensor");
-  v1::CheckpointManifest manifest;
+  internal::v1::CheckpointManifest manifest;
   manifest.set_format(kStorageFormat);
   manifest.set_id(7);
   manifest.set_version("0.1");
   manifest.mutable_job()->set_name("job");
   *manifest.mutable_map() = map.ToProto();
   for (uint32_t shard = 0; shard < 2; ++shard) {
-    v1::CheckpointManifest::File& file = *manifest.add_files();
+    internal::v1::CheckpointManifest::File& file = *manifest.add_files();
     file.set_name(CheckpointFolder::ShardFileName(7, shard, 2));
     file.set_bytes(100);
     file.set_checksum(0x0123456789abcdef);
@@ -63,7 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto map = ShardMap::FromProto(manifest->map());
   if (map.ok()) Require(ShardMap::FromProto(map->ToProto()).ok(), "a map that was read can be written");
   const std::string folder = file.path().substr(0, file.path().rfind('/') + 1);
-  for (const v1::CheckpointManifest::File& of : manifest->files()) {
+  for (const internal::v1::CheckpointManifest::File& of : manifest->files()) {
     const std::string path = CheckpointFilePath(file.path(), of);
     Require(path.rfind(folder, 0) == 0 && path.find('/', folder.size()) == std::string::npos,
             "a manifest's files lie beside it");

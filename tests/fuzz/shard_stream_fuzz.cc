@@ -37,22 +37,22 @@ std::string WholeStream() {
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   Require(shard.Declare(job, {{spec, {}}}).ok(), "a shard takes a tensor");
   std::string stream;
-  SendSnapshot(0, 0, shard.Capture([] {}), [&](const v1::ReplicateRequest& part) {
+  SendSnapshot(0, 0, shard.Capture([] {}), [&](const internal::v1::ReplicateRequest& part) {
     stream += AsInput(std::string(1, static_cast<char>(part.kind())) + std::string(1, '\0') + part.data());
     return true;
   });
-  v1::ShardRecord change;
-  v1::LoggedPush& push = *change.mutable_push();
+  internal::v1::ShardRecord change;
+  internal::v1::LoggedPush& push = *change.mutable_push();
   push.set_incarnation(1);
   push.set_sequence(1);
   push.set_examples(1);
-  v1::LoggedPush::Gradient& gradient = *push.add_gradients();
+  internal::v1::LoggedPush::Gradient& gradient = *push.add_gradients();
   gradient.set_tensor_id(1);
   gradient.set_bytes(3 * sizeof(float));
   const std::string payload(3 * sizeof(float), '\x3f');
-  const std::string kind(1, static_cast<char>(v1::ReplicateRequest::KIND_CHANGE));
+  const std::string kind(1, static_cast<char>(internal::v1::ReplicateRequest::KIND_CHANGE));
   stream += AsInput(kind + std::string(1, '\1') + JoinChange(change, {payload}));
-  v1::ShardRecord pause;
+  internal::v1::ShardRecord pause;
   pause.mutable_pause()->set_incarnation(1);
   pause.mutable_pause()->set_worker(1);
   return stream + AsInput(kind + std::string(1, '\2') + JoinChange(pause, {}));
@@ -70,22 +70,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ParameterShard shard(SmallShard(), Clock::Real());
   StandbyReceiver receiver(0, &shard, [] {});
   receiver.Begin(1);
-  v1::ReplicateHello hello;
+  internal::v1::ReplicateHello hello;
   hello.set_standby(1);
   Require(receiver.Open(hello).ok(), "a new standby takes a stream");
   uint64_t position = 0;
   while (!input.Rest().empty()) {
-    v1::ReplicateRequest part;
+    internal::v1::ReplicateRequest part;
     const absl::string_view piece = input.Take(input.Number(2));
     FuzzInput record(reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
-    part.set_kind(static_cast<v1::ReplicateRequest::Kind>(record.Byte() % 3));
+    part.set_kind(static_cast<internal::v1::ReplicateRequest::Kind>(record.Byte() % 3));
     part.set_position(record.Byte());
     part.set_data(record.Rest().data(), record.Rest().size());
     const absl::StatusOr<std::optional<uint64_t>> taken = receiver.Take(part);
     if (!taken.ok()) break;
     if (!taken->has_value()) continue;
     Require(**taken == part.position(), "what is answered is what was sent");
-    Require(**taken == position + 1 || part.kind() == v1::ReplicateRequest::KIND_SNAPSHOT, "changes come in order");
+    Require(**taken == position + 1 || part.kind() == internal::v1::ReplicateRequest::KIND_SNAPSHOT,
+            "changes come in order");
     position = **taken;
   }
   Require(shard.status().state_bytes <= kStateBytes, "the shard stays within its memory");

@@ -8,11 +8,11 @@
 namespace ballast {
 namespace {
 
-v1::SnapshotHeader Header() {
-  v1::SnapshotHeader header;
+internal::v1::SnapshotHeader Header() {
+  internal::v1::SnapshotHeader header;
   header.set_shards(1);
   header.set_position(9);
-  v1::LoggedDeclaration& declaration = *header.mutable_declaration();
+  internal::v1::LoggedDeclaration& declaration = *header.mutable_declaration();
   declaration.set_job("job");
   declaration.set_workers(2);
   declaration.mutable_policy()->mutable_async();
@@ -26,7 +26,7 @@ v1::SnapshotHeader Header() {
 
 // Of a good file, as the writer makes them.
 std::string Bodies() {
-  v1::SnapshotRecord header, slice, end;
+  internal::v1::SnapshotRecord header, slice, end;
   *header.mutable_header() = Header();
   header.mutable_header()->set_format(kStorageFormat);
   slice.mutable_slice()->set_elements(3);
@@ -44,7 +44,7 @@ std::vector<std::string> FuzzSeeds() {
   auto writer = SnapshotWriter::Create(&files, "snapshot", Header());
   Require(writer.ok(), "a string takes a snapshot");
   const std::vector<float> values = {1, 2, 3};
-  v1::SliceState slice;
+  internal::v1::SliceState slice;
   slice.set_version(4);
   const std::vector<absl::Span<const float>> arrays = {values, values};
   Require((*writer)->Add(slice, arrays).ok(), "a snapshot takes a slice");

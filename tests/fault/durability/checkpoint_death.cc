@@ -166,12 +166,12 @@ class Trials {
   absl::Status Take(FileSystem* files, uint64_t id, bool& committed) {
     CheckpointFolder folder(files, options_.folder);
     if (absl::Status status = files->MakeFolder(options_.folder); !status.ok()) return status;
-    v1::CheckpointManifest manifest;
+    internal::v1::CheckpointManifest manifest;
     manifest.set_id(id);
     manifest.mutable_job()->set_name(job_.name);
     *manifest.mutable_map() = map_.ToProto();
     for (uint32_t shard = 0; shard < kShards; ++shard) {
-      v1::CheckpointManifest::File& file = *manifest.add_files();
+      internal::v1::CheckpointManifest::File& file = *manifest.add_files();
       file.set_name(CheckpointFolder::ShardFileName(id, shard, kShards));
       const std::string path = folder.PathOf(file.name());
       absl::Status status = files->Remove(path);
