@@ -30,7 +30,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock)
   membership_.BeginAbove({options_.resume->incarnations().begin(), options_.resume->incarnations().end()});
 }
 
-absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
+absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
   const v1::Job& job = newcomer.job;
   if (absl::Status status = ValidateJobName(job.name()); !status.ok()) return status;
   if (absl::Status status = CheckDurabilityLocked(job); !status.ok()) return status;
@@ -41,14 +41,7 @@ absl::Status Coordinator::AcceptJobLocked(const Newcomer& newcomer) {
                      job.training().batch_size(), ", ", job.training().epochs(),
                      " epochs, want at least 1 of each, at most 2^48 examples and a batch of 2^20"));
   }
-  if (!job_.has_value()) {
-    job_ = job;
-    train_examples_ = newcomer.train_examples;
-    MakeLeasesLocked();
-    const absl::Status status = options_.resume.has_value() ? ResumeLocked(newcomer) : absl::OkStatus();
-    if (!status.ok()) job_.reset();
-    return status;
-  }
+  if (!job_.has_value()) return absl::OkStatus();
   google::protobuf::util::MessageDifferencer differencer;
   std::string difference;
   differencer.ReportDifferencesToString(&difference);
@@ -93,27 +86,62 @@ void Coordinator::WelcomeLocked(const Membership::Id& id) {
   if (state_ == v1::JOB_STATE_RUNNING) NoteLocked(absl::StrCat(RoleName(id.role), " ", id.rank, " takes part again"));
 }
 
+absl::StatusOr<Coordinator::Admission> Coordinator::CheckJoinLocked(const Newcomer& newcomer) const {
+  std::optional<uint32_t> rank = newcomer.rank;
+  if (state_ == v1::JOB_STATE_FINISHED || state_ == v1::JOB_STATE_FAILED) {
+    const absl::StatusOr<uint32_t> late = LateRankLocked(newcomer);
+    if (!late.ok()) return late.status();
+    rank = *late;
+  }
+  if (newcomer.role == MemberRole::kServer) return CheckServerLocked(newcomer, rank);
+  if (absl::Status status = CheckJobLocked(newcomer); !status.ok()) return status;
+  const absl::StatusOr<uint32_t> free =
+      membership_.CheckJoin(newcomer.role, rank, newcomer.address, newcomer.description);
+  if (!free.ok()) return free.status();
+  Admission admission{newcomer.role, *free, {}, std::nullopt};
+  if (job_.has_value()) return admission;
+  absl::StatusOr<LeaseBook> leases = BeginLeases(newcomer);
+  if (!leases.ok()) return leases.status();
+  admission.leases.emplace(*std::move(leases));
+  return admission;
+}
+
+absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admission admission) {
+  for (const Membership::Member& before : admission.replaced) {
+    const std::string what =
+        absl::StrCat(ballast::Describe(before), " was replaced at its address by ", newcomer.description);
+    absl::Status left = membership_.Leave(before.id, Membership::State::kFailed, "was replaced at its address");
+    if (!left.ok()) return left;
+    if (before.id.role == MemberRole::kServer) {
+      LoseServerLocked(before.id.rank, what);
+    } else {
+      LoseLocked(before.id, what);
+    }
+  }
+  if (admission.leases.has_value()) {
+    job_ = std::move(newcomer.job);
+    train_examples_ = newcomer.train_examples;
+    leases_.emplace(*std::move(admission.leases));
+    if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
+  }
+  const absl::StatusOr<Membership::Id> id =
+      membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description));
+  if (!id.ok()) return id;
+  ++changes_;
+  WelcomeLocked(*id);
+  UpdateStateLocked();
+  return id;
+}
+
 absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
   absl::StatusOr<Membership::Id> id;
   {
     absl::MutexLock lock(&mutex_);
     UpdateStateLocked();
-    if (state_ == v1::JOB_STATE_FINISHED || state_ == v1::JOB_STATE_FAILED) {
-      absl::StatusOr<uint32_t> rank = LateRankLocked(newcomer);
-      if (!rank.ok()) return rank.status();
-      newcomer.rank = *rank;
-    }
-    if (newcomer.role == MemberRole::kWorker) {
-      if (absl::Status status = AcceptJobLocked(newcomer); !status.ok()) return status;
-    }
-    if (newcomer.role == MemberRole::kServer) {
-      if (absl::Status status = PlaceInPairLocked(newcomer); !status.ok()) return status;
-    }
-    id = membership_.Join(newcomer.role, newcomer.rank, std::move(newcomer.address), std::move(newcomer.description));
+    absl::StatusOr<Admission> admission = CheckJoinLocked(newcomer);
+    if (!admission.ok()) return admission.status();
+    id = AdmitLocked(std::move(newcomer), *std::move(admission));
     if (!id.ok()) return id;
-    ++changes_;
-    WelcomeLocked(*id);
-    UpdateStateLocked();
   }
   if (absl::Status status = Publish(); !status.ok()) return status;
   return id;
@@ -273,8 +301,13 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   if (job_.has_value() && job_->name() != job) {
     return absl::FailedPreconditionError(absl::StrCat("the job is \"", job_->name(), "\", got \"", job, "\""));
   }
-  if (map_.shards().empty()) map_ = ShardMap(membership_.ServerAddresses());
-  if (absl::Status status = map_.Place(specs); !status.ok()) return status;
+  if (map_.shards().empty()) {
+    ShardMap first(membership_.ServerAddresses());
+    if (absl::Status status = first.Place(specs); !status.ok()) return status;
+    map_ = std::move(first);
+  } else if (absl::Status status = map_.Place(specs); !status.ok()) {
+    return status;
+  }
   ++changes_;
   return map_;
 }

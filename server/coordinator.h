@@ -138,9 +138,24 @@ class Coordinator {
   const Options& options() const { return options_; }
 
  private:
-  absl::Status AcceptJobLocked(const Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MakeLeasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ResumeLocked(const Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What a newcomer becomes that may join.
+  struct Admission {
+    MemberRole role = MemberRole::kServer;
+    uint32_t rank = 0;
+    // Members whose process has ended, since the newcomer has their address.
+    std::vector<Membership::Member> replaced;
+    // If the newcomer brings the job.
+    std::optional<LeaseBook> leases;
+  };
+
+  // Everything that may refuse a newcomer. Join changes something only once this has let it in.
+  absl::StatusOr<Admission> CheckJoinLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Membership::Id> AdmitLocked(Newcomer newcomer, Admission admission)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckJobLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // The leases of the job that the first worker brings.
+  absl::StatusOr<LeaseBook> BeginLeases(const Newcomer& newcomer) const;
+  LeaseBook::Options LeaseOptions(const v1::Job& job, uint64_t train_examples) const;
   void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpCheckpointLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -150,14 +165,19 @@ class Coordinator {
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
   // server's that returns with what it holds.
   absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Where servers come in pairs: which part the newcomer takes. Who was at its address before is gone.
-  absl::Status PlaceInPairLocked(Newcomer& newcomer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A server's role and rank, and which members it replaces.
+  absl::StatusOr<Admission> CheckServerLocked(const Newcomer& newcomer, std::optional<uint32_t> rank) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDurabilityLocked(const v1::Job& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // What a member of a pair says, and what it is to do.
   absl::Status HearPairLocked(const Membership::Id& id, const PairNews& news, Verdict& verdict)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The standby that may become the server of that rank now.
+  std::optional<Membership::Member> ReadyStandbyLocked(uint32_t rank) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The standby becomes the server where it may; `what` befell the one before. Whether it did.
   bool TakeOverLocked(uint32_t rank, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The standby of a server that was not heard of lately has lost it, too.
+  void LoseSilentServerLocked(uint32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // For servers that are silent and may be alive: only where their standbys were heard of lately.
   void TakeOverSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A server's process has ended, and with it what it held.

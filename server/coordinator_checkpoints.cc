@@ -12,7 +12,9 @@
 
 namespace ballast {
 
-absl::Status Coordinator::ResumeLocked(const Newcomer& newcomer) {
+absl::StatusOr<LeaseBook> Coordinator::BeginLeases(const Newcomer& newcomer) const {
+  LeaseBook leases(LeaseOptions(newcomer.job, newcomer.train_examples));
+  if (!options_.resume.has_value()) return leases;
   const internal::v1::CheckpointManifest& from = *options_.resume;
   const std::string what = absl::StrCat("cannot resume from checkpoint ", from.id(), ": ");
   if (from.job().name() != newcomer.job.name()) {
@@ -23,11 +25,10 @@ absl::Status Coordinator::ResumeLocked(const Newcomer& newcomer) {
     return absl::FailedPreconditionError(
         absl::StrCat(what, "it was trained on ", from.train_examples(), " examples, got ", newcomer.train_examples));
   }
-  if (absl::Status status = leases_->Resume(from.leases()); !status.ok()) {
+  if (absl::Status status = leases.Resume(from.leases()); !status.ok()) {
     return absl::FailedPreconditionError(absl::StrCat(what, status.message()));
   }
-  board_.Resume(from.progress(), options_.workers);
-  return absl::OkStatus();
+  return leases;
 }
 
 internal::v1::CheckpointManifest Coordinator::MakeManifestLocked() const {

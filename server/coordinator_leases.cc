@@ -11,10 +11,13 @@
 
 namespace ballast {
 
-void Coordinator::MakeLeasesLocked() {
-  leases_.emplace(LeaseBook::Options{train_examples_, job_->training().epochs(), options_.workers,
-                                     job_->training().batch_size(), KeepsLockStep(job_->policy()),
-                                     BatchesPerPush(*job_)});
+LeaseBook::Options Coordinator::LeaseOptions(const v1::Job& job, uint64_t train_examples) const {
+  return {train_examples,
+          job.training().epochs(),
+          options_.workers,
+          job.training().batch_size(),
+          KeepsLockStep(job.policy()),
+          BatchesPerPush(job)};
 }
 
 absl::Status Coordinator::CheckWorkerLocked(const Membership::Id& id) {

@@ -31,39 +31,38 @@ absl::Status Coordinator::CheckDurabilityLocked(const v1::Job& job) const {
                            : ", but the servers were started with --replicated, which is for REPLICA alone"));
 }
 
-absl::Status Coordinator::PlaceInPairLocked(Newcomer& newcomer) {
+absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newcomer& newcomer,
+                                                                      std::optional<uint32_t> rank) const {
   if (newcomer.replicated != options_.replicated) {
     return absl::FailedPreconditionError(absl::StrCat(
         newcomer.description, newcomer.replicated ? " was started with" : " was started without",
         " --replicated, server 0 ", newcomer.replicated ? "without" : "with", " it: want the same for all servers"));
   }
-  if (!options_.replicated) return absl::OkStatus();
-  if (!newcomer.rank.has_value() || *newcomer.rank >= options_.servers) {
-    return absl::InvalidArgumentError(absl::StrCat("join: a server of a pair wants a rank below ", options_.servers));
-  }
-  const uint32_t rank = *newcomer.rank;
-  for (MemberRole role : {MemberRole::kServer, MemberRole::kStandby}) {
-    const std::optional<Membership::Member> before = membership_.Find(role, rank);
-    const bool replaced = before.has_value() && IsThere(*before) && before->address == newcomer.address &&
-                          before->description != newcomer.description;
-    if (!replaced) continue;
-    const std::string what =
-        absl::StrCat(ballast::Describe(*before), " was replaced at its address by ", newcomer.description);
-    absl::Status left = membership_.Leave(before->id, Membership::State::kFailed, "was replaced at its address");
-    if (!left.ok()) return left;
-    ++changes_;
-    if (role == MemberRole::kServer) {
-      LoseServerLocked(rank, what);
-    } else {
-      LoseLocked(before->id, what);
+  Admission admission{MemberRole::kServer, rank.value_or(0), {}, std::nullopt};
+  bool takeover = false;
+  if (options_.replicated) {
+    if (!rank.has_value() || *rank >= options_.servers) {
+      return absl::InvalidArgumentError(absl::StrCat("join: a server of a pair wants a rank below ", options_.servers));
     }
+    for (MemberRole role : {MemberRole::kServer, MemberRole::kStandby}) {
+      const std::optional<Membership::Member> before = membership_.Find(role, *rank);
+      const bool there = before.has_value() && IsThere(*before);
+      if (there && before->address == newcomer.address && before->description != newcomer.description) {
+        admission.replaced.push_back(*before);
+        takeover = takeover || (role == MemberRole::kServer && ReadyStandbyLocked(*rank).has_value());
+      } else if (there && role == MemberRole::kServer && before->address != newcomer.address) {
+        admission.role = MemberRole::kStandby;
+      }
+    }
+    // The standby's place is free once it has become the server.
+    if (takeover) admission.role = MemberRole::kStandby;
   }
-  if (state_ == v1::JOB_STATE_FAILED)
-    return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", reason_));
-  const std::optional<Membership::Member> server = membership_.Find(MemberRole::kServer, rank);
-  const bool taken = server.has_value() && IsThere(*server) && server->address != newcomer.address;
-  if (taken) newcomer.role = MemberRole::kStandby;
-  return absl::OkStatus();
+  if (takeover) return admission;
+  const absl::StatusOr<uint32_t> free =
+      membership_.CheckJoin(admission.role, rank, newcomer.address, newcomer.description);
+  if (!free.ok()) return free.status();
+  admission.rank = *free;
+  return admission;
 }
 
 absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNews& news, Verdict& verdict) {
@@ -83,35 +82,43 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
     if (standby.has_value() && standbys_.follower(id.rank) == standby->id.incarnation) verdict.standby = *standby;
     return absl::OkStatus();
   }
-  const std::optional<Membership::Member> server = membership_.Find(MemberRole::kServer, id.rank);
-  const bool follows = standbys_.follower(id.rank) == id.incarnation;
-  if (follows && news.server_lost && server.has_value() && server->state == Membership::State::kJoined) {
-    const absl::Duration silent = clock_->Now() - server->last_heard;
-    if (silent > options_.member_ttl / 15 * kBeatsMissed) {
-      const std::string how = absl::StrCat("left its standby and was not heard of for ",
-                                           absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1))));
-      membership_.Leave(server->id, Membership::State::kLost, how).IgnoreError();
-      // This heartbeat is not counted yet.
-      membership_.Heartbeat(id).IgnoreError();
-      TakeOverLocked(id.rank, absl::StrCat(ballast::Describe(*server), " ", how));
+  std::optional<uint64_t> promoted = standbys_.PromotedTo(id.rank, id.incarnation);
+  if (!promoted.has_value()) {
+    if (standbys_.follower(id.rank) != id.incarnation) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("standby ", id.rank, ", incarnation ", id.incarnation, ", does not follow its server any more"));
     }
+    // Checked before anything that the standby says is believed.
+    if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
+    if (news.server_lost) LoseSilentServerLocked(id.rank);
+    promoted = standbys_.PromotedTo(id.rank, id.incarnation);
   }
-  if (const std::optional<uint64_t> promoted = standbys_.PromotedTo(id.rank, id.incarnation); promoted.has_value()) {
-    verdict.promoted = Membership::Id{MemberRole::kServer, id.rank, *promoted};
-    return absl::OkStatus();
-  }
-  if (standbys_.follower(id.rank) == id.incarnation) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("standby ", id.rank, ", incarnation ", id.incarnation, ", does not follow its server any more"));
+  if (promoted.has_value()) verdict.promoted = Membership::Id{MemberRole::kServer, id.rank, *promoted};
+  return absl::OkStatus();
+}
+
+void Coordinator::LoseSilentServerLocked(uint32_t rank) {
+  const std::optional<Membership::Member> server = membership_.Find(MemberRole::kServer, rank);
+  if (!server.has_value() || server->state != Membership::State::kJoined) return;
+  const absl::Duration silent = clock_->Now() - server->last_heard;
+  if (silent <= options_.member_ttl / 15 * kBeatsMissed) return;
+  const std::string how = absl::StrCat("left its standby and was not heard of for ",
+                                       absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1))));
+  membership_.Leave(server->id, Membership::State::kLost, how).IgnoreError();
+  TakeOverLocked(rank, absl::StrCat(ballast::Describe(*server), " ", how));
+}
+
+std::optional<Membership::Member> Coordinator::ReadyStandbyLocked(uint32_t rank) const {
+  const uint64_t ready = standbys_.ready(rank);
+  std::optional<Membership::Member> standby = membership_.Find(MemberRole::kStandby, rank);
+  const bool may = ready > 0 && standby.has_value() && standby->id.incarnation == ready &&
+                   standby->state == Membership::State::kJoined;
+  return may ? standby : std::nullopt;
 }
 
 bool Coordinator::TakeOverLocked(uint32_t rank, const std::string& what) {
-  const uint64_t ready = standbys_.ready(rank);
-  const std::optional<Membership::Member> standby = membership_.Find(MemberRole::kStandby, rank);
-  if (ready == 0 || !standby.has_value() || standby->id.incarnation != ready ||
-      standby->state != Membership::State::kJoined) {
-    return false;
-  }
+  const std::optional<Membership::Member> standby = ReadyStandbyLocked(rank);
+  if (!standby.has_value()) return false;
   const Membership::Id server = membership_.Promote(rank);
   standbys_.Promote(rank, server.incarnation);
   if (!map_.shards().empty()) map_.Move(rank, standby->address);

@@ -108,7 +108,7 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
   if (state.has_job()) {
     job_ = state.job();
     train_examples_ = state.train_examples();
-    MakeLeasesLocked();
+    leases_.emplace(LeaseOptions(*job_, train_examples_));
     if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;
   }
   if (options_.replicated) {

@@ -57,8 +57,8 @@ std::string Describe(const Membership::Member& member) {
   return absl::StrCat(RoleName(member.id.role), " ", member.id.rank, " (", member.description, ")");
 }
 
-absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
-                                                std::string description) {
+absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<uint32_t> rank, absl::string_view address,
+                                               absl::string_view description) const {
   const uint32_t count = CountOf(role);
   if (!rank.has_value()) {
     for (uint32_t free = 0; free < count && !rank.has_value(); ++free) {
@@ -74,12 +74,20 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
     return absl::InvalidArgumentError(
         absl::StrCat("got ", RoleName(role), " rank ", *rank, ", want below ", count, ", the job's number of them"));
   }
-  Member& member = members_[{role, *rank}];
-  const bool live = member.id.incarnation > 0 && member.state == State::kJoined;
+  const auto found = members_.find({role, *rank});
+  if (found == members_.end() || found->second.state != State::kJoined) return *rank;
+  const Member& member = found->second;
   const bool same_place = role != MemberRole::kWorker && !address.empty() && member.address == address;
-  if (live && member.description != description && !same_place) {
-    return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
-  }
+  if (member.description == description || same_place) return *rank;
+  return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
+}
+
+absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
+                                                std::string description) {
+  const absl::StatusOr<uint32_t> free = CheckJoin(role, rank, address, description);
+  if (!free.ok()) return free.status();
+  rank = *free;
+  Member& member = members_[{role, *rank}];
   const uint64_t first = role == MemberRole::kWorker ? first_incarnation(*rank) : 1;
   member.id = {role, *rank, std::max(member.id.incarnation + 1, first)};
   member.address = std::move(address);

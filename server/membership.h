@@ -53,6 +53,10 @@ class Membership {
   // lost. A server at the same address replaces the one before: two cannot have it.
   absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description);
 
+  // The rank that Join would give, or the error that it would return; changes nothing.
+  absl::StatusOr<uint32_t> CheckJoin(MemberRole role, std::optional<uint32_t> rank, absl::string_view address,
+                                     absl::string_view description) const;
+
   // FAILED_PRECONDITION for a member that was replaced, given up or has left. A server that was given up and has not
   // been replaced is back: what it holds is nobody else's.
   absl::Status Heartbeat(const Id& id);
