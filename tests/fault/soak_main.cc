@@ -18,6 +18,7 @@
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
 #include "tests/fault/disk_scenarios.h"
+#include "tests/fault/hostile_scenarios.h"
 #include "tests/fault/job_scenarios.h"
 #include "tests/fault/push_scenarios.h"
 #include "tests/fault/scenario.h"
@@ -47,7 +48,7 @@ int Fail(absl::string_view message) {
 // Those that --scenarios names; INVALID_ARGUMENT where it names another.
 absl::StatusOr<std::vector<Scenario>> Wanted(const SoakPlace& place) {
   std::vector<Scenario> all;
-  for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios}) {
+  for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios, HostileScenarios}) {
     for (Scenario& scenario : scenarios(place)) all.push_back(std::move(scenario));
   }
   const std::string text = absl::GetFlag(FLAGS_scenarios);

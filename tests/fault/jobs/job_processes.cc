@@ -41,6 +41,7 @@ absl::Status JobProcesses::StartWorker(uint32_t rank) {
                                     "--device",
                                     "cpu"};
   if (rank == 0) words.insert(words.end(), {"--run_dir", options_.run_dir});
+  words.insert(words.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   auto worker = Program::Start(std::move(words));
   if (!worker.ok()) return worker.status();
   workers_.resize(std::max<size_t>(workers_.size(), rank + 1));

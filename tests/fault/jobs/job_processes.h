@@ -24,6 +24,7 @@ struct JobProcessesOptions {
   uint32_t workers = 3;
   // Of every server; "RANK" in them stands for its rank.
   std::vector<std::string> server_flags;
+  std::vector<std::string> worker_flags;
 };
 
 // A job's real servers and workers, started by hand as operators do, without `launch` to watch over them. All are

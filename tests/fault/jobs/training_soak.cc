@@ -11,43 +11,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/run/summary.h"
+#include "tests/fault/jobs/fashion_job.h"
 #include "tests/fault/programs/process_use.h"
 #include "tests/fault/programs/program.h"
 
 namespace ballast {
 namespace {
 
-constexpr char kData[] = "/usr/share/datasets/fashion-mnist/";
-// Pushes of 200 KB, so that the log of half an hour leaves other users of the disk in peace.
-constexpr uint32_t kUnits = 64, kBatch = 512;
 constexpr uint32_t kServers = 2;
 
 // Servers have five minutes to return: this is about what comes out, also on a machine that has much else to do.
 std::string JobText(uint32_t epochs) {
-  const auto files = [](const std::string& set) {
-    return absl::StrCat("{ idx { images: \"", kData, set, "-images-idx3-ubyte.gz\" labels: \"", kData, set,
-                        "-labels-idx1-ubyte.gz\" } }");
-  };
-  return absl::StrCat("name: \"training_soak\"\nseed: 42\ndata {\n  train ", files("train"), "\n  test ", files("t10k"),
-                      R"(
-  normalization { mean: 72.94 stddev: 90.02 }
-}
-model {
-  layers { dense { units: )",
-                      kUnits, R"( } }
-  layers { relu {} }
-  layers { dropout { rate: 0.2 } }
-  layers { dense { units: 10 } }
-  loss { softmax_cross_entropy {} }
-}
-optimizer {
-  adam { learning_rate: 0.001 }
-  schedule { cosine {} }
-}
-policy { sync { deterministic: true } }
-durability { return_seconds: 300 }
-training { epochs: )",
-                      epochs, " batch_size: ", kBatch, " }\n");
+  return FashionJobText({.name = "training_soak",
+                         .epochs = epochs,
+                         .schedule = "schedule { cosine {} }",
+                         .durability = "return_seconds: 300"});
 }
 
 uint64_t Median(std::vector<uint64_t> values) {
@@ -187,9 +165,7 @@ absl::StatusOr<uint32_t> FittingEpochs(const TrainingSoakOptions& options) {
 }  // namespace
 
 absl::StatusOr<TrainingSoakCounts> SoakTraining(const TrainingSoakOptions& options) {
-  if (!std::filesystem::exists(absl::StrCat(kData, "train-images-idx3-ubyte.gz"))) {
-    return absl::UnavailableError(absl::StrCat(kData, ": no Fashion-MNIST, of the package dataset-fashion-mnist"));
-  }
+  if (absl::Status status = FindFashionData(); !status.ok()) return status;
   setenv("BALLAST_SERVER_BINARY", std::filesystem::absolute(options.server).c_str(), 1);
   setenv("BALLAST_WORKER_BINARY", std::filesystem::absolute(options.worker).c_str(), 1);
   const absl::StatusOr<uint32_t> epochs = FittingEpochs(options);

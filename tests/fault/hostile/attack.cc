@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/hostile/attack.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "absl/time/clock.h"
+
+namespace ballast {
+namespace {
+
+constexpr int kNice = 10;
+
+}  // namespace
+
+uint64_t AttackUntil(absl::Time end, int threads, const std::function<void(int, uint64_t)>& attempt) {
+  std::atomic<uint64_t> attempts{0};
+  std::vector<std::thread> running;
+  for (int thread = 0; thread < threads; ++thread) {
+    running.emplace_back([&, thread] {
+      setpriority(PRIO_PROCESS, gettid(), kNice);
+      for (uint64_t own = 0; absl::Now() < end; ++own) {
+        attempt(thread, own);
+        attempts.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  return attempts;
+}
+
+}  // namespace ballast

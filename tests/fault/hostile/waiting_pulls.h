@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/fault/hostile/attack.h"
+
+namespace ballast {
+
+// With a reader's token: pulls of many slices at a step that never comes, which wait until their time is over or their
+// caller goes away.
+Attack WaitingPulls();
+
+}  // namespace ballast

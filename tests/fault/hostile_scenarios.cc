@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/hostile_scenarios.h"
+
+#include <functional>
+
+#include "tests/fault/hostile/hostile_soak.h"
+#include "tests/fault/hostile/waiting_pulls.h"
+#include "tests/fault/jobs/fashion_job.h"
+
+namespace ballast {
+namespace {
+
+// Every attack there is: a line each.
+std::vector<Attack> Attacks() {
+  return {
+      WaitingPulls(),
+  };
+}
+
+absl::StatusOr<Outcome> Hostile(const SoakPlace& place, absl::Duration time, uint64_t) {
+  if (absl::Status data = FindFashionData(); !data.ok()) return Skipped(data);
+  const StateFolder folder(place, "hostile");
+  const absl::StatusOr<HostileCounts> counts = SoakHostile(
+      {.server = place.server, .worker = place.worker, .folder = folder.path(), .time = time, .attacks = Attacks()});
+  if (!counts.ok()) return counts.status();
+  Outcome outcome;
+  outcome.figures = counts->ToJson();
+  outcome.good = counts->good;
+  return outcome;
+}
+
+}  // namespace
+
+std::vector<Scenario> HostileScenarios(const SoakPlace& place) {
+  using namespace std::placeholders;
+  return {{"hostile", 0, std::bind(Hostile, place, _1, _2)}};
+}
+
+}  // namespace ballast

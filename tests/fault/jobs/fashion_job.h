@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace ballast {
+
+// A small network on Fashion-MNIST, in deterministic sync: the same job gives the same weights on every run.
+struct FashionJobPlan {
+  std::string name;
+  uint32_t epochs = 1000000;
+  // As in the job file: "schedule { cosine {} }", "return_seconds: 300".
+  std::string schedule;
+  std::string durability;
+};
+
+// UNAVAILABLE if the data is not installed.
+absl::Status FindFashionData();
+
+// The job file's text.
+std::string FashionJobText(const FashionJobPlan& plan);
+
+}  // namespace ballast
