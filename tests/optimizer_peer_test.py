@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer and schedule goes PyTorch's way of the same name.
+"""Every optimizer and schedule goes PyTorch's way of the same name, and FTRL that of float64 NumPy.
 
-One tensor of a real server for each case, and one of PyTorch's, from the same initial values and through the same 200
-gradients. After each update the learning rates, and at the end the values, agree to 1e-5, relative.
+One tensor of a real server for each case, and one of PyTorch's or NumPy's, from the same initial values and through the
+same 200 gradients. After each update the learning rates, and at the end the values, agree to 1e-5, relative. FTRL, which
+PyTorch does not have, goes through every schedule, with and without rates scaled by staleness.
 
 Usage: optimizer_peer_test.py SERVER PROTO...
 """
 
+import math
 import os
 import pathlib
 import select
@@ -76,6 +78,41 @@ CLIPPINGS = {
 }
 
 
+FTRL = {"learning_rate": 0.1, "beta": 0.5, "l1": 0.01, "l2": 0.02}
+
+
+def cosine(start, end, share):
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
+
+
+def one_cycle(t, total, rise):
+    peak, last = rise * total - 1, total - 1
+    if t < peak:
+        return cosine(1 / 25, 1, t / peak)
+    return cosine(1, 1 / 250000, (min(t, last) - peak) / (last - peak))
+
+
+# The factor of update t, from 0, by tensor.proto: of each schedule above.
+FACTORS = {
+    "constant": lambda t: 1,
+    "step": lambda t: 0.5 ** (t // 30),
+    "exponential": lambda t: 0.99 ** t,
+    "polynomial": lambda t: 1 - min(t, 150) / 150,
+    "polynomial, power": lambda t: (1 - min(t, 150) / 150) ** 2,
+    "cosine": lambda t: cosine(1, 0, min(t, 200) / 200),
+    "cosine, final share": lambda t: cosine(1, 0.25, min(t, 200) / 200),
+    "one cycle": lambda t: one_cycle(t, 200, 0.3),
+    "one cycle, rise share": lambda t: one_cycle(t, 200, 0.1),
+    "warm-up": lambda t: min(t + 1, 41) / 41,
+    "warm-up, step": lambda t: min(t + 1, 41) / 41 * 0.5 ** (t // 30),
+    "warm-up, exponential": lambda t: min(t + 1, 41) / 41 * 0.99 ** t,
+}
+
+
+def staleness_of(update):
+    return min(update, update * 7 % 5)
+
+
 class Failure(Exception):
     pass
 
@@ -91,6 +128,8 @@ class Case:
         self.rule = OPTIMIZERS[optimizer][1](torch.optim, [self.parameter])
         self.schedule = None
         self.clip = None
+        # Where gradients draw the values to; none: nowhere.
+        self.target = None
         if schedule:
             self.config += f" schedule {{ {SCHEDULES[schedule][0]} }}"
             self.schedule = SCHEDULES[schedule][1](torch.optim.lr_scheduler, self.rule)
@@ -118,6 +157,48 @@ class Case:
         return self.parameter.detach().numpy()
 
 
+class FtrlCase:
+    """A tensor of the server's beside one of NumPy's, in float64: FTRL-proximal as in the paper, with each update's
+    rate."""
+
+    def __init__(self, schedule, stale):
+        self.name = f"ftrl, {schedule}" + (", scaled by staleness" if stale else "")
+        fields = " ".join(f"{name}: {value}" for name, value in FTRL.items())
+        self.config = f"ftrl {{ {fields} }} schedule {{ {SCHEDULES[schedule][0]} }}"
+        self.factor = FACTORS[schedule]
+        self.stale = stale
+        # (beta + sqrt(n)) / rate at the update before; none before the first.
+        self.proximal = None
+
+    def start_from(self, values):
+        import numpy
+        self.target = numpy.sin(numpy.arange(ELEMENTS))
+        self.w = values.astype("f8")
+        self.z = numpy.zeros(ELEMENTS)
+        self.n = numpy.zeros(ELEMENTS)
+
+    def update(self, update, gradient):
+        """Returns the learning rate of this update by the schedule."""
+        import numpy
+        scheduled = FTRL["learning_rate"] * self.factor(update)
+        rate = scheduled / (1 + staleness_of(update)) if self.stale else scheduled
+        if rate == 0:
+            return scheduled
+        g = gradient.astype("f8")
+        self.n += g * g
+        proximal = (FTRL["beta"] + numpy.sqrt(self.n)) / rate
+        # In the paper the weights before the first update are 0.
+        sigma_w = 0 if self.proximal is None else (proximal - self.proximal) * self.w
+        self.z += g - sigma_w
+        self.proximal = proximal
+        l1, l2 = FTRL["l1"], FTRL["l2"]
+        self.w = numpy.where(numpy.abs(self.z) <= l1, 0, -(self.z - numpy.sign(self.z) * l1) / (proximal + l2))
+        return scheduled
+
+    def values(self):
+        return self.w
+
+
 def make_cases(torch):
     cases = [(optimizer, None, None) for optimizer in OPTIMIZERS]
     cases += [("sgd", schedule, None) for schedule in SCHEDULES]
@@ -130,6 +211,7 @@ class Server:
     """A ballast_server with one tensor for each case."""
 
     def __init__(self, binary, folder):
+        folder.mkdir()
         self.log = folder / "server.log"
         address_file = folder / "address"
         with open(self.log, "w") as log:
@@ -153,11 +235,11 @@ class Server:
         self.process.kill()
         self.process.wait()
 
-    def declare(self, cases):
+    def declare(self, cases, stale):
         from ballast.v1 import parameter_service_pb2 as ps
         from google.protobuf import text_format
         request = ps.DeclareTensorsRequest(job=JOB, workers=1)
-        getattr(request.policy, "async").SetInParent()
+        getattr(request.policy, "async").scale_by_staleness = stale
         for i, case in enumerate(cases):
             spec = request.tensors.add().spec
             spec.id, spec.name, spec.seed = i, f"case{i}", 5
@@ -166,16 +248,17 @@ class Server:
             text_format.Parse(case.config, spec.optimizer)
         self.stub.DeclareTensors(request, timeout=60)
 
-    def push(self, tensor, update, sequence, gradient):
-        """Returns the learning rate of this update."""
+    def push(self, tensor, update, sequence, gradient, staleness):
+        """Returns the learning rate of this update by the schedule."""
         from ballast.v1 import parameter_service_pb2 as ps
         request = ps.PushRequest()
         header = request.header
         header.job, header.worker, header.incarnation, header.sequence = JOB, 0, 1, sequence
         header.step, header.examples = update, 1
-        request.gradients.add(tensor_id=tensor, slice_index=0, version=update, payload=gradient.tobytes())
+        request.gradients.add(tensor_id=tensor, slice_index=0, version=update - staleness,
+                              payload=gradient.tobytes())
         outcome = self.stub.Push(request, timeout=60).outcome
-        if outcome.applied != 1:
+        if outcome.applied != 1 or outcome.max_staleness != staleness:
             raise Failure(f"update {update} was not applied: {outcome}")
         return outcome.learning_rate
 
@@ -188,11 +271,11 @@ class Server:
         return [numpy.frombuffer(value.payload, "<f4") for value in self.stub.Pull(request, timeout=60).values]
 
 
-def train(server, cases):
+def train(server, cases, stale):
     """Puts every case through all updates, there and here; returns the initial and final values of the server's, and
     the worst relative error of a learning rate, by case."""
     import numpy
-    server.declare(cases)
+    server.declare(cases, stale)
     initial = server.pull(cases)
     for case, values in zip(cases, initial):
         case.start_from(values)
@@ -203,8 +286,11 @@ def train(server, cases):
     for update in range(UPDATES):
         gradient = (size * generator.standard_normal(ELEMENTS)).astype("<f4")
         for i, case in enumerate(cases):
-            ours = server.push(i, update, update * len(cases) + i + 1, gradient)
-            theirs = case.update(update, gradient)
+            # Unless something draws them somewhere, values that FTRL lost would look as good as any.
+            pulled = gradient if case.target is None else gradient + case.values() - case.target
+            pulled = numpy.asarray(pulled, "<f4")
+            ours = server.push(i, update, update * len(cases) + i + 1, pulled, staleness_of(update) if stale else 0)
+            theirs = case.update(update, pulled)
             worst[i] = max(worst[i], abs(ours - theirs) / max(theirs, 1e-9))
     return initial, server.pull(cases), worst
 
@@ -220,23 +306,8 @@ def errors_of(initial, ours, theirs):
             numpy.abs(difference).max() / numpy.abs(theirs).max())
 
 
-def main():
-    try:
-        import torch
-        print("PyTorch", torch.__version__)
-    except ImportError as error:
-        print(f"SKIPPED: {error}")
-        return 0
-    torch.set_num_threads(1)
-    base = pathlib.Path(os.environ["TEST_TMPDIR"])
-    stubs = base / "stubs"
-    stubs.mkdir()
-    subprocess.run(["protoc", "-I", "proto", f"--python_out={stubs}", f"--grpc_out={stubs}",
-                    "--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin"] + sys.argv[2:], check=True, timeout=60)
-    sys.path.insert(0, str(stubs))
-    cases = make_cases(torch)
-    with Server(os.path.abspath(sys.argv[1]), base) as server:
-        initial, final, rates = train(server, cases)
+def report(cases, initial, final, rates):
+    """Returns how many cases failed."""
     failed = 0
     for case, before, ours, rate in zip(cases, initial, final, rates):
         norm, element = errors_of(before, ours, case.values())
@@ -245,6 +316,38 @@ def main():
         print(f"{'ok' if good else 'FAILED'}: {case.name}: relative error {norm:.2e} of the norm, {element:.2e} of the "
               f"largest element, {rate:.2e} of the learning rate, want at most {TOLERANCE:.0e}")
     print(f"{len(cases)} cases, {failed} failed")
+    return failed
+
+
+def main():
+    try:
+        import numpy
+        print("NumPy", numpy.__version__)
+    except ImportError as error:
+        print(f"SKIPPED: {error}")
+        return 0
+    base = pathlib.Path(os.environ["TEST_TMPDIR"])
+    stubs = base / "stubs"
+    stubs.mkdir()
+    subprocess.run(["protoc", "-I", "proto", f"--python_out={stubs}", f"--grpc_out={stubs}",
+                    "--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin"] + sys.argv[2:], check=True, timeout=60)
+    sys.path.insert(0, str(stubs))
+    binary = os.path.abspath(sys.argv[1])
+    failed = 0
+    for stale in (False, True):
+        cases = [FtrlCase(schedule, stale) for schedule in SCHEDULES]
+        with Server(binary, base / f"ftrl{stale:d}") as server:
+            failed += report(cases, *train(server, cases, stale))
+    try:
+        import torch
+        print("PyTorch", torch.__version__)
+    except ImportError as error:
+        print(f"SKIPPED the other optimizers: {error}")
+        return 1 if failed else 0
+    torch.set_num_threads(1)
+    cases = make_cases(torch)
+    with Server(binary, base / "torch") as server:
+        failed += report(cases, *train(server, cases, False))
     return 1 if failed else 0
 
 

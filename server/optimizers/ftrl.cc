@@ -9,9 +9,17 @@
 namespace ballast {
 namespace {
 
-// FTRL-proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013, algorithm 1):
-//   sigma = (sqrt(n + g^2) - sqrt(n)) / lr; z += g - sigma * w; n += g^2
-//   w = 0 where |z| <= l1, else -(z - sign(z) * l1) / ((beta + sqrt(n)) / lr + l2)
+// A lower rate counts as this one, so that P stays in float's range. Neither moves a weight by more than 1e-30.
+constexpr float kSmallestRate = 1e-30f;
+
+// FTRL-proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013, algorithm 1), with the learning
+// rate of each update. With P = (beta + sqrt(n)) / lr, the weight of all proximal terms together:
+//   n += g^2; z += g - (P - P of the previous update) * w
+//   w = 0 where |z| <= l1, else -(z - sign(z) * l1) / (P + l2)
+// The previous P is not needed: the previous update left z = clamp(z, l1) - (previous P + l2) * w, so
+//   z = clamp(z, l1) + g - (P + l2) * w
+//   w = 0 where |z| <= l1, else w - (g + clamp(previous z, l1) - clamp(z, l1)) / (P + l2)
+// A rate that changes moves no weight by itself, and rounding errors of large z do not add up.
 // The paper's w follows from z and n alone, so before the first update it is 0 whatever the initial weights are.
 struct Ftrl {
   static constexpr int kSlots = 2;
@@ -33,20 +41,22 @@ struct Ftrl {
 
     ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
       const float next = n + g * g;
-      const float root = std::sqrt(next);
-      const float sigma = (root - std::sqrt(n)) * inverse_rate;
-      const float moved = z + (g - sigma * (trust * w));
-      const float over = std::fabs(moved) - l1;
-      const float slope = (beta + root) * inverse_rate + l2;
-      const float size = (over <= 0 ? 0.0f : over) / (slope > 0 ? slope : 1.0f);
+      const float weight = (beta + std::sqrt(next)) * inverse_rate + l2;
+      const float from = trust * w;
+      const float clamped = Clamp(z);
+      const float moved = clamped + g - weight * from;
+      const float step = (g + (clamped - Clamp(moved))) / (weight > 0 ? weight : 1.0f);
       z = moved;
       n = next;
-      return moved > 0 ? 0.0f - size : size;
+      return std::fabs(moved) <= l1 ? 0.0f : from - step;
     }
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float Clamp(float x) const { return x > l1 ? l1 : (x < -l1 ? -l1 : x); }
   };
 
   Element For(const OptimizerStep& step) const {
-    return {static_cast<float>(1.0 / step.learning_rate), beta, l1, l2, step.update == 1 ? 0.0f : 1.0f};
+    return {static_cast<float>(1.0 / std::max(step.learning_rate, kSmallestRate)), beta, l1, l2,
+            step.update == 1 ? 0.0f : 1.0f};
   }
 
   float learning_rate;

@@ -43,7 +43,11 @@ struct Trained {
   }
 
   void Update(const Optimizer& optimizer, uint64_t t, const Gradient& gradient, float scale = 1) {
-    optimizer.Apply({t, optimizer.LearningRate(t), scale}, gradient, State(weights.data()));
+    UpdateAtRate(optimizer, t, optimizer.LearningRate(t), gradient, scale);
+  }
+
+  void UpdateAtRate(const Optimizer& optimizer, uint64_t t, float rate, const Gradient& gradient, float scale = 1) {
+    optimizer.Apply({t, rate, scale}, gradient, State(weights.data()));
   }
 
   void UpdateApart(const Optimizer& optimizer, uint64_t t, const Gradient& gradient) {
@@ -238,6 +242,127 @@ TEST_P(OptimizerConformanceTest, FollowsTheReferenceOver200Updates) {
     }
     EXPECT_LE(Norm(error), 1e-5 * Norm(want));
     for (int i = 0; i < kElements; ++i) ASSERT_LE(std::abs(error[i]), 1e-5 * largest) << i;
+  }
+}
+
+// Rates that change from update to update: each schedule's, and what staleness makes of one.
+const struct {
+  std::string name;
+  std::string schedule;
+  // By which update t's rate is divided.
+  std::function<float(int t)> staleness = [](int) { return 1.0f; };
+} kChangingRates[] = {
+    {"constant", "constant {}"},
+    {"step", "step { every: 30 factor: 0.5 }"},
+    {"exponential", "exponential { factor: 0.97 }"},
+    {"polynomial", "polynomial { total: 150 }"},
+    {"polynomial of power 2", "polynomial { total: 150 power: 2 }"},
+    {"cosine", "cosine { total: 200 }"},
+    {"cosine with a final share", "cosine { total: 150 final_share: 0.25 }"},
+    {"one cycle", "one_cycle { total: 200 }"},
+    {"warm-up", "warmup: 40"},
+    {"warm-up and cosine", "cosine { total: 200 } warmup: 40"},
+    {"staleness", "constant {}", [](int t) { return 1.0f + static_cast<float>(t * 7 % 5); }},
+    {"staleness and cosine", "cosine { total: 200 }", [](int t) { return 1.0f + static_cast<float>(t * 7 % 5); }},
+};
+
+// FtrlRule at a rate that changes: sigma is what (beta + sqrt(n)) / rate rose by. At a rate of 0 nothing changes.
+class ChangingFtrlRule {
+ public:
+  explicit ChangingFtrlRule(size_t elements) : z_(elements), n_(elements) {}
+
+  void Update(double rate, const Floats& gradient, Doubles& w) {
+    if (rate <= 0) return;
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double g = gradient[i];
+      const double before = previous_ > 0 ? (1 + std::sqrt(n_[i])) / previous_ : 0;
+      n_[i] += g * g;
+      const double proximal = (1 + std::sqrt(n_[i])) / rate;
+      z_[i] += g - (previous_ > 0 ? (proximal - before) * w[i] : 0);
+      w[i] = std::abs(z_[i]) <= 0.01 ? 0 : -(z_[i] - std::copysign(0.01, z_[i])) / (proximal + 0.02);
+    }
+    previous_ = rate;
+  }
+
+ private:
+  Doubles z_;
+  Doubles n_;
+  double previous_ = 0;
+};
+
+TEST(OptimizerTest, FtrlFollowsTheReferenceAtRatesThatChange) {
+  constexpr int kElements = 500;
+  for (const auto& rates : kChangingRates) {
+    const auto optimizer =
+        *MakeOptimizer(Config("ftrl { learning_rate: 0.1 l1: 0.01 l2: 0.02 } schedule { " + rates.schedule + " }"));
+    Trained trained(*optimizer, Normal(kElements, 1));
+    Doubles want(trained.weights.begin(), trained.weights.end());
+    ChangingFtrlRule reference(kElements);
+    for (int t = 1; t <= 200; ++t) {
+      Floats gradient = Normal(kElements, 1000 + t);
+      // Each weight is drawn to a place of its own, so that it has somewhere to be.
+      for (int i = 0; i < kElements; ++i) gradient[i] += trained.weights[i] - std::sin(static_cast<float>(i));
+      const float rate = optimizer->LearningRate(t) / rates.staleness(t);
+      trained.UpdateAtRate(*optimizer, t, rate, Gradient(gradient));
+      reference.Update(rate, gradient, want);
+    }
+    Doubles error(kElements);
+    for (int i = 0; i < kElements; ++i) error[i] = trained.weights[i] - want[i];
+    EXPECT_GT(Norm(want), 1) << rates.name;
+    EXPECT_LE(Norm(error), 1e-5 * Norm(want)) << rates.name;
+  }
+}
+
+// The weights of ten classes over two features and a bias, trained on points around ten places of a circle; answers the
+// mean loss over the last points.
+double LogisticLoss(const Optimizer& optimizer, int updates) {
+  constexpr int kClasses = 10;
+  constexpr int kFeatures = 3;
+  Trained trained(optimizer, Floats(kClasses * kFeatures, 0.0f));
+  std::mt19937 random(3);
+  std::normal_distribution<float> noise(0.0f, 0.05f);
+  const int counted = updates / 10;
+  double loss = 0;
+  for (int t = 1; t <= updates; ++t) {
+    const int label = static_cast<int>(random() % kClasses);
+    const double angle = 2 * 3.14159265 * label / kClasses;
+    const Floats x = {3 * (static_cast<float>(std::cos(angle)) + noise(random)),
+                      3 * (static_cast<float>(std::sin(angle)) + noise(random)), 1};
+    Doubles odds(kClasses);
+    double sum = 0;
+    for (int k = 0; k < kClasses; ++k) {
+      double score = 0;
+      for (int f = 0; f < kFeatures; ++f) score += trained.weights[k * kFeatures + f] * x[f];
+      odds[k] = std::exp(score);
+      sum += odds[k];
+    }
+    if (t > updates - counted) loss -= std::log(odds[label] / sum) / counted;
+    Floats gradient(kClasses * kFeatures);
+    for (int k = 0; k < kClasses; ++k) {
+      const float error = static_cast<float>(odds[k] / sum) - (k == label ? 1.0f : 0.0f);
+      for (int f = 0; f < kFeatures; ++f) gradient[k * kFeatures + f] = error * x[f];
+    }
+    trained.Update(optimizer, t, Gradient(gradient));
+  }
+  return loss;
+}
+
+TEST(OptimizerTest, LogisticRegressionWithFtrlLearnsUnderACosine) {
+  const auto constant = *MakeOptimizer(Config("ftrl { learning_rate: 0.5 }"));
+  const auto cosine = *MakeOptimizer(Config("ftrl { learning_rate: 0.5 } schedule { cosine { total: 4000 } }"));
+  EXPECT_LT(LogisticLoss(*constant, 4000), 1.0);
+  EXPECT_LT(LogisticLoss(*cosine, 4000), 1.0);
+}
+
+TEST(OptimizerTest, FtrlKeepsItsWeightsAtARateAsGoodAsZero) {
+  const auto optimizer = *MakeOptimizer(Config("ftrl { learning_rate: 1 }"));
+  Trained trained(*optimizer, {0, 0});
+  trained.UpdateAtRate(*optimizer, 1, 1, Gradient(Floats{2, -2}));
+  const Floats before = trained.weights;
+  for (float rate : {1e-38f, 1e-44f, 0.0f, 1e-10f}) {
+    trained.UpdateAtRate(*optimizer, 2, rate, Gradient(Floats{1, 1}));
+    EXPECT_FLOAT_EQ(trained.weights[0], before[0]) << rate;
+    EXPECT_FLOAT_EQ(trained.weights[1], before[1]) << rate;
   }
 }
 
