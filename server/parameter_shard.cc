@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/codecs/payload_reader.h"
+#include "common/error_reason.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "common/wire/limits.h"
@@ -79,10 +80,9 @@ absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
 absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint, const JobTerms& job,
                                                                      std::vector<OwnedTensor> tensors) {
   if (absl::Status status = ValidateTerms(job); !status.ok()) return status;
-  // Nothing else declares meanwhile, though the disk is waited for outside of the other lock.
-  absl::MutexLock gate(&gate_);
+  // What the catalog finds to fit now still fits when it is added: nothing else adds to it.
+  absl::MutexLock declaring(&declaring_);
   absl::StatusOr<TensorCatalog::Addition> addition;
-  std::vector<OwnedTensor> added;
   {
     absl::ReaderMutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
@@ -90,23 +90,30 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
     addition = catalog_.Check(tensors);
     if (!addition.ok()) return addition.status();
     if (!job_.name.empty() && addition->tensors.empty()) return tensors;
-    for (const auto& [id, tensor] : addition->tensors) added.push_back({tensor->spec, tensor->slices});
   }
-  Resumption resumption;
-  if (!checkpoint.empty()) {
-    absl::StatusOr<Resumption> loaded = options_.load_checkpoint(checkpoint, job, added);
-    if (!loaded.ok()) return loaded.status();
-    resumption = *std::move(loaded);
+  if (absl::Status status = CheckDurability(job); !status.ok()) return status;
+  absl::StatusOr<Resumption> resumption = Load(checkpoint, job, *addition);
+  if (!resumption.ok()) return resumption.status();
+  if (absl::Status status = MakeSlices(job, std::move(resumption->slices), *addition); !status.ok()) {
+    return Annotate(status, absl::StrCat("shard ", options_.rank, checkpoint.empty() ? "" : ": cannot resume"));
   }
-  if (absl::Status status = WriteDeclaration(job, tensors, checkpoint); !status.ok()) return status;
+  const absl::StatusOr<ShardJournal*> journal = OpenJournal(job);
+  if (!journal.ok()) return journal.status();
+  absl::MutexLock gate(&gate_);
+  // The shard may have been closed meanwhile.
+  if (absl::Status status = closed(); !status.ok()) return status;
+  ShardJournal* const before = journal_.exchange(*journal);
+  if (absl::Status status = WriteDeclaration(job, tensors, checkpoint); !status.ok()) {
+    journal_ = before;
+    return status;
+  }
   absl::MutexLock lock(&mutex_);
   AddLocked(job, *std::move(addition));
-  if (absl::Status status = ResumeLocked(std::move(resumption)); !status.ok()) return status;
+  ResumeWindowsLocked(resumption->windows);
   return tensors;
 }
 
-absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
-                                              const std::string& checkpoint) {
+absl::Status ParameterShard::CheckDurability(const JobTerms& job) const {
   const v1::Durability::Mode mode = job.durability.mode();
   if (mode == v1::Durability::CHECKPOINT) {
     if (options_.keeps_checkpoints) return absl::OkStatus();
@@ -114,17 +121,21 @@ absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<co
                                                       options_.rank,
                                                       " has no folder to keep checkpoints in (--checkpoint_dir)"));
   }
-  if (journal_ == nullptr && mode != v1::Durability::NONE) {
-    if (!options_.open_journal) {
-      return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
-                                                        v1::Durability::Mode_Name(mode), ", but shard ", options_.rank,
-                                                        " has no folder to keep its state in (--state_dir)"));
-    }
-    const absl::StatusOr<ShardJournal*> journal = options_.open_journal(job);
-    if (!journal.ok()) return journal.status();
-    journal_ = *journal;
-  }
-  if (journal_ == nullptr) return absl::OkStatus();
+  if (journal_ != nullptr || mode == v1::Durability::NONE || options_.open_journal) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
+                                                    v1::Durability::Mode_Name(mode), ", but shard ", options_.rank,
+                                                    " has no folder to keep its state in (--state_dir)"));
+}
+
+absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobTerms& job) const {
+  const v1::Durability::Mode mode = job.durability.mode();
+  if (journal_ != nullptr || mode == v1::Durability::NONE || mode == v1::Durability::CHECKPOINT) return journal_.load();
+  return options_.open_journal(job);
+}
+
+absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
+                                              const std::string& checkpoint) {
+  if (journal_ == nullptr || job.durability.mode() == v1::Durability::CHECKPOINT) return absl::OkStatus();
   internal::v1::ShardRecord record;
   *record.mutable_declaration() = EncodeDeclaration(job, tensors);
   record.mutable_declaration()->set_checkpoint(checkpoint);
@@ -134,7 +145,7 @@ absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<co
 absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& record,
                                                absl::Span<const absl::string_view> behind,
                                                absl::FunctionRef<void()> in_order) {
-  const absl::StatusOr<uint64_t> written = journal_->Append(record, behind, in_order);
+  const absl::StatusOr<uint64_t> written = journal_.load()->Append(record, behind, in_order);
   if (written.ok()) RaiseTo(last_position_, *written);
   return written;
 }
@@ -142,7 +153,7 @@ absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& 
 void ParameterShard::AddLocked(const JobTerms& job, TensorCatalog::Addition addition) {
   job_ = job;
   while (windows_.size() < job.workers) windows_.push_back(std::make_unique<PushWindow>());
-  catalog_.Add(std::move(addition), job.policy, job.workers);
+  catalog_.Add(std::move(addition));
 }
 
 absl::Status ParameterShard::closed() const {
@@ -345,11 +356,8 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
 }
 
 void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
-  ShardJournal* journal = nullptr;
-  if (position > 0) {
-    absl::ReaderMutexLock gate(&gate_);
-    journal = journal_;
-  }
+  // Not under the gate: whoever writes may hold that for as long as the disk takes.
+  ShardJournal* const journal = position > 0 ? journal_.load() : nullptr;
   if (journal == nullptr) return done(absl::OkStatus());
   journal->AwaitDurable(position, std::move(done));
 }
@@ -457,11 +465,6 @@ void ParameterShard::Close(absl::Status reason) {
 void ParameterShard::StartJournal(ShardJournal* journal) {
   absl::MutexLock gate(&gate_);
   journal_ = journal;
-}
-
-bool ParameterShard::journals() const {
-  absl::ReaderMutexLock gate(&gate_);
-  return journal_ != nullptr;
 }
 
 ShardStatus ParameterShard::status() const {

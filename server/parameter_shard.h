@@ -82,8 +82,9 @@ class ParameterShard {
 
   ParameterShard(Options options, const Clock* clock);
 
-  // Creates tensors; answers with the slices owned. The same again is OK, anything different FAILED_PRECONDITION, and
-  // nothing is created then. A tensor without slices is owned whole.
+  // Creates tensors; answers with the slices owned. The same again is OK, anything different FAILED_PRECONDITION. A
+  // declaration that fails changes nothing. A tensor without slices is owned whole. Takes as long as there is data, and
+  // waits for the declaration before it, while all other calls go on.
   absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobTerms& job, std::vector<OwnedTensor> tensors) {
     return DeclareFrom(options_.resume_from, job, std::move(tensors));
   }
@@ -134,14 +135,15 @@ class ParameterShard {
   // The shard between two pushes; none is taken meanwhile. `at_rest` is called while the shard stands still.
   ShardCapture Capture(absl::FunctionRef<void()> at_rest);
 
-  // As captured. Before anything else is called; FAILED_PRECONDITION and INVALID_ARGUMENT say what does not fit.
+  // As captured. Before anything else is called; FAILED_PRECONDITION, INVALID_ARGUMENT and NOT_FOUND say what does not
+  // fit.
   absl::Status Restore(ShardCapture capture);
 
   // From now on all that changes the shard is written there first. Before anything is served.
   void StartJournal(ShardJournal* journal);
 
   // Whether what comes in is written down: its memory must be the server's own then.
-  bool journals() const;
+  bool journals() const { return journal_ != nullptr; }
 
   ShardStatus status() const;
 
@@ -163,12 +165,20 @@ class ParameterShard {
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   static absl::Status ValidateTerms(const JobTerms& job);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Checks what the job's durability asks of this shard.
+  absl::Status CheckDurability(const JobTerms& job) const;
+  // Reads the checkpoint's state of what is added; nothing if there is no checkpoint.
+  absl::StatusOr<Resumption> Load(const std::string& checkpoint, const JobTerms& job,
+                                  const TensorCatalog::Addition& addition) const;
+  // Makes what is added, the saved slices as they were; with no lock that another call takes.
+  absl::Status MakeSlices(const JobTerms& job, std::vector<ShardCapture::SliceCapture> saved,
+                          TensorCatalog::Addition& addition) const;
+  // Opens the journal that the job's durability asks for; null if it needs none.
+  absl::StatusOr<ShardJournal*> OpenJournal(const JobTerms& job) const;
   absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
                                 const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
   void AddLocked(const JobTerms& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status RestoreSlicesLocked(std::vector<ShardCapture::SliceCapture> slices)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ResumeLocked(Resumption resumption) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
                                                          absl::Span<const GradientView> gradients) const;
@@ -188,9 +198,13 @@ class ParameterShard {
   const Options options_;
   const Clock* const clock_;
   const absl::Time started_;
+  // Held while tensors are made, for a declaration waits for the one before it. No other call takes it.
+  absl::Mutex declaring_ ABSL_ACQUIRED_BEFORE(gate_);
   // Held shared by whatever changes the shard, from its record to its end; alone by what must not see it in between.
+  // Never held while a checkpoint is read or values are computed.
   mutable absl::Mutex gate_ ABSL_ACQUIRED_BEFORE(mutex_);
-  ShardJournal* journal_ ABSL_GUARDED_BY(gate_) = nullptr;
+  // Changed under the gate; read without it by who only waits for a record that is written.
+  std::atomic<ShardJournal*> journal_{nullptr};
   mutable absl::Mutex mutex_;
   JobTerms job_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);

@@ -29,47 +29,55 @@ ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   return capture;
 }
 
+absl::StatusOr<Resumption> ParameterShard::Load(const std::string& checkpoint, const JobTerms& job,
+                                                const TensorCatalog::Addition& addition) const {
+  if (checkpoint.empty()) return Resumption();
+  std::vector<OwnedTensor> added;
+  for (const auto& [id, tensor] : addition.tensors) added.push_back({tensor->spec, tensor->slices});
+  return options_.load_checkpoint(checkpoint, job, added);
+}
+
+absl::Status ParameterShard::MakeSlices(const JobTerms& job, std::vector<ShardCapture::SliceCapture> saved,
+                                        TensorCatalog::Addition& addition) const {
+  TensorCatalog::SavedSlices slices;
+  for (ShardCapture::SliceCapture& slice : saved) {
+    slices[slice.key] = {std::move(slice.weights), std::move(slice.policy)};
+  }
+  return TensorCatalog::MakeSlices(job.policy, job.workers, std::move(slices), addition);
+}
+
 absl::Status ParameterShard::Restore(ShardCapture capture) {
   if (absl::Status status = ValidateTerms(capture.job); !status.ok()) return status;
-  absl::MutexLock gate(&gate_);
-  absl::MutexLock lock(&mutex_);
-  if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");
-  absl::StatusOr<TensorCatalog::Addition> addition = catalog_.Check(capture.tensors);
+  absl::MutexLock declaring(&declaring_);
+  absl::StatusOr<TensorCatalog::Addition> addition;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");
+    addition = catalog_.Check(capture.tensors);
+  }
   if (!addition.ok()) return addition.status();
   if (capture.windows.size() > capture.job.workers) {
     return absl::InvalidArgumentError(
         absl::StrCat("windows: got ", capture.windows.size(), ", want at most ", capture.job.workers));
   }
-  AddLocked(capture.job, *std::move(addition));
-  if (capture.slices.size() != catalog_.slice_count()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("slices: got ", capture.slices.size(), ", want ", catalog_.slice_count()));
+  size_t slices = 0;
+  for (const auto& [id, tensor] : addition->tensors) slices += tensor->slices.size();
+  if (capture.slices.size() != slices) {
+    return absl::InvalidArgumentError(absl::StrCat("slices: got ", capture.slices.size(), ", want ", slices));
   }
-  if (absl::Status status = RestoreSlicesLocked(std::move(capture.slices)); !status.ok()) return status;
+  if (absl::Status status = MakeSlices(capture.job, std::move(capture.slices), *addition); !status.ok()) return status;
+  absl::MutexLock gate(&gate_);
+  absl::MutexLock lock(&mutex_);
+  AddLocked(capture.job, *std::move(addition));
   for (size_t rank = 0; rank < capture.windows.size(); ++rank) windows_[rank]->Restore(capture.windows[rank]);
   return absl::OkStatus();
 }
 
-absl::Status ParameterShard::RestoreSlicesLocked(std::vector<ShardCapture::SliceCapture> slices) {
-  for (ShardCapture::SliceCapture& from : slices) {
-    const absl::StatusOr<Slice*> slice = catalog_.Find(from.key);
-    if (!slice.ok()) return slice.status();
-    if (absl::Status status = (*slice)->Restore({std::move(from.weights), from.policy}); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParameterShard::ResumeLocked(Resumption resumption) {
-  if (absl::Status status = RestoreSlicesLocked(std::move(resumption.slices)); !status.ok()) {
-    // Half of a model must not be trained on.
-    closed_ = absl::Status(status.code(), absl::StrCat("shard ", options_.rank, ": cannot resume: ", status.message()));
-    return closed_;
-  }
-  for (size_t rank = 0; rank < std::min(resumption.windows.size(), windows_.size()); ++rank) {
+void ParameterShard::ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) {
+  for (size_t rank = 0; rank < std::min(windows.size(), windows_.size()); ++rank) {
     // What was pushed before this declaration is the resumed job's own.
-    if (windows_[rank]->count().incarnation == 0) windows_[rank]->Restore(resumption.windows[rank]);
+    if (windows_[rank]->count().incarnation == 0) windows_[rank]->Restore(windows[rank]);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace ballast

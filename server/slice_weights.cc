@@ -17,12 +17,14 @@ ValueBuffer CopyOf(const ValueBuffer& from) {
 
 }  // namespace
 
-SliceWeights::SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer)
+SliceWeights::SliceWeights(const v1::SliceRange& range, const Optimizer* optimizer)
     : optimizer_(optimizer), values_(range.elements()) {
-  for (int slot = 0; slot < optimizer->slots(); ++slot) {
-    ValueBuffer& buffer = slots_.emplace_back(range.elements());
-    std::fill_n(buffer.mutable_values().data(), buffer.size(), 0.0f);
-  }
+  for (int slot = 0; slot < optimizer->slots(); ++slot) slots_.emplace_back(range.elements());
+}
+
+SliceWeights::SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer)
+    : SliceWeights(range, optimizer) {
+  for (ValueBuffer& slot : slots_) std::fill_n(slot.mutable_values().data(), slot.size(), 0.0f);
   Initialize(spec, range.offset(), values_.mutable_values());
 }
 

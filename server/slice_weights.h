@@ -23,8 +23,11 @@ class SliceWeights {
     float rate_scale = 1;
   };
 
-  // `optimizer` must outlive this.
+  // With initial values. `optimizer` must outlive this.
   SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer);
+
+  // With no values yet: Restore comes before anything else.
+  SliceWeights(const v1::SliceRange& range, const Optimizer* optimizer);
 
   // Applies one update; `gradient` has as many elements as values().
   void Apply(const Gradient& gradient) { Apply(gradient, Terms()); }

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/parallel_for.h"
 #include "common/shard_map.h"
 #include "common/tensor_spec.h"
 
@@ -110,17 +111,49 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Check(std::vector<OwnedTe
   return Plan(tensors);
 }
 
-void TensorCatalog::Add(Addition addition, const v1::ConsistencyPolicy& policy, uint32_t workers) {
+absl::Status TensorCatalog::MakeSlices(const v1::ConsistencyPolicy& policy, uint32_t workers, SavedSlices saved,
+                                       Addition& addition) {
+  struct Plan {
+    const Tensor* tensor;
+    const v1::SliceRange* range;
+    Slice::Capture* saved;
+    absl::Status status;
+  };
+  std::vector<Plan> plans;
+  size_t used = 0;
+  for (const auto& [id, tensor] : addition.tensors) {
+    for (const v1::SliceRange& range : tensor->slices) {
+      const SliceKey key{id, range.index()};
+      const auto found = saved.find(key);
+      plans.push_back({tensor.get(), &range, found == saved.end() ? nullptr : &found->second, absl::OkStatus()});
+      addition.slices.emplace_back(key, nullptr);
+      used += found != saved.end();
+    }
+  }
+  if (used < saved.size()) {
+    return absl::NotFoundError(absl::StrCat("got the state of ", saved.size() - used, " slices that are not declared"));
+  }
+  ParallelFor(plans.size(), CoreCount(), [&](size_t index) {
+    Plan& plan = plans[index];
+    const Optimizer* const optimizer = plan.tensor->optimizer.get();
+    auto weights = plan.saved == nullptr ? std::make_unique<SliceWeights>(plan.tensor->spec, *plan.range, optimizer)
+                                         : std::make_unique<SliceWeights>(*plan.range, optimizer);
+    auto slice = std::make_unique<Slice>(plan.tensor->spec.name(), *plan.range, std::move(weights),
+                                         *MakeSlicePolicy(policy, workers));
+    if (plan.saved != nullptr) plan.status = slice->Restore(std::move(*plan.saved));
+    addition.slices[index].second = std::move(slice);
+  });
+  for (const Plan& plan : plans) {
+    if (!plan.status.ok()) return plan.status;
+  }
+  return absl::OkStatus();
+}
+
+void TensorCatalog::Add(Addition addition) {
   bytes_ += addition.bytes;
   other_bytes_ += addition.other_bytes;
-  for (auto& [id, tensor] : addition.tensors) {
-    for (const v1::SliceRange& range : tensor->slices) {
-      slices_[{id, range.index()}] = std::make_unique<Slice>(
-          tensor->spec.name(), range, std::make_unique<SliceWeights>(tensor->spec, range, tensor->optimizer.get()),
-          *MakeSlicePolicy(policy, workers));
-    }
-    tensors_[id] = std::move(tensor);
-  }
+  for (auto& [id, tensor] : addition.tensors) tensors_[id] = std::move(tensor);
+  for (auto& [key, slice] : addition.slices) slices_[key] = std::move(slice);
 }
 
 absl::StatusOr<Slice*> TensorCatalog::Find(SliceKey key) const {

@@ -47,7 +47,11 @@ class TensorCatalog {
     std::vector<std::pair<uint32_t, std::unique_ptr<Tensor>>> tensors;
     // Of weights and slots, and of what is kept about them.
     uint64_t bytes = 0, other_bytes = 0;
+    // Once MakeSlices has made them.
+    std::vector<std::pair<SliceKey, std::unique_ptr<Slice>>> slices;
   };
+  // A slice's state that takes the place of its initial values.
+  using SavedSlices = absl::flat_hash_map<SliceKey, Slice::Capture>;
 
   // `max_bytes`: of weights, optimizer slots and what is kept about them, which of many small tensors is the most.
   // `shard` is for messages.
@@ -57,8 +61,14 @@ class TensorCatalog {
   // FAILED_PRECONDITION for what was declared differently before, and for what does not fit.
   absl::StatusOr<Addition> Check(std::vector<OwnedTensor>& tensors) const;
 
-  // What Check answered since the last Add.
-  void Add(Addition addition, const v1::ConsistencyPolicy& policy, uint32_t workers);
+  // Makes the slices of an addition, each as it was saved or else with its initial values. Takes as long as there is
+  // data, with all cores; knows no catalog, so that no lock need be held. NOT_FOUND for a saved slice that is not among
+  // them, INVALID_ARGUMENT for one that is not like them.
+  static absl::Status MakeSlices(const v1::ConsistencyPolicy& policy, uint32_t workers, SavedSlices saved,
+                                 Addition& addition);
+
+  // What Check answered since the last Add, its slices made.
+  void Add(Addition addition);
 
   // NOT_FOUND for what is not here.
   absl::StatusOr<Slice*> Find(SliceKey key) const;

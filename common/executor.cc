@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/executor.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+
+Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued) {
+  threads_.reserve(threads);
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+Executor::~Executor() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+absl::Status Executor::Submit(Task task) {
+  absl::MutexLock lock(&mutex_);
+  if (queue_.size() >= max_queued_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("got a task while ", queue_.size(), " wait, want at most ", max_queued_));
+  }
+  queue_.push_back(std::move(task));
+  return absl::OkStatus();
+}
+
+void Executor::Run() {
+  while (true) {
+    Task task;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &Executor::DueLocked));
+      if (queue_.empty()) return;
+      task = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    std::move(task)();
+  }
+}
+
+}  // namespace ballast
