@@ -110,6 +110,13 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
     to->set_accepted_of_incarnation(status.workers_pushes[rank].accepted_of_incarnation);
   }
   response->set_durability(status.job.durability.mode());
+  if (status.recovery.has_value()) {
+    v1::GetStatusResponse::Recovery* to = response->mutable_recovery();
+    to->set_records(status.recovery->records);
+    to->set_refused_records(status.recovery->refused_records);
+    to->set_cut_bytes(status.recovery->cut_bytes);
+    to->set_seconds(status.recovery->seconds);
+  }
   return Answer(context, absl::OkStatus());
 }
 

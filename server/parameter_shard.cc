@@ -139,13 +139,20 @@ absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<co
   internal::v1::ShardRecord record;
   *record.mutable_declaration() = EncodeDeclaration(job, tensors);
   record.mutable_declaration()->set_checkpoint(checkpoint);
-  return Write(record, {}, [] {}).status();
+  return Write(
+             record, {}, [] { return true; }, [] {})
+      .status();
 }
 
 absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& record,
                                                absl::Span<const absl::string_view> behind,
-                                               absl::FunctionRef<void()> in_order) {
-  const absl::StatusOr<uint64_t> written = journal_.load()->Append(record, behind, in_order);
+                                               absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) {
+  ShardJournal* const journal = journal_.load();
+  if (journal == nullptr) {
+    admit();
+    return 0;
+  }
+  const absl::StatusOr<uint64_t> written = journal->Append(record, behind, admit, in_order);
   if (written.ok()) RaiseTo(last_position_, *written);
   return written;
 }
@@ -251,7 +258,9 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
 }
 
 absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
-                                                   absl::Span<const CheckedGradient> checked, Turns& turns) {
+                                                   absl::Span<const CheckedGradient> checked,
+                                                   absl::FunctionRef<bool()> admit, Turns& turns) {
+  if (journal_ == nullptr) return Write({}, {}, admit, [] {});
   internal::v1::ShardRecord record;
   internal::v1::LoggedPush* logged = record.mutable_push();
   logged->set_worker(push.worker);
@@ -270,7 +279,7 @@ absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl:
     payloads.insert(payloads.end(), gradient.payload.begin(), gradient.payload.end());
   }
   turns.reserve(checked.size());
-  return Write(record, payloads, [&] {
+  return Write(record, payloads, admit, [&] {
     for (const CheckedGradient& gradient : checked) turns.push_back(gradient.slice->TakeTurn());
   });
 }
@@ -327,30 +336,27 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
                                                      absl::Span<const CheckedGradient> checked, PushWindow& window,
                                                      std::vector<WaitRoom::Ticket>& released) {
   absl::ReaderMutexLock gate(&gate_);
-  absl::StatusOr<PushWindow::Begun> begun = window.Begin(push.incarnation, push.sequence);
-  if (!begun.ok()) {
-    return absl::Status(begun.status().code(), absl::StrCat("shard ", options_.rank, ": worker ", push.worker, ": ",
-                                                            begun.status().message()));
+  absl::StatusOr<PushWindow::Begun> begun = absl::UnknownError("the window was not asked");
+  // Asked where records have their order, so that no push of an incarnation follows one of a newer incarnation.
+  const auto admit = [&] {
+    begun = window.Begin(push.incarnation, push.sequence);
+    return begun.ok() && begun->start == PushWindow::Start::kNew;
+  };
+  Turns turns;
+  const absl::StatusOr<uint64_t> position = WritePush(push, gradients, checked, admit, turns);
+  if (!position.ok()) {
+    if (begun.ok()) window.Abandon(push.incarnation, push.sequence);
+    return Annotate(position.status(), absl::StrCat("shard ", options_.rank, ": log"));
   }
+  if (!begun.ok()) return Annotate(begun.status(), absl::StrCat("shard ", options_.rank, ": worker ", push.worker));
   ++pushes_;
   if (begun->start == PushWindow::Start::kDuplicate) {
     ++duplicates_;
     begun->outcome.duplicate = true;
     return begun->outcome;
   }
-  Turns turns;
-  uint64_t position = 0;
-  if (journal_ != nullptr) {
-    const absl::StatusOr<uint64_t> written = WritePush(push, gradients, checked, turns);
-    if (!written.ok()) {
-      window.Abandon(push.incarnation, push.sequence);
-      return absl::Status(written.status().code(),
-                          absl::StrCat("shard ", options_.rank, ": log: ", written.status().message()));
-    }
-    position = *written;
-  }
   PushOutcome outcome = Apply(push, checked, turns, released);
-  outcome.position = position;
+  outcome.position = *position;
   window.Finish(push.incarnation, push.sequence, outcome);
   return outcome;
 }
@@ -427,23 +433,23 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
   }
   absl::StatusOr<PushWindow*> window = WindowOf(worker);
   if (!window.ok()) return window.status();
-  if (absl::Status status = (*window)->CheckIncarnation(incarnation); !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("shard ", options_.rank, ": worker ", worker, ": ", status.message()));
-  }
   std::vector<WaitRoom::Ticket> released;
   {
     absl::ReaderMutexLock gate(&gate_);
+    internal::v1::ShardRecord record;
+    record.mutable_pause()->set_worker(worker);
+    record.mutable_pause()->set_incarnation(incarnation);
+    absl::Status known;
+    const auto admit = [&] {
+      known = (*window)->CheckIncarnation(incarnation);
+      return known.ok();
+    };
     Turns turns;
-    if (journal_ != nullptr) {
-      internal::v1::ShardRecord record;
-      record.mutable_pause()->set_worker(worker);
-      record.mutable_pause()->set_incarnation(incarnation);
-      const absl::StatusOr<uint64_t> written = Write(record, {}, [&] {
-        for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
-      });
-      if (!written.ok()) return written.status();
-    }
+    const absl::StatusOr<uint64_t> written = Write(record, {}, admit, [&] {
+      for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
+    });
+    if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
+    if (!known.ok()) return Annotate(known, absl::StrCat("shard ", options_.rank, ": worker ", worker));
     for (size_t i = 0; i < slices.size(); ++i) {
       const std::vector<WaitRoom::Ticket> tickets = slices[i].second->Pause(worker, At(turns, i));
       released.insert(released.end(), tickets.begin(), tickets.end());
@@ -477,6 +483,7 @@ ShardStatus ParameterShard::status() const {
     status.state_bytes = catalog_.bytes();
     for (const auto& window : windows_) status.workers_pushes.push_back(window->count());
     status.draining = !closed_.ok();
+    status.recovery = recovery_;
   }
   status.pushes = pushes_;
   status.pulls = pulls_;

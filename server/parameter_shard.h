@@ -46,6 +46,12 @@ struct PushTicket {
   uint32_t examples = 0;
 };
 
+// What a shard found in its state directory: ballast.v1.GetStatusResponse.Recovery.
+struct ShardRecovery {
+  uint64_t records = 0, refused_records = 0, cut_bytes = 0;
+  double seconds = 0;
+};
+
 struct ShardStatus {
   JobTerms job;
   uint64_t tensors = 0, slices = 0, state_bytes = 0;
@@ -56,6 +62,8 @@ struct ShardStatus {
   v1::Histogram staleness, wait_microseconds;
   // By rank: pushes taken, and where the worker's numbers stand.
   std::vector<PushWindow::Count> workers_pushes;
+  // None for a shard that began empty.
+  std::optional<ShardRecovery> recovery;
 };
 
 // One shard: the slices of one job that live in this process, and the push windows of its workers.
@@ -139,6 +147,9 @@ class ParameterShard {
   // fit.
   absl::Status Restore(ShardCapture capture);
 
+  // What its restoration took, for status(). Before anything is served.
+  void NoteRecovery(const ShardRecovery& recovery);
+
   // From now on all that changes the shard is written there first. Before anything is served.
   void StartJournal(ShardJournal* journal);
 
@@ -158,9 +169,10 @@ class ParameterShard {
   using Turns = std::vector<uint64_t>;
 
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done);
-  // Writes a record, where there is a journal to write it to.
+  // Writes a record, as ShardJournal::Append; without a journal only `admit` is called, and the answer is 0.
   absl::StatusOr<uint64_t> Write(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
-                                 absl::FunctionRef<void()> in_order) ABSL_SHARED_LOCKS_REQUIRED(gate_);
+                                 absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order)
+      ABSL_SHARED_LOCKS_REQUIRED(gate_);
   absl::Status closed() const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   static absl::Status ValidateTerms(const JobTerms& job);
@@ -184,8 +196,8 @@ class ParameterShard {
                                                          absl::Span<const GradientView> gradients) const;
   absl::StatusOr<Gradient> CheckGradient(const PushTicket& push, const GradientView& view, const Slice& slice) const;
   absl::StatusOr<uint64_t> WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
-                                     absl::Span<const CheckedGradient> checked, Turns& turns)
-      ABSL_SHARED_LOCKS_REQUIRED(gate_);
+                                     absl::Span<const CheckedGradient> checked, absl::FunctionRef<bool()> admit,
+                                     Turns& turns) ABSL_SHARED_LOCKS_REQUIRED(gate_);
   // Waits that may go on are added to `released`.
   absl::StatusOr<PushOutcome> TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                        absl::Span<const CheckedGradient> checked, PushWindow& window,
@@ -208,6 +220,7 @@ class ParameterShard {
   mutable absl::Mutex mutex_;
   JobTerms job_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
   TensorCatalog catalog_ ABSL_GUARDED_BY(mutex_);
   // Nothing is ever removed, so pointers to windows stay good.
   std::vector<std::unique_ptr<PushWindow>> windows_ ABSL_GUARDED_BY(mutex_);

@@ -73,6 +73,11 @@ absl::Status ParameterShard::Restore(ShardCapture capture) {
   return absl::OkStatus();
 }
 
+void ParameterShard::NoteRecovery(const ShardRecovery& recovery) {
+  absl::MutexLock lock(&mutex_);
+  recovery_ = recovery;
+}
+
 void ParameterShard::ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) {
   for (size_t rank = 0; rank < std::min(windows.size(), windows_.size()); ++rank) {
     // What was pushed before this declaration is the resumed job's own.

@@ -4,13 +4,17 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
 absl::Status PushWindow::CheckIncarnationLocked(uint64_t incarnation) const {
   if (incarnation >= incarnation_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "push of incarnation ", incarnation, ", want the newest: the worker restarted as incarnation ", incarnation_));
+  return WithReason(v1::ERROR_REASON_STALE_INCARNATION,
+                    absl::FailedPreconditionError(
+                        absl::StrCat("push of incarnation ", incarnation,
+                                     ", want the newest: the worker restarted as incarnation ", incarnation_)),
+                    {{"incarnation", absl::StrCat(incarnation_)}});
 }
 
 absl::Status PushWindow::CheckIncarnation(uint64_t incarnation) const {
@@ -30,15 +34,22 @@ absl::StatusOr<PushWindow::Begun> PushWindow::Begin(uint64_t incarnation, uint64
   Entry& entry = entries_[sequence % kSize];
   if (entry.sequence == sequence) {
     if (entry.finished) return Begun{Start::kDuplicate, entry.outcome};
-    return absl::UnavailableError(absl::StrCat("push ", sequence, " is being applied; ask again"));
+    return WithReason(v1::ERROR_REASON_PUSH_IN_PROGRESS,
+                      absl::UnavailableError(absl::StrCat("push ", sequence, " is being applied; ask again")),
+                      {{"sequence", absl::StrCat(sequence)}});
   }
   if (sequence + kSize <= highest_) {
-    return absl::FailedPreconditionError(absl::StrCat("push has sequence number ", sequence, ", want at least ",
-                                                      highest_ - kSize + 1, ": older answers are forgotten"));
+    return WithReason(
+        v1::ERROR_REASON_SEQUENCE_FORGOTTEN,
+        absl::FailedPreconditionError(absl::StrCat("push has sequence number ", sequence, ", want at least ",
+                                                   highest_ - kSize + 1, ": older answers are forgotten")),
+        {{"sequence", absl::StrCat(sequence)}});
   }
   if (entry.sequence != 0 && !entry.finished) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("push ", sequence, ": more than ", kSize, " pushes of one worker in flight"));
+    return WithReason(v1::ERROR_REASON_WINDOW_FULL,
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("push ", sequence, ": more than ", kSize, " pushes of one worker in flight")),
+                      {{"sequence", absl::StrCat(sequence)}});
   }
   highest_ = std::max(highest_, sequence);
   entry = Entry{sequence, false, {}};

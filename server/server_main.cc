@@ -185,7 +185,12 @@ int Serve() {
   options.on_recovered = [rank](const ShardStore::Recovered& recovered) {
     std::cerr << "server " << rank << " recovered its shard in " << absl::FormatDuration(recovered.took)
               << ": snapshot of record " << recovered.snapshot_position << ", " << recovered.records
-              << " records behind it, " << recovered.cut_bytes << " unfinished bytes cut off" << std::endl;
+              << " records behind it, " << recovered.cut_bytes << " unfinished bytes cut off";
+    if (recovered.refused_records > 0) {
+      std::cerr << ", " << recovered.refused_records
+                << " records passed over that came from workers that had restarted by then";
+    }
+    std::cerr << std::endl;
   };
   options.on_part = [](const v1::Member& member) {
     Say(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));

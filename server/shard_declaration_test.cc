@@ -19,8 +19,9 @@ using testing::Test;
 class CountingJournal : public ShardJournal {
  public:
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord&, absl::Span<const absl::string_view>,
-                                  absl::FunctionRef<void()> in_order) override {
+                                  absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override {
     if (!status.ok()) return status;
+    if (!admit()) return 0;
     in_order();
     return ++records;
   }

@@ -19,11 +19,13 @@ class ShardJournal {
  public:
   virtual ~ShardJournal() = default;
 
-  // Writes a record, `behind` following the message, and answers its position. Calls `in_order` once it is written:
-  // calls for different records come one after another, in the order of the records. RESOURCE_EXHAUSTED where there is
-  // no room, UNAVAILABLE where nothing can be written any more: nothing is written then, and `in_order` is not called.
+  // Writes a record, `behind` following the message, and answers its position. Calls `admit` first, which says whether
+  // the record is still wanted; 0 if it is not, and nothing is written. Calls `in_order` once the record is written.
+  // Both calls for one record come before those for the next: so check, record and order are one step. Neither may
+  // block. RESOURCE_EXHAUSTED where there is no room, UNAVAILABLE where nothing can be written any more: nothing is
+  // written then, and `in_order` is not called, though `admit` may have been.
   virtual absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record,
-                                          absl::Span<const absl::string_view> behind,
+                                          absl::Span<const absl::string_view> behind, absl::FunctionRef<bool()> admit,
                                           absl::FunctionRef<void()> in_order) = 0;
 
   // Calls `done` once, when the record and those before it outlive what they must; may call it before returning.

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/error_reason.h"
 #include "server/durability/shard_record.h"
 
 namespace ballast {
@@ -33,9 +34,7 @@ absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& pu
       .status();
 }
 
-}  // namespace
-
-absl::Status ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
+absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
   switch (change.kind_case()) {
     case internal::v1::ShardRecord::kDeclaration:
       return shard
@@ -48,6 +47,21 @@ absl::Status ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord&
       return shard.Pause(shard.job_name(), change.pause().worker(), change.pause().incarnation());
     default:
       return absl::DataLossError("is of no known kind");
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change,
+                                 absl::string_view behind) {
+  const absl::Status status = Apply(shard, change, behind);
+  if (status.ok()) return true;
+  switch (ReasonOf(status)) {
+    case v1::ERROR_REASON_STALE_INCARNATION:
+    case v1::ERROR_REASON_SEQUENCE_FORGOTTEN:
+      return false;
+    default:
+      return status;
   }
 }
 

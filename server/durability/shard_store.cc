@@ -123,7 +123,7 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
   return next;
 }
 
-absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::string& path) {
+absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::string& path, Recovered& recovered) {
   internal::v1::ShardRecord change;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(record.body, change);
   absl::Status status = behind.status();
@@ -140,8 +140,11 @@ absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::s
               absl::StrCat(path, ": is the log of shard ", change.header().shard(), ", want shard ", options_.shard));
         }
         break;
-      default:
-        status = ApplyChange(*shard_, change, *behind);
+      default: {
+        const absl::StatusOr<bool> applied = ApplyChange(*shard_, change, *behind);
+        status = applied.status();
+        if (applied.ok()) ++(*applied ? recovered.records : recovered.refused_records);
+      }
     }
   }
   if (status.ok()) return status;
@@ -174,8 +177,7 @@ absl::Status ShardStore::ReplayLogs(Recovered& recovered, uint64_t& next) {
       if (!record->has_value()) break;
       ++position;
       if ((*record)->position < next) continue;
-      if (absl::Status status = Replay(**record, path); !status.ok()) return status;
-      ++recovered.records;
+      if (absl::Status status = Replay(**record, path, recovered); !status.ok()) return status;
     }
     next = std::max(next, position);
     expected = position;
@@ -240,6 +242,10 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
     shard_->StartJournal(this);
   }
   recovered.took = absl::Now() - start;
+  if (recovered.found) {
+    shard_->NoteRecovery(
+        {recovered.records, recovered.refused_records, recovered.cut_bytes, absl::ToDoubleSeconds(recovered.took)});
+  }
   return recovered;
 }
 
@@ -317,7 +323,7 @@ absl::Status ShardStore::RotateLocked() {
 }
 
 absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& record,
-                                            absl::Span<const absl::string_view> behind,
+                                            absl::Span<const absl::string_view> behind, absl::FunctionRef<bool()> admit,
                                             absl::FunctionRef<void()> in_order) {
   const std::string frame = FrameMessage(record);
   std::vector<absl::string_view> parts = {frame};
@@ -329,6 +335,7 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
     if (log_->size() >= options_.file_bytes) {
       if (absl::Status status = RotateLocked(); !status.ok()) return status;
     }
+    if (!admit()) return 0;
     position = log_->next();
     if (absl::Status status = log_->Append(parts, commit_->synced()); !status.ok()) return status;
     commit_->OnWritten(position, log_);

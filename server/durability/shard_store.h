@@ -45,7 +45,9 @@ class ShardStore : public ShardJournal {
     // False where the folder was empty.
     bool found = false;
     uint64_t snapshot_position = 0;
+    // Of the log: those that were applied, and those that were not because a live call would have been refused, too.
     uint64_t records = 0;
+    uint64_t refused_records = 0;
     uint64_t log_bytes = 0;
     // Bytes of the log that a crash had left unfinished, and were cut off.
     uint64_t cut_bytes = 0;
@@ -71,7 +73,7 @@ class ShardStore : public ShardJournal {
   absl::StatusOr<ShardJournal*> Start(const JobTerms& job);
 
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
-                                  absl::FunctionRef<void()> in_order) override;
+                                  absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
 
   // Writes the shard as it is now, while it goes on, and drops the log up to there.
@@ -87,7 +89,7 @@ class ShardStore : public ShardJournal {
   absl::StatusOr<std::vector<uint64_t>> Positions(absl::string_view kind) const;
   absl::Status RemovePartial();
   absl::StatusOr<uint64_t> LoadSnapshot(uint64_t position);
-  absl::Status Replay(const RecordReader::Record& record, const std::string& path);
+  absl::Status Replay(const RecordReader::Record& record, const std::string& path, Recovered& recovered);
   absl::Status ReplayLogs(Recovered& recovered, uint64_t& next);
   absl::Status CutBehind(absl::Span<const uint64_t> logs, size_t last, const RecordReader& reader,
                          Recovered& recovered);

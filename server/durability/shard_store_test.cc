@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/durability/shard_store.h"
 
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -9,10 +10,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "common/clock.h"
 #include "common/run/file.h"
+#include "common/storage/framed_message.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 
@@ -165,6 +168,78 @@ TEST(ShardStoreTest, RefusesAnIncarnationFromBeforeTheCrash) {
   }
   Process process(folder);
   EXPECT_EQ(process.Push(0, 1, 0, 1, /*incarnation=*/1).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(ShardStoreTest, StartsWithALogInWhichAnOldIncarnationFollowsANewOne) {
+  const std::string folder = NewFolder();
+  std::string before;
+  {
+    Process process(folder);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(process.Push(0, 1, 0, 1, /*incarnation=*/2).ok());
+    before = process.Fingerprint();
+  }
+  {
+    // As a shard wrote it that checked, recorded and ordered in three steps.
+    const std::vector<std::string> names = *PosixFileSystem()->List(folder);
+    uint64_t first = 0;
+    ASSERT_TRUE(absl::SimpleAtoi(absl::StripPrefix(names.back(), "log-"), &first) ||
+                absl::SimpleAtoi(absl::StripPrefix(names[names.size() - 2], "log-"), &first));
+    const std::string path = absl::StrFormat("%s/log-%020d", folder, first);
+    auto reader = RecordReader::Open(path, first);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    std::vector<std::string> bodies;
+    while (true) {
+      const auto record = (*reader)->Next();
+      ASSERT_TRUE(record.ok()) << record.status();
+      if (!record->has_value()) break;
+      bodies.push_back((*record)->body);
+    }
+    internal::v1::ShardRecord push, pause;
+    const absl::string_view behind = *ParseFramed(bodies.back(), push);
+    ASSERT_TRUE(push.has_push());
+    push.mutable_push()->set_incarnation(1);
+    pause.mutable_pause()->set_incarnation(1);
+    bodies.push_back(absl::StrCat(FrameMessage(push), behind));
+    bodies.push_back(FrameMessage(pause));
+    ASSERT_TRUE(PosixFileSystem()->Remove(path).ok());
+    auto writer = RecordWriter::Create(PosixFileSystem(), path, first);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (const std::string& body : bodies) ASSERT_TRUE((*writer)->Append({body}, 0).ok());
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.recovered.refused_records, 2);
+  EXPECT_EQ(process.shard.status().recovery->refused_records, 2);
+  EXPECT_EQ(process.Fingerprint(), before);
+}
+
+TEST(ShardStoreTest, RecordsNoPushOrPauseOfAnOldIncarnationBehindANewerOne) {
+  const std::string folder = NewFolder();
+  std::string before;
+  {
+    Process process(folder);
+    process.Declare(Job(v1::Durability::WAL));
+    // Each thread is a life of worker 0 that does not know of the later ones.
+    std::atomic<uint64_t> newest = 1;
+    std::vector<std::thread> lives;
+    for (uint64_t thread = 0; thread < 4; ++thread) {
+      lives.emplace_back([&] {
+        for (int i = 0; i < 300; ++i) {
+          const uint64_t incarnation = newest++;
+          process.Push(0, 1, 0, 0.1f, incarnation).IgnoreError();
+          process.Push(0, 2, 1, 0.1f, incarnation).IgnoreError();
+          process.shard.Pause("job", 0, incarnation).IgnoreError();
+        }
+      });
+    }
+    for (std::thread& life : lives) life.join();
+    before = process.Fingerprint();
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.recovered.refused_records, 0);
+  EXPECT_EQ(process.Fingerprint(), before);
 }
 
 TEST(ShardStoreTest, KeepsGradientsThatWaitForTheirStep) {

@@ -123,7 +123,7 @@ void ReplicaJournal::Close(absl::Status reason) {
 
 absl::StatusOr<uint64_t> ReplicaJournal::Append(const internal::v1::ShardRecord& record,
                                                 absl::Span<const absl::string_view> behind,
-                                                absl::FunctionRef<void()> in_order) {
+                                                absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) {
   bool fed = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -138,9 +138,12 @@ absl::StatusOr<uint64_t> ReplicaJournal::Append(const internal::v1::ShardRecord&
       return absl::ResourceExhaustedError(
           absl::StrCat("the standby lags by ", queued_bytes_, " bytes, want at most ", options_.max_queued_bytes));
     }
+    if (!admit()) return 0;
     queued_bytes_ += bytes.size();
     queue_.push_back({position_ + 1, std::move(bytes)});
     unanswered_since_ = std::min(unanswered_since_, absl::Now());
+  } else if (!admit()) {
+    return 0;
   }
   in_order();
   return ++position_;

@@ -61,7 +61,7 @@ class ReplicaJournal : public ShardJournal {
   void Close(absl::Status reason);
 
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
-                                  absl::FunctionRef<void()> in_order) override;
+                                  absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
 
  private:

@@ -81,8 +81,14 @@ absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::TakeRecordLocked(intern
   internal::v1::ShardRecord change;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(record, change);
   if (!behind.ok()) return behind.status();
-  if (absl::Status status = ApplyChange(*shard_, change, *behind); !status.ok()) {
-    return absl::DataLossError(absl::StrCat("replicate: change ", position, ": ", status.message()));
+  const absl::StatusOr<bool> applied = ApplyChange(*shard_, change, *behind);
+  if (!applied.ok()) {
+    return absl::DataLossError(absl::StrCat("replicate: change ", position, ": ", applied.status().message()));
+  }
+  // The server made it, so that this shard is not the same any more.
+  if (!*applied) {
+    return absl::DataLossError(
+        absl::StrCat("replicate: change ", position, " is of an incarnation that has restarted"));
   }
   position_ = position;
   return position_;
