@@ -283,8 +283,9 @@ Credentials OwnCredentials(const LaunchSecurity* security) {
 class LaunchProgress : public ProgressSource {
  public:
   // `security` outlives this; null: there are no certificates.
-  LaunchProgress(const std::string& address, const Credentials& credentials, LaunchSecurity* security)
-      : server_(ServerConnection::Open(address, credentials, /*patient=*/true)), security_(security) {}
+  LaunchProgress(const std::string& address, const Credentials& credentials, const std::string& job,
+                 LaunchSecurity* security)
+      : server_(ServerConnection::Open(address, credentials, /*patient=*/true, job)), security_(security) {}
 
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
     // What fails now is tried again the next time; there are hours left.
@@ -324,7 +325,8 @@ LaunchResult RunJob(Request& request, std::ostream& err) {
   LogMerger logs(request.verbose ? std::function<void(absl::string_view)>(print) : nullptr, colour);
   return JobLaunch(request.plan, &logs, &display,
                    [&](const std::string& address) {
-                     return std::make_unique<LaunchProgress>(address, OwnCredentials(security.get()), security.get());
+                     return std::make_unique<LaunchProgress>(address, OwnCredentials(security.get()),
+                                                             request.job.name(), security.get());
                    })
       .Run();
 }

@@ -16,17 +16,20 @@ namespace {
 
 class GrpcServerConnection : public ServerConnection {
  public:
-  GrpcServerConnection(const std::string& address, bool patient, const std::shared_ptr<grpc::Channel>& channel)
+  GrpcServerConnection(const std::string& address, bool patient, const std::string& job,
+                       const std::shared_ptr<grpc::Channel>& channel)
       : address_(address),
         patient_(patient),
+        job_(job),
         coordinator_(v1::CoordinatorService::NewStub(channel)),
         parameters_(v1::ParameterService::NewStub(channel)) {}
 
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
+    v1::GetProgressRequest request;
+    request.set_job(job_);
     v1::GetProgressResponse response;
-    absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {
-      return coordinator_->GetProgress(context, v1::GetProgressRequest(), &response);
-    });
+    absl::Status status = Call(
+        timeout, [&](grpc::ClientContext* context) { return coordinator_->GetProgress(context, request, &response); });
     if (!status.ok()) return status;
     return response;
   }
@@ -36,16 +39,18 @@ class GrpcServerConnection : public ServerConnection {
     *request.mutable_member() = member;
     request.set_failure(how);
     request.set_own_failure(true);
+    request.set_job(job_);
     v1::LeaveResponse response;
     return Call(timeout,
                 [&](grpc::ClientContext* context) { return coordinator_->Leave(context, request, &response); });
   }
 
   absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) override {
+    v1::GetStatusRequest request;
+    request.set_job(job_);
     v1::GetStatusResponse response;
-    absl::Status status = Call(timeout, [&](grpc::ClientContext* context) {
-      return parameters_->GetStatus(context, v1::GetStatusRequest(), &response);
-    });
+    absl::Status status = Call(
+        timeout, [&](grpc::ClientContext* context) { return parameters_->GetStatus(context, request, &response); });
     if (!status.ok()) return status;
     return response;
   }
@@ -72,6 +77,7 @@ class GrpcServerConnection : public ServerConnection {
 
   const std::string address_;
   const bool patient_;
+  const std::string job_;
   const std::unique_ptr<v1::CoordinatorService::Stub> coordinator_;
   const std::unique_ptr<v1::ParameterService::Stub> parameters_;
 };
@@ -79,13 +85,13 @@ class GrpcServerConnection : public ServerConnection {
 }  // namespace
 
 std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials,
-                                                         bool patient) {
+                                                         bool patient, const std::string& job) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // A proxy set for the web is no way to a server of ours.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return std::make_unique<GrpcServerConnection>(address, patient, credentials.Open(address, arguments));
+  return std::make_unique<GrpcServerConnection>(address, patient, job, credentials.Open(address, arguments));
 }
 
 }  // namespace ballast

@@ -18,9 +18,10 @@ class ServerConnection : public ProgressSource {
   virtual absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) = 0;
 
   // Does not wait for the server. Starts threads, so fork before. Where it is `patient` a call waits for a server that
-  // is away until its time is over, and so finds one that has just been started again.
+  // is away until its time is over, and so finds one that has just been started again. Each request names `job`; empty:
+  // the server's only job.
   static std::unique_ptr<ServerConnection> Open(const std::string& address, const Credentials& credentials,
-                                                bool patient);
+                                                bool patient, const std::string& job);
 };
 
 }  // namespace ballast

@@ -34,6 +34,7 @@ constexpr char kUsage[] =
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>([] {
     std::vector<FlagSpec> all = {{"json", "", "Print one JSON object."},
+                                 {"job", "NAME", "Fail if the server holds another job than this one."},
                                  {"run", "DIR", "The run folder of the launch that the server belongs to."}};
     all.insert(all.end(), SecurityFlags().begin(), SecurityFlags().end());
     return all;
@@ -249,7 +250,8 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   const absl::StatusOr<Credentials> credentials = Credentials::Load(*security);
   if (!credentials.ok()) return Fail(err, credentials.status(), kExitBadInput);
   if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return Fail(err, status, kExitBadInput);
-  const std::unique_ptr<ServerConnection> server = ServerConnection::Open(address, *credentials, /*patient=*/false);
+  const std::unique_ptr<ServerConnection> server =
+      ServerConnection::Open(address, *credentials, /*patient=*/false, arguments->Get("job", ""));
   const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
   if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);

@@ -191,7 +191,8 @@ absl::Status Client::Reach() {
     for (const auto& answer : answers) status.Update(answer.Get().status());
     return status;
   }
-  auto link = CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials);
+  auto link =
+      CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials, options_.job);
   if (!link.ok()) return link.status();
   coordinator_ = *std::move(link);
   if (follows_) follower_ = std::thread([this] { FollowMap(); });

@@ -33,17 +33,19 @@ bool IsSilence(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const std::string& address,
                                                                           absl::Duration timeout,
-                                                                          const Credentials& credentials) {
+                                                                          const Credentials& credentials,
+                                                                          const std::string& job) {
   if (absl::Status status = credentials.CheckTarget(address); !status.ok()) return status;
-  auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address, credentials));
+  auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address, credentials, job));
   auto answer = link->Call<v1::GetProgressResponse>(&link->calls_, link->Within("connect", timeout),
                                                     v1::GetProgressRequest(), &Async::GetProgress);
   if (absl::Status status = answer.status(); !status.ok()) return status;
   return link;
 }
 
-CoordinatorLink::CoordinatorLink(const std::string& address, const Credentials& credentials)
+CoordinatorLink::CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job)
     : name_(absl::StrCat("coordinator at ", address)),
+      job_(job),
       stub_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))) {}
 
 CoordinatorLink::~CoordinatorLink() {
@@ -54,6 +56,10 @@ CoordinatorLink::~CoordinatorLink() {
 template <typename Response, typename Request>
 absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions options, Request request,
                                                Method<Request, Response> method) {
+  // A Join brings the whole job file instead; PlaceTensors may name its job itself.
+  if constexpr (requires { request.set_job(job_); }) {
+    if (request.job().empty()) request.set_job(job_);
+  }
   const auto begin = [stub = stub_.get(), method](grpc::ClientContext* context, const Request* ask, Response* answer,
                                                   std::function<void(grpc::Status)> end) {
     (stub->async()->*method)(context, ask, answer, std::move(end));

@@ -38,9 +38,12 @@ struct JobCondition {
 class CoordinatorLink {
  public:
   // Waits until it answers; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`. INVALID_ARGUMENT where the credentials do
-  // not do for that address, UNAUTHENTICATED or PERMISSION_DENIED where they do not for that server.
+  // not do for that address, UNAUTHENTICATED or PERMISSION_DENIED where they do not for that server,
+  // FAILED_PRECONDITION where that server holds another job. Each request names `job`; empty: the coordinator's only
+  // job.
   static absl::StatusOr<std::unique_ptr<CoordinatorLink>> Connect(const std::string& address, absl::Duration timeout,
-                                                                  const Credentials& credentials = {});
+                                                                  const Credentials& credentials = {},
+                                                                  const std::string& job = "");
   // Ends all calls, without leaving.
   ~CoordinatorLink();
 
@@ -86,7 +89,7 @@ class CoordinatorLink {
                                                                                   Response*,
                                                                                   std::function<void(grpc::Status)>);
 
-  CoordinatorLink(const std::string& address, const Credentials& credentials);
+  CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job);
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(CallGroup* group, CallOptions options, Request request,
                                 Method<Request, Response> method);
@@ -100,6 +103,7 @@ class CoordinatorLink {
 
   // "coordinator at host:port".
   const std::string name_;
+  const std::string job_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
 
   mutable absl::Mutex mutex_;

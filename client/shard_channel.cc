@@ -462,7 +462,9 @@ Future<v1::DeclareTensorsResponse> ShardChannel::Declare(v1::DeclareTensorsReque
 Future<v1::GetStatusResponse> ShardChannel::GetStatus(absl::Duration timeout) {
   CallOptions options = Options("status", absl::ZeroDuration());
   options.attempt_timeout = options.retry_timeout = options.total_timeout = timeout;
-  return Ask<v1::GetStatusResponse>(std::move(options), v1::GetStatusRequest(), &Async::GetStatus);
+  v1::GetStatusRequest request;
+  request.set_job(options_.job);
+  return Ask<v1::GetStatusResponse>(std::move(options), std::move(request), &Async::GetStatus);
 }
 
 Future<v1::PauseResponse> ShardChannel::Pause() {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
+#include "server/held_job.h"
 
 namespace ballast {
 namespace {
@@ -94,26 +95,36 @@ std::optional<AccessRole> LeastRole(absl::string_view method) {
   return found->least;
 }
 
-absl::Status AccessGuard::Check(const grpc::CallbackServerContext& context, absl::string_view method,
-                                absl::string_view job, AccessRole least) const {
-  if (tokens_ == nullptr) return absl::OkStatus();
-  const absl::StatusOr<const TokenGrant*> found = FindGrant(*tokens_, context.client_metadata());
-  if (!found.ok()) return found.status();
-  const TokenGrant* const grant = *found;
-  const std::optional<AccessRole> wanted = LeastRole(method);
-  if (!wanted.has_value()) return Denied(method, "no role may call it");
-  if (const AccessRole want = std::max(*wanted, least); grant->role < want) {
-    return Denied(method,
-                  absl::StrCat("got a token of role ", AccessRoleName(grant->role), ", want ", AccessRoleName(want)));
-  }
-  if (grant->job == "*") return absl::OkStatus();
+absl::Status AccessGuard::CheckJobOf(const TokenGrant& grant, absl::string_view method, absl::string_view job) const {
   const std::string held = job_();
   for (absl::string_view wants : {job, absl::string_view(held)}) {
-    if (!wants.empty() && wants != grant->job) {
-      return Denied(method, absl::StrCat("got a token of job \"", grant->job, "\", want one of job \"", wants, "\""));
+    if (grant.job != "*" && !wants.empty() && wants != grant.job) {
+      return Denied(method, absl::StrCat("got a token of job \"", grant.job, "\", want one of job \"", wants, "\""));
     }
   }
-  return absl::OkStatus();
+  return CheckHeldJob(held, job);
+}
+
+absl::Status AccessGuard::Check(const grpc::CallbackServerContext& context, absl::string_view method,
+                                absl::string_view job, AccessRole least) const {
+  if (tokens_ == nullptr) return CheckHeldJob(job_(), job);
+  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, context.client_metadata());
+  if (!grant.ok()) return grant.status();
+  const std::optional<AccessRole> wanted = LeastRole(method);
+  if (!wanted.has_value()) return Denied(method, "no role may call it");
+  if (const AccessRole want = std::max(*wanted, least); (*grant)->role < want) {
+    return Denied(
+        method, absl::StrCat("got a token of role ", AccessRoleName((*grant)->role), ", want ", AccessRoleName(want)));
+  }
+  return CheckJobOf(**grant, method, job);
+}
+
+absl::Status AccessGuard::CheckJob(const grpc::CallbackServerContext& context, absl::string_view method,
+                                   absl::string_view job) const {
+  if (tokens_ == nullptr) return CheckHeldJob(job_(), job);
+  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, context.client_metadata());
+  if (!grant.ok()) return grant.status();
+  return CheckJobOf(**grant, method, job);
 }
 
 std::shared_ptr<grpc::AuthMetadataProcessor> MakeTokenGate(std::shared_ptr<const TokenTable> tokens) {

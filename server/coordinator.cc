@@ -8,6 +8,7 @@
 #include "common/durability_terms.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "server/held_job.h"
 
 namespace ballast {
 namespace {
@@ -33,6 +34,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock)
 absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
   const v1::Job& job = newcomer.job;
   if (absl::Status status = ValidateJobName(job.name()); !status.ok()) return status;
+  if (absl::Status status = CheckHeldJob(job_name_, job.name()); !status.ok()) return status;
   if (absl::Status status = CheckDurabilityLocked(job); !status.ok()) return status;
   if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
       job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
@@ -120,6 +122,7 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
   }
   if (admission.leases.has_value()) {
     job_ = std::move(newcomer.job);
+    job_name_ = job_->name();
     train_examples_ = newcomer.train_examples;
     leases_.emplace(*std::move(admission.leases));
     if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
@@ -294,13 +297,12 @@ absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::
 }
 
 absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
+  if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
     return absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined"));
   }
-  if (job_.has_value() && job_->name() != job) {
-    return absl::FailedPreconditionError(absl::StrCat("the job is \"", job_->name(), "\", got \"", job, "\""));
-  }
+  if (absl::Status status = CheckHeldJob(job_name_, job); !status.ok()) return status;
   if (map_.shards().empty()) {
     ShardMap first(membership_.ServerAddresses());
     if (absl::Status status = first.Place(specs); !status.ok()) return status;
@@ -308,6 +310,7 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   } else if (absl::Status status = map_.Place(specs); !status.ok()) {
     return status;
   }
+  job_name_ = std::string(job);
   ++changes_;
   return map_;
 }
@@ -359,7 +362,7 @@ absl::Status Coordinator::Publish() {
 
 std::string Coordinator::job_name() const {
   absl::MutexLock lock(&mutex_);
-  return job_.has_value() ? job_->name() : std::string();
+  return job_name_;
 }
 
 }  // namespace ballast

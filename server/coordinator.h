@@ -108,7 +108,8 @@ class Coordinator {
   // Any other fails the job.
   absl::Status Leave(const Membership::Id& id, const std::string& failure, bool own_failure = false);
 
-  // UNAVAILABLE naming the servers that have not joined, else as ShardMap::Place.
+  // UNAVAILABLE naming the servers that have not joined, FAILED_PRECONDITION for another job than the coordinator's,
+  // else as ShardMap::Place.
   absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
   ShardMap shard_map() const;
   // Calls `done` once when the map's epoch is above that one, or with the map as it is after `wait`; may call it before
@@ -125,7 +126,7 @@ class Coordinator {
                                                  const v1::Evaluation* evaluation);
   Beginning BeginningOf(const Membership::Id& worker) const;
   v1::JobProgress progress() const;
-  // Empty until the first worker has joined.
+  // The job of the first worker that has joined, or that tensors were placed for first; empty until then.
   std::string job_name() const;
   // Who could take over is only said once it would not be forgotten.
   v1::GetProgressResponse Describe();
@@ -224,6 +225,8 @@ class Coordinator {
   Membership membership_ ABSL_GUARDED_BY(mutex_);
   StandbyBook standbys_ ABSL_GUARDED_BY(mutex_);
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
+  // Named by a worker's Join or by PlaceTensors, whichever comes first.
+  std::string job_name_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/this_process.h"
 #include "common/version.h"
@@ -32,6 +33,7 @@ CoordinatorMember::~CoordinatorMember() {
   }
   thread_.join();
   if (request.member().incarnation() == 0) return;
+  request.set_job(events_.job());
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
   v1::LeaveResponse response;
@@ -134,6 +136,7 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
   absl::Duration interval = usual;
   while (Pause(interval)) {
     v1::HeartbeatResponse response;
+    request.set_job(events_.job());
     *request.mutable_checkpoint_part() = events_.checkpoint_part();
     const PairNews news = events_.pair_news();
     *request.mutable_standby() = news.standby;
@@ -164,7 +167,9 @@ void CoordinatorMember::Run() {
   }
   const absl::Status status = BeatUntilStopped();
   if (status.ok() || stopping()) return;
-  if (absl::IsFailedPrecondition(status)) return events_.on_displaced(status);
+  // A shard that holds another job than the coordinator is of no use to it, and would be none after a new start.
+  const bool displaced = absl::IsFailedPrecondition(status) && ReasonOf(status) != v1::ERROR_REASON_WRONG_JOB;
+  if (displaced) return events_.on_displaced(status);
   events_.on_fatal(status);
 }
 

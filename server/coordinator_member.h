@@ -34,6 +34,8 @@ class CoordinatorMember {
     absl::Duration patience = absl::Seconds(60);
   };
   struct Events {
+    // The job that the shard holds, which each request names; empty: none yet.
+    std::function<std::string()> job;
     // The job has failed; the reason.
     std::function<void(std::string)> on_job_failed;
     // Workers that nobody need wait for; again with each heartbeat.

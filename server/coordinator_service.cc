@@ -77,8 +77,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackServerContext* context,
                                                                const v1::HeartbeatRequest* request,
                                                                v1::HeartbeatResponse* response) {
-  if (absl::Status access =
-          access_->Check(*context, "CoordinatorService/Heartbeat", "", LeastRoleOf(request->member().role()));
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/Heartbeat", request->job(),
+                                           LeastRoleOf(request->member().role()));
       !access.ok())
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
@@ -104,7 +104,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,
                                                            const v1::LeaveRequest* request, v1::LeaveResponse*) {
   if (absl::Status access =
-          access_->Check(*context, "CoordinatorService/Leave", "", LeastRoleOf(request->member().role()));
+          access_->Check(*context, "CoordinatorService/Leave", request->job(), LeastRoleOf(request->member().role()));
       !access.ok())
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
@@ -127,7 +127,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::Callback
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackServerContext* context,
                                                                  const v1::GetShardMapRequest* request,
                                                                  v1::GetShardMapResponse* response) {
-  if (absl::Status access = access_->Check(*context, "CoordinatorService/GetShardMap"); !access.ok())
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/GetShardMap", request->job()); !access.ok())
     return Answer(context, access);
   const absl::Duration wait = absl::Milliseconds(request->wait_ms());
   if (wait > kLongestMapWait) {
@@ -147,7 +147,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::CallbackServerContext* context,
                                                                   const v1::AcquireLeaseRequest* request,
                                                                   v1::AcquireLeaseResponse* response) {
-  if (absl::Status access = access_->Check(*context, "CoordinatorService/AcquireLease"); !access.ok())
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/AcquireLease", request->job()); !access.ok())
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
@@ -169,7 +169,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::CallbackServerContext* context,
                                                                    const v1::CompleteLeaseRequest* request,
                                                                    v1::CompleteLeaseResponse*) {
-  if (absl::Status access = access_->Check(*context, "CoordinatorService/CompleteLease"); !access.ok())
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/CompleteLease", request->job()); !access.ok())
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
@@ -179,7 +179,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::Callbac
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::CallbackServerContext* context,
                                                                     const v1::ReportProgressRequest* request,
                                                                     v1::ReportProgressResponse* response) {
-  if (absl::Status access = access_->Check(*context, "CoordinatorService/ReportProgress"); !access.ok())
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/ReportProgress", request->job()); !access.ok())
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
@@ -191,9 +191,9 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::Callba
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetProgress(grpc::CallbackServerContext* context,
-                                                                 const v1::GetProgressRequest*,
+                                                                 const v1::GetProgressRequest* request,
                                                                  v1::GetProgressResponse* response) {
-  if (absl::Status access = access_->Check(*context, "CoordinatorService/GetProgress"); !access.ok())
+  if (absl::Status access = access_->Check(*context, "CoordinatorService/GetProgress", request->job()); !access.ok())
     return Answer(context, access);
   *response = coordinator_->Describe();
   return Answer(context, absl::OkStatus());

@@ -72,6 +72,7 @@ internal::v1::CoordinatorState Coordinator::ExportLocked() const {
   internal::v1::CoordinatorState state;
   state.set_state(state_);
   state.set_reason(reason_);
+  state.set_job_name(job_name_);
   if (job_.has_value()) *state.mutable_job() = *job_;
   state.set_train_examples(train_examples_);
   *state.mutable_map() = map_.ToProto();
@@ -105,8 +106,10 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
   if (state.map().shards_size() > 0) map = ShardMap::FromProto(state.map());
   if (!map.ok()) return map.status();
   absl::MutexLock lock(&mutex_);
+  job_name_ = state.job_name();
   if (state.has_job()) {
     job_ = state.job();
+    job_name_ = job_->name();
     train_examples_ = state.train_examples();
     leases_.emplace(LeaseOptions(*job_, train_examples_));
     if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;

@@ -17,6 +17,7 @@
 #include "common/codecs/codec.h"
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/wire/payload_message.h"
@@ -143,8 +144,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
       : kind_(kind), plane_(plane), context_(context) {
-    const absl::string_view method = absl::StripPrefix(context->method(), "/ballast.v1.");
-    if (absl::Status access = plane->access_->Check(*context, method); !access.ok()) {
+    if (absl::Status access = plane->access_->Check(*context, Method(), ""); !access.ok()) {
       End(OnShard(access));
       return;
     }
@@ -189,6 +189,10 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   void OnDone() override { LetGo(); }
 
  private:
+  absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
+  // The job that the request names, which is not known when the call begins.
+  absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
+
   // How a pull is to be answered.
   struct AnswerTerms {
     uint32_t wait_ms = 0;
@@ -270,7 +274,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     Finish(ToGrpcStatus(status));
   }
   absl::Status OnShard(const absl::Status& status) const {
-    return absl::Status(status.code(), absl::StrCat("shard ", plane_->rank_, ": ", status.message()));
+    return Annotate(status, absl::StrCat("shard ", plane_->rank_));
   }
 
   const Kind kind_;
@@ -300,6 +304,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
   const std::vector<GradientView> gradients = ViewGradients(*message);
   const v1::PushHeader& header = message->envelope.header();
+  if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);
   const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
   if (!outcome.ok()) return outcome.status();
   Taken<Envelope> taken;
@@ -329,6 +334,7 @@ void DataPlane::Call::Pull() {
   const auto message = DecodeMessage<v1::PullRequest>(Request());
   DropRequest();
   if (!message.ok()) return End(OnShard(message.status()));
+  if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
   PullTerms pull{message->step(), std::nullopt};
   if (message->has_worker()) pull.worker = message->worker();
   std::vector<SliceKey> keys;

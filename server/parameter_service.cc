@@ -69,9 +69,9 @@ grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::Shar
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,
-                                                             const v1::GetStatusRequest*,
+                                                             const v1::GetStatusRequest* request,
                                                              v1::GetStatusResponse* response) {
-  if (absl::Status access = access_->Check(*context, "ParameterService/GetStatus"); !access.ok())
+  if (absl::Status access = access_->Check(*context, "ParameterService/GetStatus", request->job()); !access.ok())
     return Answer(context, access);
   const ShardStatus status = shard_->status();
   const DataPlane::Traffic traffic = data_plane_->traffic();

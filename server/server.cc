@@ -293,6 +293,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
 
 CoordinatorMember::Events Server::MemberEvents() {
   CoordinatorMember::Events events;
+  events.job = [this] { return shard_.job_name(); };
   events.on_job_failed = [this](std::string reason) {
     shard_.Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
   };

@@ -6,6 +6,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 
 namespace ballast {
@@ -28,7 +29,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
       if (area.ok()) area_ = *std::move(area);
     }
     if (!status.ok()) {
-      ending_->End(absl::Status(status.code(), absl::StrCat("shard ", rank, ": ", status.message())));
+      ending_->End(Annotate(status, absl::StrCat("shard ", rank)));
       return;
     }
     *response_.mutable_area() = area_->Describe();

@@ -11,6 +11,8 @@
 #include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/error_reason.h"
+#include "common/grpc_status.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -62,40 +64,43 @@ constexpr char kTensor[] = R"pb(name: "w"
                                 initializer { constant { value: 5 } }
                                 optimizer { sgd { learning_rate: 1 } })pb";
 
-// What would change or tell something, for each call of either service.
-const std::map<std::string, std::string>& Requests() {
-  const std::string member = "member { role: ROLE_WORKER rank: 0 incarnation: 1 } ";
-  static const auto* const requests = new std::map<std::string, std::string>{
+// What would change or tell something, for each call of either service, as a request of that job; empty: it names none.
+std::map<std::string, std::string> RequestsOf(const std::string& name) {
+  const std::string job = name.empty() ? "" : absl::StrCat("job: \"", name, "\" ");
+  const std::string member = "member { role: ROLE_WORKER rank: 0 incarnation: 1 } " + job;
+  const std::string push = absl::StrCat("header { ", job, "incarnation: 1 sequence: 1 examples: 1 }");
+  return {
       {"ParameterService/DeclareTensors",
        Bytes<v1::DeclareTensorsRequest>(
-           absl::StrCat(R"(job: "mine" workers: 1 policy { async {} } tensors { spec { id: 2 )", kTensor, "} }"))},
-      {"ParameterService/Push",
-       PushBytes<v1::PushRequest>(R"(header { job: "mine" incarnation: 1 sequence: 1 examples: 1 })")},
-      {"ParameterService/PushPull",
-       PushBytes<v1::PushPullRequest>(R"(header { job: "mine" incarnation: 1 sequence: 1 examples: 1 })")},
-      {"ParameterService/Pull", Bytes<v1::PullRequest>(R"(job: "mine" slices { tensor_id: 1 })")},
-      {"ParameterService/Pause", Bytes<v1::PauseRequest>(R"(job: "mine" incarnation: 9)")},
-      {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(R"(job: "mine" machine: "elsewhere")")},
-      {"ParameterService/GetStatus", ""},
+           absl::StrCat(job, "workers: 1 policy { async {} } tensors { spec { id: 2 ", kTensor, "} }"))},
+      {"ParameterService/Push", PushBytes<v1::PushRequest>(push)},
+      {"ParameterService/PushPull", PushBytes<v1::PushPullRequest>(push)},
+      {"ParameterService/Pull", Bytes<v1::PullRequest>(job + "slices { tensor_id: 1 }")},
+      {"ParameterService/Pause", Bytes<v1::PauseRequest>(job + "incarnation: 9")},
+      {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(job + R"(machine: "elsewhere")")},
+      {"ParameterService/GetStatus", Bytes<v1::GetStatusRequest>(job)},
       {"CoordinatorService/Join", Bytes<v1::JoinRequest>(R"(protocol_version: 1 role: ROLE_SERVER rank: 1
                                                             address: "evil:1")")},
       {"CoordinatorService/Heartbeat", Bytes<v1::HeartbeatRequest>(member)},
       {"CoordinatorService/Leave", Bytes<v1::LeaveRequest>(member + R"(failure: "made up")")},
       {"CoordinatorService/PlaceTensors",
-       Bytes<v1::PlaceTensorsRequest>(absl::StrCat(R"(job: "mine" tensors { id: 1 )", kTensor, "}"))},
-      {"CoordinatorService/GetShardMap", ""},
+       Bytes<v1::PlaceTensorsRequest>(absl::StrCat(job, "tensors { id: 1 ", kTensor, "}"))},
+      {"CoordinatorService/GetShardMap", Bytes<v1::GetShardMapRequest>(job)},
       {"CoordinatorService/AcquireLease", Bytes<v1::AcquireLeaseRequest>(member + "wait_ms: 1")},
       {"CoordinatorService/CompleteLease", Bytes<v1::CompleteLeaseRequest>(member + "lease_id: 1")},
       {"CoordinatorService/ReportProgress",
        Bytes<v1::ReportProgressRequest>(member + "progress { step: 7 examples: 8 loss_sum: 3 seconds: 1 }")},
-      {"CoordinatorService/GetProgress", ""},
+      {"CoordinatorService/GetProgress", Bytes<v1::GetProgressRequest>(job)},
       {"StandbyService/Replicate", Bytes<internal::v1::ReplicateRequest>("hello { standby: 1 }")},
   };
+}
+
+const std::map<std::string, std::string>& Requests() {
+  static const auto* const requests = new std::map<std::string, std::string>(RequestsOf("mine"));
   return *requests;
 }
 
 constexpr char kJob[] = R"pb(
-  name: "mine"
   seed: 1
   data { train { csv { path: "a" } } }
   model {
@@ -106,13 +111,31 @@ constexpr char kJob[] = R"pb(
   optimizer { sgd { learning_rate: 1 } }
   policy { async {} })pb";
 
+std::string WorkerJoin(const std::string& job) {
+  return Bytes<v1::JoinRequest>(absl::StrCat(
+      "protocol_version: 1 role: ROLE_WORKER rank: 0 train_examples: 1000 job { name: \"", job, "\" ", kJob, "}"));
+}
+
+// Requests that name a job, of every call that can: a server brings none.
+std::map<std::string, std::string> NamingRequests(const std::string& job) {
+  std::map<std::string, std::string> requests = RequestsOf(job);
+  requests["CoordinatorService/Join"] = WorkerJoin(job);
+  requests.erase("StandbyService/Replicate");
+  return requests;
+}
+
 // A server that asks for tokens, and for certificates where `tls` says so, with a job under way.
 class AccessTest : public ::testing::Test {
  protected:
   void Start(bool tls) {
+    StartWithoutJob(tls);
+    Begin();
+  }
+
+  void StartWithoutJob(bool tls) {
     std::string tokens;
     for (const char* role : {"reader", "worker", "admin"}) {
-      for (const char* job : {"mine", "other"}) {
+      for (const char* job : {"mine", "other", "*"}) {
         absl::StrAppend(&tokens, role, " ", job, " ", SecurityFolder::Token(role, job), "\n");
       }
     }
@@ -127,18 +150,12 @@ class AccessTest : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = tls ? Open(folder_.Issue("client", {})) : OpenWith(grpc::InsecureChannelCredentials());
-    Begin();
   }
 
   // Has the worker join, and its tensor declared.
   void Begin() {
     const std::string worker = SecurityFolder::Token("worker", "mine");
-    ASSERT_EQ(Call("CoordinatorService/Join",
-                   Bytes<v1::JoinRequest>(absl::StrCat(
-                       "protocol_version: 1 role: ROLE_WORKER rank: 0 train_examples: 1000 job {", kJob, "}")),
-                   "Bearer " + worker)
-                  .error_message(),
-              "");
+    ASSERT_EQ(Call("CoordinatorService/Join", WorkerJoin("mine"), "Bearer " + worker).error_message(), "");
     ASSERT_EQ(Call("ParameterService/DeclareTensors",
                    Bytes<v1::DeclareTensorsRequest>(absl::StrCat(
                        R"(job: "mine" workers: 1 policy { async {} } tensors { spec { id: 1 )", kTensor, "} }")),
@@ -190,9 +207,25 @@ class AccessTest : public ::testing::Test {
     return status;
   }
 
+  // The same before there is a job.
+  std::string StateWithoutJob() {
+    const ShardStatus status = server_->shard().status();
+    const auto stub = v1::CoordinatorService::NewStub(channel_);
+    grpc::ClientContext asks_progress, asks_map;
+    for (grpc::ClientContext* context : {&asks_progress, &asks_map}) {
+      context->AddMetadata("authorization", "Bearer " + SecurityFolder::Token("reader", "*"));
+    }
+    v1::GetProgressResponse progress;
+    EXPECT_TRUE(stub->GetProgress(&asks_progress, {}, &progress).ok());
+    for (auto& member : *progress.mutable_members()) member.clear_seconds_since_heartbeat();
+    v1::GetShardMapResponse map;
+    EXPECT_TRUE(stub->GetShardMap(&asks_map, {}, &map).ok());
+    return absl::StrCat(status.job.name, " tensors ", status.tensors, " pushes ", status.pushes, "\n",
+                        progress.DebugString(), map.DebugString());
+  }
+
   // Everything that calls may change, but clocks.
   std::string State() {
-    v1::GetStatusResponse shard;
     const ShardStatus status = server_->shard().status();
     std::string text = absl::StrCat(status.job.name, " tensors ", status.tensors, " pushes ", status.pushes, " pulls ",
                                     status.pulls, " updates ", status.updates, " waiting ", status.waiting);
@@ -245,6 +278,17 @@ class TokenTest : public AccessTest, public ::testing::WithParamInterface<bool> 
 };
 
 INSTANTIATE_TEST_SUITE_P(Tls, TokenTest, ::testing::Bool());
+
+// The server has no job yet.
+class NoJobTest : public AccessTest {
+ protected:
+  void SetUp() override {
+    StartWithoutJob(/*tls=*/false);
+    // Its own Join changes what is compared.
+    while (StateWithoutJob().find("\"joined\"") == std::string::npos) {
+    }
+  }
+};
 
 class CertificateTest : public AccessTest {
  protected:
@@ -332,6 +376,95 @@ TEST_P(TokenTest, TheRightTokenIsLetInEverywhere) {
                 .error_code(),
             grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_NE(State().find("updates 1"), std::string::npos);
+}
+
+TEST_F(NoJobTest, ATokenOfAnotherJobThanTheRequestsIsDenied) {
+  const std::string before = StateWithoutJob();
+  for (const auto& [method, request] : NamingRequests("mine")) {
+    const grpc::Status status = Call(method, request, "Bearer " + SecurityFolder::Token("admin", "other"));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
+  }
+  EXPECT_EQ(StateWithoutJob(), before);
+}
+
+TEST_F(NoJobTest, ATokenOfTheRequestsJobOrOfEveryJobIsLetIn) {
+  for (const char* job : {"mine", "*"}) {
+    for (const auto& [method, request] : NamingRequests("mine")) {
+      const grpc::Status status = Call(method, request, "Bearer " + SecurityFolder::Token("admin", job));
+      EXPECT_NE(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
+      EXPECT_NE(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << ": " << status.error_message();
+    }
+  }
+}
+
+TEST_F(NoJobTest, NothingIsPlacedOrDeclaredForNoJob) {
+  const std::string before = StateWithoutJob();
+  for (const char* job : {"other", "*"}) {
+    for (const auto& [method, request] : RequestsOf("")) {
+      // What is told of a server without a job is nobody's secret, and a server joins before there is one.
+      const bool changes_nothing = method == "ParameterService/GetStatus" ||
+                                   method == "CoordinatorService/GetShardMap" ||
+                                   method == "CoordinatorService/GetProgress";
+      if (changes_nothing) continue;
+      EXPECT_FALSE(Call(method, request, "Bearer " + SecurityFolder::Token("admin", job)).ok()) << method;
+    }
+  }
+  EXPECT_EQ(StateWithoutJob(), before);
+}
+
+TEST_F(NoJobTest, TensorsThatArePlacedNameTheJob) {
+  const std::string place = "CoordinatorService/PlaceTensors";
+  EXPECT_EQ(
+      Call(place, RequestsOf("other").at(place), "Bearer " + SecurityFolder::Token("worker", "other")).error_message(),
+      "");
+  const grpc::Status status =
+      Call("CoordinatorService/Join", WorkerJoin("mine"), "Bearer " + SecurityFolder::Token("worker", "*"));
+  EXPECT_EQ(status.error_message(), "this server holds job \"other\", got \"mine\"");
+  EXPECT_EQ(Call("CoordinatorService/Join", WorkerJoin("mine"), "Bearer " + SecurityFolder::Token("worker", "mine"))
+                .error_code(),
+            grpc::StatusCode::PERMISSION_DENIED);
+}
+
+// A call may be let in before the job is there, and bring its request afterwards.
+TEST_F(NoJobTest, ARequestThatComesLateIsOfItsTokensJobAllTheSame) {
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + SecurityFolder::Token("worker", "other"));
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+  grpc::CompletionQueue queue;
+  const auto await = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  grpc::GenericStub stub(channel_);
+  const auto stream = stub.PrepareCall(&context, "/ballast.v1.ParameterService/Push", &queue);
+  stream->StartCall(nullptr);
+  ASSERT_TRUE(await());
+  Begin();
+  const std::string before = State();
+  const grpc::Slice slice(Requests().at("ParameterService/Push"));
+  stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+  await();
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  ASSERT_TRUE(await());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+  EXPECT_EQ(Values(State()), Values(before));
+  queue.Shutdown();
+}
+
+TEST_P(TokenTest, ARequestOfAnotherJobIsRefusedEverywhere) {
+  const std::string before = State();
+  for (const auto& [method, request] : NamingRequests("other")) {
+    const grpc::Status every = Call(method, request, "Bearer " + SecurityFolder::Token("admin", "*"));
+    EXPECT_EQ(every.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << method << ": " << every.error_message();
+    EXPECT_EQ(ReasonOf(FromGrpcStatus(every)), v1::ERROR_REASON_WRONG_JOB) << method;
+    for (const char* job : {"mine", "other"}) {
+      const grpc::Status one = Call(method, request, "Bearer " + SecurityFolder::Token("admin", job));
+      EXPECT_EQ(one.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << one.error_message();
+    }
+  }
+  EXPECT_EQ(Values(State()), Values(before));
 }
 
 // Refused before the message is read, let alone decoded.

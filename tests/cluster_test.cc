@@ -244,7 +244,7 @@ TEST_F(SmallClusterTest, RefusesAnotherJob) {
   request.mutable_header()->set_job("other");
   const grpc::Status status = Push(request);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(status.error_message(), "this shard holds job \"cluster\", got \"other\"");
+  EXPECT_EQ(status.error_message(), "shard 0: this server holds job \"cluster\", got \"other\"");
 }
 
 TEST_F(SmallClusterTest, RefusesAnotherPolicyOrNumberOfWorkers) {

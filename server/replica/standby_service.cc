@@ -90,7 +90,7 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
 
 grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>*
 StandbyServiceAdapter::Replicate(grpc::CallbackServerContext* context) {
-  return new Stream(access_->Check(*context, "StandbyService/Replicate"), receiver_);
+  return new Stream(access_->Check(*context, "StandbyService/Replicate", ""), receiver_);
 }
 
 }  // namespace ballast

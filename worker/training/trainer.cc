@@ -178,8 +178,8 @@ void Trainer::OnJobChange(const JobCondition& condition) {
 }
 
 absl::Status Trainer::Join() {
-  absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
-      CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials);
+  absl::StatusOr<std::unique_ptr<CoordinatorLink>> link = CoordinatorLink::Connect(
+      options_.coordinator, options_.connect_timeout, options_.credentials, options_.job.name());
   if (!link.ok()) return link.status();
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);

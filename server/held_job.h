@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace ballast {
+
+// Every request may name its job. FAILED_PRECONDITION (WRONG_JOB) if it names another than the one that this process
+// holds. An empty `named` means the only job; an empty `held` means that the process holds none yet.
+absl::Status CheckHeldJob(absl::string_view held, absl::string_view named);
+
+}  // namespace ballast
