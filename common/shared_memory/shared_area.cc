@@ -138,7 +138,7 @@ void SharedArea::GiveBack(uint32_t block) { Owner(block).store(kClient, std::mem
 std::string MachineId() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return absl::StrCat(boot, ":", LinkTarget("/proc/self/ns/pid"), ":", geteuid());
+  return absl::StrCat(boot, ":", LinkTarget("/proc/self/ns/pid"), ":", LinkTarget("/proc/self/ns/net"), ":", geteuid());
 }
 
 }  // namespace ballast

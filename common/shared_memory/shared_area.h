@@ -63,7 +63,8 @@ class SharedArea {
   const uint64_t id_;
 };
 
-// Which machine this process can share memory on, and as which user: equal for two processes that can.
+// Which machine this process can share memory on, and as which user: equal for two processes that can. Two network
+// namespaces count as two machines: an emulated network would otherwise be bypassed.
 std::string MachineId();
 
 }  // namespace ballast

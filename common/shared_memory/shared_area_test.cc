@@ -3,11 +3,15 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace ballast {
 namespace {
@@ -105,6 +109,38 @@ TEST(SharedAreaTest, RefusesDescriptionsThatDoNotFit) {
 TEST(MachineIdTest, IsTheSameForThisProcessAndNamesItsUser) {
   EXPECT_EQ(MachineId(), MachineId());
   EXPECT_NE(MachineId().find(absl::StrCat(":", geteuid())), std::string::npos) << MachineId();
+}
+
+// MachineId's four parts, in a process that is in a network of its own; none if the kernel does not let it.
+std::vector<std::string> PartsInAnotherNetwork() {
+  int ends[2];
+  if (pipe(ends) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    // Without the superuser's rights it takes a namespace of users besides.
+    const bool away = unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
+    const std::string id = away ? MachineId() : "";
+    _exit(write(ends[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  char text[256];
+  const ssize_t bytes = read(ends[0], text, sizeof(text));
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  if (bytes <= 0) return {};
+  return absl::StrSplit(absl::string_view(text, bytes), ':');
+}
+
+TEST(MachineIdTest, DiffersInAnotherNetworkNamespace) {
+  const std::vector<std::string> there = PartsInAnotherNetwork();
+  if (there.empty()) GTEST_SKIP() << "the kernel allows no network namespaces";
+  const std::vector<std::string> here = absl::StrSplit(MachineId(), ':');
+  // The namespaces' names have a colon themselves: "pid:[4026531836]".
+  ASSERT_EQ(here.size(), 6);
+  ASSERT_EQ(there.size(), 6);
+  EXPECT_EQ(std::vector(here.begin(), here.begin() + 3), std::vector(there.begin(), there.begin() + 3));
+  EXPECT_EQ(here[3], "net");
+  EXPECT_NE(here[4], there[4]);
 }
 
 }  // namespace
