@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/server_connection.h"
 
-#include <grpcpp/channel.h>
-#include <grpcpp/support/channel_arguments.h>
-
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "common/grpc_status.h"
+#include "common/rpc/channel.h"
 
 namespace ballast {
 namespace {
@@ -86,12 +84,7 @@ class GrpcServerConnection : public ServerConnection {
 
 std::unique_ptr<ServerConnection> ServerConnection::Open(const std::string& address, const Credentials& credentials,
                                                          bool patient, const std::string& job) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // A proxy set for the web is no way to a server of ours.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return std::make_unique<GrpcServerConnection>(address, patient, job, credentials.Open(address, arguments));
+  return std::make_unique<GrpcServerConnection>(address, patient, job, OpenChannel(address, credentials));
 }
 
 }  // namespace ballast

@@ -15,17 +15,9 @@
 #include "absl/time/time.h"
 #include "client/future.h"
 #include "client/retrying_call.h"
-#include "common/security/credentials.h"
-#include "grpcpp/channel.h"
+#include "common/rpc/channel.h"
 
 namespace ballast {
-
-inline constexpr absl::Duration kPeerSilence = absl::Seconds(20);
-
-// A connection of its own to one server, as every part of the client opens it: no retries by gRPC, reconnecting at
-// least every second, room for the largest message. One whose peer takes nothing in for `silence` is closed.
-std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials,
-                                           absl::Duration silence = kPeerSilence);
 
 // The calls in flight to one peer, so that they can be ended together. Knows no service.
 // Thread safety: all methods may be called from any thread. Destroy it before what its calls use: its destructor ends

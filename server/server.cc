@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/channel.h"
 #include "common/wire/limits.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -274,7 +275,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
   // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
   absl::StatusOr<Credentials> own = Credentials::Make({}, tokens_ == nullptr ? "" : tokens_->admin_token());
   if (!own.ok()) return own.status();
-  return own->OpenInProcess(*grpc_);
+  return OpenInProcessChannel(*grpc_, *own);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::string& address) const {
@@ -282,13 +283,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
   absl::StatusOr<Credentials> credentials = Credentials::Make(options_.security, token, options_.certificate_refresh);
   if (!credentials.ok()) return credentials.status();
   if (absl::Status status = credentials->CheckTarget(address); !status.ok()) return status;
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // What another channel learnt of a process that is gone says nothing of the next one there.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return credentials->Open(address, arguments);
+  return OpenChannel(address, *credentials);
 }
 
 CoordinatorMember::Events Server::MemberEvents() {

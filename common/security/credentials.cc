@@ -1,57 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/security/credentials.h"
 
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/security/tokens.h"
-#include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "grpcpp/server.h"
-#include "grpcpp/support/client_interceptor.h"
 
 namespace ballast {
 namespace {
 
 namespace tls = grpc::experimental;
-
-// Puts the token on a call.
-class TokenBearer : public tls::Interceptor {
- public:
-  explicit TokenBearer(const std::string& header) : header_(header) {}
-
-  void Intercept(tls::InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(tls::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
-      methods->GetSendInitialMetadata()->emplace("authorization", header_);
-    }
-    methods->Proceed();
-  }
-
- private:
-  const std::string& header_;
-};
-
-// gRPC's own AccessTokenCredentials need TLS; this is one way for both.
-class TokenBearerFactory : public tls::ClientInterceptorFactoryInterface {
- public:
-  explicit TokenBearerFactory(const std::string& token) : header_(absl::StrCat("Bearer ", token)) {}
-
-  tls::Interceptor* CreateClientInterceptor(tls::ClientRpcInfo*) override { return new TokenBearer(header_); }
-
- private:
-  // Outlives the calls, as the channel does that has this factory.
-  const std::string header_;
-};
-
-std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> Interceptors(const std::string& token) {
-  std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> interceptors;
-  if (!token.empty()) interceptors.push_back(std::make_unique<TokenBearerFactory>(token));
-  return interceptors;
-}
 
 std::shared_ptr<tls::CertificateProviderInterface> Provide(const TlsFiles& files, absl::Duration refresh) {
   return std::make_shared<tls::FileWatcherCertificateProvider>(files.key, files.certificate, files.authorities,
@@ -98,14 +59,8 @@ absl::Status Credentials::CheckTarget(absl::string_view address) const {
                    "--tls_ca, and --token_file where the server wants one; --insecure speaks as it is"));
 }
 
-std::shared_ptr<grpc::Channel> Credentials::Open(const std::string& address,
-                                                 const grpc::ChannelArguments& arguments) const {
-  return tls::CreateCustomChannelWithInterceptors(address, tls_ != nullptr ? tls_ : grpc::InsecureChannelCredentials(),
-                                                  arguments, Interceptors(token_));
-}
-
-std::shared_ptr<grpc::Channel> Credentials::OpenInProcess(grpc::Server& server) const {
-  return server.experimental().InProcessChannelWithInterceptors(grpc::ChannelArguments(), Interceptors(token_));
+std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel() const {
+  return tls_ != nullptr ? tls_ : grpc::InsecureChannelCredentials();
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(const SecurityOptions& options,

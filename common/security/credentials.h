@@ -11,10 +11,7 @@
 #include "common/security/security_options.h"
 
 namespace grpc {
-class Channel;
-class ChannelArguments;
 class ChannelCredentials;
-class Server;
 class ServerCredentials;
 }  // namespace grpc
 
@@ -39,11 +36,10 @@ class Credentials {
   // INVALID_ARGUMENT where what is said to host:port, a token above all, could be read on the way.
   absl::Status CheckTarget(absl::string_view address) const;
 
-  // A channel on which each call shows the token.
-  std::shared_ptr<grpc::Channel> Open(const std::string& address, const grpc::ChannelArguments& arguments) const;
-
-  // The same to a server of this process, which no network is needed for.
-  std::shared_ptr<grpc::Channel> OpenInProcess(grpc::Server& server) const;
+  // For OpenChannel (common/rpc/channel.h), which opens every channel.
+  std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
+  // What each call shows; empty: nothing.
+  const std::string& token() const { return token_; }
 
  private:
   // Null: no TLS.

@@ -7,10 +7,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/rpc/channel.h"
 #include "common/security/credentials.h"
-#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
-#include "grpcpp/support/channel_arguments.h"
 
 namespace ballast {
 namespace {
@@ -62,7 +61,7 @@ absl::StatusOr<uint64_t> Run(const HostileTarget& target, absl::Time end) {
   if (!credentials.ok()) return credentials.status();
   std::vector<std::unique_ptr<v1::ParameterService::Stub>> stubs;
   for (const std::string& address : target.addresses) {
-    stubs.push_back(v1::ParameterService::NewStub(credentials->Open(address, grpc::ChannelArguments())));
+    stubs.push_back(v1::ParameterService::NewStub(OpenChannel(address, *credentials)));
   }
   return kAtOnce * AttackUntil(end, kThreads, [&](int, uint64_t attempt) {
            Calls calls;

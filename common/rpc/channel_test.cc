@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/channel.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/server_builder.h"
+#include "grpcpp/server_context.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kName[] = "moving.ballast.test";
+
+// Answers every call with UNIMPLEMENTED.
+class Server {
+ public:
+  // Port 0 takes a free one.
+  Server(const std::string& host, int port) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(absl::StrCat(host, ":", port), grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterCallbackGenericService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  ~Server() {
+    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now()));
+  }
+
+  bool serves() const { return server_ != nullptr && port_ > 0; }
+  int port() const { return port_; }
+
+ private:
+  grpc::CallbackGenericService service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A mount namespace of this process's own, in which it says what names mean. Made before there are other threads.
+class Names {
+ public:
+  // Empty, or why there is none.
+  std::string Open() {
+    path_ = absl::StrCat(testing::TempDir(), "/hosts_", getpid());
+    const uid_t user = geteuid();
+    const gid_t group = getegid();
+    // Without the superuser's rights it takes a namespace of users besides.
+    if (unshare(CLONE_NEWNS) != 0) {
+      if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return std::strerror(errno);
+      std::ofstream("/proc/self/setgroups") << "deny";
+      std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
+      std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
+    }
+    Forget();
+    if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(path_.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) {
+      return std::strerror(errno);
+    }
+    return "";
+  }
+  void Say(const std::string& address) const { std::ofstream(path_) << address << " " << kName << "\n"; }
+  void Forget() const { std::ofstream{path_}; }
+
+ private:
+  std::string path_;
+};
+
+grpc::StatusCode Ask(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(2)));
+  grpc::CompletionQueue queue;
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  const auto call = stub.PrepareUnaryCall(&context, "/nothing", request, &queue);
+  call->StartCall();
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status.error_code();
+}
+
+// How long it takes until a call comes through; at most a minute.
+absl::Duration TimeToReach(const std::shared_ptr<grpc::Channel>& channel) {
+  const absl::Time begin = absl::Now();
+  while (Ask(channel) != grpc::StatusCode::UNIMPLEMENTED && absl::Now() - begin < absl::Minutes(1)) {
+    channel->WaitForConnected(absl::ToChronoTime(absl::Now() + absl::Milliseconds(200)));
+  }
+  return absl::Now() - begin;
+}
+
+// One test, since a process opens its namespace before it has threads.
+TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
+  Names names;
+  if (const std::string refused = names.Open(); !refused.empty()) {
+    GTEST_SKIP() << "the kernel allows no mount namespaces: " << refused;
+  }
+  auto first = std::make_unique<Server>("127.0.0.2", 0);
+  ASSERT_TRUE(first->serves());
+  const int port = first->port();
+  const auto channel = OpenChannel(absl::StrCat("dns:///", kName, ":", port), {});
+  EXPECT_NE(Ask(channel), grpc::StatusCode::UNIMPLEMENTED);
+  // Long enough that gRPC's own pause after names that nobody knows is above ten seconds.
+  const absl::Time later = absl::Now() + absl::Seconds(15);
+  while (absl::Now() < later) Ask(channel);
+  names.Say("127.0.0.2");
+  EXPECT_LT(TimeToReach(channel), absl::Seconds(8)) << "a name that was not known at first";
+  first.reset();
+  names.Say("127.0.0.3");
+  const Server second("127.0.0.3", port);
+  ASSERT_TRUE(second.serves());
+  EXPECT_LT(TimeToReach(channel), absl::Seconds(12)) << "a name that moved";
+}
+
+}  // namespace
+}  // namespace ballast
