@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
+#include <unistd.h>
+
 #include <iostream>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
+#include "server/inspected_reads.h"
 
 namespace ballast {
 namespace {
@@ -229,6 +232,7 @@ absl::Status Server::Listen() {
   if (!listen.ok()) return listen.status();
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  if (absl::Status status = CheckReadsAreInspected(); !status.ok()) return status;
   auto credentials = MakeServerCredentials(options_.security, options_.certificate_refresh);
   if (!credentials.ok()) return credentials.status();
   if (options_.security.has_tls() && tokens_ != nullptr)
@@ -261,7 +265,11 @@ absl::Status Server::Listen() {
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC does not start on ", options_.listen));
   gate_ = *std::move(gate);
-  gate_->Open([acceptor](int socket) {
+  gate_->Open([acceptor, tls = options_.security.has_tls()](int socket) {
+    if (!tls && !InspectReads(socket)) {
+      close(socket);
+      return;
+    }
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = socket;
     acceptor->HandleNewConnection(&connection);

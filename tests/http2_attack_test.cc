@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strangers who speak HTTP/2 badly on purpose, at a live server: its calls are answered, a job's pushes go on, and its
+// memory is bounded.
+#include "tests/fault/hostile/http2_attack.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+#include "tests/testing/security_folder.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::Values;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr absl::Duration kTime = absl::Seconds(2);
+// Long enough for a machine that is busy otherwise; without limits an attack of this size stalls a server for longer.
+constexpr absl::Duration kLongestCall = absl::Seconds(5);
+
+// The most memory that this process, server and attackers, ever had.
+uint64_t PeakBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    uint64_t kib = 0;
+    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words[0] == "VmHWM:" && absl::SimpleAtoi(words[1], &kib)) return kib << 10;
+  }
+  return 0;
+}
+
+// What a job's client saw while it pushed and asked again and again.
+struct Watched {
+  uint64_t pushes = 0;
+  absl::Duration longest = absl::ZeroDuration();
+  absl::Status status;
+};
+
+// A server and a client of its job, with or without TLS.
+class Http2AttackTest : public ::testing::Test {
+ protected:
+  // gRPC's lines about each connection that is cut would take longer than the attack.
+  static void SetUpTestSuite() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
+
+  void Start(bool tls) {
+    Server::Options options;
+    options.max_state_bytes = 1 << 24;
+    options.max_connections = 256;
+    if (tls) {
+      options.security.tls = folder_.Issue("server", {"127.0.0.1"});
+      client_files_ = folder_.Issue("client", {});
+    }
+    auto server = Server::Start(std::move(options));
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+
+    ClientOptions client;
+    client.shards = {server_->address()};
+    client.job = "attacked";
+    client.policy.mutable_async();
+    client.shared_memory = false;
+    if (tls) client.credentials = Credentials::Make({client_files_, ""}, "").value();
+    auto connected = Client::Connect(client);
+    ASSERT_TRUE(connected.ok()) << connected.status();
+    client_ = *std::move(connected);
+    v1::TensorSpec spec;
+    spec.set_id(1);
+    spec.set_name("w");
+    spec.add_shape(kElements);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    ASSERT_EQ(client_->Declare({spec}), absl::OkStatus());
+  }
+
+  // Attacks, and has the client push meanwhile.
+  Http2AttackCounts Attack(Http2AttackOptions options, Watched& watched) {
+    options.address = server_->address();
+    options.time = kTime;
+    if (!client_files_.certificate.empty()) options.tls = client_files_;
+    absl::Notification over;
+    std::thread training([&] { watched = Push(over); });
+    const absl::StatusOr<Http2AttackCounts> counts = RunHttp2Attack(options);
+    over.Notify();
+    training.join();
+    EXPECT_TRUE(counts.ok()) << counts.status();
+    return counts.value_or(Http2AttackCounts());
+  }
+
+  Watched Push(const absl::Notification& over) {
+    Watched watched;
+    const std::vector<float> gradient(kElements, 1);
+    for (; !over.HasBeenNotified() && watched.status.ok(); ++watched.pushes) {
+      const absl::Time begin = absl::Now();
+      watched.status = client_->Push(watched.pushes, 1, {{1, gradient}}).Get().status();
+      watched.status.Update(client_->GetStatus().status());
+      watched.longest = std::max(watched.longest, absl::Now() - begin);
+    }
+    return watched;
+  }
+
+  void ExpectUndisturbed(const Watched& watched, uint64_t peak_before) {
+    EXPECT_EQ(watched.status, absl::OkStatus());
+    EXPECT_GT(watched.pushes, 0u);
+    EXPECT_LT(watched.longest, kLongestCall);
+    EXPECT_LT(PeakBytes(), peak_before + 64 * kMiB);
+  }
+
+  static constexpr size_t kElements = 1000;
+  SecurityFolder folder_;
+  TlsFiles client_files_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Client> client_;
+};
+
+// Floods that a server can tell from a client's work, by name and whether they come within TLS.
+class FloodTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
+
+TEST_P(FloodTest, IsCutOffWhileTheJobGoesOn) {
+  Start(std::get<1>(GetParam()));
+  const uint64_t peak_before = PeakBytes();
+  Watched watched;
+  Http2AttackOptions attack;
+  attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
+  const Http2AttackCounts counts = Attack(attack, watched);
+  EXPECT_GT(counts.cut, 0u) << counts.connections << " connections, " << counts.frames << " frames";
+  ExpectUndisturbed(watched, peak_before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Http2AttackTest, FloodTest,
+                         ::testing::Combine(Values("unfinished_headers", "endless_continuation", "rapid_reset",
+                                                   "ping_flood", "settings_flood", "unacknowledged_calls"),
+                                            Values(false, true)),
+                         [](const auto& test) {
+                           return absl::StrCat(std::get<0>(test.param), std::get<1>(test.param) ? "_tls" : "");
+                         });
+
+// Peers that stand there and may be honest: they are borne.
+class IdlerTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
+
+TEST_P(IdlerTest, DoesNotDisturbTheJob) {
+  Start(std::get<1>(GetParam()));
+  const uint64_t peak_before = PeakBytes();
+  Watched watched;
+  Http2AttackOptions attack;
+  attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
+  if (attack.attack == Http2Attack::kManyConnections) attack.connections = 5000;
+  if (attack.attack == Http2Attack::kHalfOpenTls) attack.connections = 200;
+  const Http2AttackCounts counts = Attack(attack, watched);
+  EXPECT_GT(counts.connections, 0u);
+  ExpectUndisturbed(watched, peak_before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Http2AttackTest, IdlerTest,
+                         ::testing::Combine(Values("half_open_tls", "many_connections", "slow_reader"),
+                                            Values(false, true)),
+                         [](const auto& test) {
+                           return absl::StrCat(std::get<0>(test.param), std::get<1>(test.param) ? "_tls" : "");
+                         });
+
+}  // namespace
+}  // namespace ballast
