@@ -36,7 +36,7 @@ void PrintHelp(std::ostream& out) {
   for (const Command& command : kCommands) out << absl::StrFormat("  %-10s %s\n", command.name, command.summary);
   out << "  help       Show this text, or a command's: ballast help COMMAND.\n\n"
          "ballast --version says which build this is. Exit status: 0 success, 1 failure while running, 2 bad usage or\n"
-         "bad input, 130 interrupted.\n";
+         "bad input, 75 others were missing, 130 interrupted.\n";
 }
 
 int RunNamed(const std::string& name, absl::Span<const std::string> args) {

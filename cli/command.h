@@ -14,6 +14,8 @@ namespace ballast {
 inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitBadInput = 2;
+// As EX_TEMPFAIL of sysexits.h: others were missing; the same again may succeed.
+inline constexpr int kExitTemporary = 75;
 inline constexpr int kExitInterrupted = 130;
 
 // One word behind `ballast`. Adding a command touches its own two files and the table in ballast_main.cc.

@@ -63,8 +63,9 @@ LaunchResult JobLaunch::Run() {
   if (failed()) {
     const int culprit = Culprit();
     const ExitStatus& end = *children_[culprit].end;
-    const bool bad_input = !end.signaled && end.number == kExitBadInput;
-    return {bad_input ? kExitBadInput : kExitFailure, DescribeFailure(culprit), restarts_};
+    // These say what to do about it.
+    const bool telling = !end.signaled && (end.number == kExitBadInput || end.number == kExitTemporary);
+    return {telling ? end.number : kExitFailure, DescribeFailure(culprit), restarts_};
   }
   if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
   return {kExitSuccess, "", restarts_};
@@ -301,6 +302,7 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
 std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
   std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
                                     "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
+  flags.insert(flags.end(), {"--gather_timeout", absl::StrCat(plan_.gather_seconds)});
   flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
   flags.insert(flags.end(), plan_.worker_security.begin(), plan_.worker_security.end());
   if (!plan_.trace_steps.empty()) {

@@ -42,6 +42,8 @@ struct LaunchPlan {
   v1::Durability durability;
   // The manifest of the checkpoint that the job goes on from; empty: it begins anew.
   std::string resume;
+  // For the processes to find each other.
+  int gather_seconds = 300;
   // How often one process that died is started again.
   int max_restarts = 3;
   std::optional<ChaosPlan> chaos;

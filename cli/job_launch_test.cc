@@ -191,7 +191,8 @@ TEST_F(JobLaunchTest, GivesEachProcessItsPart) {
               HasSubstr("--rank 0 --listen 127.0.0.1:0 --servers 2 --workers 2 --address_file " + run_dir_));
   EXPECT_THAT(Log("server-1"),
               HasSubstr("--rank 1 --listen 127.0.0.1:0 --servers 2 --workers 2 --coordinator 127.0.0.1:4242"));
-  const std::string common = " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --mode async";
+  const std::string common =
+      " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --gather_timeout 300 --mode async";
   EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + "\n");
   EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + "\n");
 }
@@ -234,6 +235,13 @@ TEST_F(JobLaunchTest, ExitsWithTwoWhenAWorkerFoundBadInput) {
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 2);
   EXPECT_THAT(result.error, HasSubstr("ended with status 2: images.gz: want 47040016 bytes, got 12"));
+}
+
+TEST_F(JobLaunchTest, ExitsWithSeventyFiveWhenOthersWereMissing) {
+  worker_ = std::string(kWorkerHead) + "echo 'error: the job has not gathered within 2s: server 7 to join'; exit 75\n";
+  const LaunchResult result = Run();
+  EXPECT_EQ(result.exit_status, 75);
+  EXPECT_THAT(result.error, HasSubstr("ended with status 75: the job has not gathered within 2s: server 7 to join"));
 }
 
 TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {

@@ -51,6 +51,7 @@ constexpr int kMostProcesses = 64;
 constexpr int kMostThreads = 1024;
 constexpr int kMostGpus = 64;
 constexpr int kMostRestarts = 1000;
+constexpr int kMostGatherSeconds = 86400;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
@@ -70,6 +71,8 @@ const std::vector<FlagSpec>& Flags() {
       {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
       {"resume", "WHAT",
        "Go on from a checkpoint: of a run folder, by its manifest, or auto: this job's newest run that has one."},
+      {"gather-timeout", "SECONDS",
+       "Longest wait for all processes to join, 1 to 86400 (300); then it ends with 75 and says who is missing."},
       {"max-restarts", "N", "How often a process that died is started again, 0 to 1000 (3)."},
       {"chaos", "KILLS",
        "Kill processes of the run to see it outlive that: kill-server=20s,kill-worker=30s,seed=1, or a part of it."},
@@ -201,6 +204,9 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
+  auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMostGatherSeconds);
+  if (!gather.ok()) return gather.status();
+  request.plan.gather_seconds = *gather;
   auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMostRestarts);
   if (!restarts.ok()) return restarts.status();
   request.plan.max_restarts = *restarts;

@@ -66,6 +66,7 @@ absl::Status CheckOptions(const ClientOptions& options) {
   status.Update(CheckRange("rpc_timeout", options.rpc_timeout, tick, day));
   status.Update(CheckRange("retry_timeout", options.retry_timeout, absl::ZeroDuration(), day));
   status.Update(CheckRange("wait_timeout", options.wait_timeout, tick, absl::Seconds(600)));
+  status.Update(CheckRange("gather_timeout", options.gather_timeout, tick, day));
   return status;
 }
 
@@ -274,7 +275,7 @@ void Client::MoveChannels() {
 }
 
 absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs) {
-  if (coordinator_ != nullptr) return coordinator_->PlaceTensors(options_.job, specs, options_.wait_timeout);
+  if (coordinator_ != nullptr) return coordinator_->PlaceTensors(options_.job, specs, options_.gather_timeout);
   ShardMap map = shard_map();
   if (absl::Status status = map.Place(specs); !status.ok()) return status;
   return map;

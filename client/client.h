@@ -60,6 +60,8 @@ struct ClientOptions {
   absl::Duration retry_timeout = absl::Seconds(30);
   // For other workers, of a pull; for servers to join, of Declare. 1 ms to 600 s.
   absl::Duration wait_timeout = absl::Seconds(60);
+  // For all servers to join, before tensors are placed.
+  absl::Duration gather_timeout = absl::Seconds(60);
 
   // How gradients and values travel.
   v1::Codec codec;

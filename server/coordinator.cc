@@ -248,7 +248,7 @@ absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id
     if (absl::Status status = membership_.Heartbeat(verdict.promoted.value_or(id)); !status.ok()) return status;
     UpdateStateLocked();
     verdict.state = state_;
-    verdict.reason = reason_;
+    verdict.reason = ReasonLocked();
     if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, verdict);
     changed = changes_ != before;
     for (const Membership::Member& member : membership_.members()) {

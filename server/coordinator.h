@@ -202,6 +202,8 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ShardMap> Place(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
   std::string ExplainWaitLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Why the job has failed, or whom it waits for.
+  std::string ReasonLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   v1::JobProgress ProgressLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline, GrantDone done);
   internal::v1::CoordinatorState ExportLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

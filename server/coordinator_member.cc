@@ -41,6 +41,18 @@ CoordinatorMember::~CoordinatorMember() {
   stub_->Leave(&context, request, &response).IgnoreError();
 }
 
+v1::JobState CoordinatorMember::job_state() const {
+  absl::MutexLock lock(&mutex_);
+  return job_state_;
+}
+
+absl::Status CoordinatorMember::CheckGathered(const v1::HeartbeatResponse& response) const {
+  const bool waits = response.state() == v1::JOB_STATE_GATHERING && options_.gather_timeout > absl::ZeroDuration();
+  if (!waits || absl::Now() - started_ < options_.gather_timeout) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), ": ", response.reason()));
+}
+
 bool CoordinatorMember::stopping() const {
   absl::MutexLock lock(&mutex_);
   return stopping_;
@@ -75,18 +87,19 @@ bool CoordinatorMember::TakePart(const v1::Member& member) {
 }
 
 // Repeats a call while the coordinator cannot be reached, as long as patience lasts.
-absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call,
-                                     absl::string_view what) {
+absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
+                                     absl::Duration patience) {
   const absl::Time start = absl::Now();
   while (true) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kAttempt));
+    const absl::Duration left = start + patience - absl::Now();
+    context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
     const absl::Status status = FromGrpcStatus(call(&context));
     const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     if (!unreachable) return status;
     const absl::Duration silent = absl::Now() - start;
-    if (silent >= options_.patience) {
+    if (silent >= patience) {
       return absl::UnavailableError(absl::StrCat("coordinator at ", options_.coordinator, " did not answer ", what,
                                                  " for ", absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))),
                                                  ": ", status.message()));
@@ -105,8 +118,14 @@ absl::Status CoordinatorMember::Join() {
   request.set_description(DescribeThisProcess());
   request.set_replicated(options_.replicated);
   v1::JoinResponse response;
+  const bool gathers = options_.gather_timeout > absl::ZeroDuration();
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
-                             "a server that joins");
+                             "a server that joins", gathers ? options_.gather_timeout : options_.patience);
+  if (gathers && absl::IsUnavailable(status)) {
+    return absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
+                                                    absl::FormatDuration(options_.gather_timeout),
+                                                    ", server 0 does not answer: ", status.message()));
+  }
   if (!status.ok()) return status;
   {
     absl::MutexLock lock(&mutex_);
@@ -141,9 +160,15 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     const PairNews news = events_.pair_news();
     *request.mutable_standby() = news.standby;
     request.set_server_lost(news.server_lost);
-    absl::Status status = Call(
-        [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat");
+    absl::Status status =
+        Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
+             options_.patience);
     if (!status.ok()) return status;
+    if (absl::Status gathered = CheckGathered(response); !gathered.ok()) return gathered;
+    {
+      absl::MutexLock lock(&mutex_);
+      job_state_ = response.state();
+    }
     events_.on_heard(news);
     if (response.has_promoted() && TakePart(response.promoted())) *request.mutable_member() = response.promoted();
     if (request.member().role() == v1::ROLE_SERVER) events_.on_standby(response.standby());

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "server/replica/pair_news.h"
@@ -32,6 +33,8 @@ class CoordinatorMember {
     std::string address;
     // How long the coordinator may be silent, before joining and after.
     absl::Duration patience = absl::Seconds(60);
+    // For all servers and workers to have joined; 0: no limit. DEADLINE_EXCEEDED, which names who is missing, is fatal.
+    absl::Duration gather_timeout = absl::ZeroDuration();
   };
   struct Events {
     // The job that the shard holds, which each request names; empty: none yet.
@@ -66,11 +69,17 @@ class CoordinatorMember {
   ~CoordinatorMember();
   CoordinatorMember(const CoordinatorMember&) = delete;
 
+  // As the last heartbeat was answered.
+  v1::JobState job_state() const;
+
  private:
   void Run();
   absl::Status Join();
   absl::Status BeatUntilStopped();
-  absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what);
+  absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
+                    absl::Duration patience);
+  // DEADLINE_EXCEEDED if members have been missing for too long.
+  absl::Status CheckGathered(const v1::HeartbeatResponse& response) const;
   // Ends early where there is news. False once it is to stop.
   bool Pause(absl::Duration duration);
   // Whether a new name was given.
@@ -80,10 +89,12 @@ class CoordinatorMember {
   const Options options_;
   const Events events_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  const absl::Time started_ = absl::Now();
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool hastened_ ABSL_GUARDED_BY(mutex_) = false;
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
+  v1::JobState job_state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::thread thread_;
 };
 

@@ -56,10 +56,14 @@ absl::Duration Coordinator::RunningForLocked() const {
   return std::min(clock_->Now(), ended_) - running_since_;
 }
 
+std::string Coordinator::ReasonLocked() const {
+  return state_ == v1::JOB_STATE_GATHERING ? absl::StrCat("waits for ", ExplainWaitLocked()) : reason_;
+}
+
 v1::JobProgress Coordinator::ProgressLocked() const {
   v1::JobProgress progress;
   progress.set_state(state_);
-  progress.set_reason(state_ == v1::JOB_STATE_GATHERING ? absl::StrCat("waits for ", ExplainWaitLocked()) : reason_);
+  progress.set_reason(ReasonLocked());
   if (job_.has_value()) {
     progress.set_job(job_->name());
     progress.set_mode(std::string(PolicyMode(job_->policy())));

@@ -366,12 +366,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.servers = o.servers;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.patience = o.patience;
+  member.gather_timeout = o.gather_timeout;
   auto joining = std::make_unique<CoordinatorMember>(std::move(member), server->MemberEvents());
   {
     absl::MutexLock lock(&server->member_mutex_);
     server->member_ = std::move(joining);
   }
   return server;
+}
+
+bool Server::job_finished() {
+  if (coordinator_ != nullptr) return coordinator_->progress().state() == v1::JOB_STATE_FINISHED;
+  absl::MutexLock lock(&member_mutex_);
+  return member_ != nullptr && member_->job_state() == v1::JOB_STATE_FINISHED;
 }
 
 void Server::Drain(absl::Duration grace) {

@@ -75,6 +75,8 @@ class Server {
     absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
+    // For all servers and workers to have joined, else it cannot go on (DEADLINE_EXCEEDED); 0: no limit.
+    absl::Duration gather_timeout = absl::ZeroDuration();
     // Called before it listens, with what was in the folder, where anything was.
     std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
     // Called with what the process is once it has joined, and when that changes: one of a pair.
@@ -97,6 +99,9 @@ class Server {
 
   // Ends waits, refuses new work, lets calls under way end within `grace`, then stops. Idempotent.
   void Drain(absl::Duration grace);
+
+  // Every example of every epoch was reported done, as far as this server has heard.
+  bool job_finished();
 
   ParameterShard& shard() { return shard_; }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -49,6 +50,11 @@ ABSL_FLAG(
     std::string, resume, "",
     "What the job goes on from: auto, the newest checkpoint in --checkpoint_dir if there is one, or the path of a "
     "checkpoint's manifest. All servers need the same.");
+ABSL_FLAG(uint32_t, gather_timeout, 0,
+          "Seconds for all servers and workers to join; then it ends with 75 and says who is missing. 0: no limit.");
+ABSL_FLAG(
+    std::string, run_by, "",
+    "orchestrator: what starts this server asks how it ended, so that SIGTERM before its job is finished is 143.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
           "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
 ABSL_FLAG(uint32_t, max_connections, 0,
@@ -60,7 +66,10 @@ namespace {
 
 constexpr char kUsage[] =
     "ballast_server: holds one shard of a job's weights and runs its optimizer. Server 0 also coordinates the job.\n"
-    "SIGTERM or SIGINT ends it with 0 after the calls under way.\n\n"
+    "SIGTERM or SIGINT ends it with 0 after the calls under way; with --run_by=orchestrator SIGTERM ends it with 143 "
+    "while\n"
+    "its job is not finished. It ends with 1 when it cannot go on, with 2 for bad input, and with 75 when others are\n"
+    "missing for longer than --gather_timeout.\n\n"
     "  ballast_server --servers 2 --workers 2\n"
     "  ballast_server --rank 1 --listen 127.0.0.1:7701 --coordinator 127.0.0.1:7700";
 
@@ -83,6 +92,8 @@ class Ending {
     absl::Status status;
     // It may start anew, with nothing.
     bool again = false;
+    // What it was told to end by; 0: nothing.
+    int signal = 0;
   };
 
   // The first one counts, but an end before a new start.
@@ -105,6 +116,11 @@ class Ending {
   absl::Mutex mutex_;
   std::optional<Reason> reason_ ABSL_GUARDED_BY(mutex_);
 };
+
+// As EX_TEMPFAIL of sysexits.h.
+constexpr int kExitTemporary = 75;
+// As a shell says of a process that SIGTERM ended.
+constexpr int kExitTerminated = 143;
 
 // For calls under way at a server that does not count any more.
 constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
@@ -138,9 +154,9 @@ std::string PartName(const v1::Member& member) {
 
 int Serve() {
   Ending ending;
-  SignalWatch signals([&](int, int count) {
+  SignalWatch signals([&](int signal, int count) {
     if (count > 1) _exit(130);
-    ending.Set({});
+    ending.Set({absl::OkStatus(), /*again=*/false, signal});
   });
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -175,6 +191,12 @@ int Serve() {
   if (options.max_streams < 1 || options.max_streams > 1024) {
     return Fail(
         absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")), 2);
+  }
+  options.gather_timeout = absl::Seconds(absl::GetFlag(FLAGS_gather_timeout));
+  const std::string run_by = absl::GetFlag(FLAGS_run_by);
+  if (!run_by.empty() && run_by != "orchestrator") {
+    return Fail(
+        absl::InvalidArgumentError(absl::StrCat("--run_by: got \"", run_by, "\", want orchestrator or nothing")), 2);
   }
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
@@ -211,10 +233,12 @@ int Serve() {
       continue;
     }
     std::cerr << "server " << rank << " drains" << std::endl;
+    const bool cut_short = run_by == "orchestrator" && reason.signal == SIGTERM && !(*server)->job_finished();
     (*server)->Drain(absl::Seconds(5));
+    if (absl::IsDeadlineExceeded(reason.status)) return Fail(reason.status, kExitTemporary);
     if (!reason.status.ok()) return Fail(reason.status, 1);
-    std::cerr << "server " << rank << " has ended" << std::endl;
-    return 0;
+    std::cerr << "server " << rank << " has ended" << (cut_short ? " before its job was finished" : "") << std::endl;
+    return cut_short ? kExitTerminated : 0;
   }
 }
 
@@ -249,7 +273,9 @@ int main(int argc, char** argv) {
                                                    "max_streams",
                                                    "state_dir",
                                                    "checkpoint_dir",
-                                                   "resume"});
+                                                   "resume",
+                                                   "gather_timeout",
+                                                   "run_by"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Serve();
 }

@@ -324,11 +324,59 @@ TEST_F(ByHandTest, AServerThatIsNotThereIsNamedAndHowLongItWasTried) {
   WriteJob();
   for (bool listens : {false, true}) {
     const MutePort port(listens);
-    ChildProcess worker = Worker(port.address(), {"--connect_timeout", "2"});
-    EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
+    ChildProcess worker = Worker(port.address(), {"--gather_timeout", "2"});
+    EXPECT_EQ(worker.Wait().ToString(), "ended with status 75");
     EXPECT_THAT(worker.last_line(),
-                MatchesRegex(absl::StrCat("error: coordinator at ", port.address(),
-                                          ": connect: gave up after [0-9.]+m?s and [0-9]+ attempt.*")));
+                MatchesRegex(absl::StrCat(
+                    "error: the job has not gathered within 2s, server 0 does not answer: ", "coordinator at ",
+                    port.address(), ": connect: gave up after [0-9.]+m?s and [0-9]+ attempt.*")));
+  }
+}
+
+TEST_F(ByHandTest, AWorkerThatWaitedInVainNamesTheOthersAndMayComeBack) {
+  WriteJob();
+  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
+  ChildProcess alone = Worker(coordinator_, {"--rank", "0", "--gather_timeout", "2"});
+  EXPECT_EQ(alone.Wait().ToString(), "ended with status 75");
+  EXPECT_THAT(alone.last_line(), StartsWith("error: the job has not gathered within 2s: "));
+  EXPECT_THAT(alone.last_line(), HasSubstr("worker 1 to join"));
+  ChildProcess again = Worker(coordinator_, {"--rank", "0"});
+  ChildProcess other = Worker(coordinator_, {"--rank", "1"});
+  EXPECT_EQ(again.Wait().ToString(), "ended with status 0") << again.output();
+  EXPECT_EQ(other.Wait().ToString(), "ended with status 0") << other.output();
+}
+
+TEST_F(ByHandTest, AWorkerNamesTheServerThatIsMissing) {
+  WriteJob();
+  ChildProcess server = Server({"--servers", "2"}, &coordinator_);
+  ChildProcess worker = Worker(coordinator_, {"--gather_timeout", "2"});
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 75");
+  EXPECT_THAT(worker.last_line(), HasSubstr("server 1 has not joined"));
+}
+
+TEST_F(ByHandTest, AServerThatWaitedInVainNamesTheOthers) {
+  ChildProcess server = Server({"--workers", "2", "--gather_timeout", "1"}, &coordinator_);
+  EXPECT_EQ(server.Wait().ToString(), "ended with status 75");
+  EXPECT_EQ(server.last_line(), "error: the job has not gathered within 1s: waits for worker 0, worker 1 to join");
+  const MutePort port(/*listens=*/true);
+  ChildProcess second({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--rank", "1", "--coordinator",
+                       port.address(), "--gather_timeout", "1"});
+  EXPECT_EQ(second.Wait().ToString(), "ended with status 75");
+  EXPECT_THAT(second.last_line(),
+              StartsWith("error: the job has not gathered within 1s, server 0 does not answer: coordinator at "));
+}
+
+TEST_F(ByHandTest, AServerThatIsToldToEndSaysToAnOrchestratorIfItsJobWasDone) {
+  WriteJob();
+  for (const char* run_by : {"", "orchestrator"}) {
+    ChildProcess early = Server({"--run_by", run_by}, &coordinator_);
+    early.Signal(SIGTERM);
+    EXPECT_EQ(early.Wait().ToString(), *run_by == '\0' ? "ended with status 0" : "ended with status 143");
+    ChildProcess late = Server({"--run_by", run_by}, &coordinator_);
+    ChildProcess worker = Worker(coordinator_, {"--run_dir", Path(absl::StrCat("run", run_by))});
+    ASSERT_EQ(worker.Wait().ToString(), "ended with status 0") << worker.output();
+    late.Signal(SIGTERM);
+    EXPECT_EQ(late.Wait().ToString(), "ended with status 0");
   }
 }
 

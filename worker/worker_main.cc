@@ -55,7 +55,9 @@ ABSL_FLAG(std::string, trace, "",
           "File that a timeline is left in (JSON; open it with ui.perfetto.dev or chrome://tracing): compute, copies, "
           "push, pull, wait.");
 ABSL_FLAG(std::string, trace_steps, "1-200", "With trace: the first and the last step that it shows, from 1.");
-ABSL_FLAG(int, connect_timeout, 60, "Seconds to wait for the coordinator to answer.");
+ABSL_FLAG(
+    int, gather_timeout, 300,
+    "Seconds from the start until all servers and workers have joined; then it ends with 75 and says who is missing.");
 
 namespace ballast {
 namespace {
@@ -65,8 +67,15 @@ constexpr char kUsage[] =
     "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n"
     "It ends with 1 when the job has failed, with 2 for bad input, and with 3 when it lost what only it needs, its "
     "device\n"
-    "or its connections: the job goes on, and it may be started again.\n\n"
+    "or its connections: the job goes on, and it may be started again. It ends with 75 when others are missing for "
+    "longer\n"
+    "than --gather_timeout; it may be started again, too.\n\n"
     "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700";
+
+// A day: cluster schedulers let pods wait for long.
+constexpr int kMostGatherSeconds = 86400;
+// As EX_TEMPFAIL of sysexits.h.
+constexpr int kExitTemporary = 75;
 
 int Fail(const absl::Status& status, int code) {
   std::cerr << "error: " << status.message() << std::endl;
@@ -140,7 +149,12 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
   absl::StatusOr<StepRange> steps = ParseStepRange(absl::GetFlag(FLAGS_trace_steps));
   if (!steps.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_steps: ", steps.status().message()));
   options.trace_steps = *steps;
-  options.connect_timeout = absl::Seconds(absl::GetFlag(FLAGS_connect_timeout));
+  const int gather_timeout = absl::GetFlag(FLAGS_gather_timeout);
+  if (gather_timeout < 1 || gather_timeout > kMostGatherSeconds) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gather_timeout: got ", gather_timeout, ", want 1 to ", kMostGatherSeconds));
+  }
+  options.gather_timeout = absl::Seconds(gather_timeout);
   return options;
 }
 
@@ -155,6 +169,7 @@ int Run() {
   const absl::Status status = (*trainer)->Run();
   interruption.Watch(nullptr);
   if (absl::IsCancelled(status)) return Fail(status, 130);
+  if ((*trainer)->gather_timed_out()) return Fail(status, kExitTemporary);
   // The others go on: started again, it may too.
   if (absl::IsUnavailable(status)) return Fail(status, 3);
   return status.ok() ? 0 : Fail(status, 1);
@@ -170,10 +185,10 @@ int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv, ballast::kUsage,
-      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",        "token_file",  "insecure",
-       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",    "threads",     "run_dir",
-       "mode",       "staleness",     "quorum", "local_steps", "codec",          "value_codec", "precision",
-       "durability", "shared_memory", "trace",  "trace_steps", "connect_timeout"});
+      {"job",        "coordinator",   "tls_ca", "tls_cert",    "tls_key",       "token_file",  "insecure",
+       "rank",       "device",        "gpus",   "autotune",    "cuda_graphs",   "threads",     "run_dir",
+       "mode",       "staleness",     "quorum", "local_steps", "codec",         "value_codec", "precision",
+       "durability", "shared_memory", "trace",  "trace_steps", "gather_timeout"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
   return ballast::Run();
 }

@@ -61,6 +61,14 @@ for overlay in durable replicated; do
     fail "$overlay: BALLAST_STATE_DIR is '$state', its volume is mounted at '$mount'"
 done
 
+# A worker that may try again has its pod replaced; one that said why it cannot does not.
+for folder in base gpu durable replicated; do
+  retries=$(sed -n 's/^  backoffLimit: //p' "$work/$folder.yaml")
+  [[ $retries -gt 0 ]] || fail "$folder: a worker's pod is never replaced: backoffLimit is '$retries'"
+  permanent=$(sed -n '/action: FailJob/,/^    - action/p' "$work/$folder.yaml" | sed -n 's/^ *- \([0-9]*\)$/\1/p' | xargs)
+  [[ $permanent == "1 2" ]] || fail "$folder: the exit codes that fail the job are '$permanent', want 1 and 2"
+done
+
 # The numbers that stand in two places each.
 value() {
   local found

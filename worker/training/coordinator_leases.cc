@@ -5,7 +5,7 @@ namespace ballast {
 
 absl::StatusOr<std::optional<DataLease>> CoordinatorLeases::Next() {
   while (true) {
-    absl::StatusOr<v1::AcquireLeaseResponse> answer = link_->AcquireLease(patience_);
+    absl::StatusOr<v1::AcquireLeaseResponse> answer = link_->AcquireLease(gather_timeout_);
     if (absl::IsDeadlineExceeded(answer.status()) && link_->condition().state == v1::JOB_STATE_RUNNING) continue;
     if (!answer.ok()) return answer.status();
     if (answer->finished()) return std::nullopt;

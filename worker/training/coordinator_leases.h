@@ -9,16 +9,17 @@ namespace ballast {
 // Asks the coordinator for leases. Thread safety: as LeaseSource.
 class CoordinatorLeases : public LeaseSource {
  public:
-  // `link` must outlive this. A single Next waits up to `patience` while nobody takes part, and as long as the job runs
-  // otherwise: the coordinator gives up silent members, so that a running job always goes on or fails.
-  CoordinatorLeases(CoordinatorLink* link, absl::Duration patience) : link_(link), patience_(patience) {}
+  // `link` must outlive this. A single Next waits up to `gather_timeout` while members are still to join, and as long
+  // as the job runs otherwise: the coordinator gives up silent members, so that a running job always goes on or fails.
+  CoordinatorLeases(CoordinatorLink* link, absl::Duration gather_timeout)
+      : link_(link), gather_timeout_(gather_timeout) {}
 
   absl::StatusOr<std::optional<DataLease>> Next() override;
   void Cancel() override { link_->CancelCalls("the worker stops"); }
 
  private:
   CoordinatorLink* const link_;
-  const absl::Duration patience_;
+  const absl::Duration gather_timeout_;
 };
 
 }  // namespace ballast

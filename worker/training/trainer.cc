@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
+#include "common/error_reason.h"
 #include "common/job_length.h"
 #include "common/job_overrides.h"
 #include "common/memory_bytes.h"
@@ -28,6 +29,11 @@ constexpr int64_t kEvaluationBatch = 256;
 // started again meanwhile, that time begins anew.
 constexpr absl::Duration kJoinPatience = absl::Seconds(5);
 constexpr absl::Duration kLongJoinPatience = absl::Seconds(15);
+
+// For the coordinator to answer a worker that was given up.
+constexpr absl::Duration kReturnTimeout = absl::Seconds(60);
+// What is asked of a wait whose time is over already.
+constexpr absl::Duration kLeastTimeout = absl::Milliseconds(1);
 
 // Before training starts, so that the error says where the label stands.
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
@@ -177,9 +183,20 @@ void Trainer::OnJobChange(const JobCondition& condition) {
   if (link_ != nullptr) link_->CancelCalls(condition.reason);
 }
 
+absl::Duration Trainer::GatherTimeLeft() const {
+  return std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
+}
+
+absl::Status Trainer::GatherTimeout(const absl::Status& status, absl::string_view missing) {
+  gather_timed_out_ = true;
+  return Annotate(
+      status, absl::StrCat("the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), missing));
+}
+
 absl::Status Trainer::Join() {
-  absl::StatusOr<std::unique_ptr<CoordinatorLink>> link = CoordinatorLink::Connect(
-      options_.coordinator, options_.connect_timeout, options_.credentials, options_.job.name());
+  absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
+      CoordinatorLink::Connect(options_.coordinator, joined_.has_member() ? kReturnTimeout : GatherTimeLeft(),
+                               options_.credentials, options_.job.name());
   if (!link.ok()) return link.status();
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);
@@ -211,7 +228,8 @@ absl::Status Trainer::Connect() {
   options.workers = joined_.workers();
   options.worker = joined_.member().rank();
   options.incarnation = joined_.member().incarnation();
-  options.connect_timeout = options_.connect_timeout;
+  options.connect_timeout = kReturnTimeout;
+  options.gather_timeout = std::max(GatherTimeLeft(), absl::Seconds(1));
   // Nobody is waited for in vain before he is given up.
   options.wait_timeout = std::max(Patience(options_.job), 3 * absl::Milliseconds(joined_.member_ttl_ms()));
   const v1::Durability& durability = options_.job.durability();
@@ -287,7 +305,7 @@ absl::Status Trainer::Train() {
   if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
     std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
   }
-  CoordinatorLeases leases(link, Patience(job));
+  CoordinatorLeases leases(link, GatherTimeLeft());
   BatchStream batches(
       train_.get(), &leases,
       {.seed = job.seed(), .batch_size = job.training().batch_size(), .shuffle = !job.training().no_shuffle()});
@@ -342,6 +360,7 @@ absl::Status Trainer::Run() {
 }
 
 absl::Status Trainer::RunJob() {
+  started_ = absl::Now();
   std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
             << devices_->Describe() << std::endl;
   while (true) {
@@ -361,9 +380,8 @@ void Trainer::Part() {
 std::optional<absl::Status> Trainer::TakePart() {
   const bool was_here = joined_.has_member();
   if (absl::Status status = Join(); !status.ok()) {
-    // Nobody has ever been there: nothing was lost.
-    if (absl::IsUnavailable(status) && !was_here) return absl::DeadlineExceededError(status.message());
-    return status;
+    const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    return silence && !was_here ? GatherTimeout(status, ", server 0 does not answer") : status;
   }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
@@ -380,8 +398,12 @@ std::optional<absl::Status> Trainer::TakePart() {
   if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = absl::AbortedError(absl::StrCat("the job has failed: ", condition.reason));
   }
+  const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = GatherTimeout(status, "");
   const bool well = status.ok() || interrupted_;
-  const absl::Status left = link->Leave(well ? "" : std::string(status.message()), absl::IsUnavailable(status));
+  // Who has waited in vain does not keep the others from gathering, nor itself from joining again.
+  const bool own_failure = absl::IsUnavailable(status) || gather_timed_out_;
+  const absl::Status left = link->Leave(well ? "" : std::string(status.message()), own_failure);
   // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
   if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
   return status;

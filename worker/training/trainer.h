@@ -52,7 +52,8 @@ class Trainer {
     // Where a timeline of these steps is left; empty: nowhere.
     std::string trace;
     StepRange trace_steps;
-    absl::Duration connect_timeout = absl::Seconds(60);
+    // From its start until all servers and workers have joined; after that other bounds hold.
+    absl::Duration gather_timeout = absl::Minutes(5);
   };
 
   // Opens device, data and model: all that can be wrong with the job itself. Reaches for nobody.
@@ -64,6 +65,10 @@ class Trainer {
   // worker alone cannot go on, for its device is lost or it reaches no server: the others do. Any other failure is the
   // whole job's: the others hear of it. A worker that was given up, though it lives, joins again.
   absl::Status Run();
+
+  // After Run: it ended because members were missing for longer than Options::gather_timeout. Started again it may find
+  // them.
+  bool gather_timed_out() const { return gather_timed_out_; }
 
   // Ends Run after the step under way. False while it has not joined: there is nothing to save yet, nor anyone to tell.
   bool Interrupt();
@@ -80,6 +85,8 @@ class Trainer {
   std::optional<absl::Status> TakePart();
   // Lets go of what belongs to one membership.
   void Part();
+  absl::Duration GatherTimeLeft() const;
+  absl::Status GatherTimeout(const absl::Status& status, absl::string_view missing);
   absl::Status Join();
   absl::Status Connect();
   absl::Status Train();
@@ -99,6 +106,8 @@ class Trainer {
   std::unique_ptr<DeviceCodec> codec_;
   // Examples that the model takes at once.
   int64_t max_batch_ = 0;
+  absl::Time started_;
+  bool gather_timed_out_ = false;
   v1::JoinResponse joined_;
   std::optional<RunRecorder> recorder_;
   // Ended by other threads when the job fails; hence the lock around the pointers, which are set once.
