@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "common/shard_map.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
+#include "common/storage/shard_log.h"
 #include "common/storage/snapshot_file.h"
 #include "common/tensor_spec.h"
 
@@ -30,10 +33,12 @@ constexpr char kUsage[] =
     "usage: ballast checkpoint list DIR [--json]\n"
     "       ballast checkpoint verify DIR [--json]\n"
     "       ballast checkpoint export DIR FILE [--json]\n\n"
-    "What a job kept to go on from. DIR is a run folder, a folder of checkpoints, or one checkpoint's manifest.\n"
-    "list shows the whole ones; verify reads all files of each and checks them; export writes the newest one's "
-    "weights\n"
-    "as safetensors.\n\n";
+    "What a job kept to go on from. DIR is a run folder, a folder of checkpoints, one checkpoint's manifest, or, for\n"
+    "verify, a server's --state_dir.\n"
+    "list shows the whole checkpoints; verify reads all files of each, and the logs and snapshots of each server's\n"
+    "state directory, and checks them; export writes the newest checkpoint's weights as safetensors.\n"
+    "verify changes nothing, and exits with 1 if a file is damaged or missing. Of a server that runs it may find the\n"
+    "newest file half written.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
@@ -57,6 +62,62 @@ absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where)
   for (const CheckpointFolder::Entry& entry : *entries) manifests.push_back(entry.manifest_path);
   if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": holds no checkpoint"));
   return manifests;
+}
+
+// The state directories that a run folder has, or the folder itself if it is one.
+absl::StatusOr<std::vector<std::string>> FindStates(const std::string& where) {
+  std::vector<std::string> found;
+  if (!IsFolder(where)) return found;
+  const std::string inner = where + "/state";
+  std::vector<std::string> candidates = {where};
+  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem()->List(inner);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) candidates.push_back(absl::StrCat(inner, "/", name));
+  for (std::string& candidate : candidates) {
+    const absl::StatusOr<std::vector<uint64_t>> logs = ListLogs(*PosixFileSystem(), candidate);
+    if (!logs.ok()) return logs.status();
+    const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*PosixFileSystem(), candidate);
+    if (!snapshots.ok()) return snapshots.status();
+    if (!logs->empty() || !snapshots->empty()) found.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+// What a state directory holds.
+struct StateContents {
+  uint64_t snapshot = 0, records = 0, bytes = 0, unfinished = 0;
+};
+
+absl::Status ReadSnapshot(const std::string& path, std::optional<uint32_t>& shard) {
+  const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  shard = (*reader)->header().shard();
+  while (true) {
+    const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+    if (!slice.ok()) return slice.status();
+    if (!slice->has_value()) return absl::OkStatus();
+  }
+}
+
+// Reads what a recovery would.
+absl::StatusOr<StateContents> ReadState(const std::string& directory) {
+  StateContents contents;
+  std::optional<uint32_t> shard;
+  const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*PosixFileSystem(), directory);
+  if (!snapshots.ok()) return snapshots.status();
+  for (uint64_t position : *snapshots) {
+    contents.snapshot = position;
+    if (absl::Status status = ReadSnapshot(SnapshotPath(directory, position), shard); !status.ok()) return status;
+  }
+  const absl::StatusOr<LogEnd> end =
+      ReadShardLog(*PosixFileSystem(), directory, contents.snapshot + 1, shard, [&](const LogRecord&) {
+        ++contents.records;
+        return absl::OkStatus();
+      });
+  if (!end.ok()) return end.status();
+  contents.bytes = end->bytes;
+  contents.unfinished = end->unfinished;
+  return contents;
 }
 
 uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
@@ -169,21 +230,54 @@ int List(absl::Span<const std::string> manifests, bool json, std::ostream& out, 
   return kExitSuccess;
 }
 
-int VerifyAll(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
-  nlohmann::json all = nlohmann::json::array();
-  absl::Status first;
-  for (const std::string& path : manifests) {
-    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
-    const absl::Status status = manifest.ok() ? Verify(path, *manifest) : manifest.status();
-    first.Update(status);
-    nlohmann::json one = manifest.ok() ? Describe(path, *manifest) : nlohmann::json{{"path", path}};
+// What was read, as text or as JSON. Thread safety: none.
+class Findings {
+ public:
+  Findings(bool json, std::ostream& out) : json_(json), out_(out) {}
+
+  void Add(nlohmann::json& list, nlohmann::json one, const std::string& path, const absl::Status& status) {
+    first_.Update(status);
+    one["path"] = path;
     one["ok"] = status.ok();
     if (!status.ok()) one["error"] = std::string(status.message());
-    all.push_back(one);
-    if (!json) out << path << ": " << (status.ok() ? "ok" : std::string(status.message())) << "\n";
+    list.push_back(std::move(one));
+    if (!json_) out_ << path << ": " << (status.ok() ? "ok" : std::string(status.message())) << "\n";
   }
-  if (json) out << nlohmann::json{{"ok", first.ok()}, {"checkpoints", all}}.dump() << std::endl;
-  return first.ok() ? kExitSuccess : Fail(err, first, kExitFailure);
+
+  // The first failure.
+  const absl::Status& status() const { return first_; }
+
+ private:
+  const bool json_;
+  std::ostream& out_;
+  absl::Status first_;
+};
+
+int VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::string> states, bool json,
+              std::ostream& out, std::ostream& err) {
+  Findings findings(json, out);
+  nlohmann::json checkpoints = nlohmann::json::array(), shards = nlohmann::json::array();
+  for (const std::string& path : manifests) {
+    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
+    findings.Add(checkpoints, manifest.ok() ? Describe(path, *manifest) : nlohmann::json::object(), path,
+                 manifest.ok() ? Verify(path, *manifest) : manifest.status());
+  }
+  for (const std::string& path : states) {
+    const absl::StatusOr<StateContents> state = ReadState(path);
+    nlohmann::json one = nlohmann::json::object();
+    if (state.ok()) {
+      one = {{"snapshot", state->snapshot},
+             {"log_records", state->records},
+             {"log_bytes", state->bytes},
+             {"unfinished_bytes", state->unfinished}};
+    }
+    findings.Add(shards, std::move(one), path, state.status());
+  }
+  if (json) {
+    out << nlohmann::json{{"ok", findings.status().ok()}, {"checkpoints", checkpoints}, {"shards", shards}}.dump()
+        << std::endl;
+  }
+  return findings.status().ok() ? kExitSuccess : Fail(err, findings.status(), kExitFailure);
 }
 
 }  // namespace
@@ -212,11 +306,18 @@ int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std
                     ", want list DIR, verify DIR or export DIR FILE; see --help")),
                 kExitBadInput);
   }
-  const absl::StatusOr<std::vector<std::string>> manifests = FindManifests(words[1]);
-  if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
+  absl::StatusOr<std::vector<std::string>> manifests = FindManifests(words[1]);
   const bool json = arguments->Has("json");
+  if (verb == "verify") {
+    const absl::StatusOr<std::vector<std::string>> states = FindStates(words[1]);
+    if (!states.ok()) return Fail(err, states.status(), kExitFailure);
+    // A job that keeps a log need not keep checkpoints.
+    if (absl::IsNotFound(manifests.status()) && !states->empty()) manifests = std::vector<std::string>();
+    if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
+    return VerifyAll(*manifests, *states, json, out, err);
+  }
+  if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
   if (verb == "list") return List(*manifests, json, out, err);
-  if (verb == "verify") return VerifyAll(*manifests, json, out, err);
   const std::string& path = manifests->back();
   const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
   if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);

@@ -218,6 +218,7 @@ absl::Status Server::Recover() {
   options.folder = options_.state_dir;
   options.shard = options_.rank;
   options.on_failure = options_.on_fatal;
+  options.log = [](const std::string& line) { std::cerr << line << std::endl; };
   absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), PosixFileSystem(), &shard_);
   if (!store.ok()) return store.status();
   store_ = *std::move(store);

@@ -7,6 +7,7 @@
 
 #include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
+#include "server/policies/policy_state.h"
 #include "server/slice_weights.h"
 #include "server/tensor_catalog.h"
 
@@ -26,7 +27,7 @@ struct ShardCapture {
   struct SliceCapture {
     SliceKey key;
     SliceWeights::Capture weights;
-    internal::v1::PolicyState policy;
+    PolicyState policy;
   };
   JobTerms job;
   std::vector<OwnedTensor> tensors;

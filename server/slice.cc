@@ -100,7 +100,7 @@ absl::Status Slice::Restore(Capture capture) {
                                                    " elements, want ", range_.elements()));
   }
   weights_->Restore(std::move(capture.weights));
-  return policy_->Restore(capture.policy, *weights_);
+  return policy_->Restore(std::move(capture.policy), *weights_);
 }
 
 }  // namespace ballast

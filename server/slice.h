@@ -63,7 +63,7 @@ class Slice {
   // As they are now, the values shared.
   struct Capture {
     SliceWeights::Capture weights;
-    internal::v1::PolicyState policy;
+    PolicyState policy;
   };
   Capture Share() const;
   // INVALID_ARGUMENT for what was not shared by a slice like this.

@@ -157,13 +157,13 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
 TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
   CheckpointFolder folder(PosixFileSystem(), NewFolder());
   internal::v1::CheckpointManifest manifest;
-  manifest.set_format(2);
+  manifest.set_format(kStorageFormat + 1);
   const auto writer = RecordWriter::Create(PosixFileSystem(), folder.ManifestPath(1), 1);
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Append({FrameMessage(manifest)}, 0).ok());
   const absl::Status status = ReadManifest(folder.ManifestPath(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "got format 2, which a newer Ballast wrote; want at most 1"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "got format 3, which a newer Ballast wrote; want at most 2"))
       << status;
 }
 

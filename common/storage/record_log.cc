@@ -84,6 +84,7 @@ absl::Status RecordWriter::Append(absl::Span<const absl::string_view> parts, uin
   static constexpr char kZeros[8] = {};
   all.emplace_back(kZeros, Padded(header.bytes) - header.bytes);
   if (absl::Status status = file_->Append(all); !status.ok()) return status;
+  headers_.Add(all[0]);
   ++next_;
   return absl::OkStatus();
 }
@@ -144,6 +145,7 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
     absl::Status status = ReadAt(offset_ + kRecordHeaderBytes, record.body.size(), record.body.data());
     if (!status.ok()) return status;
     if (Checksum(record.body) == (*header)->body_checksum) {
+      headers_.Add({reinterpret_cast<const char*>(&**header), sizeof(RawHeader)});
       offset_ = std::min(size_, offset_ + kRecordHeaderBytes + Padded((*header)->bytes));
       ++next_;
       return record;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/storage/checksum.h"
 #include "common/storage/file_system.h"
 
 namespace ballast {
@@ -32,6 +33,14 @@ inline constexpr size_t kRecordHeaderBytes = 48;
 // Bodies are no longer; what says otherwise is damaged.
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
 
+// Says what a file of records holds: the length of its whole records, and the XXH3 (64 bits) of their headers, one
+// after another. Each header has the checksum of its body, so two files with equal digests differ in padding at most.
+struct LogDigest {
+  uint64_t bytes = 0;
+  uint64_t checksum = 0;
+  bool operator==(const LogDigest& other) const { return bytes == other.bytes && checksum == other.checksum; }
+};
+
 // Appends records to a new file. Thread safety: none, but Sync may run beside Append.
 class RecordWriter {
  public:
@@ -52,12 +61,15 @@ class RecordWriter {
   // Of the next record.
   uint64_t next() const { return next_; }
   uint64_t size() const { return file_->size(); }
+  // All that was appended.
+  LogDigest digest() const { return {file_->size(), headers_.value()}; }
 
  private:
   RecordWriter(std::unique_ptr<AppendFile> file, uint64_t first) : file_(std::move(file)), next_(first) {}
 
   std::unique_ptr<AppendFile> file_;
   uint64_t next_;
+  StreamChecksum headers_;
 };
 
 // Reads records in order and tells a torn end from damage: what was cut off by a crash has nothing behind it that
@@ -89,6 +101,8 @@ class RecordReader {
   uint64_t size() const { return size_; }
   // Position of the record that would come next.
   uint64_t next() const { return next_; }
+  // The records that were read.
+  LogDigest digest() const { return {offset_, headers_.value()}; }
 
  private:
   RecordReader(int fd, std::string path, uint64_t size, uint64_t first)
@@ -107,6 +121,7 @@ class RecordReader {
   uint64_t next_;
   uint64_t offset_ = 0;
   uint64_t unfinished_ = 0;
+  StreamChecksum headers_;
 };
 
 }  // namespace ballast

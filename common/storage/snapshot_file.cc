@@ -17,6 +17,13 @@ std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Sp
   return FrameMessage(record);
 }
 
+std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const float> values) {
+  gradient.set_elements(values.size());
+  internal::v1::SnapshotRecord record;
+  *record.mutable_gradient() = std::move(gradient);
+  return FrameMessage(record);
+}
+
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::SnapshotRecord& record,
                                                           absl::string_view behind) {
   ++read_;
@@ -27,12 +34,21 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
     return absl::FailedPreconditionError(
         absl::StrCat("got format ", header_.format(), ", which a newer Ballast wrote; want at most ", kStorageFormat));
   }
+  if (record.has_gradient()) return TakeGradient(std::move(*record.mutable_gradient()), behind);
+  if (wanted_ > 0) {
+    return absl::DataLossError(absl::StrCat("record ", read_, " is no gradient, though ", wanted_, " are missing"));
+  }
   if (record.has_end()) {
     if (record.end().records() == read_ - 1) return Kind::kEnd;
     return absl::DataLossError(absl::StrCat("got ", read_ - 1, " records, want ", record.end().records()));
   }
   if (!record.has_slice()) return absl::DataLossError(absl::StrCat("record ", read_, " is no slice"));
-  slice_ = {std::move(*record.mutable_slice()), {}};
+  return TakeSliceRecord(std::move(*record.mutable_slice()), behind);
+}
+
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v1::SliceState state,
+                                                                     absl::string_view behind) {
+  slice_ = {std::move(state), {}, {}};
   const uint64_t elements = slice_.state.elements(), arrays = slice_.state.arrays();
   // Checked so that nothing overflows: what is there bounds both.
   if (elements > behind.size() || arrays > behind.size() || elements * arrays * sizeof(float) != behind.size()) {
@@ -43,7 +59,22 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
     std::vector<float>& array = slice_.arrays.emplace_back(elements);
     std::memcpy(array.data(), behind.data() + i * elements * sizeof(float), elements * sizeof(float));
   }
-  return Kind::kSlice;
+  wanted_ = slice_.state.held_gradients();
+  return wanted_ == 0 ? Kind::kSlice : Kind::kPart;
+}
+
+absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeGradient(internal::v1::HeldGradient about,
+                                                                  absl::string_view behind) {
+  if (wanted_ == 0) return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient of no slice"));
+  if (about.elements() > behind.size() || about.elements() * sizeof(float) != behind.size()) {
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes behind it, want ",
+                                            about.elements(), " elements"));
+  }
+  std::vector<float> values(about.elements());
+  // Of none there is no memory to copy to.
+  if (!values.empty()) std::memcpy(values.data(), behind.data(), behind.size());
+  slice_.gradients.push_back({std::move(about), std::move(values)});
+  return --wanted_ == 0 ? Kind::kSlice : Kind::kPart;
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSystem* files, const std::string& path,
@@ -57,10 +88,9 @@ absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotWriter::Create(FileSyste
   return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*std::move(records)));
 }
 
-absl::Status SnapshotWriter::Add(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays) {
-  const std::string frame = FrameSlice(std::move(slice), arrays);
+absl::Status SnapshotWriter::Add(absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
   std::vector<absl::string_view> parts = {frame};
-  for (absl::Span<const float> array : arrays) {
+  for (absl::Span<const float> array : behind) {
     parts.emplace_back(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
   }
   return records_->Append(parts, 0);
@@ -95,17 +125,19 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotReader::ReadRecord() {
   }
   const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(message, *behind);
   if (kind.ok()) return kind;
-  return absl::Status(kind.status().code(), absl::StrCat(path_, ": ", kind.status().message()));
+  return absl::Status(kind.status().code(),
+                      absl::StrCat(path_, ": record at offset ", (*record)->offset, ": ", kind.status().message()));
 }
 
 absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> SnapshotReader::Next() {
-  const absl::StatusOr<SnapshotParser::Kind> kind = ReadRecord();
+  absl::StatusOr<SnapshotParser::Kind> kind = ReadRecord();
+  while (kind.ok() && *kind == SnapshotParser::Kind::kPart) kind = ReadRecord();
   if (!kind.ok()) return kind.status();
   if (*kind == SnapshotParser::Kind::kSlice) return parser_.TakeSlice();
   const absl::StatusOr<std::optional<RecordReader::Record>> more = records_->Next();
   if (!more.ok()) return more.status();
   if (!more->has_value() && !records_->torn()) return std::nullopt;
-  return absl::DataLossError(absl::StrCat(path_, ": goes on behind its end"));
+  return absl::DataLossError(absl::StrCat(path_, ": goes on behind its end at offset ", records_->end()));
 }
 
 }  // namespace ballast

@@ -18,24 +18,33 @@
 
 namespace ballast {
 
-// The newest format of snapshots and logs that this program writes, and reads.
-inline constexpr uint32_t kStorageFormat = 1;
+// The format of snapshots and manifests that this program writes; it reads those before it, too.
+inline constexpr uint32_t kStorageFormat = 2;
 
-// A slice of a snapshot, and its values.
+// A slice of a snapshot, its values, and the gradients that it holds.
 struct SnapshotSlice {
+  struct Gradient {
+    internal::v1::HeldGradient about;
+    std::vector<float> values;
+  };
   internal::v1::SliceState state;
   std::vector<std::vector<float>> arrays;
+  std::vector<Gradient> gradients;
 };
 
 // The message of a slice's record: sets the number of elements and of arrays, which are equally long. They come behind
-// it.
+// it. Records of `slice.held_gradients` gradients follow.
 std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
 
-// Takes a snapshot's records apart, in their order, wherever they come from: a header, slices, an end. What is not the
-// next one is DATA_LOSS, a newer format FAILED_PRECONDITION. Thread safety: none.
+// The message of a held gradient's record: sets the number of elements, which come behind it.
+std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const float> values);
+
+// Takes a snapshot's records apart, in their order, wherever they come from: a header, slices, each with its gradients,
+// an end. What is not the next one is DATA_LOSS, a newer format FAILED_PRECONDITION. Thread safety: none.
 class SnapshotParser {
  public:
-  enum class Kind { kHeader, kSlice, kEnd };
+  // kPart: of a slice whose gradients are yet to come.
+  enum class Kind { kHeader, kPart, kSlice, kEnd };
 
   // Moves out of `record`, behind which `behind` stands.
   absl::StatusOr<Kind> Take(internal::v1::SnapshotRecord& record, absl::string_view behind);
@@ -45,7 +54,12 @@ class SnapshotParser {
   SnapshotSlice TakeSlice() { return std::move(slice_); }
 
  private:
+  absl::StatusOr<Kind> TakeSliceRecord(internal::v1::SliceState state, absl::string_view behind);
+  absl::StatusOr<Kind> TakeGradient(internal::v1::HeldGradient about, absl::string_view behind);
+
   uint64_t read_ = 0;
+  // Gradients of the slice that have not come yet.
+  uint64_t wanted_ = 0;
   internal::v1::SnapshotHeader header_;
   SnapshotSlice slice_;
 };
@@ -57,8 +71,8 @@ class SnapshotWriter {
   static absl::StatusOr<std::unique_ptr<SnapshotWriter>> Create(FileSystem* files, const std::string& path,
                                                                 internal::v1::SnapshotHeader header);
 
-  // Sets the number of elements and of arrays, which are equally long.
-  absl::Status Add(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
+  // A slice's record, or that of a gradient: its message, framed, and what comes behind it.
+  absl::Status Add(absl::string_view frame, absl::Span<const absl::Span<const float>> behind);
 
   // Writes the end and syncs.
   absl::Status Finish();

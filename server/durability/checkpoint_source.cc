@@ -16,22 +16,42 @@
 namespace ballast {
 namespace {
 
-// A slice's policy between two steps, when it waits for nobody: of a job with other workers, or another policy, than
+// The number of steps that the worker that had finished the most had finished: where all go on (ProgressBoard).
+uint64_t MostSteps(const internal::v1::PolicyState& saved) {
+  uint64_t most = saved.slowest();
+  for (const internal::v1::PolicyState::Clock& clock : saved.clocks()) most = std::max(most, clock.finished());
+  return most;
+}
+
+internal::v1::PolicyState::Clock ClockAt(uint64_t steps) {
+  internal::v1::PolicyState::Clock clock;
+  clock.set_finished(steps);
+  clock.set_clock(steps);
+  return clock;
+}
+
+// A slice's policy between two steps, when no gradient has come: of a job with other workers, or another policy, than
 // the one that saved it.
-internal::v1::PolicyState AtRest(const internal::v1::PolicyState& saved, uint64_t version, uint32_t workers) {
-  internal::v1::PolicyState state;
-  state.set_gathering(version);
-  state.set_slowest(saved.slowest());
+PolicyState AtRest(const PolicyState& saved, uint64_t version, uint32_t workers) {
+  PolicyState state;
+  const uint64_t steps = MostSteps(saved.fields);
+  state.fields.set_gathering(version);
+  state.fields.set_slowest(steps);
   for (uint32_t rank = 0; rank < workers; ++rank) {
-    state.add_arrived(false);
-    state.add_paused(false);
-    // Each takes part again with its first push.
-    internal::v1::PolicyState::Clock* clock = state.add_clocks();
-    clock->set_paused(true);
-    clock->set_finished(saved.slowest());
-    clock->set_clock(saved.slowest());
+    state.fields.add_arrived(false);
+    state.fields.add_paused(false);
+    *state.fields.add_clocks() = ClockAt(steps);
   }
   return state;
+}
+
+// The job that resumes waits for all its workers. Who had paused when the checkpoint was taken starts anew as any
+// other.
+void LetAllTakePart(PolicyState& state) {
+  const uint64_t steps = MostSteps(state.fields);
+  for (int rank = 0; rank < state.fields.paused_size(); ++rank) state.fields.set_paused(rank, false);
+  if (state.fields.clocks_size() > 0) state.fields.set_slowest(steps);
+  for (internal::v1::PolicyState::Clock& clock : *state.fields.mutable_clocks()) clock = ClockAt(steps);
 }
 
 absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> saved,
@@ -92,7 +112,11 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
       ShardCapture::SliceCapture& capture = slices.emplace_back(ToSliceCapture(slice));
       const bool same_terms = saved.workers() == job.workers &&
                               google::protobuf::util::MessageDifferencer::Equals(saved.policy(), job.policy);
-      if (!same_terms) capture.policy = AtRest(capture.policy, capture.weights.version, job.workers);
+      if (same_terms) {
+        LetAllTakePart(capture.policy);
+      } else {
+        capture.policy = AtRest(capture.policy, capture.weights.version, job.workers);
+      }
       return absl::OkStatus();
     };
     if (absl::Status status = ReadSlices(path_, manifest_.files(shard), take); !status.ok()) return status;

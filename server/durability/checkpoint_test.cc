@@ -10,10 +10,12 @@
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/shard_map.h"
+#include "common/storage/framed_message.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 #include "server/durability/checkpoint_source.h"
 #include "server/durability/checkpoint_writer.h"
+#include "server/durability/shard_snapshot.h"
 #include "server/parameter_shard.h"
 
 namespace ballast {
@@ -121,6 +123,24 @@ class CheckpointTest : public testing::Test {
     return std::string(status.message());
   }
 
+  // A checkpoint of one shard.
+  void Commit(uint64_t id, ParameterShard& shard) {
+    internal::v1::CheckpointManifest manifest;
+    manifest.set_id(id);
+    ShardMap map({"a:1"});
+    ASSERT_TRUE(map.Place({weights_.spec}).ok());
+    *manifest.mutable_map() = map.ToProto();
+    CheckpointWriter writer(PosixFileSystem(), folder_.path(), 0);
+    writer.Begin(id, 1, shard.Capture([] {}));
+    const auto outcome = Await(writer);
+    ASSERT_TRUE(outcome.digest.ok()) << outcome.digest.status();
+    internal::v1::CheckpointManifest::File* file = manifest.add_files();
+    file->set_name(CheckpointFolder::ShardFileName(id, 0, 1));
+    file->set_bytes(outcome.digest->bytes);
+    file->set_checksum(outcome.digest->checksum);
+    ASSERT_TRUE(folder_.Commit(manifest).ok());
+  }
+
   CheckpointFolder folder_{PosixFileSystem(), testing::TempDir() + "/checkpoint-of-shards"};
   OwnedTensor weights_ = Whole(Spec(1, "w", kRows));
   OwnedTensor bias_ = Whole(Spec(2, "b", 7));
@@ -160,6 +180,109 @@ TEST_F(CheckpointTest, OtherWorkersBeginAtTheSameStep) {
   EXPECT_EQ(Values(shard, 1), before) << "the third is waited for";
   ASSERT_TRUE(Push(shard, 2, 9, 1, 3, weights_).ok());
   EXPECT_NE(Values(shard, 1), before);
+}
+
+TEST_F(CheckpointTest, AStepOfAResumedJobWaitsForAWorkerThatHadPaused) {
+  ParameterShard before(ShardOptions(0), Clock::Real());
+  ASSERT_TRUE(before.Declare(Job(), {weights_}).ok());
+  ASSERT_TRUE(before.Pause("job", 1, 1).ok());
+  for (uint64_t step = 0; step < 5; ++step) ASSERT_TRUE(Push(before, 0, 1, step + 1, step, weights_).ok());
+  Commit(7, before);
+  ParameterShard shard(ShardOptions(0, folder_.ManifestPath(7)), Clock::Real());
+  ASSERT_TRUE(shard.Declare(Job(), {weights_}).ok());
+  const std::vector<float> values = Values(shard, 1);
+  ASSERT_TRUE(Push(shard, 0, 9, 1, 5, weights_).ok());
+  EXPECT_EQ(Values(shard, 1), values);
+  ASSERT_TRUE(Push(shard, 1, 9, 1, 5, weights_).ok());
+  EXPECT_NE(Values(shard, 1), values);
+}
+
+TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
+  JobTerms job = Job();
+  job.policy.mutable_bounded()->set_staleness(1);
+  ParameterShard before(ShardOptions(0), Clock::Real());
+  ASSERT_TRUE(before.Declare(job, {weights_}).ok());
+  ASSERT_TRUE(before.Pause("job", 1, 1).ok());
+  for (uint64_t step = 0; step < 5; ++step) ASSERT_TRUE(Push(before, 0, 1, step + 1, step, weights_).ok());
+  Commit(7, before);
+  // All go on at the step of the one that was furthest. A third one is new.
+  for (const uint32_t workers : {2u, 3u}) {
+    job.workers = workers;
+    ParameterShard shard(ShardOptions(0, folder_.ManifestPath(7)), Clock::Real());
+    ASSERT_TRUE(shard.Declare(job, {weights_}).ok());
+    for (uint64_t step : {5, 6}) ASSERT_TRUE(Push(shard, 0, 9, step, step, weights_).ok());
+    absl::Status waited = absl::UnknownError("still waits");
+    shard.AwaitPull("job", {7, 0}, {{1, 0}}, absl::Hours(1), [&](absl::Status status) { waited = status; });
+    for (uint32_t worker = 1; worker < workers; ++worker) {
+      EXPECT_EQ(waited.code(), absl::StatusCode::kUnknown) << worker << " of " << workers;
+      ASSERT_TRUE(Push(shard, worker, 9, 1, 5, weights_).ok());
+    }
+    EXPECT_TRUE(waited.ok()) << waited;
+  }
+}
+
+// What the format of logs, snapshots and manifests before this one looked like: gradients lay within the message of
+// their slice.
+TEST_F(CheckpointTest, ACheckpointOfFormat1Loads) {
+  JobTerms job = Job(3);
+  job.policy.mutable_sync()->set_deterministic(true);
+  ParameterShard before(ShardOptions(0), Clock::Real());
+  ASSERT_TRUE(before.Declare(job, {bias_}).ok());
+  ASSERT_TRUE(Push(before, 0, 1, 1, 0, bias_).ok());
+  ASSERT_TRUE(Push(before, 2, 1, 1, 0, bias_).ok());
+  const ShardCapture capture = before.Capture([] {});
+  const ShardCapture::SliceCapture& slice = capture.slices[0];
+  ASSERT_EQ(slice.policy.held.size(), 1);
+
+  internal::v1::SnapshotRecord header, body, end;
+  *header.mutable_header() = MakeHeader({.shard = 0, .shards = 1, .position = 8}, capture);
+  header.mutable_header()->set_format(1);
+  *body.mutable_slice() = MakeState(slice);
+  body.mutable_slice()->clear_held_gradients();
+  body.mutable_slice()->set_elements(7);
+  body.mutable_slice()->set_arrays(2);
+  const auto bytes = [](const ValueBuffer& values) {
+    return std::string(reinterpret_cast<const char*>(values.values().data()), values.size() * sizeof(float));
+  };
+  internal::v1::PolicyState* policy = body.mutable_slice()->mutable_policy();
+  policy->set_sum(bytes(slice.policy.sum));
+  internal::v1::PolicyState::Held* held = policy->add_held();
+  held->set_worker(2);
+  held->set_examples(slice.policy.held[0].examples);
+  held->set_values(bytes(slice.policy.held[0].values));
+  end.mutable_end()->set_records(2);
+  const std::string name = CheckpointFolder::ShardFileName(8, 0, 1);
+  {
+    auto writer = RecordWriter::Create(PosixFileSystem(), folder_.PathOf(name), 1);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE((*writer)->Append({FrameMessage(header)}, 0).ok());
+    const std::string weights = bytes(slice.weights.arrays[0]), slot = bytes(slice.weights.arrays[1]);
+    ASSERT_TRUE((*writer)->Append({FrameMessage(body), weights, slot}, 0).ok());
+    ASSERT_TRUE((*writer)->Append({FrameMessage(end)}, 0).ok());
+  }
+  const auto digest = DigestFile(folder_.PathOf(name));
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  internal::v1::CheckpointManifest manifest;
+  manifest.set_format(1);
+  manifest.set_id(8);
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({bias_.spec}).ok());
+  *manifest.mutable_map() = map.ToProto();
+  internal::v1::CheckpointManifest::File* file = manifest.add_files();
+  file->set_name(name);
+  file->set_bytes(digest->bytes);
+  file->set_checksum(digest->checksum);
+  {
+    auto writer = RecordWriter::Create(PosixFileSystem(), folder_.ManifestPath(8), 1);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE((*writer)->Append({FrameMessage(manifest)}, 0).ok());
+  }
+
+  ParameterShard shard(ShardOptions(0, folder_.ManifestPath(8)), Clock::Real());
+  const auto declared = shard.Declare(job, {bias_});
+  ASSERT_TRUE(declared.ok()) << declared.status();
+  for (ParameterShard* one : {&before, &shard}) ASSERT_TRUE(Push(*one, 1, 1, 1, 0, bias_).ok());
+  EXPECT_EQ(Values(shard, 2), Values(before, 2));
 }
 
 TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {

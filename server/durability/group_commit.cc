@@ -26,7 +26,10 @@ GroupCommit::~GroupCommit() {
 
 void GroupCommit::OnWritten(uint64_t position, std::shared_ptr<RecordWriter> file) {
   absl::MutexLock lock(&mutex_);
-  if (files_.empty() || files_.back() != file) files_.push_back(std::move(file));
+  if (files_.empty() || files_.back() != file) {
+    files_.push_back(std::move(file));
+    hurried_ = false;
+  }
   const bool first = written_ == synced_;
   written_ = position;
   if (!first) return;
@@ -49,6 +52,41 @@ void GroupCommit::Await(uint64_t position, Done done) {
   done(failed);
 }
 
+void GroupCommit::AwaitSynced(uint64_t position, Done done) {
+  absl::Status failed;
+  {
+    absl::MutexLock lock(&mutex_);
+    failed = failed_;
+    if (failed.ok() && position > synced_) {
+      waiting_.emplace(position, std::move(done));
+      changed_.SignalAll();
+      return;
+    }
+  }
+  done(failed);
+}
+
+void GroupCommit::Hurry() {
+  absl::MutexLock lock(&mutex_);
+  if (hurried_) return;
+  hurried_ = true;
+  changed_.SignalAll();
+}
+
+void GroupCommit::Fail(absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  failed_elsewhere_.Update(status);
+  changed_.SignalAll();
+}
+
+bool GroupCommit::MustSyncLocked() const { return stopping_ || !waiting_.empty() || !failed_elsewhere_.ok(); }
+
+// When what is not synced must be, though nobody waits.
+absl::Time GroupCommit::DueLocked() const {
+  if (options_.wait_for_sync || written_ == synced_) return absl::InfiniteFuture();
+  return hurried_ ? absl::InfinitePast() : unsynced_since_ + options_.interval;
+}
+
 uint64_t GroupCommit::synced() const {
   absl::MutexLock lock(&mutex_);
   return synced_;
@@ -65,19 +103,17 @@ void GroupCommit::Run() {
   while (true) {
     std::vector<std::shared_ptr<RecordWriter>> files;
     uint64_t position = 0;
+    absl::Status status;
     {
       absl::MutexLock lock(&mutex_);
-      while (!stopping_ && waiting_.empty()) {
-        const absl::Time due = options_.wait_for_sync ? absl::InfiniteFuture() : unsynced_since_ + options_.interval;
-        if (due <= absl::Now()) break;
-        changed_.WaitWithDeadline(&mutex_, due);
-      }
+      while (!MustSyncLocked() && DueLocked() > absl::Now()) changed_.WaitWithDeadline(&mutex_, DueLocked());
       if (stopping_ && waiting_.empty() && written_ == synced_) return;
       files = files_;
       position = written_;
+      status = failed_elsewhere_;
     }
     const absl::Time began = absl::Now();
-    const absl::Status status = SyncFiles(files);
+    status.Update(SyncFiles(files));
     std::vector<Done> done;
     {
       absl::MutexLock lock(&mutex_);
@@ -86,7 +122,7 @@ void GroupCommit::Run() {
         // Of what was written meanwhile nobody noted when.
         unsynced_since_ = written_ == synced_ ? absl::InfiniteFuture() : began;
         // The newest file goes on.
-        files_.erase(files_.begin(), files_.begin() + (files.size() - 1));
+        if (!files.empty()) files_.erase(files_.begin(), files_.begin() + (files.size() - 1));
       } else {
         failed_ = absl::UnavailableError(absl::StrCat("the log cannot be synced: ", status.message()));
         files_.clear();
@@ -101,6 +137,7 @@ void GroupCommit::Run() {
       on_failure_(status);
       return;
     }
+    if (options_.on_synced) options_.on_synced(position);
   }
 }
 

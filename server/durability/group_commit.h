@@ -28,6 +28,8 @@ class GroupCommit {
     // Without waits: how long after a record was written it is synced.
     absl::Duration interval = absl::Milliseconds(300);
     absl::Duration patience = absl::Milliseconds(800);
+    // Called from the thread that syncs with the position that is on the disk now; may be empty.
+    std::function<void(uint64_t position)> on_synced = {};
   };
   using Done = std::function<void(absl::Status)>;
 
@@ -43,18 +45,33 @@ class GroupCommit {
   // Calls `done` once; may call it before returning.
   void Await(uint64_t position, Done done);
 
+  // Calls `done` once, when the record is on the disk, however long others may wait; may call it before returning.
+  void AwaitSynced(uint64_t position, Done done);
+
+  // From now on until the next file is written to, syncs again as soon as a sync has ended: a file is about to be
+  // finished, and whoever finishes it will wait for what is not synced by then.
+  void Hurry();
+
+  // A sync elsewhere has failed: as if one here had.
+  void Fail(absl::Status status);
+
   // All records up to it are on the disk.
   uint64_t synced() const;
 
  private:
   void Run();
+  bool MustSyncLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Time DueLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status SyncFiles(const std::vector<std::shared_ptr<RecordWriter>>& files);
 
   const Options options_;
   const std::function<void(absl::Status)> on_failure_;
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  // Told by Fail, and not taken up yet.
+  absl::Status failed_elsewhere_ ABSL_GUARDED_BY(mutex_);
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;
   // When the first record was written that is not synced.

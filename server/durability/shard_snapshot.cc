@@ -3,12 +3,40 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/durability/shard_record.h"
 
 namespace ballast {
+namespace {
+
+ValueBuffer ToBuffer(absl::Span<const float> values) {
+  if (values.empty()) return {};
+  ValueBuffer buffer(values.size());
+  std::copy(values.begin(), values.end(), buffer.mutable_values().begin());
+  return buffer;
+}
+
+ValueBuffer ToBuffer(absl::string_view bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::copy_n(bytes.data(), values.size() * sizeof(float), reinterpret_cast<char*>(values.data()));
+  return ToBuffer(values);
+}
+
+// They lay in the message then.
+void TakeGradientsOfFormat1(PolicyState& state) {
+  state.sum = ToBuffer(state.fields.sum());
+  for (const internal::v1::PolicyState::Held& held : state.fields.held()) {
+    state.held.push_back({held.worker(), held.examples(), ToBuffer(held.values())});
+  }
+  state.fields.clear_sum();
+  state.fields.clear_held();
+}
+
+}  // namespace
 
 internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture) {
   internal::v1::SnapshotHeader header;
@@ -26,8 +54,36 @@ internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice) {
   state.set_slice_index(slice.key.slice_index);
   state.set_version(slice.weights.version);
   state.set_applied(slice.weights.applied);
-  *state.mutable_policy() = slice.policy;
+  *state.mutable_policy() = slice.policy.fields;
+  state.set_held_gradients(CountRecords(slice) - 1);
   return state;
+}
+
+uint64_t CountRecords(const ShardCapture::SliceCapture& slice) {
+  return 1 + (slice.policy.sum.size() > 0 ? 1 : 0) + slice.policy.held.size();
+}
+
+absl::Status VisitSlice(
+    const ShardCapture::SliceCapture& slice,
+    absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::Span<const float>> behind)> take) {
+  std::vector<absl::Span<const float>> arrays;
+  for (const ValueBuffer& array : slice.weights.arrays) arrays.push_back(array.values());
+  if (absl::Status status = take(FrameSlice(MakeState(slice), arrays), arrays); !status.ok()) return status;
+  const auto take_gradient = [&](internal::v1::HeldGradient about, absl::Span<const float> values) {
+    return take(FrameGradient(std::move(about), values), {values});
+  };
+  if (slice.policy.sum.size() > 0) {
+    internal::v1::HeldGradient about;
+    about.set_sum(true);
+    if (absl::Status status = take_gradient(std::move(about), slice.policy.sum.values()); !status.ok()) return status;
+  }
+  for (const PolicyState::Held& held : slice.policy.held) {
+    internal::v1::HeldGradient about;
+    about.set_worker(held.worker);
+    about.set_examples(held.examples);
+    if (absl::Status status = take_gradient(std::move(about), held.values.values()); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
@@ -36,11 +92,37 @@ absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const Sna
       SnapshotWriter::Create(files, path, MakeHeader(place, capture));
   if (!writer.ok()) return writer.status();
   for (const ShardCapture::SliceCapture& slice : capture.slices) {
-    std::vector<absl::Span<const float>> arrays;
-    for (const ValueBuffer& array : slice.weights.arrays) arrays.push_back(array.values());
-    if (absl::Status status = (*writer)->Add(MakeState(slice), arrays); !status.ok()) return status;
+    const absl::Status status =
+        VisitSlice(slice, [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
+          return (*writer)->Add(frame, behind);
+        });
+    if (!status.ok()) return status;
   }
   return (*writer)->Finish();
+}
+
+absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardCapture& capture) {
+  const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  const internal::v1::SnapshotHeader& header = (*reader)->header();
+  if (header.shard() != place.shard || header.position() != place.position) {
+    return absl::DataLossError(absl::StrCat(path, ": has shard ", header.shard(), " at record ", header.position(),
+                                            ", want shard ", place.shard, " at record ", place.position));
+  }
+  for (const ShardCapture::SliceCapture& want : capture.slices) {
+    const absl::StatusOr<std::optional<SnapshotSlice>> slice = (*reader)->Next();
+    if (!slice.ok()) return slice.status();
+    if (slice->has_value() && (*slice)->state.tensor_id() == want.key.tensor_id &&
+        (*slice)->state.slice_index() == want.key.slice_index) {
+      continue;
+    }
+    return absl::DataLossError(
+        absl::StrCat(path, ": has no slice ", want.key.slice_index, " of tensor ", want.key.tensor_id));
+  }
+  const absl::StatusOr<std::optional<SnapshotSlice>> end = (*reader)->Next();
+  if (!end.ok()) return end.status();
+  if (!end->has_value()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(path, ": has more than ", capture.slices.size(), " slices"));
 }
 
 ShardCapture ToCapture(const internal::v1::SnapshotHeader& header) {
@@ -51,16 +133,23 @@ ShardCapture ToCapture(const internal::v1::SnapshotHeader& header) {
   return capture;
 }
 
-ShardCapture::SliceCapture ToSliceCapture(const SnapshotReader::SliceRecord& record) {
-  const internal::v1::SliceState& state = record.state;
+ShardCapture::SliceCapture ToSliceCapture(SnapshotSlice slice) {
+  const internal::v1::SliceState& state = slice.state;
   ShardCapture::SliceCapture to;
   to.key = {state.tensor_id(), state.slice_index()};
   to.weights.version = state.version();
   to.weights.applied = state.applied();
-  to.policy = state.policy();
-  for (const std::vector<float>& array : record.arrays) {
-    ValueBuffer& buffer = to.weights.arrays.emplace_back(array.size());
-    std::copy(array.begin(), array.end(), buffer.mutable_values().begin());
+  // One copy at a time, for a slice may hold a gradient of each worker.
+  for (std::vector<float>& array : slice.arrays) to.weights.arrays.push_back(ToBuffer(std::exchange(array, {})));
+  to.policy.fields = state.policy();
+  TakeGradientsOfFormat1(to.policy);
+  for (SnapshotSlice::Gradient& gradient : slice.gradients) {
+    ValueBuffer values = ToBuffer(std::exchange(gradient.values, {}));
+    if (gradient.about.sum()) {
+      to.policy.sum = std::move(values);
+    } else {
+      to.policy.held.push_back({gradient.about.worker(), gradient.about.examples(), std::move(values)});
+    }
   }
   return to;
 }

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/storage/file_system.h"
 #include "common/storage/snapshot_file.h"
 #include "server/shard_capture.h"
@@ -26,12 +28,25 @@ struct SnapshotPlace {
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
                            const ShardCapture& capture);
 
+// Reads a snapshot again as a recovery would, all of it: DATA_LOSS with file and offset where it is not what was
+// written.
+absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardCapture& capture);
+
 // What a snapshot says of the whole shard, and of a slice besides its values.
 internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture);
 internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice);
 
+// Hands over the records of a slice: its own, and one for each gradient that it holds. Each has a framed message and
+// what comes behind it. Ends with the first that `take` refuses.
+absl::Status VisitSlice(
+    const ShardCapture::SliceCapture& slice,
+    absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::Span<const float>> behind)> take);
+
+// The number of those records.
+uint64_t CountRecords(const ShardCapture::SliceCapture& slice);
+
 // The same, read again. Slices and values come later.
 ShardCapture ToCapture(const internal::v1::SnapshotHeader& header);
-ShardCapture::SliceCapture ToSliceCapture(const SnapshotReader::SliceRecord& record);
+ShardCapture::SliceCapture ToSliceCapture(SnapshotSlice slice);
 
 }  // namespace ballast

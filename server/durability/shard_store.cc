@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
 #include "server/durability/shard_record.h"
@@ -26,9 +27,10 @@
 namespace ballast {
 namespace {
 
-constexpr absl::string_view kLog = "log";
-constexpr absl::string_view kSnapshot = "snapshot";
 constexpr absl::string_view kPartial = ".partial";
+
+// A file that is so full is synced without pause, so that little is left to wait for when it ends.
+uint64_t AlmostFull(uint64_t file_bytes) { return file_bytes - file_bytes / 8; }
 
 absl::Status In(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
@@ -70,24 +72,6 @@ ShardStore::~ShardStore() {
   close(lock_);
 }
 
-std::string ShardStore::PathOf(absl::string_view kind, uint64_t position) const {
-  return absl::StrFormat("%s/%s-%020d", options_.folder, kind, position);
-}
-
-absl::StatusOr<std::vector<uint64_t>> ShardStore::Positions(absl::string_view kind) const {
-  const absl::StatusOr<std::vector<std::string>> names = files_->List(options_.folder);
-  if (!names.ok()) return names.status();
-  std::vector<uint64_t> positions;
-  for (const std::string& name : *names) {
-    uint64_t position = 0;
-    const absl::string_view text = name;
-    if (absl::StartsWith(text, absl::StrCat(kind, "-")) && absl::SimpleAtoi(text.substr(kind.size() + 1), &position)) {
-      positions.push_back(position);
-    }
-  }
-  return positions;
-}
-
 absl::Status ShardStore::RemovePartial() {
   const absl::StatusOr<std::vector<std::string>> names = files_->List(options_.folder);
   if (!names.ok()) return names.status();
@@ -99,7 +83,7 @@ absl::Status ShardStore::RemovePartial() {
 }
 
 absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
-  const std::string path = PathOf(kSnapshot, position);
+  const std::string path = SnapshotPath(options_.folder, position);
   absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
   if (!reader.ok()) return reader.status();
   const internal::v1::SnapshotHeader& header = (*reader)->header();
@@ -109,10 +93,10 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
   }
   ShardCapture capture = ToCapture(header);
   while (true) {
-    absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+    absl::StatusOr<std::optional<SnapshotSlice>> slice = (*reader)->Next();
     if (!slice.ok()) return slice.status();
     if (!slice->has_value()) break;
-    capture.slices.push_back(ToSliceCapture(**slice));
+    capture.slices.push_back(ToSliceCapture(**std::move(slice)));
   }
   const uint64_t next = header.position() + 1;
   {
@@ -123,95 +107,31 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
   return next;
 }
 
-absl::Status ShardStore::Replay(const RecordReader::Record& record, const std::string& path, Recovered& recovered) {
-  internal::v1::ShardRecord change;
-  const absl::StatusOr<absl::string_view> behind = ParseFramed(record.body, change);
-  absl::Status status = behind.status();
-  if (status.ok()) {
-    switch (change.kind_case()) {
-      case internal::v1::ShardRecord::kHeader:
-        if (change.header().format() > kStorageFormat) {
-          return absl::FailedPreconditionError(absl::StrCat(path, ": got format ", change.header().format(),
-                                                            ", which a newer Ballast wrote; want at most ",
-                                                            kStorageFormat));
-        }
-        if (change.header().shard() != options_.shard) {
-          return absl::FailedPreconditionError(
-              absl::StrCat(path, ": is the log of shard ", change.header().shard(), ", want shard ", options_.shard));
-        }
-        break;
-      default: {
-        const absl::StatusOr<bool> applied = ApplyChange(*shard_, change, *behind);
-        status = applied.status();
-        if (applied.ok()) ++(*applied ? recovered.records : recovered.refused_records);
-      }
-    }
+absl::Status ShardStore::Replay(const LogRecord& record, Recovered& recovered) {
+  const absl::StatusOr<bool> applied = ApplyChange(*shard_, record.change, record.behind);
+  if (applied.ok()) {
+    ++(*applied ? recovered.records : recovered.refused_records);
+    return absl::OkStatus();
   }
-  if (status.ok()) return status;
   // Each was found good when it was written.
-  const absl::StatusCode code =
-      absl::IsFailedPrecondition(status) ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kDataLoss;
-  return absl::Status(
-      code, absl::StrCat(path, ": record ", record.position, " at offset ", record.offset, ": ", status.message()));
+  const absl::StatusCode code = absl::IsFailedPrecondition(applied.status()) ? absl::StatusCode::kFailedPrecondition
+                                                                             : absl::StatusCode::kDataLoss;
+  return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
+                    absl::Status(code, absl::StrCat(record.path, ": record ", record.position, " at offset ",
+                                                    record.offset, ": ", applied.status().message())));
 }
 
-absl::Status ShardStore::ReplayLogs(Recovered& recovered, uint64_t& next) {
-  const absl::StatusOr<std::vector<uint64_t>> logs = Positions(kLog);
-  if (!logs.ok()) return logs.status();
-  uint64_t expected = 0;
-  for (size_t i = 0; i < logs->size(); ++i) {
-    const uint64_t first = (*logs)[i];
-    const std::string path = PathOf(kLog, first);
-    // Files that the snapshot stands for whole would have been removed, had there been time.
-    if (i + 1 < logs->size() && (*logs)[i + 1] <= next) continue;
-    if (first > next || (expected > 0 && first != expected)) {
-      return absl::DataLossError(absl::StrCat(path, ": begins with record ", first, ", want record ", next,
-                                              ": what is between them is missing"));
-    }
-    absl::StatusOr<std::unique_ptr<RecordReader>> reader = RecordReader::Open(path, first);
-    if (!reader.ok()) return reader.status();
-    uint64_t position = first;
-    while (true) {
-      absl::StatusOr<std::optional<RecordReader::Record>> record = (*reader)->Next();
-      if (!record.ok()) return record.status();
-      if (!record->has_value()) break;
-      ++position;
-      if ((*record)->position < next) continue;
-      if (absl::Status status = Replay(**record, path, recovered); !status.ok()) return status;
-    }
-    next = std::max(next, position);
-    expected = position;
-    recovered.found = true;
-    recovered.log_bytes += (*reader)->end();
-    const bool last = i + 1 == logs->size();
-    if (!last && (*logs)[i + 1] == position) continue;
-    // Also where nothing is cut: what was read may not be on the disk yet.
-    return CutBehind(*logs, i, **reader, recovered);
-  }
-  return absl::OkStatus();
-}
-
-// The log ends within file `last`, for a crash took the rest: of it, and of what may follow it.
-absl::Status ShardStore::CutBehind(absl::Span<const uint64_t> logs, size_t last, const RecordReader& reader,
-                                   Recovered& recovered) {
-  const std::string path = PathOf(kLog, logs[last]);
-  for (size_t later = last + 1; later < logs.size(); ++later) {
-    const std::string later_path = PathOf(kLog, logs[later]);
-    absl::StatusOr<std::unique_ptr<RecordReader>> rest = RecordReader::Open(later_path, logs[later]);
-    if (!rest.ok()) return rest.status();
-    const absl::StatusOr<std::optional<RecordReader::Record>> record = (*rest)->Next();
-    if (!record.ok()) return record.status();
-    if (record->has_value() && (*record)->synced >= reader.next()) {
-      return absl::DataLossError(absl::StrCat(path, ": record ", reader.next(), " at offset ", reader.end(),
-                                              " is damaged, though ", later_path, " follows"));
-    }
-  }
-  for (size_t later = last + 1; later < logs.size(); ++later) {
-    recovered.cut_bytes += 1;
-    if (absl::Status status = files_->Remove(PathOf(kLog, logs[later])); !status.ok()) return status;
-  }
-  recovered.cut_bytes += reader.unfinished();
-  return files_->Truncate(path, reader.end());
+absl::StatusOr<LogEnd> ShardStore::ReplayLogs(Recovered& recovered, uint64_t next) {
+  absl::StatusOr<LogEnd> end = ReadShardLog(*files_, options_.folder, next, options_.shard,
+                                            [&](const LogRecord& record) { return Replay(record, recovered); });
+  if (!end.ok() || !end->newest.has_value()) return end;
+  recovered.found = true;
+  recovered.log_bytes = end->bytes;
+  recovered.cut_bytes = end->unfinished;
+  // Also where nothing is cut: what was read may not be on the disk yet.
+  absl::Status cut = files_->Truncate(LogPath(options_.folder, *end->newest), end->newest_bytes);
+  if (!cut.ok()) return cut;
+  return end;
 }
 
 absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
@@ -220,7 +140,7 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   recovering_ = true;
   const absl::Cleanup recovering_no_more = [this] { recovering_ = false; };
   Recovered recovered;
-  const absl::StatusOr<std::vector<uint64_t>> snapshots = Positions(kSnapshot);
+  const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*files_, options_.folder);
   if (!snapshots.ok()) return snapshots.status();
   uint64_t next = 1;
   if (!snapshots->empty()) {
@@ -230,11 +150,12 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
     recovered.found = true;
     recovered.snapshot_position = next - 1;
   }
-  if (absl::Status status = ReplayLogs(recovered, next); !status.ok()) return status;
+  const absl::StatusOr<LogEnd> end = ReplayLogs(recovered, next);
+  if (!end.ok()) return end.status();
   if (absl::Status status = RemovePartial(); !status.ok()) return status;
   const JobTerms job = shard_->status().job;
   if (!job.name.empty() && NeedsLog(job.durability.mode())) {
-    if (absl::Status begun = BeginWriting(job, next); !begun.ok()) return begun;
+    if (absl::Status begun = BeginWriting(job, *end); !begun.ok()) return begun;
     {
       absl::MutexLock lock(&write_mutex_);
       finished_bytes_ = recovered.log_bytes;
@@ -252,19 +173,21 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
 absl::StatusOr<ShardJournal*> ShardStore::Start(const JobTerms& job) {
   if (recovering_ || !NeedsLog(job.durability.mode())) return nullptr;
   if (commit_ == nullptr) {
-    if (absl::Status status = BeginWriting(job, 1); !status.ok()) return status;
+    if (absl::Status status = BeginWriting(job, LogEnd()); !status.ok()) return status;
   }
   return this;
 }
 
-absl::Status ShardStore::BeginWriting(const JobTerms& job, uint64_t next) {
+absl::Status ShardStore::BeginWriting(const JobTerms& job, const LogEnd& end) {
+  const uint64_t next = end.next;
   // A file that was begun and never written to.
-  if (absl::Status status = files_->Remove(PathOf(kLog, next)); !status.ok()) return status;
-  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job.name, next, std::nullopt);
+  if (absl::Status status = files_->Remove(LogPath(options_.folder, next)); !status.ok()) return status;
+  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job.name, next, end.last, std::nullopt);
   if (!log.ok()) return log.status();
   GroupCommit::Options options;
   options.wait_for_sync = job.durability.mode() == v1::Durability::WAL_SYNC;
   options.synced = next - 1;
+  options.on_synced = [this](uint64_t position) { Mark(position); };
   commit_ = std::make_unique<GroupCommit>(options, [this](absl::Status status) {
     if (options_.on_failure) options_.on_failure(std::move(status));
   });
@@ -280,9 +203,9 @@ absl::Status ShardStore::BeginWriting(const JobTerms& job, uint64_t next) {
 }
 
 absl::StatusOr<std::unique_ptr<RecordWriter>> ShardStore::OpenLog(uint64_t first, std::optional<uint64_t> spare) {
-  const std::string path = PathOf(kLog, first);
+  const std::string path = LogPath(options_.folder, first);
   if (spare.has_value()) {
-    const std::string old = PathOf(kLog, *spare);
+    const std::string old = LogPath(options_.folder, *spare);
     absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Reuse(files_, old, path, first);
     if (log.ok()) return log;
     // Not every file system can.
@@ -291,35 +214,68 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> ShardStore::OpenLog(uint64_t first
   return RecordWriter::Create(files_, path, first);
 }
 
-absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(const std::string& job, uint64_t first,
-                                                                    std::optional<uint64_t> spare) {
-  const std::string path = PathOf(kLog, first);
+absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(
+    const std::string& job, uint64_t first, const std::optional<internal::v1::LogHeader::Previous>& previous,
+    std::optional<uint64_t> spare) {
   absl::StatusOr<std::unique_ptr<RecordWriter>> log = OpenLog(first, spare);
   if (!log.ok()) return log.status();
   internal::v1::ShardRecord record;
-  record.mutable_header()->set_format(kStorageFormat);
-  record.mutable_header()->set_job(job);
-  record.mutable_header()->set_shard(options_.shard);
-  absl::Status status = (*log)->Append({FrameMessage(record)}, commit_ == nullptr ? first - 1 : commit_->synced());
+  internal::v1::LogHeader* const header = record.mutable_header();
+  header->set_format(kLogFormat);
+  header->set_job(job);
+  header->set_shard(options_.shard);
+  if (previous.has_value()) *header->mutable_previous() = *previous;
+  // All before it are on the disk.
+  absl::Status status = (*log)->Append({FrameMessage(record)}, first - 1);
   if (status.ok()) return std::shared_ptr<RecordWriter>(*std::move(log));
-  files_->Remove(path).IgnoreError();
+  files_->Remove(LogPath(options_.folder, first)).IgnoreError();
   return status;
 }
 
+absl::Status ShardStore::SyncLog(RecordWriter& log) {
+  const absl::Status status = log.Sync();
+  if (status.ok()) return status;
+  // The next sync of the file may succeed all the same, without what this one has lost.
+  commit_->Fail(status);
+  return WithReason(v1::ERROR_REASON_STORAGE_FAILED, absl::UnavailableError(status.message()));
+}
+
 absl::Status ShardStore::RotateLocked() {
+  // A file that another follows has no torn end: what is broken in it is damage, and is not taken for a crash's work.
+  if (absl::Status status = SyncLog(*log_); !status.ok()) return status;
   const uint64_t first = log_->next();
   std::optional<uint64_t> spare;
   if (!spares_.empty()) {
     spare = spares_.back();
     spares_.pop_back();
   }
-  absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job_, first, spare);
+  absl::StatusOr<std::shared_ptr<RecordWriter>> log =
+      CreateLog(job_, first, DescribePrevious(logs_.back(), log_->digest()), spare);
   if (!log.ok()) return log.status();
   logs_.push_back(first);
   finished_bytes_ += log_->size();
   log_ = *std::move(log);
   commit_->OnWritten(log_->next() - 1, log_);
   return absl::OkStatus();
+}
+
+absl::Status ShardStore::Rotate() {
+  std::shared_ptr<RecordWriter> log;
+  {
+    absl::MutexLock lock(&write_mutex_);
+    log = log_;
+  }
+  if (absl::Status status = SyncLog(*log); !status.ok()) return status;
+  absl::MutexLock lock(&write_mutex_);
+  return RotateLocked();
+}
+
+void ShardStore::Mark(uint64_t synced) {
+  internal::v1::ShardRecord record;
+  record.mutable_mark();
+  absl::MutexLock lock(&write_mutex_);
+  // It need not be there: without it, damage to the last record looks like a crash's work.
+  if (log_->next() == synced + 1) log_->Append({FrameMessage(record)}, synced).IgnoreError();
 }
 
 absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& record,
@@ -340,6 +296,7 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
     if (absl::Status status = log_->Append(parts, commit_->synced()); !status.ok()) return status;
     commit_->OnWritten(position, log_);
     in_order();
+    if (log_->size() >= AlmostFull(options_.file_bytes)) commit_->Hurry();
     // The checkpoint that a tensor began with may be gone later.
     long_enough =
         finished_bytes_ + log_->size() >= SnapshotLengthLocked() || !record.declaration().checkpoint().empty();
@@ -357,86 +314,123 @@ void ShardStore::AwaitDurable(uint64_t position, std::function<void(absl::Status
 
 absl::Status ShardStore::TakeSnapshot() {
   absl::MutexLock one(&snapshot_mutex_);
+  // Not under the shard's gate, for it waits for the disk. The snapshot then stands for the beginning of the new file,
+  // too.
+  if (absl::Status status = Rotate(); !status.ok()) return status;
   uint64_t position = 0, log_bytes = 0;
-  absl::Status rotated;
-  const ShardCapture capture = shard_->Capture([&] {
+  ShardCapture capture = shard_->Capture([&] {
     absl::MutexLock lock(&write_mutex_);
     position = log_->next() - 1;
-    rotated = RotateLocked();
     // Else the next record would ask for another snapshot.
-    if (rotated.ok()) log_bytes = std::exchange(finished_bytes_, 0);
+    log_bytes = std::exchange(finished_bytes_, 0);
   });
-  if (!rotated.ok()) return rotated;
-  const std::string path = PathOf(kSnapshot, position);
-  const std::string partial = absl::StrCat(path, kPartial);
-  absl::Status status = files_->Remove(partial);
-  if (status.ok()) {
-    status = WriteSnapshot(files_, partial, {.shard = options_.shard, .position = position}, capture);
-  }
-  if (status.ok()) status = files_->Rename(partial, path);
+  const absl::Status status = WriteSnapshotOf(capture, position);
+  const uint64_t state_bytes = StateBytes(capture);
+  // What the shard shares with it is the shard's alone again.
+  capture = ShardCapture();
   {
     absl::MutexLock lock(&write_mutex_);
     if (status.ok()) {
-      state_bytes_ = StateBytes(capture);
+      state_bytes_ = state_bytes;
     } else {
       finished_bytes_ += log_bytes;
     }
   }
-  if (status.ok()) return Prune(position);
-  files_->Remove(partial).IgnoreError();
+  return status.ok() ? Prune(position) : status;
+}
+
+absl::Status ShardStore::WriteSnapshotOf(const ShardCapture& capture, uint64_t position) {
+  const std::string path = SnapshotPath(options_.folder, position);
+  const std::string partial = absl::StrCat(path, kPartial);
+  const SnapshotPlace place{.shard = options_.shard, .position = position};
+  absl::Status status = files_->Remove(partial);
+  if (status.ok()) status = WriteSnapshot(files_, partial, place, capture);
+  // The log goes once the snapshot stands for it, so it must be one that a recovery can read.
+  if (status.ok()) status = VerifySnapshot(partial, place, capture);
+  // The log must not end before its snapshot: a recovery would take that for damage.
+  std::shared_ptr<RecordWriter> log;
+  {
+    absl::MutexLock lock(&write_mutex_);
+    log = log_;
+  }
+  if (status.ok()) status = SyncLog(*log);
+  if (status.ok()) status = files_->Rename(partial, path);
+  if (!status.ok()) files_->Remove(partial).IgnoreError();
   return status;
 }
 
 uint64_t ShardStore::SnapshotLengthLocked() const { return std::max(options_.log_bytes, state_bytes_); }
 
-void ShardStore::KeepSparesLocked(uint64_t position) {
+uint64_t ShardStore::KeepSparesLocked(uint64_t position) {
   // What the log needs until the next snapshot.
   const size_t most = SnapshotLengthLocked() / options_.file_bytes + 1;
-  const auto end = std::upper_bound(logs_.begin(), logs_.end(), position);
+  const auto end = std::prev(std::upper_bound(logs_.begin(), logs_.end(), position + 1));
   for (auto first = logs_.begin(); first != end && spares_.size() < most; ++first) spares_.push_back(*first);
   logs_.erase(logs_.begin(), end);
+  return logs_.front();
 }
 
 // What the snapshot at that position stands for.
 absl::Status ShardStore::Prune(uint64_t position) {
-  const absl::StatusOr<std::vector<uint64_t>> snapshots = Positions(kSnapshot);
+  const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*files_, options_.folder);
   if (!snapshots.ok()) return snapshots.status();
-  const absl::StatusOr<std::vector<uint64_t>> logs = Positions(kLog);
+  const absl::StatusOr<std::vector<uint64_t>> logs = ListLogs(*files_, options_.folder);
   if (!logs.ok()) return logs.status();
   std::vector<uint64_t> spares;
+  uint64_t kept = 0;
   {
     absl::MutexLock lock(&write_mutex_);
-    KeepSparesLocked(position);
+    kept = KeepSparesLocked(position);
     spares = spares_;
   }
   // Older logs first: where this is cut short, a snapshot and all behind it stay.
   for (uint64_t first : *logs) {
-    if (first > position || std::find(spares.begin(), spares.end(), first) != spares.end()) continue;
-    if (absl::Status status = files_->Remove(PathOf(kLog, first)); !status.ok()) return status;
+    if (first >= kept || std::find(spares.begin(), spares.end(), first) != spares.end()) continue;
+    if (absl::Status status = files_->Remove(LogPath(options_.folder, first)); !status.ok()) return status;
   }
   for (uint64_t older : *snapshots) {
     if (older >= position) continue;
-    if (absl::Status status = files_->Remove(PathOf(kSnapshot, older)); !status.ok()) return status;
+    if (absl::Status status = files_->Remove(SnapshotPath(options_.folder, older)); !status.ok()) return status;
   }
   absl::MutexLock lock(&write_mutex_);
   ++snapshots_;
   return absl::OkStatus();
 }
 
+bool ShardStore::AwaitSnapshotDue() {
+  absl::MutexLock lock(&mutex_);
+  const auto due = [this] {
+    mutex_.AssertReaderHeld();
+    return stopping_ || snapshot_due_;
+  };
+  mutex_.Await(absl::Condition(&due));
+  snapshot_due_ = false;
+  return !stopping_;
+}
+
+void ShardStore::NoteFailure(const absl::Status& status, absl::Duration retry) {
+  if (options_.log) {
+    options_.log(absl::StrCat("shard ", options_.shard, ": snapshot failed: ", status.message(),
+                              "; the log is kept, next try in ", absl::FormatDuration(retry)));
+  }
+  absl::MutexLock lock(&write_mutex_);
+  ++snapshot_failures_;
+}
+
 void ShardStore::SnapshotUntilStopped() {
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      const auto due = [this] {
-        mutex_.AssertReaderHeld();
-        return stopping_ || snapshot_due_;
-      };
-      mutex_.Await(absl::Condition(&due));
-      if (stopping_) return;
-      snapshot_due_ = false;
+  absl::Duration retry = options_.first_retry;
+  while (AwaitSnapshotDue()) {
+    const absl::Status status = TakeSnapshot();
+    if (status.ok()) {
+      retry = options_.first_retry;
+      continue;
     }
     // A disk that is full may have room later; until then the log is all there is.
-    TakeSnapshot().IgnoreError();
+    NoteFailure(status, retry);
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(&stopping_), retry);
+    retry = std::min(2 * retry, options_.longest_retry);
+    snapshot_due_ = true;
   }
 }
 
@@ -444,6 +438,7 @@ ShardStore::Status ShardStore::status() const {
   absl::MutexLock lock(&write_mutex_);
   Status status;
   status.snapshots = snapshots_;
+  status.snapshot_failures = snapshot_failures_;
   if (log_ == nullptr) return status;
   status.log_bytes = finished_bytes_ + log_->size();
   status.position = log_->next() - 1;

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/storage/file_system.h"
 #include "common/storage/record_log.h"
+#include "common/storage/shard_log.h"
 #include "server/durability/group_commit.h"
 #include "server/parameter_shard.h"
 #include "server/shard_journal.h"
@@ -36,6 +37,11 @@ class ShardStore : public ShardJournal {
     uint64_t log_bytes = uint64_t{64} << 20;
     // The log's files are begun anew at that length, and with each snapshot.
     uint64_t file_bytes = uint64_t{128} << 20;
+    // A snapshot that failed is tried again after the first, then after twice that, up to the longest.
+    absl::Duration first_retry = absl::Seconds(1);
+    absl::Duration longest_retry = absl::Minutes(1);
+    // Gets a line for people when a snapshot failed; from another thread. May be empty.
+    std::function<void(const std::string&)> log;
     // Called once where the disk fails so that nothing can be promised any more.
     std::function<void(absl::Status)> on_failure;
   };
@@ -59,6 +65,7 @@ class ShardStore : public ShardJournal {
     uint64_t position = 0;
     uint64_t synced = 0;
     uint64_t snapshots = 0;
+    uint64_t snapshot_failures = 0;
   };
 
   // Files and shard must outlive it. FAILED_PRECONDITION where another process uses the folder.
@@ -76,7 +83,8 @@ class ShardStore : public ShardJournal {
                                   absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
 
-  // Writes the shard as it is now, while it goes on, and drops the log up to there.
+  // Writes the shard as it is now, while it goes on, reads that back, and drops the log up to there. Where it fails the
+  // log stays.
   absl::Status TakeSnapshot();
 
   Status status() const;
@@ -85,25 +93,33 @@ class ShardStore : public ShardJournal {
   ShardStore(Options options, FileSystem* files, ParameterShard* shard, int lock)
       : options_(std::move(options)), files_(files), shard_(shard), lock_(lock) {}
 
-  std::string PathOf(absl::string_view kind, uint64_t position) const;
-  absl::StatusOr<std::vector<uint64_t>> Positions(absl::string_view kind) const;
   absl::Status RemovePartial();
   absl::StatusOr<uint64_t> LoadSnapshot(uint64_t position);
-  absl::Status Replay(const RecordReader::Record& record, const std::string& path, Recovered& recovered);
-  absl::Status ReplayLogs(Recovered& recovered, uint64_t& next);
-  absl::Status CutBehind(absl::Span<const uint64_t> logs, size_t last, const RecordReader& reader,
-                         Recovered& recovered);
-  absl::Status BeginWriting(const JobTerms& job, uint64_t next);
+  absl::Status Replay(const LogRecord& record, Recovered& recovered);
+  // Answers where the log ends, once what a crash left behind that is gone.
+  absl::StatusOr<LogEnd> ReplayLogs(Recovered& recovered, uint64_t next);
+  absl::Status BeginWriting(const JobTerms& job, const LogEnd& end);
   // In the place of a file that a snapshot stands for, if there is one: its memory and blocks need not be found again.
-  absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(const std::string& job, uint64_t first,
-                                                          std::optional<uint64_t> spare);
+  absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(
+      const std::string& job, uint64_t first, const std::optional<internal::v1::LogHeader::Previous>& previous,
+      std::optional<uint64_t> spare);
   absl::StatusOr<std::unique_ptr<RecordWriter>> OpenLog(uint64_t first, std::optional<uint64_t> spare);
+  absl::Status SyncLog(RecordWriter& log);
+  // Ends the file, which is on the disk from then on, and begins the next.
   absl::Status RotateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // The same with most of it on the disk before the lock is taken.
+  absl::Status Rotate();
+  // Says in the log what is on the disk, if nothing follows that will.
+  void Mark(uint64_t synced);
+  absl::Status WriteSnapshotOf(const ShardCapture& capture, uint64_t position);
   absl::Status Prune(uint64_t position);
-  // Of the log's files up to there.
-  void KeepSparesLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Of the log's files before the one that the record behind `position` is in, or will be; answers the first of that.
+  uint64_t KeepSparesLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   uint64_t SnapshotLengthLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void SnapshotUntilStopped();
+  // False once it is to stop.
+  bool AwaitSnapshotDue();
+  void NoteFailure(const absl::Status& status, absl::Duration retry);
 
   const Options options_;
   FileSystem* const files_;
@@ -114,7 +130,7 @@ class ShardStore : public ShardJournal {
   bool recovering_ = false;
   std::unique_ptr<GroupCommit> commit_;
 
-  // Held while a record is written, for records have an order; nothing else is done under it.
+  // Held while a record is written, for records have an order, and while one file gives way to the next.
   mutable absl::Mutex write_mutex_;
   std::shared_ptr<RecordWriter> log_ ABSL_GUARDED_BY(write_mutex_);
   std::string job_ ABSL_GUARDED_BY(write_mutex_);
@@ -127,6 +143,7 @@ class ShardStore : public ShardJournal {
   std::vector<uint64_t> logs_ ABSL_GUARDED_BY(write_mutex_);
   std::vector<uint64_t> spares_ ABSL_GUARDED_BY(write_mutex_);
   uint64_t snapshots_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  uint64_t snapshot_failures_ ABSL_GUARDED_BY(write_mutex_) = 0;
 
   // One snapshot at a time.
   absl::Mutex snapshot_mutex_;

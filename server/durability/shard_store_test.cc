@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -16,6 +17,7 @@
 #include "common/clock.h"
 #include "common/run/file.h"
 #include "common/storage/framed_message.h"
+#include "common/storage/shard_log.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 
@@ -44,10 +46,36 @@ OwnedTensor Tensor(uint32_t id, const std::string& name, int64_t elements) {
   return tensor;
 }
 
+void AppendBytes(const ValueBuffer& values, std::string& to) {
+  to.append(reinterpret_cast<const char*>(values.values().data()), values.size() * sizeof(float));
+}
+
+// The lines that a store logs. Thread safety: all methods may be called from any thread.
+class Lines {
+ public:
+  void Add(const std::string& line) {
+    absl::MutexLock lock(&mutex_);
+    lines_.push_back(line);
+  }
+  std::vector<std::string> Await(size_t count) {
+    const auto there = [this, count] {
+      mutex_.AssertReaderHeld();
+      return lines_.size() >= count;
+    };
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&there));
+    return lines_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
 // A shard with its folder, as a server holds them.
 struct Process {
   explicit Process(const std::string& folder, FileSystem* files = PosixFileSystem(), uint64_t log_bytes = 1 << 28,
-                   uint32_t rank = 0)
+                   uint32_t rank = 0, absl::Duration first_retry = absl::Milliseconds(1))
       : shard(
             [&] {
               ParameterShard::Options options;
@@ -61,6 +89,8 @@ struct Process {
     options.shard = rank;
     options.log_bytes = log_bytes;
     options.file_bytes = 4096;
+    options.first_retry = first_retry;
+    options.log = [this](const std::string& line) { lines.Add(line); };
     options.on_failure = [this](absl::Status) { failed.Notify(); };
     absl::StatusOr<std::unique_ptr<ShardStore>> opened = ShardStore::Open(std::move(options), files, &shard);
     status = opened.status();
@@ -107,10 +137,13 @@ struct Process {
     const ShardCapture capture = shard.Capture([] {});
     for (const auto& slice : capture.slices) {
       absl::StrAppend(&text, slice.key.tensor_id, "/", slice.key.slice_index, " v", slice.weights.version, " a",
-                      slice.weights.applied, " ", slice.policy.SerializeAsString(), ":");
-      for (const ValueBuffer& array : slice.weights.arrays) {
-        text.append(reinterpret_cast<const char*>(array.values().data()), array.size() * sizeof(float));
+                      slice.weights.applied, " ", slice.policy.fields.SerializeAsString(), ":");
+      AppendBytes(slice.policy.sum, text);
+      for (const PolicyState::Held& held : slice.policy.held) {
+        absl::StrAppend(&text, held.worker, "x", held.examples, ":");
+        AppendBytes(held.values, text);
       }
+      for (const ValueBuffer& array : slice.weights.arrays) AppendBytes(array, text);
     }
     for (const internal::v1::WindowState& window : capture.windows) absl::StrAppend(&text, window.SerializeAsString());
     return text;
@@ -118,6 +151,7 @@ struct Process {
 
   absl::Status status;
   absl::Notification failed;
+  Lines lines;
   ShardStore::Recovered recovered;
   ParameterShard shard;
   std::unique_ptr<ShardStore> store;
@@ -181,11 +215,8 @@ TEST(ShardStoreTest, StartsWithALogInWhichAnOldIncarnationFollowsANewOne) {
   }
   {
     // As a shard wrote it that checked, recorded and ordered in three steps.
-    const std::vector<std::string> names = *PosixFileSystem()->List(folder);
-    uint64_t first = 0;
-    ASSERT_TRUE(absl::SimpleAtoi(absl::StripPrefix(names.back(), "log-"), &first) ||
-                absl::SimpleAtoi(absl::StripPrefix(names[names.size() - 2], "log-"), &first));
-    const std::string path = absl::StrFormat("%s/log-%020d", folder, first);
+    const uint64_t first = ListLogs(*PosixFileSystem(), folder)->back();
+    const std::string path = LogPath(folder, first);
     auto reader = RecordReader::Open(path, first);
     ASSERT_TRUE(reader.ok()) << reader.status();
     std::vector<std::string> bodies;
@@ -196,11 +227,16 @@ TEST(ShardStoreTest, StartsWithALogInWhichAnOldIncarnationFollowsANewOne) {
       bodies.push_back((*record)->body);
     }
     internal::v1::ShardRecord push, pause;
-    const absl::string_view behind = *ParseFramed(bodies.back(), push);
+    absl::string_view behind = *ParseFramed(bodies.back(), push);
+    if (push.has_mark()) {
+      bodies.pop_back();
+      behind = *ParseFramed(bodies.back(), push);
+    }
     ASSERT_TRUE(push.has_push());
     push.mutable_push()->set_incarnation(1);
     pause.mutable_pause()->set_incarnation(1);
-    bodies.push_back(absl::StrCat(FrameMessage(push), behind));
+    const std::string old = absl::StrCat(FrameMessage(push), behind);
+    bodies.push_back(old);
     bodies.push_back(FrameMessage(pause));
     ASSERT_TRUE(PosixFileSystem()->Remove(path).ok());
     auto writer = RecordWriter::Create(PosixFileSystem(), path, first);
@@ -265,6 +301,110 @@ TEST(ShardStoreTest, KeepsGradientsThatWaitForTheirStep) {
     (crash ? recovered : whole) = process->Fingerprint();
   }
   EXPECT_EQ(recovered, whole);
+}
+
+TEST(ShardStoreTest, KeepsTheGradientsThat600WorkersHandedIn) {
+  JobTerms job = Job(v1::Durability::WAL, 601);
+  job.policy.mutable_sync()->set_deterministic(true);
+  std::string whole, recovered;
+  for (const bool crash : {false, true}) {
+    const std::string path = NewFolder();
+    auto process = std::make_unique<Process>(path);
+    process->Declare(job);
+    // The first gradient in order is missing, so that all others are held.
+    for (uint32_t worker = 600; worker > 0; --worker) ASSERT_TRUE(process->Push(worker, 1, 0, 0.01f * worker).ok());
+    if (crash) {
+      const std::string before = process->Fingerprint();
+      ASSERT_TRUE(process->store->TakeSnapshot().ok());
+      process.reset();
+      process = std::make_unique<Process>(path);
+      ASSERT_TRUE(process->status.ok()) << process->status;
+      EXPECT_EQ(process->recovered.records, 0);
+      EXPECT_EQ(process->Fingerprint(), before);
+    }
+    const absl::StatusOr<PushOutcome> last = process->Push(0, 1, 0, 0.9f);
+    ASSERT_TRUE(last.ok());
+    EXPECT_EQ(last->applied, 2);
+    (crash ? recovered : whole) = process->Fingerprint();
+  }
+  EXPECT_EQ(recovered, whole);
+}
+
+TEST(ShardStoreTest, KeepsTheLogOfASnapshotThatCannotBeReadBack) {
+  const std::string folder = NewFolder();
+  std::string before;
+  {
+    LossyFileSystem files;
+    Process process(folder, &files);
+    process.Declare(Job(v1::Durability::WAL));
+    for (uint64_t i = 1; i <= 10; ++i) ASSERT_TRUE(process.Push(0, i, i - 1, 0.1f * i).ok());
+    const size_t logs = ListLogs(files, folder)->size();
+    files.CorruptFilesWith("snapshot-");
+    const absl::Status status = process.store->TakeSnapshot();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_EQ(ListSnapshots(files, folder)->size(), 0);
+    EXPECT_EQ(ListLogs(files, folder)->size(), logs + 1);
+    before = process.Fingerprint();
+  }
+  {
+    Process process(folder);
+    ASSERT_TRUE(process.status.ok()) << process.status;
+    EXPECT_EQ(process.Fingerprint(), before);
+    ASSERT_TRUE(process.store->TakeSnapshot().ok());
+    EXPECT_EQ(ListSnapshots(*PosixFileSystem(), folder)->size(), 1);
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
+}
+
+TEST(ShardStoreTest, WaitsLongerAfterEachSnapshotThatFailed) {
+  LossyFileSystem files;
+  files.CorruptFilesWith("snapshot-");
+  Process process(NewFolder(), &files, /*log_bytes=*/3000);
+  process.Declare(Job(v1::Durability::WAL));
+  uint64_t pushed = 0;
+  while (pushed < 20) {
+    ++pushed;
+    ASSERT_TRUE(process.Push(0, pushed, pushed - 1, 1).ok());
+  }
+  const std::vector<std::string> lines = process.lines.Await(3);
+  EXPECT_TRUE(absl::StrContains(lines[0], "shard 0: snapshot failed: ")) << lines[0];
+  EXPECT_TRUE(absl::EndsWith(lines[0], "the log is kept, next try in 1ms")) << lines[0];
+  EXPECT_TRUE(absl::EndsWith(lines[1], "next try in 2ms")) << lines[1];
+  EXPECT_TRUE(absl::EndsWith(lines[2], "next try in 4ms")) << lines[2];
+  EXPECT_FALSE(process.failed.HasBeenNotified());
+  EXPECT_GE(process.store->status().snapshot_failures, 2);
+}
+
+TEST(ShardStoreTest, DoesNotTakeASnapshotAgainWithEachRecordBehindOneThatFailed) {
+  LossyFileSystem files;
+  files.CorruptFilesWith("snapshot-");
+  Process process(NewFolder(), &files, /*log_bytes=*/3000, 0, /*first_retry=*/absl::Hours(1));
+  process.Declare(Job(v1::Durability::WAL));
+  for (uint64_t i = 1; i <= 20; ++i) ASSERT_TRUE(process.Push(0, i, i - 1, 1).ok());
+  process.lines.Await(1);
+  for (uint64_t i = 21; i <= 100; ++i) ASSERT_TRUE(process.Push(0, i, i - 1, 1).ok());
+  EXPECT_LE(process.store->status().snapshot_failures, 1);
+}
+
+TEST(ShardStoreTest, RemembersPausesOfTheSameRun) {
+  const std::string folder = NewFolder();
+  JobTerms job = Job(v1::Durability::WAL, 2);
+  job.policy.mutable_sync();
+  for (const bool snapshot : {false, true}) {
+    Process process(folder);
+    ASSERT_TRUE(process.status.ok()) << process.status;
+    process.Declare(job);
+    const uint64_t next = snapshot ? 2 : 1;
+    if (!snapshot) {
+      ASSERT_TRUE(process.shard.Pause("job", 1, 1).ok());
+    }
+    const absl::StatusOr<PushOutcome> outcome = process.Push(0, next, next - 1, 1);
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->applied, 2) << "nobody waits for the one that paused";
+    ASSERT_TRUE(process.store->TakeSnapshot().ok());
+  }
 }
 
 TEST(ShardStoreTest, KeepsTheClocksOfBoundedWorkers) {
@@ -450,14 +590,195 @@ std::vector<std::pair<std::string, std::string>> Files(const std::string& folder
 
 // Without what a file of the log has of its former life. Files that wait to be written anew have nothing else.
 size_t UsedBytes(const std::string& folder, const std::string& name, size_t size) {
-  const std::vector<std::string> names = *PosixFileSystem()->List(folder);
-  uint64_t first = 0, snapshot = 0;
+  uint64_t first = 0;
   if (!absl::SimpleAtoi(absl::StripPrefix(name, "log-"), &first)) return size;
-  if (!absl::SimpleAtoi(absl::StripPrefix(names.back(), "snapshot-"), &snapshot) || first <= snapshot) return 0;
+  const uint64_t snapshot = ListSnapshots(*PosixFileSystem(), folder)->back();
+  const std::vector<uint64_t> logs = *ListLogs(*PosixFileSystem(), folder);
+  const auto next = std::upper_bound(logs.begin(), logs.end(), first);
+  if (next != logs.end() && *next <= snapshot + 1) return 0;
   const auto reader = RecordReader::Open(absl::StrCat(folder, "/", name), first);
   while ((*reader)->Next()->has_value()) {
   }
   return (*reader)->end();
+}
+
+// Every change that a folder's log has, in order; or why it cannot be read.
+absl::StatusOr<std::vector<std::string>> ReadChanges(const std::string& folder) {
+  std::vector<std::string> changes;
+  const auto take = [&](const LogRecord& record) {
+    changes.push_back(absl::StrCat(record.position, record.change.SerializeAsString(), record.behind));
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<LogEnd> end = ReadShardLog(*PosixFileSystem(), folder, 1, 0, take);
+  if (!end.ok()) return end.status();
+  return changes;
+}
+
+// A log of three files, closed: all that it holds was acknowledged.
+void WriteThreeFiles(const std::string& folder, v1::Durability::Mode mode) {
+  Process process(folder);
+  process.Declare(Job(mode));
+  // About three pushes are a file.
+  for (uint64_t i = 1; i <= 8; ++i) ASSERT_TRUE(process.PushDurably(0, i, i - 1, 0.1f * i).ok());
+}
+
+void WriteFiles(const std::string& folder, const std::vector<std::pair<std::string, std::string>>& files) {
+  for (const auto& [name, bytes] : files) {
+    std::ofstream(absl::StrCat(folder, "/", name), std::ios::binary | std::ios::trunc) << bytes;
+  }
+}
+
+// Every byte of the records' headers and of what frames their bodies, and some of each body.
+std::vector<size_t> PositionsIn(const std::string& folder, const std::string& name, size_t size) {
+  uint64_t first = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(absl::StripPrefix(name, "log-"), &first));
+  const auto reader = RecordReader::Open(absl::StrCat(folder, "/", name), first);
+  std::set<size_t> positions = {size - 1};
+  while (true) {
+    const auto record = (*reader)->Next();
+    if (!record.ok() || !record->has_value()) break;
+    for (size_t i = 0; i < 80; ++i) positions.insert((*record)->offset + i);
+  }
+  for (size_t at = 0; at < size; at += 61) positions.insert(at);
+  positions.erase(positions.lower_bound(size), positions.end());
+  return {positions.begin(), positions.end()};
+}
+
+TEST(ShardStoreTest, NoFlippedBitInALogLosesARecordSilently) {
+  for (const v1::Durability::Mode mode : {v1::Durability::WAL, v1::Durability::WAL_SYNC}) {
+    const std::string folder = NewFolder(), copy = NewFolder();
+    WriteThreeFiles(folder, mode);
+    const std::vector<std::string> whole = *ReadChanges(folder);
+    const auto files = Files(folder);
+    ASSERT_EQ(files.size(), 3);
+    ASSERT_EQ(whole.size(), 9);
+    ASSERT_TRUE(PosixFileSystem()->MakeFolder(copy).ok());
+    WriteFiles(copy, files);
+    size_t refused = 0, harmless = 0;
+    for (const auto& [name, bytes] : files) {
+      for (size_t at : PositionsIn(folder, name, bytes.size())) {
+        std::string flipped = bytes;
+        flipped[at] ^= 1 << at % 8;
+        WriteFiles(copy, {{name, flipped}});
+        const absl::StatusOr<std::vector<std::string>> changes = ReadChanges(copy);
+        if (changes.ok()) {
+          ++harmless;
+          ASSERT_EQ(*changes, whole) << name << ": byte " << at;
+          continue;
+        }
+        ++refused;
+        ASSERT_TRUE(absl::StrContains(changes.status().message(), copy)) << changes.status();
+        ASSERT_TRUE(absl::StrContains(changes.status().message(), "offset")) << changes.status();
+        ASSERT_EQ(changes.status().code(), absl::StatusCode::kDataLoss);
+      }
+      WriteFiles(copy, {{name, bytes}});
+    }
+    // Padding, and the last file's mark.
+    EXPECT_LT(harmless, 200);
+    EXPECT_GT(refused, 900);
+  }
+}
+
+TEST(ShardStoreTest, OnlyTheNewestFileOfALogMayEndTorn) {
+  const std::string folder = NewFolder(), copy = NewFolder();
+  WriteThreeFiles(folder, v1::Durability::WAL);
+  const std::vector<std::string> whole = *ReadChanges(folder);
+  const auto files = Files(folder);
+  ASSERT_TRUE(PosixFileSystem()->MakeFolder(copy).ok());
+  WriteFiles(copy, files);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto& [name, bytes] = files[i];
+    for (size_t size : PositionsIn(folder, name, bytes.size())) {
+      WriteFiles(copy, {{name, bytes.substr(0, size)}});
+      const absl::StatusOr<std::vector<std::string>> changes = ReadChanges(copy);
+      if (i + 1 < files.size()) {
+        ASSERT_EQ(changes.status().code(), absl::StatusCode::kDataLoss) << name << ": " << size;
+        ASSERT_TRUE(absl::StrContains(changes.status().message(), absl::StrCat(copy, "/", name))) << changes.status();
+        ASSERT_TRUE(absl::StrContains(changes.status().message(), "offset")) << changes.status();
+        continue;
+      }
+      ASSERT_TRUE(changes.ok()) << changes.status();
+      ASSERT_LE(changes->size(), whole.size());
+      ASSERT_TRUE(std::equal(changes->begin(), changes->end(), whole.begin())) << size;
+    }
+    WriteFiles(copy, {{name, bytes}});
+    if (i + 1 == files.size()) continue;
+    ASSERT_TRUE(PosixFileSystem()->Remove(absl::StrCat(copy, "/", name)).ok());
+    EXPECT_EQ(ReadChanges(copy).status().code(), absl::StatusCode::kDataLoss) << name;
+    WriteFiles(copy, {{name, bytes}});
+  }
+}
+
+TEST(ShardStoreTest, RefusesAFileThatIsNotTheOneThatItsSuccessorTellsOf) {
+  const std::string folder = NewFolder(), other = NewFolder();
+  WriteThreeFiles(folder, v1::Durability::WAL);
+  {
+    Process process(other);
+    process.Declare(Job(v1::Durability::WAL));
+    for (uint64_t i = 1; i <= 8; ++i) ASSERT_TRUE(process.PushDurably(0, i, i - 1, 0.2f * i).ok());
+  }
+  const auto files = Files(folder), others = Files(other);
+  ASSERT_EQ(files[1].first, others[1].first);
+  WriteFiles(folder, {others[1]});
+  Process process(folder);
+  EXPECT_EQ(process.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(process.status.message(), "with checksum")) << process.status;
+}
+
+TEST(ShardStoreTest, RefusesALogThatEndsBeforeItsSnapshot) {
+  const std::string folder = NewFolder();
+  {
+    Process process(folder);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    ASSERT_TRUE(process.store->TakeSnapshot().ok());
+    ASSERT_TRUE(process.Push(0, 2, 1, 1).ok());
+  }
+  const uint64_t newest = ListLogs(*PosixFileSystem(), folder)->back();
+  ASSERT_TRUE(PosixFileSystem()->Remove(LogPath(folder, newest)).ok());
+  Process process(folder);
+  EXPECT_EQ(process.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(process.status.message(), "snapshot-")) << process.status;
+}
+
+TEST(ShardStoreTest, RefusesALogOfFormat1ByName) {
+  const std::string folder = NewFolder();
+  ASSERT_TRUE(PosixFileSystem()->MakeFolder(folder).ok());
+  {
+    internal::v1::ShardRecord record;
+    record.mutable_header()->set_format(1);
+    record.mutable_header()->set_job("job");
+    auto writer = RecordWriter::Create(PosixFileSystem(), LogPath(folder, 1), 1);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    ASSERT_TRUE((*writer)->Append({FrameMessage(record)}, 0).ok());
+  }
+  Process process(folder);
+  EXPECT_EQ(process.status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(
+      absl::StrContains(process.status.message(),
+                        absl::StrCat(LogPath(folder, 1), ": is a log of format 1, which only an earlier build")))
+      << process.status;
+  EXPECT_EQ(Files(folder).size(), 1);
+}
+
+TEST(ShardStoreTest, GoesOnBehindAFileThatACrashHasCut) {
+  const std::string folder = NewFolder();
+  std::string before;
+  for (uint64_t life = 0; life < 4; ++life) {
+    Process process(folder);
+    ASSERT_TRUE(process.status.ok()) << process.status;
+    if (life > 0) {
+      EXPECT_EQ(process.Fingerprint(), before);
+    }
+    process.Declare(Job(v1::Durability::WAL));
+    for (uint64_t i = 1; i <= 5; ++i) ASSERT_TRUE(process.Push(0, life * 5 + i, 0, 0.1f * i).ok());
+    before = process.Fingerprint();
+    process.store.reset();
+    // The last record is the mark of what was synced.
+    const uint64_t newest = ListLogs(*PosixFileSystem(), folder)->back();
+    const std::string bytes = *ReadFile(LogPath(folder, newest));
+    std::ofstream(LogPath(folder, newest), std::ios::binary | std::ios::trunc) << bytes.substr(0, bytes.size() - 8);
+  }
 }
 
 TEST(ShardStoreTest, FlippedBitsAndCutFilesAreFoundOrCutOffCleanly) {

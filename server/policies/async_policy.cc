@@ -40,8 +40,8 @@ class AsyncPolicy : public SlicePolicy {
 
   std::vector<uint32_t> Missing(const PullTerms&) const override { return {}; }
 
-  internal::v1::PolicyState Save() const override { return {}; }
-  absl::Status Restore(const internal::v1::PolicyState&, const SliceWeights&) override { return absl::OkStatus(); }
+  PolicyState Save() const override { return {}; }
+  absl::Status Restore(PolicyState, const SliceWeights&) override { return absl::OkStatus(); }
 
  private:
   // The term is zero where the worker has the newest values.

@@ -67,28 +67,28 @@ class BoundedPolicy : public SlicePolicy {
     return missing;
   }
 
-  internal::v1::PolicyState Save() const override {
-    internal::v1::PolicyState state;
+  PolicyState Save() const override {
+    PolicyState state;
     for (const Worker& worker : workers_) {
-      internal::v1::PolicyState::Clock* clock = state.add_clocks();
+      internal::v1::PolicyState::Clock* clock = state.fields.add_clocks();
       clock->set_paused(worker.paused);
       clock->set_finished(worker.finished);
       clock->set_clock(worker.clock);
     }
-    state.set_slowest(slowest_);
+    state.fields.set_slowest(slowest_);
     return state;
   }
 
-  absl::Status Restore(const internal::v1::PolicyState& state, const SliceWeights&) override {
-    if (static_cast<size_t>(state.clocks_size()) != workers_.size()) {
+  absl::Status Restore(PolicyState state, const SliceWeights&) override {
+    if (static_cast<size_t>(state.fields.clocks_size()) != workers_.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("clocks: got those of ", state.clocks_size(), " workers, want ", workers_.size()));
+          absl::StrCat("clocks: got those of ", state.fields.clocks_size(), " workers, want ", workers_.size()));
     }
     for (size_t rank = 0; rank < workers_.size(); ++rank) {
-      const internal::v1::PolicyState::Clock& clock = state.clocks(rank);
+      const internal::v1::PolicyState::Clock& clock = state.fields.clocks(rank);
       workers_[rank] = {clock.paused(), clock.finished(), clock.clock()};
     }
-    slowest_ = state.slowest();
+    slowest_ = state.fields.slowest();
     return absl::OkStatus();
   }
 

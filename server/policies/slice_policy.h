@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "server/gradient.h"
+#include "server/policies/policy_state.h"
 #include "server/slice_weights.h"
 
 namespace ballast {
@@ -64,12 +64,13 @@ class SlicePolicy {
   // The ranks whose contributions that pull waits for.
   virtual std::vector<uint32_t> Missing(const PullTerms& pull) const = 0;
 
-  // All that it remembers, but for what it handed out: a worker's next pull makes that good.
-  virtual internal::v1::PolicyState Save() const = 0;
+  // All that it remembers, but for what it handed out: a worker's next pull makes that good. Gradients are shared, not
+  // copied.
+  virtual PolicyState Save() const = 0;
 
   // As saved by a policy of the same kind, of as many workers; `weights` have been restored. INVALID_ARGUMENT for
   // anything else.
-  virtual absl::Status Restore(const internal::v1::PolicyState& state, const SliceWeights& weights) = 0;
+  virtual absl::Status Restore(PolicyState state, const SliceWeights& weights) = 0;
 };
 
 // Every slice of a job gets its own. INVALID_ARGUMENT where no kind is set.

@@ -71,49 +71,46 @@ class SyncPolicy : public SlicePolicy {
     return missing;
   }
 
-  internal::v1::PolicyState Save() const override {
-    internal::v1::PolicyState state;
-    state.set_gathering(gathering_);
+  PolicyState Save() const override {
+    PolicyState state;
+    internal::v1::PolicyState& fields = state.fields;
+    fields.set_gathering(gathering_);
     for (size_t rank = 0; rank < arrived_.size(); ++rank) {
-      state.add_arrived(arrived_[rank]);
-      state.add_paused(paused_[rank]);
+      fields.add_arrived(arrived_[rank]);
+      fields.add_paused(paused_[rank]);
     }
-    state.set_examples(examples_);
-    state.set_folded(folded_);
-    sum_.Save(&state);
-    for (const auto& [worker, kept] : held_) {
-      internal::v1::PolicyState::Held* held = state.add_held();
-      held->set_worker(worker);
-      held->set_examples(kept.examples);
-      held->set_values(kept.values.data(), kept.values.size() * sizeof(float));
-    }
+    fields.set_examples(examples_);
+    fields.set_folded(folded_);
+    sum_.Save(state);
+    state.held.reserve(held_.size());
+    for (const auto& [worker, kept] : held_) state.held.push_back({worker, kept.examples, kept.values});
     return state;
   }
 
-  absl::Status Restore(const internal::v1::PolicyState& state, const SliceWeights& weights) override {
+  absl::Status Restore(PolicyState state, const SliceWeights& weights) override {
+    const internal::v1::PolicyState& fields = state.fields;
     const int workers = static_cast<int>(arrived_.size());
-    if (state.arrived_size() != workers || state.paused_size() != workers) {
+    if (fields.arrived_size() != workers || fields.paused_size() != workers) {
       return absl::InvalidArgumentError(
-          absl::StrCat("policy: got the state of ", state.arrived_size(), " workers, want ", workers));
+          absl::StrCat("policy: got the state of ", fields.arrived_size(), " workers, want ", workers));
     }
     const size_t elements = weights.values().size();
     if (absl::Status status = sum_.Restore(state, elements); !status.ok()) return status;
-    for (const internal::v1::PolicyState::Held& held : state.held()) {
-      const size_t want = held.examples() > 0 ? elements * sizeof(float) : 0;
-      if (held.values().size() != want) {
-        return absl::InvalidArgumentError(absl::StrCat("gradient held of worker ", held.worker(), ": got ",
-                                                       held.values().size(), " bytes, want ", want));
+    for (PolicyState::Held& held : state.held) {
+      const size_t want = held.examples > 0 ? elements : 0;
+      if (held.values.size() != want || held.worker >= arrived_.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("gradient held of worker ", held.worker, ": got ",
+                                                       held.values.size(), " elements, want ", want,
+                                                       " and a worker below ", workers));
       }
-      WeightedSum::Kept kept{held.examples(), std::vector<float>(want / sizeof(float))};
-      std::copy(held.values().begin(), held.values().end(), reinterpret_cast<char*>(kept.values.data()));
-      held_[held.worker()] = std::move(kept);
+      held_[held.worker] = {held.examples, std::move(held.values)};
     }
-    gathering_ = state.gathering();
-    std::copy(state.arrived().begin(), state.arrived().end(), arrived_.begin());
-    std::copy(state.paused().begin(), state.paused().end(), paused_.begin());
+    gathering_ = fields.gathering();
+    std::copy(fields.arrived().begin(), fields.arrived().end(), arrived_.begin());
+    std::copy(fields.paused().begin(), fields.paused().end(), paused_.begin());
     arrivals_ = std::count(arrived_.begin(), arrived_.end(), true);
-    examples_ = state.examples();
-    folded_ = state.folded();
+    examples_ = fields.examples();
+    folded_ = fields.folded();
     return absl::OkStatus();
   }
 

@@ -9,10 +9,12 @@
 namespace ballast {
 namespace {
 
-void Copy(const Gradient& gradient, std::vector<float>& to) {
-  to.resize(gradient.size());
+// What is there is written over, unless others share it.
+void Copy(const Gradient& gradient, ValueBuffer& to) {
+  if (to.size() == 0 || to.size() != gradient.size() || !to.unique()) to = ValueBuffer(gradient.size());
+  float* const values = to.mutable_values().data();
   gradient.ForEachBlock(
-      [&](size_t first, absl::Span<const float> block) { std::copy(block.begin(), block.end(), to.begin() + first); });
+      [&](size_t first, absl::Span<const float> block) { std::copy(block.begin(), block.end(), values + first); });
 }
 
 }  // namespace
@@ -25,8 +27,14 @@ void WeightedSum::Add(uint32_t examples, const Gradient& gradient) {
   ++addends_;
   examples_ += examples;
   if (addends_ == 1) return Copy(gradient, sum_);
+  if (!sum_.unique()) {
+    ValueBuffer copy;
+    Copy(Gradient(sum_.values()), copy);
+    sum_ = std::move(copy);
+  }
+  float* const values = sum_.mutable_values().data();
   gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-    float* sum = sum_.data() + first;
+    float* sum = values + first;
     if (addends_ == 2) {
       for (size_t i = 0; i < block.size(); ++i) sum[i] = first_weight * sum[i] + weight * block[i];
     } else {
@@ -41,9 +49,9 @@ void WeightedSum::Add(Kept kept) {
     addends_ = 1;
     examples_ = kept.examples;
   } else {
-    Add(kept.examples, Gradient(absl::MakeConstSpan(kept.values)));
+    Add(kept.examples, Gradient(kept.values.values()));
   }
-  if (kept.values.capacity() > 0) spare_.push_back(std::move(kept.values));
+  if (kept.values.size() > 0 && kept.values.unique()) spare_.push_back(std::move(kept.values));
 }
 
 WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient) {
@@ -57,21 +65,21 @@ WeightedSum::Kept WeightedSum::Keep(uint32_t examples, const Gradient& gradient)
   return kept;
 }
 
-void WeightedSum::Save(internal::v1::PolicyState* to) const {
-  to->set_addends(addends_);
-  to->set_sum_examples(examples_);
-  if (addends_ > 0) to->set_sum(sum_.data(), sum_.size() * sizeof(float));
+void WeightedSum::Save(PolicyState& to) const {
+  to.fields.set_addends(addends_);
+  to.fields.set_sum_examples(examples_);
+  if (addends_ > 0) to.sum = sum_;
 }
 
-absl::Status WeightedSum::Restore(const internal::v1::PolicyState& from, size_t elements) {
-  const size_t want = from.addends() > 0 ? elements * sizeof(float) : 0;
-  if (from.sum().size() != want) {
-    return absl::InvalidArgumentError(absl::StrCat("sum of gradients: got ", from.sum().size(), " bytes, want ", want));
+absl::Status WeightedSum::Restore(const PolicyState& from, size_t elements) {
+  const size_t want = from.fields.addends() > 0 ? elements : 0;
+  if (from.sum.size() != want) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sum of gradients: got ", from.sum.size(), " elements, want ", want));
   }
-  addends_ = from.addends();
-  examples_ = from.sum_examples();
-  if (addends_ > 0) sum_.resize(elements);
-  std::copy(from.sum().begin(), from.sum().end(), reinterpret_cast<char*>(sum_.data()));
+  addends_ = from.fields.addends();
+  examples_ = from.fields.sum_examples();
+  if (addends_ > 0) sum_ = from.sum;
   return absl::OkStatus();
 }
 

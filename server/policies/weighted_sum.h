@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ballast/internal/v1/storage.pb.h"
 #include "server/gradient.h"
+#include "server/policies/policy_state.h"
+#include "server/value_buffer.h"
 
 namespace ballast {
 
@@ -16,10 +17,10 @@ namespace ballast {
 // Thread safety: none; the slice of its policy guards it.
 class WeightedSum {
  public:
-  // A copy of a gradient that is not added yet.
+  // A copy of a gradient that is not added yet. Never changed while others share it.
   struct Kept {
     uint32_t examples = 0;
-    std::vector<float> values;
+    ValueBuffer values;
   };
 
   // Without examples nothing is added.
@@ -29,22 +30,23 @@ class WeightedSum {
   Kept Keep(uint32_t examples, const Gradient& gradient);
 
   // Times scale() it is the mean.
-  Gradient gradient() const { return Gradient(absl::MakeConstSpan(sum_)); }
+  Gradient gradient() const { return Gradient(sum_.values()); }
   float scale() const { return addends_ == 1 ? 1.0f : static_cast<float>(1.0 / static_cast<double>(examples_)); }
 
   void Clear();
 
-  // What is in the sum so far, in a state's fields sum, addends and sum_examples.
-  void Save(internal::v1::PolicyState* to) const;
-  // As saved, for a slice of so many elements; INVALID_ARGUMENT for what no Save wrote.
-  absl::Status Restore(const internal::v1::PolicyState& from, size_t elements);
+  // What is in the sum so far, shared: a state's sum, and its fields addends and sum_examples.
+  void Save(PolicyState& to) const;
+  // As saved, for a slice of that many elements; INVALID_ARGUMENT for what no Save wrote.
+  absl::Status Restore(const PolicyState& from, size_t elements);
 
  private:
-  std::vector<float> sum_;
+  // As long as there are addends; else memory to be used again.
+  ValueBuffer sum_;
   uint32_t addends_ = 0;
   uint64_t examples_ = 0;
-  // Of Kept ones that have been added.
-  std::vector<std::vector<float>> spare_;
+  // Of Kept ones that have been added; nobody else has them.
+  std::vector<ValueBuffer> spare_;
 };
 
 }  // namespace ballast

@@ -64,10 +64,29 @@ TEST(WeightedSumTest, AStepLikeTheOneBeforeTakesItsMemory) {
   WeightedSum sum;
   sum.Add(1, Gradient(a));
   WeightedSum::Kept kept = sum.Keep(1, Gradient(b));
-  const float* memory = kept.values.data();
+  const float* memory = kept.values.values().data();
   sum.Add(std::move(kept));
   sum.Clear();
-  EXPECT_EQ(sum.Keep(1, Gradient(a)).values.data(), memory);
+  EXPECT_EQ(sum.Keep(1, Gradient(a)).values.values().data(), memory);
+}
+
+TEST(WeightedSumTest, WhatWasSavedStaysAsItIs) {
+  const std::vector<float> a = {1, 2}, b = {3, 5};
+  WeightedSum sum;
+  sum.Add(1, Gradient(a));
+  PolicyState saved;
+  sum.Save(saved);
+  const float* shared = saved.sum.values().data();
+  sum.Add(1, Gradient(b));
+  EXPECT_EQ(saved.sum.values().data(), shared);
+  EXPECT_EQ(saved.sum.values()[1], 2);
+  EXPECT_EQ(Mean(sum), std::vector<float>({2, 3.5f}));
+  WeightedSum restored;
+  ASSERT_TRUE(restored.Restore(saved, 2).ok());
+  restored.Add(1, Gradient(b));
+  EXPECT_EQ(Mean(restored), Mean(sum));
+  EXPECT_EQ(saved.sum.values()[0], 1);
+  EXPECT_EQ(restored.Restore(saved, 3).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

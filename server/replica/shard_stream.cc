@@ -12,11 +12,9 @@ namespace {
 
 constexpr size_t kMaxPartBytes = size_t{1} << 20;
 
-std::string JoinSlice(const ShardCapture::SliceCapture& slice) {
-  std::vector<absl::Span<const float>> arrays;
-  for (const ValueBuffer& array : slice.weights.arrays) arrays.push_back(array.values());
-  std::string bytes = FrameSlice(MakeState(slice), arrays);
-  for (absl::Span<const float> array : arrays) {
+std::string Join(absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
+  std::string bytes(frame);
+  for (absl::Span<const float> array : behind) {
     bytes.append(reinterpret_cast<const char*>(array.data()), array.size() * sizeof(float));
   }
   return bytes;
@@ -56,11 +54,17 @@ bool SendSnapshot(uint32_t shard, uint64_t position, const ShardCapture& capture
     return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
   };
   if (!send_record(FrameMessage(header))) return false;
+  uint64_t records = 1;
   for (const ShardCapture::SliceCapture& slice : capture.slices) {
-    if (!send_record(JoinSlice(slice))) return false;
+    const absl::Status sent =
+        VisitSlice(slice, [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
+          return send_record(Join(frame, behind)) ? absl::OkStatus() : absl::CancelledError("not sent");
+        });
+    if (!sent.ok()) return false;
+    records += CountRecords(slice);
   }
   internal::v1::SnapshotRecord end;
-  end.mutable_end()->set_records(capture.slices.size() + 1);
+  end.mutable_end()->set_records(records);
   return send_record(FrameMessage(end));
 }
 
@@ -77,6 +81,8 @@ absl::StatusOr<bool> SnapshotAssembler::Add(absl::string_view bytes) {
             absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", shard_));
       }
       capture_ = ToCapture(parser_.header());
+      return false;
+    case SnapshotParser::Kind::kPart:
       return false;
     case SnapshotParser::Kind::kSlice:
       capture_.slices.push_back(ToSliceCapture(parser_.TakeSlice()));

@@ -32,9 +32,13 @@ std::string Bodies() {
   slice.mutable_slice()->set_elements(3);
   slice.mutable_slice()->set_arrays(2);
   slice.mutable_slice()->mutable_policy()->add_arrived(true);
-  end.mutable_end()->set_records(2);
+  slice.mutable_slice()->set_held_gradients(1);
+  const std::vector<float> held(3);
+  internal::v1::HeldGradient about;
+  about.set_worker(1);
+  end.mutable_end()->set_records(3);
   return AsInput(FrameMessage(header)) + AsInput(FrameMessage(slice) + std::string(24, '\x3f')) +
-         AsInput(FrameMessage(end));
+         AsInput(FrameGradient(about, held) + std::string(12, '\x3f')) + AsInput(FrameMessage(end));
 }
 
 }  // namespace
@@ -47,7 +51,9 @@ std::vector<std::string> FuzzSeeds() {
   internal::v1::SliceState slice;
   slice.set_version(4);
   const std::vector<absl::Span<const float>> arrays = {values, values};
-  Require((*writer)->Add(slice, arrays).ok(), "a snapshot takes a slice");
+  slice.set_held_gradients(1);
+  Require((*writer)->Add(FrameSlice(slice, arrays), arrays).ok(), "a snapshot takes a slice");
+  Require((*writer)->Add(FrameGradient({}, values), {arrays[0]}).ok(), "a snapshot takes a gradient");
   Require((*writer)->Finish().ok(), "a snapshot has an end");
   return {std::string(1, '\0') + files.content(), std::string(1, '\1') + Bodies()};
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace ballast {
@@ -27,7 +28,7 @@ class LossyFileSystem::File : public AppendFile {
     // Else a record of later could be there that says an earlier one was synced, which it was not.
     if (system_->dead_) return absl::OkStatus();
     if (bytes > system_->free_) return absl::ResourceExhaustedError("No space left on device");
-    if (absl::Status status = file_->Append(parts); !status.ok()) return status;
+    if (absl::Status status = Write(parts); !status.ok()) return status;
     system_->free_ -= bytes;
     sizes_->written += bytes;
     return absl::OkStatus();
@@ -48,6 +49,16 @@ class LossyFileSystem::File : public AppendFile {
   }
 
  private:
+  absl::Status Write(absl::Span<const absl::string_view> parts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(system_->mutex_) {
+    if (system_->corrupt_.empty() || !absl::StrContains(sizes_->created_as, system_->corrupt_)) {
+      return file_->Append(parts);
+    }
+    std::string all;
+    for (absl::string_view part : parts) all.append(part.data(), part.size());
+    all[all.size() / 2] ^= 1;
+    return file_->Append({all});
+  }
+
   // Null where the machine was dead when it was opened.
   const std::unique_ptr<AppendFile> file_;
   LossyFileSystem* const system_;
@@ -55,10 +66,12 @@ class LossyFileSystem::File : public AppendFile {
 };
 
 absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Create(const std::string& path) {
+  auto sizes = std::make_shared<Sizes>();
+  sizes->created_as = path;
+  absl::MutexLock lock(&mutex_);
+  if (dead_) return std::make_unique<File>(nullptr, this, std::move(sizes));
   absl::StatusOr<std::unique_ptr<AppendFile>> file = files_->Create(path);
   if (!file.ok()) return file.status();
-  auto sizes = std::make_shared<Sizes>();
-  absl::MutexLock lock(&mutex_);
   sizes_[path] = sizes;
   return std::make_unique<File>(*std::move(file), this, std::move(sizes));
 }
@@ -81,6 +94,7 @@ absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Reuse(const std::st
 
 absl::Status LossyFileSystem::Truncate(const std::string& path, uint64_t size) {
   absl::MutexLock lock(&mutex_);
+  if (dead_) return absl::OkStatus();
   if (const auto sizes = sizes_.find(path); sizes != sizes_.end()) {
     *sizes->second = {size, size};
   }
@@ -147,6 +161,11 @@ absl::Status LossyFileSystem::Lose(const std::string& path, const Sizes& sizes, 
 void LossyFileSystem::SetFree(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   free_ = bytes;
+}
+
+void LossyFileSystem::CorruptFilesWith(std::string part) {
+  absl::MutexLock lock(&mutex_);
+  corrupt_ = std::move(part);
 }
 
 void LossyFileSystem::LoseUnsyncedFromNowOn() {

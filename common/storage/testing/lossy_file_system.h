@@ -39,6 +39,8 @@ class LossyFileSystem : public FileSystem {
   // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
   void SetFree(uint64_t bytes);
   void FailSyncs(bool fail);
+  // From now on a bit of whatever is appended to files with `part` in their path is wrong on the disk; empty: of none.
+  void CorruptFilesWith(std::string part);
 
   uint64_t syncs() const;
   uint64_t reuses() const;
@@ -50,6 +52,7 @@ class LossyFileSystem : public FileSystem {
     uint64_t synced = 0;
     // What the file had before, as far as the disk still has it.
     std::string old = {};
+    std::string created_as = {};
   };
   // What a death leaves of it.
   static absl::Status Lose(const std::string& path, const Sizes& sizes, std::mt19937_64& random);
@@ -60,6 +63,7 @@ class LossyFileSystem : public FileSystem {
   uint64_t free_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
   bool dead_ ABSL_GUARDED_BY(mutex_) = false;
   bool fail_syncs_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string corrupt_ ABSL_GUARDED_BY(mutex_);
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t reuses_ ABSL_GUARDED_BY(mutex_) = 0;
 };

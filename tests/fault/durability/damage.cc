@@ -40,7 +40,7 @@ class Trials {
  public:
   explicit Trials(const DamageOptions& options) : options_(options), random_(options.seed) {
     host_.folder = options.folder;
-    // Each record is on the disk before the next is written, and says so: only the last may be torn.
+    // Each record is on the disk before the next is written, and says so; a mark says it of the last.
     host_.mode = v1::Durability::WAL_SYNC;
     host_.file_bytes = 8 << 10;
   }
@@ -81,7 +81,7 @@ class Trials {
     const std::string name = PickFile();
     const uint64_t at = random_() % folder[name].size();
     folder[name][at] ^= static_cast<char>(1 << random_() % 8);
-    Judge(folder, absl::StrCat("a bit of byte ", at, " of ", name, " flipped"), kPushes - 1);
+    Judge(folder, absl::StrCat("a bit of byte ", at, " of ", name, " flipped"), kPushes);
   }
 
   void CutAFile() {

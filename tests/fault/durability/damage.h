@@ -27,7 +27,7 @@ struct DamageCounts {
   uint64_t refused = 0;
   uint64_t cut = 0;
   uint64_t unharmed = 0;
-  // Loaded, and not what was written, or more cut off than the last record of a disk that had all.
+  // Loaded, and not what was written; or something cut off though no file was.
   uint64_t silent = 0;
   // Of the first such.
   std::string first_silent;

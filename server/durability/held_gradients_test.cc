@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slice of full size in a synchronous job of 601 workers: what 600 of them handed in outlives the process.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/storage/file_system.h"
+#include "common/storage/snapshot_file.h"
+#include "gtest/gtest.h"
+#include "server/durability/shard_snapshot.h"
+#include "server/parameter_shard.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint32_t kWorkers = 601;
+constexpr int64_t kElements = 1044480;
+
+absl::Status Push(ParameterShard& shard, uint32_t worker) {
+  std::vector<float> values(kElements);
+  for (int64_t i = 0; i < kElements; ++i) values[i] = static_cast<float>((i + worker) % 97) * 0.01f;
+  const absl::string_view piece(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const GradientView view{{1, 0}, 0, v1::ENCODING_FP32, {&piece, 1}};
+  return shard.Push("job", {worker, 1, 1, 0, 1 + worker % 3}, {&view, 1}).status();
+}
+
+TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
+  JobTerms job{"job", {}, kWorkers, {}};
+  job.policy.mutable_sync()->set_deterministic(true);
+  OwnedTensor tensor;
+  tensor.spec.set_id(1);
+  tensor.spec.set_name("w");
+  tensor.spec.add_shape(kElements);
+  tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
+  const std::string path = testing::TempDir() + "/held.snapshot";
+  std::filesystem::remove(path);
+  std::vector<float> want;
+  {
+    ParameterShard shard({}, Clock::Real());
+    ASSERT_TRUE(shard.Declare(job, {tensor}).ok());
+    for (uint32_t worker = 1; worker < kWorkers; ++worker) ASSERT_TRUE(Push(shard, worker).ok());
+    const absl::Time start = absl::Now();
+    const ShardCapture capture = shard.Capture([] {});
+    std::cout << "captured in " << absl::Now() - start << std::endl;
+    // Shared, not copied.
+    EXPECT_LT(absl::Now() - start, absl::Milliseconds(200));
+    EXPECT_EQ(capture.slices[0].policy.held.size(), kWorkers - 1);
+    const SnapshotPlace place{.shard = 0, .position = 9};
+    ASSERT_TRUE(WriteSnapshot(PosixFileSystem(), path, place, capture).ok());
+    const absl::Status verified = VerifySnapshot(path, place, capture);
+    ASSERT_TRUE(verified.ok()) << verified;
+    ASSERT_TRUE(Push(shard, 0).ok());
+    const auto values = shard.Pull({1, 0}, std::nullopt);
+    want.assign(values->values.values().begin(), values->values.values().end());
+  }
+  EXPECT_GT(std::filesystem::file_size(path), uint64_t{600} * kElements * sizeof(float));
+  ParameterShard shard({}, Clock::Real());
+  {
+    const auto reader = SnapshotReader::Open(path);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    ShardCapture capture = ToCapture((*reader)->header());
+    auto slice = (*reader)->Next();
+    ASSERT_TRUE(slice.ok()) << slice.status();
+    capture.slices.push_back(ToSliceCapture(**std::move(slice)));
+    const absl::Status restored = shard.Restore(std::move(capture));
+    ASSERT_TRUE(restored.ok()) << restored;
+  }
+  std::filesystem::remove(path);
+  ASSERT_TRUE(Push(shard, 0).ok());
+  const auto values = shard.Pull({1, 0}, std::nullopt);
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), values->values.values().begin()));
+}
+
+}  // namespace
+}  // namespace ballast
