@@ -21,6 +21,7 @@
 #include "common/this_process.h"
 #include "common/version.h"
 #include "google/protobuf/stubs/logging.h"
+#include "server/memory_keeper.h"
 #include "server/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 takes a free one.");
@@ -277,5 +278,6 @@ int main(int argc, char** argv) {
                                                    "gather_timeout",
                                                    "run_by"});
   if (!parsed.ok()) return ballast::Fail(parsed, 2);
+  const ballast::MemoryKeeper keeper;
   return ballast::Serve();
 }
