@@ -230,6 +230,8 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.wait_timeout = options_.wait_timeout;
     channel.silence = follows_ ? kMovingPeerSilence : kPeerSilence;
     channel.values = options_.codec.values();
+    // A reader's token may not name a worker.
+    channel.names_worker_in_pulls = options_.policy.async().delay_compensation() > 0;
     channel.feedback = feedback_.get();
     channels_.push_back(std::make_unique<ShardChannel>(rank, shards[rank], std::move(channel)));
   }

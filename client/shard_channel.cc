@@ -168,7 +168,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
     pull.set_job(options.job);
     pull.set_step(message.step);
     pull.set_wait_ms(wait_ms);
-    pull.set_worker(options.worker);
+    if (options.names_worker_in_pulls) pull.set_worker(options.worker);
     pull.set_encoding(options.values);
     AddRefs(message.slices, &pull);
     return EncodeMessage(pull);

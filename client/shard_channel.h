@@ -44,6 +44,8 @@ struct ShardChannelOptions {
   absl::Duration silence = kPeerSilence;
   // Of the values that are pulled.
   v1::Encoding values = v1::ENCODING_FP32;
+  // Whether the server is to remember what the worker pulled.
+  bool names_worker_in_pulls = false;
   // As ClientOptions has it.
   bool watch_answers = false;
   // Encodes the gradients; null for fp32, which travels as it lies. Outlives the channel.

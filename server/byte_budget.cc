@@ -11,8 +11,8 @@ absl::StatusOr<ByteBudget::Reservation> ByteBudget::Reserve(uint64_t bytes) {
     if (used > 0 && used + bytes > limit_) {
       refused_.fetch_add(1, std::memory_order_relaxed);
       return absl::ResourceExhaustedError(absl::StrCat("got ", bytes, " bytes more while ", used,
-                                                       " bytes of requests and answers are in flight, want at most ",
-                                                       limit_, " in all; try again later"));
+                                                       " bytes of requests and answers are held, want at most ", limit_,
+                                                       " in all; try again later"));
     }
   } while (!used_->compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return Reservation(used_, bytes);

@@ -15,8 +15,13 @@ constexpr uint32_t kDefaultWaitMs = 30000;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  AddRetryDelay(status, *context);
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+void AddRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
+  if (absl::IsResourceExhausted(status)) context.AddTrailingMetadata("retry-delay-ms", "20");
 }
 
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {

@@ -344,11 +344,16 @@ absl::Status Coordinator::Save() {
 
 absl::Status Coordinator::Publish() {
   const absl::Status saved = Save();
-  std::vector<WaitRoom::Ticket> parked;
+  std::vector<WaitRoom::Ticket> waiting;
   std::vector<std::string> news;
   {
     absl::MutexLock lock(&mutex_);
-    parked.swap(parked_);
+    for (const auto& [worker, ticket] : lease_waits_) waiting.push_back(ticket);
+    // Those that know an older map, the oldest first.
+    for (const auto& [newer_than, ticket] : map_waits_) {
+      if (newer_than >= map_.epoch()) break;
+      waiting.push_back(ticket);
+    }
     const uint64_t unlogged = std::min<uint64_t>(notices_made_ - notices_logged_, notices_.size());
     news.assign(notices_.end() - unlogged, notices_.end());
     notices_logged_ = notices_made_;
@@ -356,7 +361,7 @@ absl::Status Coordinator::Publish() {
   if (options_.log) {
     for (const std::string& notice : news) options_.log(notice);
   }
-  for (WaitRoom::Ticket ticket : parked) waits_.Arrive(ticket);
+  for (WaitRoom::Ticket ticket : waiting) waits_.Arrive(ticket);
   return saved;
 }
 

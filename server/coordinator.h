@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -113,12 +116,20 @@ class Coordinator {
   absl::StatusOr<ShardMap> PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
   ShardMap shard_map() const;
   // Calls `done` once when the map's epoch is above that one, or with the map as it is after `wait`; may call it before
-  // returning.
-  void AwaitShardMap(uint64_t newer_than, absl::Duration wait, MapDone done);
+  // returning. `peer` is who asks: RESOURCE_EXHAUSTED if too many calls wait, of it or in all. Answers what CancelWait
+  // takes.
+  WaitRoom::Ticket AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer, MapDone done);
 
   // Calls `done` once, at the latest after `wait`; may call it before returning. ABORTED when the job has failed.
-  // `held`: the leases that the worker has been answered and has not reported done.
-  void AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait, GrantDone done);
+  // `held`: the leases that the worker has been answered and has not reported done; INVALID_ARGUMENT for more than it
+  // can have. One call of a worker waits at a time: a later one takes its place, and it ends with CANCELLED. Answers
+  // what CancelWait takes.
+  WaitRoom::Ticket AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
+                                GrantDone done);
+  // Ends the wait with CANCELLED, unless it has ended.
+  void CancelWait(WaitRoom::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
+  // Calls that wait.
+  size_t waiting() const { return waits_.size(); }
   // `steps`, `batches`: that the worker has made in all.
   absl::Status CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps = 0, uint64_t batches = 0);
 
@@ -169,6 +180,8 @@ class Coordinator {
   // A server's role and rank, and which members it replaces.
   absl::StatusOr<Admission> CheckServerLocked(const Newcomer& newcomer, std::optional<uint32_t> rank) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // RESOURCE_EXHAUSTED if no more calls may wait for the map.
+  absl::Status CheckMapWaitLocked(const std::string& peer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDurabilityLocked(const v1::Job& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // What a member of a pair says, and what it is to do.
   absl::Status HearPairLocked(const Membership::Id& id, const PairNews& news, Verdict& verdict)
@@ -183,7 +196,6 @@ class Coordinator {
   void TakeOverSilentLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A server's process has ended, and with it what it held.
   void LoseServerLocked(uint32_t rank, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AwaitShardMapUntil(uint64_t newer_than, absl::Time deadline, MapDone done);
   v1::GetProgressResponse DescribeNow() const;
   ShardMap ShardMapLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void WelcomeLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -197,7 +209,7 @@ class Coordinator {
   absl::Duration ReturnTimeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Duration RunningForLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckWorkerLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What AcquireLease can answer now; nothing when it must wait.
+  // What AcquireLease can answer a worker now; nothing when it must wait.
   std::optional<absl::StatusOr<Grant>> TryGrantLocked(const Membership::Id& id, absl::Span<const uint64_t> held)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<ShardMap> Place(absl::string_view job, absl::Span<const v1::TensorSpec> specs);
@@ -205,7 +217,12 @@ class Coordinator {
   // Why the job has failed, or whom it waits for.
   std::string ReasonLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   v1::JobProgress ProgressLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline, GrantDone done);
+  struct LeaseWait;
+  struct MapWait;
+  // Answers a call whose wait has ended, and forgets it.
+  void EndLeaseWait(const LeaseWait& call, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndMapWait(const MapWait& call, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void AnswerLease(const LeaseWait& call, absl::StatusOr<Grant> grant);
   internal::v1::CoordinatorState ExportLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Puts what has changed until now into the journal.
   absl::Status Save() ABSL_LOCKS_EXCLUDED(saving_, mutex_);
@@ -245,7 +262,10 @@ class Coordinator {
   std::deque<std::string> notices_ ABSL_GUARDED_BY(mutex_);
   uint64_t notices_made_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t notices_logged_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<WaitRoom::Ticket> parked_ ABSL_GUARDED_BY(mutex_);
+  // Calls that wait: for a lease, by worker; for a newer map, by the epoch that they know, and counted by peer.
+  std::map<std::pair<uint32_t, uint64_t>, WaitRoom::Ticket> lease_waits_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<uint64_t, WaitRoom::Ticket>> map_waits_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, uint32_t> map_waits_of_peer_ ABSL_GUARDED_BY(mutex_);
   // Last: its destruction ends the waits, whose callbacks use the rest.
   WaitRoom waits_;
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a Coordinator: who trains on which data.
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/job_length.h"
@@ -10,6 +12,12 @@
 #include "server/coordinator.h"
 
 namespace ballast {
+namespace {
+
+// A worker trains on one lease and may have asked for the next.
+constexpr size_t kMaxLeasesHeld = 1024;
+
+}  // namespace
 
 LeaseBook::Options Coordinator::LeaseOptions(const v1::Job& job, uint64_t train_examples) const {
   return {train_examples,
@@ -37,7 +45,6 @@ std::string Coordinator::ExplainWaitLocked() const {
 
 std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(const Membership::Id& id,
                                                                               absl::Span<const uint64_t> held) {
-  if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
   if (state_ == v1::JOB_STATE_GATHERING || !leases_.has_value()) return std::nullopt;
   Grant grant;
   grant.lease = leases_->Unanswered(id.rank, held);
@@ -50,35 +57,83 @@ std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(co
   return grant;
 }
 
-void Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
-                               GrantDone done) {
-  AcquireUntil(id, held, clock_->Now() + wait, std::move(done));
+// One call of AcquireLease that waits; the coordinator's lock guards `ticket` and `grant`.
+struct Coordinator::LeaseWait {
+  const Membership::Id id;
+  const std::vector<uint64_t> held;
+  const GrantDone done;
+  WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+  std::optional<absl::StatusOr<Grant>> grant;
+};
+
+WaitRoom::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
+                                           GrantDone done) {
+  if (held.size() > kMaxLeasesHeld) {
+    done(absl::InvalidArgumentError(absl::StrCat("held leases: got ", held.size(), ", want at most ", kMaxLeasesHeld)));
+    return WaitRoom::kNoTicket;
+  }
+  // Shared by the functions that the wait room keeps, and frees together.
+  const auto call = std::make_shared<LeaseWait>(LeaseWait{id, std::move(held), std::move(done)});
+  std::optional<absl::StatusOr<Grant>> grant;
+  WaitRoom::Ticket displaced = WaitRoom::kNoTicket;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (absl::Status status = CheckWorkerLocked(id); !status.ok()) {
+      grant = status;
+    } else {
+      grant = TryGrantLocked(id, call->held);
+    }
+    if (!grant.has_value()) {
+      auto look_again = [this, call](WaitRoom::Ticket) {
+        absl::MutexLock again(&mutex_);
+        if (call->grant.has_value()) return true;
+        // Nobody has heard of the worker meanwhile: the change may be that it was lost.
+        const absl::Status status =
+            state_ == v1::JOB_STATE_FAILED ? CheckWorkerLocked(call->id) : membership_.CheckJoined(call->id);
+        if (!status.ok()) {
+          call->grant = status;
+        } else {
+          call->grant = TryGrantLocked(call->id, call->held);
+        }
+        return call->grant.has_value();
+      };
+      auto explain = [this] {
+        absl::MutexLock now(&mutex_);
+        return ExplainWaitLocked();
+      };
+      call->ticket = waits_.Enter(clock_->Now() + wait, look_again, explain,
+                                  [this, call](const absl::Status& status) { EndLeaseWait(*call, status); });
+      displaced = std::exchange(lease_waits_[{id.rank, id.incarnation}], call->ticket);
+    }
+  }
+  if (grant.has_value()) {
+    AnswerLease(*call, *std::move(grant));
+    return WaitRoom::kNoTicket;
+  }
+  if (displaced != WaitRoom::kNoTicket) {
+    waits_.End(displaced, absl::CancelledError(absl::StrCat("a later call of worker ", id.rank, " waits instead")));
+  }
+  return call->ticket;
 }
 
-void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline,
-                               GrantDone done) {
+void Coordinator::EndLeaseWait(const LeaseWait& call, const absl::Status& status) {
   std::optional<absl::StatusOr<Grant>> grant;
   {
     absl::MutexLock lock(&mutex_);
-    grant = TryGrantLocked(id, held);
-    if (!grant.has_value()) {
-      auto look_again = [this, id, held, deadline, done](absl::Status status) {
-        if (status.ok()) return AcquireUntil(id, held, deadline, done);
-        if (status.code() != absl::StatusCode::kDeadlineExceeded) return done(status);
-        Grant nothing;
-        nothing.waiting_for = std::string(status.message());
-        done(nothing);
-      };
-      auto explain = [this] {
-        absl::MutexLock lock(&mutex_);
-        return ExplainWaitLocked();
-      };
-      parked_.push_back(waits_.Enter(1, deadline, explain, look_again));
-    }
+    const auto waiting = lease_waits_.find({call.id.rank, call.id.incarnation});
+    if (waiting != lease_waits_.end() && waiting->second == call.ticket) lease_waits_.erase(waiting);
+    grant = call.grant;
   }
-  if (!grant.has_value()) return;
-  if (absl::Status status = Save(); grant->ok() && !status.ok()) grant = status;
-  done(*std::move(grant));
+  if (grant.has_value()) return AnswerLease(call, *std::move(grant));
+  if (!absl::IsDeadlineExceeded(status)) return call.done(status);
+  Grant nothing;
+  nothing.waiting_for = std::string(status.message());
+  call.done(nothing);
+}
+
+void Coordinator::AnswerLease(const LeaseWait& call, absl::StatusOr<Grant> grant) {
+  if (absl::Status status = Save(); grant.ok() && !status.ok()) grant = status;
+  call.done(std::move(grant));
 }
 
 absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps, uint64_t batches) {

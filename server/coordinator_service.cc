@@ -2,6 +2,7 @@
 #include "server/coordinator_service.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "common/grpc_status.h"
@@ -135,13 +136,15 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
                   absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", request->wait_ms(), ", want at most ",
                                                           absl::ToInt64Milliseconds(kLongestMapWait))));
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AwaitShardMap(wait > absl::ZeroDuration() ? request->newer_than() : 0, wait,
-                              [=](absl::StatusOr<ShardMap> map) {
-                                if (map.ok()) *response->mutable_map() = map->ToProto();
-                                reactor->Finish(ToGrpcStatus(map.status()));
-                              });
-  return reactor;
+  auto* const call = NewWaitingCall();
+  const std::shared_ptr<CancellableWait> waiting = call->wait();
+  waiting->Began(coordinator_->AwaitShardMap(wait > absl::ZeroDuration() ? request->newer_than() : 0, wait,
+                                             context->peer(), [=](const absl::StatusOr<ShardMap>& map) {
+                                               if (map.ok()) *response->mutable_map() = map->ToProto();
+                                               AddRetryDelay(map.status(), *context);
+                                               call->Finish(ToGrpcStatus(map.status()));
+                                             }));
+  return call;
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::CallbackServerContext* context,
@@ -153,17 +156,23 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
   if (!wait.ok()) return Answer(context, wait.status());
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AcquireLease(*id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
-                             [=](absl::StatusOr<Coordinator::Grant> grant) {
-                               if (grant.ok()) {
-                                 if (grant->lease.has_value()) Encode(*grant->lease, response->mutable_lease());
-                                 response->set_finished(grant->finished);
-                                 response->set_waiting_for(grant->waiting_for);
-                               }
-                               reactor->Finish(ToGrpcStatus(grant.status()));
-                             });
-  return reactor;
+  auto* const call = NewWaitingCall();
+  const std::shared_ptr<CancellableWait> waiting = call->wait();
+  waiting->Began(coordinator_->AcquireLease(*id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
+                                            [=](const absl::StatusOr<Coordinator::Grant>& grant) {
+                                              if (grant.ok()) {
+                                                if (grant->lease.has_value())
+                                                  Encode(*grant->lease, response->mutable_lease());
+                                                response->set_finished(grant->finished);
+                                                response->set_waiting_for(grant->waiting_for);
+                                              }
+                                              call->Finish(ToGrpcStatus(grant.status()));
+                                            }));
+  return call;
+}
+
+WaitingCall* CoordinatorServiceAdapter::NewWaitingCall() {
+  return new WaitingCall([coordinator = coordinator_](WaitRoom::Ticket ticket) { coordinator->CancelWait(ticket); });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::CallbackServerContext* context,

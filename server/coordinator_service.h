@@ -4,6 +4,7 @@
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "server/access_guard.h"
 #include "server/coordinator.h"
+#include "server/waiting_call.h"
 
 namespace ballast {
 
@@ -36,6 +37,9 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
                                         v1::GetProgressResponse* response) override;
 
  private:
+  // Deletes itself.
+  WaitingCall* NewWaitingCall();
+
   Coordinator* const coordinator_;
   const AccessGuard* const access_;
 };

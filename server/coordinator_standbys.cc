@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a Coordinator: servers that come in pairs, and where shards are.
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,10 @@ namespace {
 // A server that has not been heard of for so many heartbeats is gone where its standby says so, too: two have missed
 // it.
 constexpr int kBeatsMissed = 4;
+
+// Calls that wait for a newer shard map: of one connection, whose client needs one, and of all.
+constexpr uint32_t kMapWaitsOfAPeer = 8;
+constexpr size_t kMapWaits = 8192;
 
 // A server that is silent may be alive, and has what nobody else has.
 bool IsThere(const Membership::Member& member) {
@@ -152,26 +157,63 @@ ShardMap Coordinator::shard_map() const {
   return ShardMapLocked();
 }
 
-void Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration wait, MapDone done) {
-  AwaitShardMapUntil(newer_than, clock_->Now() + wait, std::move(done));
+// One call of AwaitShardMap that waits; the coordinator's lock guards `ticket`.
+struct Coordinator::MapWait {
+  const uint64_t newer_than;
+  const std::string peer;
+  const MapDone done;
+  WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+};
+
+WaitRoom::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer,
+                                            MapDone done) {
+  absl::StatusOr<ShardMap> map;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (newer_than == 0 || map_.epoch() > newer_than) {
+      map = ShardMapLocked();
+    } else if (absl::Status room = CheckMapWaitLocked(peer); !room.ok()) {
+      map = room;
+    } else {
+      // Shared by the functions that the wait room keeps, and frees together.
+      const auto call = std::make_shared<MapWait>(MapWait{newer_than, peer, std::move(done)});
+      call->ticket = waits_.Enter(
+          clock_->Now() + wait, [](WaitRoom::Ticket) { return true; },
+          [] { return std::string("the shard map to change"); },
+          [this, call](const absl::Status& status) { EndMapWait(*call, status); });
+      map_waits_.emplace(newer_than, call->ticket);
+      ++map_waits_of_peer_[peer];
+      return call->ticket;
+    }
+  }
+  done(std::move(map));
+  return WaitRoom::kNoTicket;
 }
 
-void Coordinator::AwaitShardMapUntil(uint64_t newer_than, absl::Time deadline, MapDone done) {
+absl::Status Coordinator::CheckMapWaitLocked(const std::string& peer) const {
+  const auto of_peer = map_waits_of_peer_.find(peer);
+  const uint32_t waiting = of_peer == map_waits_of_peer_.end() ? 0 : of_peer->second;
+  if (waiting >= kMapWaitsOfAPeer) {
+    return absl::ResourceExhaustedError(absl::StrCat("shard map: got a call of ", peer, " while ", waiting,
+                                                     " of its calls wait, want at most ", kMapWaitsOfAPeer));
+  }
+  if (map_waits_.size() < kMapWaits) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("shard map: got a call while ", map_waits_.size(), " calls wait, want at most ", kMapWaits));
+}
+
+void Coordinator::EndMapWait(const MapWait& call, const absl::Status& status) {
+  const bool cancelled = !status.ok() && !absl::IsDeadlineExceeded(status);
   std::optional<ShardMap> map;
   {
     absl::MutexLock lock(&mutex_);
-    if (newer_than == 0 || map_.epoch() > newer_than) map = ShardMapLocked();
-    if (!map.has_value()) {
-      auto look_again = [this, newer_than, deadline, done](const absl::Status& status) {
-        if (status.ok()) return AwaitShardMapUntil(newer_than, deadline, done);
-        if (status.code() != absl::StatusCode::kDeadlineExceeded) return done(status);
-        done(shard_map());
-      };
-      parked_.push_back(waits_.Enter(
-          1, deadline, [] { return std::string("the shard map to change"); }, look_again));
-    }
+    map_waits_.erase({call.newer_than, call.ticket});
+    const auto of_peer = map_waits_of_peer_.find(call.peer);
+    if (--of_peer->second == 0) map_waits_of_peer_.erase(of_peer);
+    if (!cancelled) map = ShardMapLocked();
   }
-  if (map.has_value()) done(*std::move(map));
+  if (cancelled) return call.done(status);
+  call.done(*std::move(map));
 }
 
 }  // namespace ballast

@@ -268,7 +268,7 @@ TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
   Begin();
   std::optional<ShardMap> map;
   const uint64_t epoch = coordinator_->shard_map().epoch();
-  coordinator_->AwaitShardMap(epoch, absl::Seconds(30), [&](absl::StatusOr<ShardMap> now) { map = *now; });
+  coordinator_->AwaitShardMap(epoch, absl::Seconds(30), "peer", [&](absl::StatusOr<ShardMap> now) { map = *now; });
   EXPECT_FALSE(map.has_value());
   ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", true).ok());
   ASSERT_TRUE(map.has_value());

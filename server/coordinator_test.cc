@@ -431,6 +431,52 @@ TEST_F(CoordinatorTest, LeaseWaitEndsSayingWhomItWaitedFor) {
   EXPECT_EQ(ended.get(), "worker 0 (epoch 1, examples 0 to 10)");
 }
 
+TEST_F(CoordinatorTest, LaterCallOfAWorkerWaitsInPlaceOfTheOneBefore) {
+  Gather();
+  ASSERT_EQ(Acquire(worker0_), 1);
+  absl::Status first, second;
+  coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { first = grant.status(); });
+  const WaitRoom::Ticket ticket =
+      coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { second = grant.status(); });
+  EXPECT_EQ(first, absl::CancelledError("a later call of worker 0 waits instead"));
+  EXPECT_EQ(coordinator_.waiting(), 1);
+  coordinator_.CancelWait(ticket);
+  EXPECT_TRUE(absl::IsCancelled(second)) << second;
+  EXPECT_EQ(coordinator_.waiting(), 0);
+}
+
+TEST_F(CoordinatorTest, WorkerThatWaitsForALeaseIsLostAllTheSameWhenItIsSilent) {
+  Gather();
+  ASSERT_EQ(Acquire(worker0_), 1);
+  ASSERT_EQ(Acquire(worker1_), 2);
+  absl::Status ended;
+  coordinator_.AcquireLease(worker1_, {2}, absl::Hours(1), [&](auto grant) { ended = grant.status(); });
+  Silence({server_, worker0_}, absl::Seconds(2));
+  // All who wait look again.
+  ASSERT_TRUE(coordinator_.CompleteLease(worker0_, 1).ok());
+  Silence({server_, worker0_}, absl::Seconds(2));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ended)) << ended;
+  EXPECT_EQ(coordinator_.waiting(), 0);
+}
+
+TEST_F(CoordinatorTest, CallsThatWaitForANewerMapAreBoundedForEachPeer) {
+  Gather();
+  const uint64_t epoch = coordinator_.shard_map().epoch();
+  int refused = 0;
+  std::vector<WaitRoom::Ticket> tickets;
+  for (int i = 0; i < 100; ++i) {
+    tickets.push_back(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "greedy", [&](auto map) {
+      refused += absl::IsResourceExhausted(map.status()) ? 1 : 0;
+    }));
+  }
+  EXPECT_EQ(refused, 92);
+  EXPECT_EQ(coordinator_.waiting(), 8);
+  EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "another", [](auto) {}), WaitRoom::kNoTicket);
+  for (WaitRoom::Ticket ticket : tickets) coordinator_.CancelWait(ticket);
+  EXPECT_EQ(coordinator_.waiting(), 1);
+  EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "greedy", [](auto) {}), WaitRoom::kNoTicket);
+}
+
 // A coordinator that takes checkpoints each minute, and its one server.
 class CoordinatorCheckpointTest : public CoordinatorTest {
  protected:

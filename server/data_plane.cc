@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/data_plane.h"
 
-#include <atomic>
 #include <bit>
 #include <memory>
 #include <optional>
@@ -9,11 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/mutex.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
@@ -22,15 +18,12 @@
 #include "common/shared_memory/shared_message.h"
 #include "common/wire/payload_message.h"
 #include "server/call.h"
+#include "server/cancellable_wait.h"
 
 namespace ballast {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
-
-// When a caller that was refused shall try again.
-constexpr char kRetryDelayKey[] = "retry-delay-ms";
-constexpr char kRetryDelay[] = "20";
 
 // A smaller answer is sent, though the request came in shared memory.
 constexpr size_t kLeastSharedBytes = 1024;
@@ -143,7 +136,11 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   enum class Kind { kPush, kPull, kPushPull };
 
   Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
-      : kind_(kind), plane_(plane), context_(context) {
+      : kind_(kind),
+        plane_(plane),
+        context_(context),
+        wait_(std::make_shared<CancellableWait>(
+            [shard = plane->shard_](WaitRoom::Ticket ticket) { shard->CancelPull(ticket); })) {
     if (absl::Status access = plane->access_->Check(*context, Method(), ""); !access.ok()) {
       End(OnShard(access));
       return;
@@ -176,17 +173,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     }
   }
 
-  void OnCancel() override {
-    WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
-    {
-      absl::MutexLock lock(&mutex_);
-      cancelled_ = true;
-      ticket = ticket_;
-    }
-    if (ticket != WaitRoom::kNoTicket) plane_->shard_->CancelPull(ticket);
-  }
-  // gRPC calls it when no method that it called runs; one that the log's thread called may.
-  void OnDone() override { LetGo(); }
+  void OnCancel() override { wait_->Cancel(); }
+  void OnDone() override { delete this; }
 
  private:
   absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
@@ -214,40 +202,33 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   template <typename Envelope, typename Check>
   absl::StatusOr<Taken<Envelope>> TakePush(Check check);
 
-  void LetGo() {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
-
   // Waits as `pull` says, then ends the call with the slices' values behind `envelope`.
   template <typename Response>
   void AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
                         const AnswerTerms& terms, const Response& envelope);
 
-  // The request lies in shared memory; that is counted elsewhere.
+  // The request lies in shared memory. Its copy takes the room that the budget has for a message of the network.
   absl::Status Borrow(const v1::SharedBlock& reference) {
     absl::StatusOr<BorrowedBlock> block = plane_->areas_.Borrow(reference.area(), reference.block());
     if (!block.ok()) return block.status();
     block_ = *std::move(block);
     const absl::StatusOr<absl::string_view> message = MessageAt(reference, block_->memory());
     if (!message.ok()) return message.status();
-    shared_request_ = *message;
-    if (kind_ != Kind::kPull && plane_->shard_->journals()) {
-      // The client could change it between the checksum and the write.
-      own_request_.assign(message->data(), message->size());
-      shared_request_ = own_request_;
-    }
+    // The client may change it at any time: it is read once, and what is checked is what is used.
+    own_request_ = plane_->buffers_.Copy(*message);
+    request_.Clear();
     ++plane_->shared_calls_;
-    DropRequest();
     return absl::OkStatus();
   }
   ReceivedBytes Request() const {
-    if (block_.has_value()) return {{}, {shared_request_}};
+    if (block_.has_value()) return {{}, {own_request_.bytes()}};
     return BytesOf(request_);
   }
 
   // What was received is of no use any more.
   void DropRequest() {
     request_.Clear();
+    own_request_ = {};
     reserved_.Release();
   }
 
@@ -270,7 +251,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   void End(const absl::Status& status) {
     DropRequest();
     block_.reset();
-    if (absl::IsResourceExhausted(status)) context_->AddTrailingMetadata(kRetryDelayKey, kRetryDelay);
+    AddRetryDelay(status, *context_);
     Finish(ToGrpcStatus(status));
   }
   absl::Status OnShard(const absl::Status& status) const {
@@ -278,21 +259,19 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   const Kind kind_;
-  // gRPC until OnDone, and who still uses the call though another thread may end it.
-  std::atomic<int> holders_{1};
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   ByteBudget::Reservation reserved_;
-  // Where request and answer lie in shared memory, instead.
+  // Whether the caller of a pull may speak as a worker; if not, why.
+  absl::Status as_worker_;
+  // Where request and answer lie in shared memory, instead. Nothing in it is read twice.
   std::optional<BorrowedBlock> block_;
-  absl::string_view shared_request_;
-  // A copy of it, where one is needed.
-  std::string own_request_;
-  absl::Mutex mutex_;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
+  // The request's copy.
+  BufferPool::Buffer own_request_;
+  // Shared with the thread that begins it, because the call may end before that returns.
+  const std::shared_ptr<CancellableWait> wait_;
 };
 
 template <typename Envelope, typename Check>
@@ -305,15 +284,17 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   const std::vector<GradientView> gradients = ViewGradients(*message);
   const v1::PushHeader& header = message->envelope.header();
   if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);
+  Taken<Envelope> taken;
+  taken.keys.reserve(gradients.size());
+  for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
+  if (kind_ == Kind::kPushPull) {
+    // Before the push is taken, for the pull behind it cannot be refused for that any more.
+    if (absl::Status status = plane_->shard_->CheckPull(taken.keys); !status.ok()) return status;
+  }
   const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
   if (!outcome.ok()) return outcome.status();
-  Taken<Envelope> taken;
   taken.outcome = *outcome;
-  taken.keys.reserve(gradients.size());
-  for (const GradientView& gradient : gradients) {
-    plane_->push_bytes_ += PayloadBytes(gradient.payload);
-    taken.keys.push_back(gradient.key);
-  }
+  for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
   taken.envelope = std::move(message->envelope);
   return taken;
 }
@@ -335,8 +316,13 @@ void DataPlane::Call::Pull() {
   DropRequest();
   if (!message.ok()) return End(OnShard(message.status()));
   if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
+  as_worker_ = plane_->access_->Check(*context_, Method(), message->job(), AccessRole::kWorker);
   PullTerms pull{message->step(), std::nullopt};
-  if (message->has_worker()) pull.worker = message->worker();
+  if (message->has_worker()) {
+    // What a worker was handed last counts for its next gradient.
+    if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
+    pull.worker = message->worker();
+  }
   std::vector<SliceKey> keys;
   keys.reserve(message->slices_size());
   for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
@@ -376,7 +362,7 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
     return End(OnShard(absl::InvalidArgumentError(
         absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
   }
-  const auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
+  auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
     if (!status.ok()) return End(status);
     absl::StatusOr<grpc::ByteBuffer> values =
         EncodeValues(*plane_->shard_, keys, worker, *codec, plane_->budget_, envelope, Response::kValuesFieldNumber);
@@ -388,19 +374,9 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
       EndWith(std::move(values));
     });
   };
-  // The answer may end the call before AwaitPull returns. The shard outlives the log's thread, the plane does not.
-  ++holders_;
-  const absl::Cleanup let_go = [this] { LetGo(); };
-  ParameterShard* const shard = plane_->shard_;
-  const WaitRoom::Ticket ticket = shard->AwaitPull(job, pull, keys, *wait, answer);
-  if (ticket == WaitRoom::kNoTicket) return;
-  bool cancelled = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    ticket_ = ticket;
-    cancelled = cancelled_;
-  }
-  if (cancelled) shard->CancelPull(ticket);
+  // The answer may end the call before AwaitPull returns.
+  const std::shared_ptr<CancellableWait> waiting = wait_;
+  waiting->Began(plane_->shard_->AwaitPull(job, pull, keys, *wait, !as_worker_.ok(), std::move(answer)));
 }
 
 grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
@@ -412,7 +388,14 @@ grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackSe
 }
 
 DataPlane::Traffic DataPlane::traffic() const {
-  return {budget_.used(), budget_.limit(), budget_.refused(), push_bytes_, pull_bytes_, areas_.size(), shared_calls_};
+  const ShardStatus shard = shard_->status();
+  return {budget_.used() + shard.wait_bytes,
+          budget_.limit() + shard.wait_bytes_limit,
+          budget_.refused() + shard.refused_waits,
+          push_bytes_,
+          pull_bytes_,
+          areas_.size(),
+          shared_calls_};
 }
 
 }  // namespace ballast

@@ -8,6 +8,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/access_guard.h"
 #include "server/area_registry.h"
+#include "server/buffer_pool.h"
 #include "server/byte_budget.h"
 #include "server/parameter_shard.h"
 #include "server/serving_gate.h"
@@ -21,6 +22,7 @@ namespace ballast {
 class DataPlane : public grpc::CallbackGenericService {
  public:
   struct Traffic {
+    // Those of pulls that wait among them.
     uint64_t bytes_in_flight = 0, bytes_in_flight_limit = 0;
     // Calls refused for the budget.
     uint64_t refused = 0;
@@ -31,9 +33,17 @@ class DataPlane : public grpc::CallbackGenericService {
   };
 
   // `shard`, `access` and `serving` must outlive the server that this is registered with.
+  // What may wait is the shard's part of `max_bytes_in_flight`.
   DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, const ServingGate* serving,
             uint64_t max_bytes_in_flight)
-      : rank_(rank), shard_(shard), access_(access), serving_(serving), budget_(max_bytes_in_flight) {}
+      : rank_(rank),
+        shard_(shard),
+        access_(access),
+        serving_(serving),
+        budget_(max_bytes_in_flight - WaitBytes(max_bytes_in_flight)) {}
+
+  // The part of the bytes in flight that pulls may take while they wait for other workers.
+  static uint64_t WaitBytes(uint64_t max_bytes_in_flight) { return max_bytes_in_flight / 4; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
@@ -45,12 +55,17 @@ class DataPlane : public grpc::CallbackGenericService {
  private:
   class Call;
 
+  // Buffers of a whole message that are kept for the next one.
+  static constexpr size_t kBuffersKept = 4;
+
   const uint32_t rank_;
   ParameterShard* const shard_;
   const AccessGuard* const access_;
   const ServingGate* const serving_;
   ByteBudget budget_;
   AreaRegistry areas_{&budget_};
+  // For requests out of shared memory.
+  BufferPool buffers_{SharedArea::kBlockBytes, kBuffersKept};
   std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};
 };
 

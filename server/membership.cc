@@ -109,6 +109,13 @@ absl::StatusOr<Membership::Member*> Membership::FindLive(const Id& id) {
                                                     ": another process has taken its place"));
 }
 
+absl::Status Membership::CheckJoined(const Id& id) {
+  absl::StatusOr<Member*> member = FindLive(id);
+  if (!member.ok()) return member.status();
+  if ((*member)->state == State::kJoined) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(Describe(**member), " is no longer part of the job"));
+}
+
 absl::Status Membership::Heartbeat(const Id& id) {
   absl::StatusOr<Member*> member = FindLive(id);
   if (!member.ok()) return member.status();
@@ -116,9 +123,7 @@ absl::Status Membership::Heartbeat(const Id& id) {
     (*member)->state = State::kJoined;
     (*member)->reason.clear();
   }
-  if ((*member)->state != State::kJoined) {
-    return absl::FailedPreconditionError(absl::StrCat(Describe(**member), " is no longer part of the job"));
-  }
+  if (absl::Status status = CheckJoined(id); !status.ok()) return status;
   (*member)->last_heard = clock_->Now();
   return absl::OkStatus();
 }

@@ -61,6 +61,9 @@ class Membership {
   // been replaced is back: what it holds is nobody else's.
   absl::Status Heartbeat(const Id& id);
 
+  // FAILED_PRECONDITION as Heartbeat, but the member was not heard of: another's call asks.
+  absl::Status CheckJoined(const Id& id);
+
   // Any state but kJoined, with the reason where there is one. OK again for one that has ended.
   absl::Status Leave(const Id& id, State state, std::string reason = "");
 

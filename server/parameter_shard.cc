@@ -3,8 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <memory>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/codecs/payload_reader.h"
@@ -22,6 +23,9 @@ constexpr uint32_t kMaxWorkers = 4096;
 
 // Of the slices in one message: those of 4 MiB of fp32.
 constexpr uint64_t kMaxMessageElements = kMaxMessageBytes / sizeof(float);
+
+// The part of the memory of waits that readers' pulls may take.
+constexpr uint64_t kReaderShare = 4;
 
 std::string Describe(const Slice& slice) {
   return absl::StrCat("\"", slice.tensor(), "\" slice ", slice.range().index());
@@ -46,6 +50,8 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
       clock_(clock),
       started_(clock->Now()),
       catalog_(options_.rank, options_.max_state_bytes),
+      worker_waits_(options_.max_wait_bytes - options_.max_wait_bytes / kReaderShare),
+      reader_waits_(options_.max_wait_bytes / kReaderShare),
       waits_(clock) {}
 
 absl::Status ParameterShard::ValidateTerms(const JobTerms& job) {
@@ -368,45 +374,71 @@ void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::St
   journal->AwaitDurable(position, std::move(done));
 }
 
-std::string ParameterShard::ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const {
-  std::set<uint32_t> missing;
-  const Slice* first = nullptr;
-  for (const Slice* slice : slices) {
-    const std::vector<uint32_t> ranks = slice->Missing(pull);
-    if (!ranks.empty() && first == nullptr) first = slice;
-    missing.insert(ranks.begin(), ranks.end());
-  }
-  if (first == nullptr) return absl::StrCat("shard ", options_.rank, ": the wait for step ", pull.step, " ran out");
-  return absl::StrCat("shard ", options_.rank, ": pull of ", Describe(*first), " at step ", pull.step,
-                      " waits for the gradient of worker ", absl::StrJoin(missing, ", "));
+std::string ParameterShard::ExplainWait(const PullWait& wait) const {
+  const Slice& slice = wait.at();
+  const std::vector<uint32_t> missing = slice.Missing(wait.pull());
+  return absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step,
+                      missing.empty()
+                          ? ": the wait ran out"
+                          : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
 }
 
-WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys,
-                                           absl::Duration wait, WaitRoom::Done done) {
+absl::Status ParameterShard::CheckPull(absl::Span<const SliceKey> keys) const {
+  absl::flat_hash_set<SliceKey> seen;
+  seen.reserve(keys.size());
+  for (SliceKey key : keys) {
+    if (seen.insert(key).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": pull: got slice ", key.slice_index,
+                                                   " of tensor ", key.tensor_id, " twice, want each slice once"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterShard::CheckElements(absl::Span<Slice* const> slices) const {
+  uint64_t elements = 0;
+  for (const Slice* slice : slices) elements += slice->range().elements();
+  if (elements <= kMaxMessageElements) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
+                                                 kMaxMessageElements, " elements; ask for fewer in one message"));
+}
+
+WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull,
+                                           absl::Span<const SliceKey> keys, absl::Duration wait, bool by_reader,
+                                           WaitRoom::Done done) {
   absl::StatusOr<std::vector<Slice*>> found = FindAll(job, keys);
-  if (!found.ok()) {
-    done(found.status());
+  absl::Status status = found.status();
+  if (status.ok()) status = CheckPull(keys);
+  if (status.ok()) status = CheckElements(*found);
+  if (!status.ok()) {
+    done(status);
     return WaitRoom::kNoTicket;
   }
   ++pulls_;
-  std::vector<Slice*> slices = *std::move(found);
-  const bool ready = std::all_of(slices.begin(), slices.end(), [&](Slice* slice) { return slice->MayPull(pull); });
-  if (ready) {
+  const auto first = std::find_if(found->begin(), found->end(), [&](Slice* slice) { return !slice->MayPull(pull); });
+  if (first == found->end()) {
     wait_microseconds_.Add(0);
     done(absl::OkStatus());
     return WaitRoom::kNoTicket;
   }
+  absl::StatusOr<ByteBudget::Reservation> room =
+      (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(keys.size()));
+  if (!room.ok()) {
+    done(absl::ResourceExhaustedError(
+        absl::StrCat("shard ", options_.rank, ": pulls that wait: ", room.status().message())));
+    return WaitRoom::kNoTicket;
+  }
   const absl::Time start = clock_->Now();
-  // One arrival for each slice, and one for having asked them all.
+  // Shared by the three functions, which the wait room keeps and frees together.
+  const size_t at = first - found->begin();
+  const auto waiting = std::make_shared<PullWait>(pull, *std::move(found), at, *std::move(room));
   const WaitRoom::Ticket ticket = waits_.Enter(
-      slices.size() + 1, start + wait, [this, pull, slices] { return ExplainWait(pull, slices); },
-      [this, start, done = std::move(done)](absl::Status status) {
+      start + wait, [waiting](WaitRoom::Ticket own) { return waiting->GoOn(own); },
+      [this, waiting] { return ExplainWait(*waiting); },
+      [this, waiting, start, done = std::move(done)](absl::Status status) {
+        waiting->End();
         wait_microseconds_.Add(std::max<int64_t>(absl::ToInt64Microseconds(clock_->Now() - start), 0));
         done(std::move(status));
       });
-  for (Slice* slice : slices) {
-    if (slice->MayPullOrRelease(pull, ticket)) waits_.Arrive(ticket);
-  }
   waits_.Arrive(ticket);
   // Asked last, so that a Close from here on finds the wait in the room and ends it.
   if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
@@ -491,6 +523,9 @@ ShardStatus ParameterShard::status() const {
   status.duplicates = duplicates_;
   status.dropped = dropped_;
   status.waiting = waits_.size();
+  status.wait_bytes = worker_waits_.used() + reader_waits_.used();
+  status.wait_bytes_limit = worker_waits_.limit() + reader_waits_.limit();
+  status.refused_waits = worker_waits_.refused() + reader_waits_.refused();
   status.max_staleness = max_staleness_;
   status.staleness = staleness_.ToProto();
   status.wait_microseconds = wait_microseconds_.ToProto();

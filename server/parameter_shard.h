@@ -20,6 +20,8 @@
 #include "ballast/v1/tensor.pb.h"
 #include "common/clock.h"
 #include "common/histogram.h"
+#include "server/byte_budget.h"
+#include "server/pull_wait.h"
 #include "server/push_window.h"
 #include "server/shard_capture.h"
 #include "server/shard_journal.h"
@@ -56,6 +58,8 @@ struct ShardStatus {
   JobTerms job;
   uint64_t tensors = 0, slices = 0, state_bytes = 0;
   uint64_t pushes = 0, pulls = 0, updates = 0, duplicates = 0, dropped = 0, waiting = 0, max_staleness = 0;
+  // Memory of the pulls that wait, the most that it may be, and pulls that were refused for it.
+  uint64_t wait_bytes = 0, wait_bytes_limit = 0, refused_waits = 0;
   double uptime_seconds = 0;
   bool draining = false;
   // Of applied slice gradients; of pulls, 0 for those that did not wait.
@@ -75,6 +79,8 @@ class ParameterShard {
     uint32_t rank = 0;
     // Weights and slots; FAILED_PRECONDITION beyond it, for no retry helps.
     uint64_t max_state_bytes = uint64_t{1} << 34;
+    // Memory of the pulls that wait; RESOURCE_EXHAUSTED beyond it.
+    uint64_t max_wait_bytes = uint64_t{64} << 20;
     // Opens what a job's durability asks for; may answer with null where that needs no journal. Empty where the shard
     // has nowhere to keep anything. The journal outlives all calls.
     std::function<absl::StatusOr<ShardJournal*>(const JobTerms&)> open_journal;
@@ -125,10 +131,15 @@ class ParameterShard {
   // Nobody waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
 
-  // Calls `done` once when all slices may be pulled, or with DEADLINE_EXCEEDED naming the workers waited for,
-  // or UNAVAILABLE when the shard drains. May call it before returning. Answers what CancelPull takes.
-  WaitRoom::Ticket AwaitPull(absl::string_view job, const PullTerms& pull, std::vector<SliceKey> keys,
-                             absl::Duration wait, WaitRoom::Done done);
+  // INVALID_ARGUMENT if a slice is asked for twice.
+  absl::Status CheckPull(absl::Span<const SliceKey> keys) const;
+
+  // Calls `done` once when all slices may be pulled, or with DEADLINE_EXCEEDED naming a slice and the workers waited
+  // for, UNAVAILABLE when the shard drains, RESOURCE_EXHAUSTED if no more pulls may wait, or as CheckPull. May call it
+  // before returning. A pull `by_reader` cannot take the memory that the workers' pulls need. Answers what CancelPull
+  // takes.
+  WaitRoom::Ticket AwaitPull(absl::string_view job, const PullTerms& pull, absl::Span<const SliceKey> keys,
+                             absl::Duration wait, bool by_reader, WaitRoom::Done done);
 
   // Ends the wait with CANCELLED, unless it has ended.
   void CancelPull(WaitRoom::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
@@ -152,9 +163,6 @@ class ParameterShard {
 
   // From now on all that changes the shard is written there first. Before anything is served.
   void StartJournal(ShardJournal* journal);
-
-  // Whether what comes in is written down: its memory must be the server's own then.
-  bool journals() const { return journal_ != nullptr; }
 
   ShardStatus status() const;
 
@@ -205,7 +213,9 @@ class ParameterShard {
   PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const Turns& turns,
                     std::vector<WaitRoom::Ticket>& released);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
-  std::string ExplainWait(const PullTerms& pull, absl::Span<Slice* const> slices) const;
+  // INVALID_ARGUMENT for more than a message's values.
+  absl::Status CheckElements(absl::Span<Slice* const> slices) const;
+  std::string ExplainWait(const PullWait& wait) const;
 
   const Options options_;
   const Clock* const clock_;
@@ -228,6 +238,8 @@ class ParameterShard {
   std::atomic<uint64_t> last_position_{0};
   std::atomic<uint64_t> pushes_{0}, pulls_{0}, updates_{0}, duplicates_{0}, dropped_{0}, max_staleness_{0};
   Histogram staleness_, wait_microseconds_;
+  // Of the pulls that wait: of all who may push, and of those who may only look.
+  ByteBudget worker_waits_, reader_waits_;
   // Last: its destruction ends the waits, whose callbacks use the rest.
   WaitRoom waits_;
 };

@@ -66,11 +66,17 @@ class ParameterShardTest : public Test {
   // The status that a pull ended with; kUnknown while it waits.
   void Await(uint64_t step, absl::Status& ended) {
     ended = absl::UnknownError("waits");
-    shard_.AwaitPull("job", {.step = step}, {{1, 0}}, absl::Seconds(30), [&](absl::Status status) { ended = status; });
+    ticket_ = shard_.AwaitPull("job", {.step = step}, {{1, 0}}, absl::Seconds(30), /*by_reader=*/false,
+                               [&](absl::Status status) { ended = status; });
   }
 
+  // Room for as many pulls that wait, of one slice each.
+  static constexpr int kWaits = 8;
+
   ManualClock clock_;
-  ParameterShard shard_{{.rank = 3, .max_state_bytes = 1 << 20}, &clock_};
+  ParameterShard shard_{{.rank = 3, .max_state_bytes = 1 << 20, .max_wait_bytes = kWaits * PullWait::BytesOf(1)},
+                        &clock_};
+  WaitRoom::Ticket ticket_ = WaitRoom::kNoTicket;
 };
 
 TEST_F(ParameterShardTest, AsyncAppliesAPushAtOnce) {
@@ -116,7 +122,8 @@ TEST_F(ParameterShardTest, SyncPullWaitsForAllWorkersOfTheStepBefore) {
 TEST_F(ParameterShardTest, PullThatNeedNotWaitIsAnsweredWhateverItsDeadline) {
   Declare(false, 2);
   absl::Status ended = absl::UnknownError("waits");
-  shard_.AwaitPull("job", {.step = 7}, {{1, 0}}, -absl::Seconds(1), [&](absl::Status status) { ended = status; });
+  shard_.AwaitPull("job", {.step = 7}, {{1, 0}}, -absl::Seconds(1), /*by_reader=*/false,
+                   [&](absl::Status status) { ended = status; });
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
@@ -124,12 +131,80 @@ TEST_F(ParameterShardTest, WaitRunsOutNamingTheWorkersWaitedFor) {
   Declare(true, 3);
   ASSERT_TRUE(Push(1, 1, 0, {2, 2, 2}).ok());
   std::promise<absl::Status> done;
-  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::ZeroDuration(),
+  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::ZeroDuration(), /*by_reader=*/false,
                    [&](absl::Status status) { done.set_value(status); });
   std::future<absl::Status> ended = done.get_future();
   ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(ended.get(), absl::DeadlineExceededError(
                              "shard 3: pull of \"w\" slice 0 at step 1 waits for the gradient of worker 0, 2"));
+}
+
+TEST_F(ParameterShardTest, PullCannotAskForASliceTwice) {
+  Declare(true, 2);
+  absl::Status ended;
+  shard_.AwaitPull("job", {.step = 1}, {{1, 0}, {1, 0}}, absl::Seconds(30), /*by_reader=*/false,
+                   [&](absl::Status status) { ended = status; });
+  EXPECT_EQ(ended, absl::InvalidArgumentError("shard 3: pull: got slice 0 of tensor 1 twice, want each slice once"));
+  EXPECT_EQ(shard_.status().waiting, 0);
+}
+
+TEST_F(ParameterShardTest, WaitsHoldNoMemoryOnceTheyHaveEnded) {
+  Declare(true, 2);
+  absl::Status answered, cancelled;
+  Await(1, answered);
+  Await(2, cancelled);
+  EXPECT_EQ(shard_.status().wait_bytes, 2 * PullWait::BytesOf(1));
+  shard_.CancelPull(ticket_);
+  EXPECT_TRUE(absl::IsCancelled(cancelled)) << cancelled;
+  ASSERT_TRUE(Push(0, 1, 0, {1, 1, 1}).ok());
+  ASSERT_TRUE(Push(1, 1, 0, {1, 1, 1}).ok());
+  EXPECT_TRUE(answered.ok()) << answered;
+  EXPECT_EQ(shard_.status().wait_bytes, 0);
+  EXPECT_EQ(shard_.status().waiting, 0);
+}
+
+TEST_F(ParameterShardTest, PullsBeyondTheMemoryOfWaitsAreRefusedAndThoseThatNeedNotWaitAreNot) {
+  Declare(true, 2);
+  std::vector<absl::Status> ended(kWaits);
+  int refused = 0;
+  for (absl::Status& one : ended) {
+    Await(1, one);
+    refused += absl::IsResourceExhausted(one) ? 1 : 0;
+  }
+  // Readers have a quarter of the memory to themselves.
+  EXPECT_EQ(refused, kWaits / 4);
+  EXPECT_EQ(shard_.status().refused_waits, refused);
+  absl::Status now;
+  Await(0, now);
+  EXPECT_TRUE(now.ok()) << now;
+  shard_.Close(absl::UnavailableError("drains"));
+}
+
+TEST_F(ParameterShardTest, ReadersThatWaitLeaveRoomForWorkers) {
+  Declare(true, 2);
+  absl::Status reader, worker;
+  for (int i = 0; i < kWaits; ++i) {
+    shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::Seconds(30), /*by_reader=*/true,
+                     [&](absl::Status status) { reader = status; });
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(reader)) << reader;
+  Await(1, worker);
+  EXPECT_EQ(worker.code(), absl::StatusCode::kUnknown);
+  shard_.Close(absl::UnavailableError("drains"));
+}
+
+TEST_F(ParameterShardTest, PullOfSeveralSlicesIsAnsweredOnceAllOfThemAllowIt) {
+  ASSERT_TRUE(shard_.Declare(Job(true, 1), {Tensor(1, "w", 3), Tensor(2, "v", 3)}).ok());
+  absl::Status ended = absl::UnknownError("waits");
+  shard_.AwaitPull("job", {.step = 1}, {{2, 0}, {1, 0}}, absl::Seconds(30), /*by_reader=*/false,
+                   [&](absl::Status status) { ended = status; });
+  const std::vector<float> ones = {1, 1, 1};
+  const absl::string_view payload = Bytes(ones);
+  for (uint32_t tensor : {1, 2}) {
+    EXPECT_EQ(ended.code(), absl::StatusCode::kUnknown);
+    ASSERT_TRUE(shard_.Push("job", {0, 1, tensor, 0, 1}, {{{tensor, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).ok());
+  }
+  EXPECT_TRUE(ended.ok()) << ended;
 }
 
 TEST_F(ParameterShardTest, CloseEndsWaitsAndRefusesPushes) {

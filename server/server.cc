@@ -129,6 +129,8 @@ ParameterShard::Options Server::ShardOptions() {
   ParameterShard::Options options;
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
+  options.max_wait_bytes = DataPlane::WaitBytes(options_.max_bytes_in_flight);
+  options.max_wait_bytes = DataPlane::WaitBytes(options_.max_bytes_in_flight);
   if (!options_.state_dir.empty() || options_.replicated) {
     options.open_journal = [this](const JobTerms& job) { return OpenJournal(job); };
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/slice.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,13 +46,10 @@ std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64
 
 std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
   std::vector<WaitRoom::Ticket> tickets;
-  if (waiting_.empty()) return tickets;
-  const auto released = std::stable_partition(waiting_.begin(), waiting_.end(), [&](const Waiting& waiting) {
-    mutex_.AssertHeld();
-    return !policy_->MayPull(waiting.pull, *weights_);
-  });
-  for (auto waiting = released; waiting != waiting_.end(); ++waiting) tickets.push_back(waiting->ticket);
-  waiting_.erase(released, waiting_.end());
+  while (!waiting_.empty() && policy_->MayPull({waiting_.begin()->first, std::nullopt}, *weights_)) {
+    tickets.push_back(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+  }
   return tickets;
 }
 
@@ -65,8 +61,18 @@ bool Slice::MayPull(const PullTerms& pull) const {
 bool Slice::MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   if (policy_->MayPull(pull, *weights_)) return true;
-  waiting_.push_back({pull, ticket});
+  waiting_.emplace(pull.step, ticket);
   return false;
+}
+
+void Slice::Forget(const PullTerms& pull, WaitRoom::Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.erase({pull.step, ticket});
+}
+
+size_t Slice::waiting() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return waiting_.size();
 }
 
 std::vector<uint32_t> Slice::Missing(const PullTerms& pull) const {

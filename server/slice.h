@@ -4,6 +4,8 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -47,8 +49,14 @@ class Slice {
   // Whether the pull may be answered now.
   bool MayPull(const PullTerms& pull) const;
 
-  // As MayPull; if not, `ticket` is among the released of the update that allows it.
+  // As MayPull; if not, `ticket` is among the released of the update that allows it, unless Forget comes first.
   bool MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket);
+
+  // The pull does not wait here any more; nothing if it was released.
+  void Forget(const PullTerms& pull, WaitRoom::Ticket ticket);
+
+  // Number of pulls that wait here.
+  size_t waiting() const;
 
   // Ranks that the pull waits for; empty when it may be answered.
   std::vector<uint32_t> Missing(const PullTerms& pull) const;
@@ -76,17 +84,13 @@ class Slice {
   void AwaitTurnLocked(std::optional<uint64_t> turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<WaitRoom::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  struct Waiting {
-    PullTerms pull;
-    WaitRoom::Ticket ticket = 0;
-  };
-
   const std::string tensor_;
   const v1::SliceRange range_;
   mutable absl::Mutex mutex_;
   const std::unique_ptr<SliceWeights> weights_ ABSL_PT_GUARDED_BY(mutex_);
   const std::unique_ptr<SlicePolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
-  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Pulls by their step, in the order in which they came.
+  std::set<std::pair<uint64_t, WaitRoom::Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> next_turn_{0};
   // Changes that have been made.
   uint64_t turns_ ABSL_GUARDED_BY(mutex_) = 0;

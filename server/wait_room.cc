@@ -25,24 +25,25 @@ WaitRoom::Wait WaitRoom::TakeLocked(std::map<Ticket, Wait>::iterator wait) {
   return taken;
 }
 
-WaitRoom::Ticket WaitRoom::Enter(int arrivals, absl::Time deadline, Explain explain, Done done) {
+WaitRoom::Ticket WaitRoom::Enter(absl::Time deadline, GoOn go_on, Explain explain, Done done) {
   absl::MutexLock lock(&mutex_);
   const Ticket ticket = next_++;
-  waits_.emplace(ticket, Wait{arrivals, deadline, std::move(explain), std::move(done)});
+  waits_.emplace(ticket,
+                 Wait{deadline, std::make_shared<const GoOn>(std::move(go_on)), std::move(explain), std::move(done)});
   by_deadline_.emplace(deadline, ticket);
   if (by_deadline_.begin()->second == ticket) changed_.Signal();
   return ticket;
 }
 
 void WaitRoom::Arrive(Ticket ticket) {
-  Wait ended;
+  std::shared_ptr<const GoOn> go_on;
   {
     absl::MutexLock lock(&mutex_);
-    auto wait = waits_.find(ticket);
-    if (wait == waits_.end() || --wait->second.arrivals > 0) return;
-    ended = TakeLocked(wait);
+    const auto wait = waits_.find(ticket);
+    if (wait == waits_.end()) return;
+    go_on = wait->second.go_on;
   }
-  ended.done(absl::OkStatus());
+  if ((*go_on)(ticket)) End(ticket, absl::OkStatus());
 }
 
 void WaitRoom::End(Ticket ticket, absl::Status status) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,13 +18,16 @@
 namespace ballast {
 
 // Bounded waits: each ends exactly once, when all it waits for has come, when its deadline passes, or when it is ended.
-// Knows nothing of what is waited for. Callbacks run outside the lock, on the thread that ended the wait.
+// Nothing is left of it then. Knows nothing of what is waited for. Callbacks run outside the lock, on the thread that
+// ended the wait.
 // Thread safety: all methods may be called from any thread.
 class WaitRoom {
  public:
   using Ticket = uint64_t;
   static constexpr Ticket kNoTicket = 0;
   using Done = std::function<void(absl::Status)>;
+  // Says, when something has come, whether that was all. May still be called when the wait has just ended.
+  using GoOn = std::function<bool(Ticket)>;
   // Says whom the wait was for, once it has run out.
   using Explain = std::function<std::string()>;
 
@@ -32,10 +36,10 @@ class WaitRoom {
   ~WaitRoom();
   WaitRoom(const WaitRoom&) = delete;
 
-  // Begins a wait for `arrivals` calls of Arrive. One at least.
-  Ticket Enter(int arrivals, absl::Time deadline, Explain explain, Done done);
+  // Begins a wait.
+  Ticket Enter(absl::Time deadline, GoOn go_on, Explain explain, Done done);
 
-  // Counts one arrival; the last one ends the wait with OK. Nothing for a wait that has ended.
+  // Something has come: asks the wait's GoOn, and ends it with OK if that was all. Nothing for a wait that has ended.
   void Arrive(Ticket ticket);
 
   void End(Ticket ticket, absl::Status status);
@@ -48,8 +52,9 @@ class WaitRoom {
 
  private:
   struct Wait {
-    int arrivals = 0;
     absl::Time deadline;
+    // Shared with the threads that ask it just now.
+    std::shared_ptr<const GoOn> go_on;
     Explain explain;
     Done done;
   };

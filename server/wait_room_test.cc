@@ -14,8 +14,8 @@ class WaitRoomTest : public testing::Test {
  protected:
   WaitRoom::Ticket Enter(int arrivals, absl::Duration wait) {
     return room_.Enter(
-        arrivals, clock_.Now() + wait, [] { return "waits for worker 1"; },
-        [this](absl::Status status) { ended_.push_back(status); });
+        clock_.Now() + wait, [arrivals](WaitRoom::Ticket) mutable { return --arrivals == 0; },
+        [] { return "waits for worker 1"; }, [this](absl::Status status) { ended_.push_back(status); });
   }
 
   ManualClock clock_;
@@ -23,7 +23,7 @@ class WaitRoomTest : public testing::Test {
   WaitRoom room_{&clock_};
 };
 
-TEST_F(WaitRoomTest, EndsWithTheLastArrival) {
+TEST_F(WaitRoomTest, EndsWithTheArrivalThatWasAllItWaitedFor) {
   const WaitRoom::Ticket ticket = Enter(2, absl::Hours(1));
   room_.Arrive(ticket);
   EXPECT_TRUE(ended_.empty());
@@ -59,7 +59,8 @@ TEST(WaitRoomThreadTest, SweepsByItselfWithTheRealClock) {
   absl::Notification ended;
   WaitRoom room(Clock::Real());
   room.Enter(
-      1, absl::Now() + absl::Milliseconds(5), [] { return "late"; }, [&](absl::Status) { ended.Notify(); });
+      absl::Now() + absl::Milliseconds(5), [](WaitRoom::Ticket) { return true; }, [] { return "late"; },
+      [&](absl::Status) { ended.Notify(); });
   EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(30)));
 }
 

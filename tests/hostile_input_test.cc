@@ -22,173 +22,20 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
+#include "tests/fault/hostile/racing_writer.h"
+#include "tests/testing/message_mutator.h"
+#include "tests/testing/security_folder.h"
 
 namespace ballast {
 namespace {
 
-using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
-using ::google::protobuf::Reflection;
 using ::google::protobuf::TextFormat;
 using ::testing::Each;
 using Random = std::mt19937_64;
 
 // The rank that no hostile message uses, and the tensor.
 constexpr uint32_t kHonest = 77;
-
-template <typename T>
-T Pick(Random& random, std::initializer_list<T> values) {
-  return values.begin()[random() % values.size()];
-}
-
-std::string RandomBytes(Random& random, size_t size) {
-  std::string bytes(size, 0);
-  for (char& byte : bytes) byte = static_cast<char>(random());
-  return bytes;
-}
-
-// Values at the edges of every type and of what the service allows.
-uint64_t EdgeInteger(Random& random) {
-  return Pick<uint64_t>(random, {0,
-                                 1,
-                                 2,
-                                 3,
-                                 99,
-                                 100,
-                                 1023,
-                                 1024,
-                                 4095,
-                                 4096,
-                                 4097,
-                                 1 << 20,
-                                 (1 << 20) + 1,
-                                 600000,
-                                 600001,
-                                 0x7fffffff,
-                                 0x80000000,
-                                 0xffffffff,
-                                 uint64_t{1} << 40,
-                                 (uint64_t{1} << 40) + 1,
-                                 uint64_t{1} << 62,
-                                 std::numeric_limits<int64_t>::max(),
-                                 uint64_t{1} << 63,
-                                 std::numeric_limits<uint64_t>::max()});
-}
-
-double EdgeNumber(Random& random) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  return Pick<double>(random, {0, -0.0, 1, -1, 0.5, 1e-45, 1e-38, 3e38, -3e38, 1e300, NAN, kInfinity, -kInfinity});
-}
-
-std::string EdgeText(Random& random) {
-  switch (random() % 6) {
-    case 0:
-      return "";
-    case 1:
-      return std::string(random() % 70000, 'x');
-    case 2:
-      return RandomBytes(random, random() % 64);
-    case 3:
-      return std::string(1 + random() % 300, '\0');
-    case 4:
-      return "hostile";
-    default:
-      return "w/../%s%n\xff";
-  }
-}
-
-void Mutate(Message& message, Random& random);
-
-void SetEdge(Message& message, const FieldDescriptor* field, Random& random) {
-  const Reflection& reflection = *message.GetReflection();
-  const bool add = field->is_repeated();
-  const auto set = [&](auto adder, auto setter, auto value) {
-    add ? (reflection.*adder)(&message, field, value) : (reflection.*setter)(&message, field, value);
-  };
-  switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32:
-      return set(&Reflection::AddInt32, &Reflection::SetInt32, static_cast<int32_t>(EdgeInteger(random)));
-    case FieldDescriptor::CPPTYPE_INT64:
-      return set(&Reflection::AddInt64, &Reflection::SetInt64, static_cast<int64_t>(EdgeInteger(random)));
-    case FieldDescriptor::CPPTYPE_UINT32:
-      return set(&Reflection::AddUInt32, &Reflection::SetUInt32, static_cast<uint32_t>(EdgeInteger(random)));
-    case FieldDescriptor::CPPTYPE_UINT64:
-      return set(&Reflection::AddUInt64, &Reflection::SetUInt64, EdgeInteger(random));
-    case FieldDescriptor::CPPTYPE_FLOAT:
-      return set(&Reflection::AddFloat, &Reflection::SetFloat, static_cast<float>(EdgeNumber(random)));
-    case FieldDescriptor::CPPTYPE_DOUBLE:
-      return set(&Reflection::AddDouble, &Reflection::SetDouble, EdgeNumber(random));
-    case FieldDescriptor::CPPTYPE_BOOL:
-      return set(&Reflection::AddBool, &Reflection::SetBool, random() % 2 == 0);
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return set(&Reflection::AddEnumValue, &Reflection::SetEnumValue, static_cast<int>(EdgeInteger(random)));
-    case FieldDescriptor::CPPTYPE_STRING:
-      return set(static_cast<void (Reflection::*)(Message*, const FieldDescriptor*, std::string) const>(
-                     &Reflection::AddString),
-                 static_cast<void (Reflection::*)(Message*, const FieldDescriptor*, std::string) const>(
-                     &Reflection::SetString),
-                 EdgeText(random));
-    case FieldDescriptor::CPPTYPE_MESSAGE:
-      return Mutate(add ? *reflection.AddMessage(&message, field) : *reflection.MutableMessage(&message, field),
-                    random);
-  }
-}
-
-void MutateRepeated(Message& message, const FieldDescriptor* field, Random& random) {
-  const Reflection& reflection = *message.GetReflection();
-  const int size = reflection.FieldSize(message, field);
-  const bool messages = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
-  switch (random() % 4) {
-    case 0:
-      return reflection.ClearField(&message, field);
-    case 1:
-      if (size == 0 || !messages) return SetEdge(message, field, random);
-      return Mutate(*reflection.MutableRepeatedMessage(&message, field, random() % size), random);
-    case 2: {
-      // The same again, up to 500 times.
-      if (size == 0 || !messages) return SetEdge(message, field, random);
-      const std::unique_ptr<Message> first(reflection.GetRepeatedMessage(message, field, 0).New());
-      first->CopyFrom(reflection.GetRepeatedMessage(message, field, 0));
-      for (uint64_t count = random() % 500; count > 0; --count) {
-        reflection.AddMessage(&message, field)->CopyFrom(*first);
-      }
-      return;
-    }
-    default:
-      return SetEdge(message, field, random);
-  }
-}
-
-// Changes one field, here or deeper.
-void Mutate(Message& message, Random& random) {
-  const auto* type = message.GetDescriptor();
-  if (type->field_count() == 0) return;
-  const FieldDescriptor* field = type->field(random() % type->field_count());
-  if (field->is_repeated()) return MutateRepeated(message, field, random);
-  if (random() % 5 == 0) return message.GetReflection()->ClearField(&message, field);
-  SetEdge(message, field, random);
-}
-
-// What arrives: a mutated message, perhaps with damaged bytes, or nothing but noise.
-std::string HostileBytes(const Message& valid, Random& random) {
-  if (random() % 8 == 0) return RandomBytes(random, random() % 300);
-  const std::unique_ptr<Message> message(valid.New());
-  message->CopyFrom(valid);
-  for (uint64_t count = 1 + random() % 3; count > 0; --count) Mutate(*message, random);
-  std::string bytes = message->SerializePartialAsString();
-  if (random() % 4 != 0 || bytes.empty()) return bytes;
-  switch (random() % 3) {
-    case 0:
-      bytes.resize(random() % bytes.size());
-      break;
-    case 1:
-      bytes[random() % bytes.size()] ^= 1 << random() % 8;
-      break;
-    default:
-      bytes += RandomBytes(random, random() % 50);
-  }
-  return bytes;
-}
 
 template <typename T>
 T Parse(const std::string& text) {
@@ -206,11 +53,16 @@ class HostileInputTest : public ::testing::Test {
     options.servers = 1;
     options.workers = workers_;
     options.max_state_bytes = 16 << 20;
+    options.security = security_;
     auto server = Server::Start(std::move(options));
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     channel_ = grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials());
     stub_ = std::make_unique<grpc::GenericStub>(channel_);
+    PrepareJob();
+  }
+
+  void PrepareJob() {
     ASSERT_EQ(Call("ParameterService/DeclareTensors", declare_.SerializeAsString()).error_message(), "");
     v1::DeclareTensorsRequest honest = declare_;
     honest.mutable_tensors(0)->mutable_spec()->set_id(kHonest);
@@ -222,6 +74,7 @@ class HostileInputTest : public ::testing::Test {
   grpc::Status Call(const std::string& method, const std::string& bytes,
                     absl::Duration timeout = absl::Seconds(60)) const {
     grpc::ClientContext context;
+    if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     const grpc::Slice slice(bytes);
     const grpc::ByteBuffer request(&slice, 1);
@@ -240,6 +93,7 @@ class HostileInputTest : public ::testing::Test {
     v1::PullRequest request = pull_;
     request.mutable_slices(0)->set_tensor_id(tensor);
     grpc::ClientContext context;
+    if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
     v1::PullResponse response;
     const grpc::Status status = v1::ParameterService::NewStub(channel_)->Pull(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -314,6 +168,9 @@ class HostileInputTest : public ::testing::Test {
            5000);
   }
 
+  SecurityOptions security_;
+  // Shown with each call, if there is one.
+  std::string token_;
   // Methods that may make a call wait for what does not come.
   std::set<std::string> waiting_;
   uint32_t workers_ = 100;
@@ -356,6 +213,213 @@ TEST_F(HostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
   EXPECT_THAT(Values(kHonest), Each(5));
   EXPECT_EQ(PushHonestly().error_message(), "");
   EXPECT_THAT(Values(kHonest), Each(4));
+}
+
+// A client of the same machine changes what it sends in shared memory while the server reads it.
+class RacingHostileInputTest : public HostileInputTest {
+ protected:
+  static constexpr uint32_t kRaced = 5;
+  // A push of them takes a while.
+  static constexpr size_t kElements = 1 << 16;
+  static constexpr int kCalls = 150;
+
+  void SetUp() override {
+    HostileInputTest::SetUp();
+    v1::DeclareTensorsRequest declare = declare_;
+    v1::TensorDeclaration& tensor = *declare.mutable_tensors(0);
+    tensor.mutable_spec()->set_id(kRaced);
+    tensor.mutable_spec()->set_name("raced");
+    tensor.mutable_spec()->clear_shape();
+    tensor.mutable_spec()->add_shape(kElements);
+    tensor.clear_slices();
+    ASSERT_EQ(Call("ParameterService/DeclareTensors", declare.SerializeAsString()).error_message(), "");
+    auto writer = RacingWriter::Open(channel_, "hostile");
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    writer_ = *std::move(writer);
+  }
+
+  // Pushes of ones in every encoding, as `worker`; the number that was taken.
+  int PushAll(uint32_t worker, RacingWriter::Change change, bool whole_request) {
+    int taken = 0;
+    v1::PushHeader header = push_.header();
+    header.set_worker(worker);
+    for (const EncodedGradient& gradient : EncodedOnes(kElements)) {
+      for (int i = 0; i < kCalls; ++i) {
+        header.set_sequence(++sequence_);
+        const RacedPush push = MakePush(header, kRaced, gradient);
+        const size_t first = whole_request ? 0 : push.payload_offset;
+        taken += writer_->Call("ParameterService/Push", push.request, first, change, random_).ok() ? 1 : 0;
+      }
+    }
+    calls_ += kCalls;
+    return taken;
+  }
+
+  void ExpectFiniteWeights() {
+    const std::vector<float> values = Values(kRaced);
+    ASSERT_EQ(values.size(), kElements);
+    for (const float value : values) ASSERT_TRUE(std::isfinite(value)) << value;
+  }
+
+  Random random_{1};
+  uint64_t sequence_ = 0;
+  std::unique_ptr<RacingWriter> writer_;
+};
+
+TEST_F(RacingHostileInputTest, PayloadsThatChangeWhileTheyAreReadDoNoHarm) {
+  EXPECT_GT(PushAll(3, RacingWriter::Change::kWords, /*whole_request=*/false), 0);
+  ExpectFiniteWeights();
+  EXPECT_EQ(PushHonestly().error_message(), "");
+  EXPECT_THAT(Values(kHonest), Each(4));
+}
+
+TEST_F(RacingHostileInputTest, RequestsThatChangeWhileTheyAreReadDoNoHarm) {
+  // As another worker: numbers that it never had are taken for its own.
+  PushAll(4, RacingWriter::Change::kBits, /*whole_request=*/true);
+  v1::PullRequest pull = pull_;
+  pull.mutable_slices(0)->set_tensor_id(kRaced);
+  for (int i = 0; i < kCalls; ++i) {
+    writer_->Call("ParameterService/Pull", pull.SerializeAsString(), 0, RacingWriter::Change::kBits, random_).ok();
+  }
+  EXPECT_EQ(PushHonestly().error_message(), "");
+  EXPECT_THAT(Values(kHonest), Each(4));
+}
+
+// Who may only look tries everything.
+class ReaderHostileInputTest : public HostileInputTest {
+ protected:
+  void SetUp() override {
+    std::string tokens;
+    for (const char* role : {"admin", "worker", "reader"}) {
+      absl::StrAppend(&tokens, role, " hostile ", SecurityFolder::Token(role, "hostile"), "\n");
+    }
+    security_.token_file = folder_.Write("tokens", tokens);
+    declare_.mutable_policy()->mutable_sync();
+    token_ = SecurityFolder::Token("worker", "hostile");
+    HostileInputTest::SetUp();
+    token_ = SecurityFolder::Token("reader", "hostile");
+  }
+
+  // All that a reader could have changed.
+  std::string State() {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + token_);
+    v1::GetStatusResponse status;
+    EXPECT_TRUE(v1::ParameterService::NewStub(channel_)->GetStatus(&context, {}, &status).ok());
+    waiting_now_ = status.waiting();
+    bytes_in_flight_ = status.bytes_in_flight();
+    bytes_in_flight_limit_ = status.bytes_in_flight_limit();
+    grpc::ClientContext of_progress;
+    of_progress.AddMetadata("authorization", "Bearer " + token_);
+    v1::GetProgressResponse progress;
+    EXPECT_TRUE(v1::CoordinatorService::NewStub(channel_)->GetProgress(&of_progress, {}, &progress).ok());
+    return absl::StrCat(status.pushes(), " pushes, ", status.updates(), " updates, ", status.tensors(), " tensors, ",
+                        status.shared_areas(), " areas, draining ", status.draining(), "; ",
+                        v1::JobState_Name(progress.progress().state()), ", ", progress.members_size(), " members");
+  }
+
+  SecurityFolder folder_;
+  uint64_t waiting_now_ = 0, bytes_in_flight_ = 0, bytes_in_flight_limit_ = 0;
+};
+
+TEST_F(ReaderHostileInputTest, TriesEveryMethodAndFieldAndChangesNothing) {
+  const std::string before = State();
+  // A valid message of each method, by the service's own description.
+  Random random(7);
+  int calls = 0, denied = 0;
+  for (const char* service : {"v1.ParameterService", "v1.CoordinatorService", "internal.v1.StandbyService"}) {
+    const auto* const type =
+        google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(absl::StrCat("ballast.", service));
+    ASSERT_NE(type, nullptr) << service;
+    for (int m = 0; m < type->method_count(); ++m) {
+      const std::unique_ptr<Message> valid(
+          google::protobuf::MessageFactory::generated_factory()->GetPrototype(type->method(m)->input_type())->New());
+      const std::string method = absl::StrCat(type->name(), "/", type->method(m)->name());
+      if (method == "ParameterService/Pull") valid->CopyFrom(pull_);
+      if (method == "ParameterService/Push") valid->CopyFrom(push_);
+      if (method == "ParameterService/DeclareTensors") valid->CopyFrom(declare_);
+      for (int i = 0; i < 300; ++i, ++calls) {
+        const grpc::Status status = Call(method, HostileBytes(*valid, random), absl::Milliseconds(50));
+        denied += status.error_code() == grpc::StatusCode::PERMISSION_DENIED ? 1 : 0;
+      }
+    }
+  }
+  // Four methods are a reader's.
+  EXPECT_GT(denied, calls / 2);
+  EXPECT_EQ(State(), before);
+  EXPECT_THAT(Values(kHonest), Each(5));
+  RecordProperty("calls", calls);
+}
+
+TEST_F(ReaderHostileInputTest, CannotPullAsAWorker) {
+  v1::PullRequest pull = pull_;
+  EXPECT_EQ(Call("ParameterService/Pull", pull.SerializeAsString()).error_message(), "");
+  pull.set_worker(3);
+  const grpc::Status status = Call("ParameterService/Pull", pull.SerializeAsString());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+  EXPECT_NE(status.error_message().find("a pull that names a worker"), std::string::npos) << status.error_message();
+}
+
+TEST_F(ReaderHostileInputTest, PullsThatWaitTakeNoMoreThanTheirMemoryAndGiveItBack) {
+  // Many more than there is memory for, on as many streams as there are.
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < 32; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channels.push_back(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  }
+  struct Waiting {
+    grpc::ClientContext context;
+    v1::PullRequest request;
+    v1::PullResponse response;
+  };
+  std::vector<std::unique_ptr<Waiting>> calls;
+  absl::Mutex mutex;
+  int running = 0, refused = 0;
+  const auto stub_of = [&](size_t i) { return v1::ParameterService::NewStub(channels[i % channels.size()]); };
+  std::vector<std::unique_ptr<v1::ParameterService::Stub>> stubs;
+  for (size_t i = 0; i < channels.size(); ++i) stubs.push_back(stub_of(i));
+  for (int i = 0; i < 2000; ++i) {
+    auto call = std::make_unique<Waiting>();
+    call->context.AddMetadata("authorization", "Bearer " + token_);
+    call->request = pull_;
+    call->request.set_step(1000);
+    call->request.set_wait_ms(600000);
+    {
+      absl::MutexLock lock(&mutex);
+      ++running;
+    }
+    stubs[i % stubs.size()]->async()->Pull(&call->context, &call->request, &call->response, [&](grpc::Status status) {
+      absl::MutexLock lock(&mutex);
+      --running;
+      refused += status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
+    });
+    calls.push_back(std::move(call));
+  }
+  // Those that wait fill the readers' part of the memory, a quarter of a quarter; all others are refused.
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  uint64_t settled = 0;
+  do {
+    State();
+    absl::MutexLock lock(&mutex);
+    settled = waiting_now_ + refused;
+  } while (settled < calls.size() && absl::Now() < patience);
+  EXPECT_EQ(settled, calls.size());
+  EXPECT_GT(waiting_now_, 0);
+  EXPECT_LT(waiting_now_, calls.size());
+  State();
+  EXPECT_LE(bytes_in_flight_, bytes_in_flight_limit_ / 16);
+  for (auto& call : calls) call->context.TryCancel();
+  {
+    absl::MutexLock lock(&mutex);
+    const auto none = [&] { return running == 0; };
+    mutex.Await(absl::Condition(&none));
+  }
+  const absl::Time give_up = absl::Now() + absl::Seconds(60);
+  do {
+    State();
+  } while (waiting_now_ > 0 && absl::Now() < give_up);
+  EXPECT_EQ(waiting_now_, 0);
 }
 
 // Gradients are kept and pulls wait, many of them for callers that have gone.

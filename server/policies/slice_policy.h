@@ -55,7 +55,8 @@ class SlicePolicy {
   // Nobody waits for the worker until it contributes again. Whether that let an update be applied.
   virtual bool Pause(uint32_t worker, SliceWeights& weights) = 0;
 
-  // Whether a pull may be answered.
+  // Whether a pull may be answered. This depends on its step alone, and a step that may be pulled allows every earlier
+  // one: so a slice looks at no more of its waiting pulls than may go on.
   virtual bool MayPull(const PullTerms& pull, const SliceWeights& weights) const = 0;
 
   // The worker was handed the weights as they are.

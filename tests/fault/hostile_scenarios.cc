@@ -4,6 +4,8 @@
 #include <functional>
 
 #include "tests/fault/hostile/hostile_soak.h"
+#include "tests/fault/hostile/racing_writer.h"
+#include "tests/fault/hostile/reader_calls.h"
 #include "tests/fault/hostile/waiting_pulls.h"
 #include "tests/fault/jobs/fashion_job.h"
 
@@ -14,6 +16,8 @@ namespace {
 std::vector<Attack> Attacks() {
   return {
       WaitingPulls(),
+      RacingPushes(),
+      ReaderCalls(),
   };
 }
 

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+
+namespace ballast {
+
+// Copies of messages, in memory of this process alone. Large ones lie in buffers of one size, a few of which are kept
+// for the next: new memory of that size costs as much as the copy. Does not bound how many there are.
+// Thread safety: all methods may be called from any thread; a buffer is confined to one at a time.
+class BufferPool {
+ public:
+  // A copy, until destroyed. The pool outlives it.
+  class Buffer {
+   public:
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept { Swap(other); }
+    Buffer& operator=(Buffer&& other) noexcept {
+      Buffer taken(std::move(other));
+      Swap(taken);
+      return *this;
+    }
+    ~Buffer();
+
+    absl::string_view bytes() const { return bytes_; }
+
+   private:
+    friend class BufferPool;
+    struct Free {
+      void operator()(char* memory) const { std::free(memory); }
+    };
+    using Memory = std::unique_ptr<char, Free>;
+
+    void Swap(Buffer& other) {
+      std::swap(memory_, other.memory_);
+      std::swap(pool_, other.pool_);
+      std::swap(bytes_, other.bytes_);
+    }
+
+    Memory memory_;
+    // Null for memory that does not go back.
+    BufferPool* pool_ = nullptr;
+    absl::string_view bytes_;
+  };
+
+  // `buffer_bytes`: of the largest message, with kAlignment to spare.
+  BufferPool(size_t buffer_bytes, size_t kept) : buffer_bytes_(buffer_bytes), kept_(kept) {}
+
+  // Reads each byte once. What is aligned to kAlignment in `message` is in the copy.
+  Buffer Copy(absl::string_view message);
+
+  static constexpr size_t kAlignment = 64;
+
+ private:
+  Buffer::Memory Take();
+  void GiveBack(Buffer::Memory memory);
+
+  const size_t buffer_bytes_;
+  const size_t kept_;
+  absl::Mutex mutex_;
+  std::vector<Buffer::Memory> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ballast

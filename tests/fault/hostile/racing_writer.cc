@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/hostile/racing_writer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "common/codecs/codec.h"
+#include "common/grpc_status.h"
+#include "common/rpc/channel.h"
+#include "common/security/credentials.h"
+#include "common/shared_memory/shared_message.h"
+
+namespace ballast {
+namespace {
+
+// Quiet NaN, and an index or a length beyond everything; infinity; a number below every other; all bits of a sign
+// codec.
+constexpr uint32_t kPatterns[] = {0x7fc00000u, 0xffffffffu, 0x7f800000u, 0x80000000u};
+
+std::string MethodOf(const std::string& method) { return absl::StrCat("/ballast.v1.", method); }
+
+// Changes a few words, and puts them back.
+void ChangeWords(char* memory, size_t bytes, std::mt19937_64& random) {
+  constexpr size_t kWords = 16;
+  char* at[kWords];
+  uint32_t was[kWords];
+  const size_t words = std::min(kWords, bytes / sizeof(uint32_t));
+  for (size_t i = 0; i < words; ++i) {
+    // At the beginning, where scales and indices are, as often as anywhere.
+    const size_t among = random() % 2 == 0 ? std::min<size_t>(bytes, 256) : bytes;
+    char* const word = memory + random() % (among / sizeof(uint32_t)) * sizeof(uint32_t);
+    at[i] = word;
+    std::memcpy(&was[i], word, sizeof(uint32_t));
+    std::memcpy(word, &kPatterns[random() % std::size(kPatterns)], sizeof(uint32_t));
+  }
+  // The compiler does not know that anybody reads them in between.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  for (size_t i = words; i-- > 0;) std::memcpy(at[i], &was[i], sizeof(uint32_t));
+}
+
+void ChangeBit(char* memory, size_t bytes, std::mt19937_64& random) {
+  char* const at = memory + random() % bytes;
+  const char bit = static_cast<char>(1 << random() % 8);
+  *at ^= bit;
+  // The compiler does not know that anybody reads it in between.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  *at ^= bit;
+}
+
+// One tensor's slice on each server, where there is one.
+absl::StatusOr<std::vector<std::pair<uint32_t, size_t>>> FirstSlices(const std::shared_ptr<grpc::Channel>& channel,
+                                                                     size_t servers) {
+  grpc::ClientContext context;
+  v1::GetShardMapResponse response;
+  const grpc::Status status = v1::CoordinatorService::NewStub(channel)->GetShardMap(&context, {}, &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  std::vector<std::pair<uint32_t, size_t>> first(servers);
+  for (const auto& tensor : response.map().tensors()) {
+    for (const auto& slice : tensor.slices()) {
+      // A larger one is under way for longer.
+      if (slice.range().elements() > first[slice.shard()].second && slice.range().index() == 0) {
+        first[slice.shard()] = {tensor.spec().id(), slice.range().elements()};
+      }
+    }
+  }
+  return first;
+}
+
+absl::StatusOr<uint64_t> Run(const HostileTarget& target, absl::Time end) {
+  const absl::StatusOr<Credentials> credentials = Credentials::Load(target.worker);
+  if (!credentials.ok()) return credentials.status();
+  const auto coordinator = OpenChannel(target.addresses[0], *credentials);
+  const auto slices = FirstSlices(coordinator, target.addresses.size());
+  if (!slices.ok()) return slices.status();
+  struct Victim {
+    std::unique_ptr<RacingWriter> writer;
+    std::vector<RacedPush> pushes;
+    std::mt19937_64 random{1};
+  };
+  std::vector<Victim> victims;
+  for (size_t server = 0; server < target.addresses.size(); ++server) {
+    const auto [tensor, elements] = (*slices)[server];
+    if (elements == 0) continue;
+    Victim victim;
+    auto writer = RacingWriter::Open(OpenChannel(target.addresses[server], *credentials), target.job);
+    if (!writer.ok()) return writer.status();
+    victim.writer = *std::move(writer);
+    v1::PushHeader header;
+    header.set_job(target.job);
+    header.set_incarnation(1);
+    header.set_sequence(1);
+    header.set_examples(1);
+    for (const EncodedGradient& gradient : EncodedOnes(elements)) {
+      victim.pushes.push_back(MakePush(header, tensor, gradient));
+    }
+    victims.push_back(std::move(victim));
+  }
+  if (victims.empty()) return absl::NotFoundError("no server has a slice");
+  return AttackUntil(end, static_cast<int>(victims.size()), [&](int thread, uint64_t attempt) {
+    Victim& victim = victims[thread];
+    const RacedPush& push = victim.pushes[attempt % victim.pushes.size()];
+    victim.writer
+        ->Call("ParameterService/Push", push.request, push.payload_offset, RacingWriter::Change::kWords, victim.random)
+        .ok();
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RacingWriter>> RacingWriter::Open(const std::shared_ptr<grpc::Channel>& channel,
+                                                                 const std::string& job) {
+  std::unique_ptr<RacingWriter> writer(new RacingWriter(channel));
+  v1::ShareMemoryRequest request;
+  request.set_job(job);
+  request.set_machine(MachineId());
+  writer->parameters_ = v1::ParameterService::NewStub(channel);
+  writer->stream_ = writer->parameters_->ShareMemory(&writer->sharing_, request);
+  v1::ShareMemoryResponse response;
+  if (!writer->stream_->Read(&response)) return FromGrpcStatus(writer->stream_->Finish());
+  absl::StatusOr<std::shared_ptr<SharedArea>> area = SharedArea::Open(response.area());
+  if (!area.ok()) return area.status();
+  writer->area_ = *std::move(area);
+  return writer;
+}
+
+RacingWriter::~RacingWriter() {
+  if (stream_ == nullptr) return;
+  sharing_.TryCancel();
+  stream_->Finish();
+}
+
+grpc::Status RacingWriter::Call(const std::string& method, const std::string& request, size_t first, Change change,
+                                std::mt19937_64& random) {
+  const absl::Span<char> block = area_->Block(0);
+  if (request.size() > block.size()) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
+  std::memcpy(block.data(), request.data(), request.size());
+  v1::SharedBlock reference;
+  reference.set_area(area_->id());
+  reference.set_bytes(request.size());
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+  const grpc::ByteBuffer message = EncodeReference(reference);
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  std::atomic<bool> done = false;
+  area_->Lend(0);
+  stub_.UnaryCall(&context, MethodOf(method), {}, &message, &response, [&](grpc::Status end) {
+    status = std::move(end);
+    done.store(true, std::memory_order_release);
+  });
+  char* const from = block.data() + first;
+  const size_t bytes = request.size() - first;
+  while (!done.load(std::memory_order_acquire)) {
+    change == Change::kWords ? ChangeWords(from, bytes, random) : ChangeBit(from, bytes, random);
+  }
+  return status;
+}
+
+std::vector<EncodedGradient> EncodedOnes(size_t elements) {
+  const std::vector<float> ones(elements, 1);
+  std::vector<EncodedGradient> encoded;
+  for (int encoding = v1::Encoding_MIN; encoding <= v1::Encoding_MAX; ++encoding) {
+    const absl::StatusOr<const Codec*> codec = FindCodec(static_cast<v1::Encoding>(encoding));
+    if (!codec.ok()) continue;
+    std::string payload((*codec)->EncodedBytes(elements), '\0');
+    payload.resize((*codec)->Encode(ones, 1, payload.data()));
+    encoded.push_back({(*codec)->encoding(), std::move(payload)});
+  }
+  return encoded;
+}
+
+RacedPush MakePush(const v1::PushHeader& header, uint32_t tensor_id, const EncodedGradient& gradient) {
+  v1::PushRequest push;
+  *push.mutable_header() = header;
+  v1::SliceGradient* const slice = push.add_gradients();
+  slice->set_tensor_id(tensor_id);
+  slice->set_encoding(gradient.encoding);
+  slice->set_payload(gradient.payload);
+  RacedPush raced{push.SerializeAsString()};
+  // The payload is the last field of the last field.
+  raced.payload_offset = raced.request.size() - gradient.payload.size();
+  return raced;
+}
+
+Attack RacingPushes() { return {"racing_shared_memory", Run}; }
+
+}  // namespace ballast

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/shared_memory/shared_area.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "tests/fault/hostile/attack.h"
+
+namespace ballast {
+
+// A client of the server's machine that changes requests in shared memory while the server reads them.
+// Thread safety: confined to one thread.
+class RacingWriter {
+ public:
+  // The server has shared memory with it. Errors as the server's, and as SharedArea::Open.
+  static absl::StatusOr<std::unique_ptr<RacingWriter>> Open(const std::shared_ptr<grpc::Channel>& channel,
+                                                            const std::string& job);
+  ~RacingWriter();
+
+  // Which bytes of a request change, and to what: whole words from `first` on to patterns that are no number, no index
+  // and no length, and back; or any single bits.
+  enum class Change { kWords, kBits };
+
+  // Calls "ParameterService/Push" or the like with `request` in shared memory, whose bytes from `first` on change all
+  // the time until the server has answered.
+  grpc::Status Call(const std::string& method, const std::string& request, size_t first, Change change,
+                    std::mt19937_64& random);
+
+ private:
+  RacingWriter(const std::shared_ptr<grpc::Channel>& channel) : channel_(channel), stub_(channel) {}
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::GenericStub stub_;
+  // The call that keeps the memory shared.
+  grpc::ClientContext sharing_;
+  std::unique_ptr<v1::ParameterService::Stub> parameters_;
+  std::unique_ptr<grpc::ClientReader<v1::ShareMemoryResponse>> stream_;
+  std::shared_ptr<SharedArea> area_;
+};
+
+// The encodings of gradients, and a payload of each: of `elements` ones.
+struct EncodedGradient {
+  v1::Encoding encoding;
+  std::string payload;
+};
+std::vector<EncodedGradient> EncodedOnes(size_t elements);
+
+// A push of one slice. Its payload begins `payload_offset` bytes into it.
+struct RacedPush {
+  std::string request;
+  size_t payload_offset = 0;
+};
+RacedPush MakePush(const v1::PushHeader& header, uint32_t tensor_id, const EncodedGradient& gradient);
+
+// With a worker's token, in memory shared with each server: pushes that worker 0 has made long ago, which change
+// nothing, and whose payloads change while they are checked.
+Attack RacingPushes();
+
+}  // namespace ballast
