@@ -58,9 +58,11 @@ void Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> h
 void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint64_t>& held, absl::Time deadline,
                                GrantDone done) {
   std::optional<absl::StatusOr<Grant>> grant;
+  uint64_t change = 0;
   {
     absl::MutexLock lock(&mutex_);
     grant = TryGrantLocked(id, held);
+    change = changes_;
     if (!grant.has_value()) {
       auto look_again = [this, id, held, deadline, done](absl::Status status) {
         if (status.ok()) return AcquireUntil(id, held, deadline, done);
@@ -77,8 +79,10 @@ void Coordinator::AcquireUntil(const Membership::Id& id, const std::vector<uint6
     }
   }
   if (!grant.has_value()) return;
-  if (absl::Status status = Save(); grant->ok() && !status.ok()) grant = status;
-  done(*std::move(grant));
+  if (!grant->ok()) return done(*std::move(grant));
+  AwaitSaved(change, [grant = *std::move(grant), done = std::move(done)](const absl::Status& saved) {
+    done(saved.ok() ? grant : saved);
+  });
 }
 
 absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps, uint64_t batches) {
@@ -91,7 +95,8 @@ absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease
     ++changes_;
     UpdateStateLocked();
   }
-  return Publish();
+  Publish();
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

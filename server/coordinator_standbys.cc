@@ -71,7 +71,7 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
   if (id.role == MemberRole::kServer) {
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
     if (standbys_.Report(id.rank, news.standby)) {
-      ++changes_;
+      ChangedLocked();
       const bool in_step = standbys_.ready(id.rank) > 0;
       if (state_ == v1::JOB_STATE_RUNNING) {
         NoteLocked(absl::StrCat("standby ", id.rank, in_step ? " is in step" : " does not follow any more",
@@ -158,20 +158,26 @@ void Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration wait, MapDon
 
 void Coordinator::AwaitShardMapUntil(uint64_t newer_than, absl::Time deadline, MapDone done) {
   std::optional<ShardMap> map;
+  uint64_t change = 0;
   {
     absl::MutexLock lock(&mutex_);
-    if (newer_than == 0 || map_.epoch() > newer_than) map = ShardMapLocked();
+    const bool over = clock_->Now() >= deadline;
+    if (newer_than == 0 || map_.epoch() > newer_than || over) map = ShardMapLocked();
+    change = changes_;
     if (!map.has_value()) {
       auto look_again = [this, newer_than, deadline, done](const absl::Status& status) {
-        if (status.ok()) return AwaitShardMapUntil(newer_than, deadline, done);
-        if (status.code() != absl::StatusCode::kDeadlineExceeded) return done(status);
-        done(shard_map());
+        if (!status.ok() && status.code() != absl::StatusCode::kDeadlineExceeded) return done(status);
+        AwaitShardMapUntil(newer_than, deadline, done);
       };
       parked_.push_back(waits_.Enter(
           1, deadline, [] { return std::string("the shard map to change"); }, look_again));
     }
   }
-  if (map.has_value()) done(*std::move(map));
+  if (!map.has_value()) return;
+  AwaitSaved(change, [map = *std::move(map), done = std::move(done)](const absl::Status& saved) {
+    if (!saved.ok()) return done(saved);
+    done(map);
+  });
 }
 
 }  // namespace ballast
