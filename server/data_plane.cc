@@ -163,17 +163,11 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("got no message"));
-    if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
-      if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
-    }
-    switch (kind_) {
-      case Kind::kPush:
-        return Push();
-      case Kind::kPull:
-        return Pull();
-      case Kind::kPushPull:
-        return PushPull();
-    }
+    ++holders_;
+    absl::Status taken = plane_->executor_->Submit([this] { Handle(); });
+    if (taken.ok()) return;
+    End(OnShard(taken));
+    LetGo();
   }
 
   void OnCancel() override {
@@ -185,7 +179,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     }
     if (ticket != WaitRoom::kNoTicket) plane_->shard_->CancelPull(ticket);
   }
-  // gRPC calls it when no method that it called runs; one that the log's thread called may.
+  // gRPC calls it when no method that it called runs; what another thread called may.
   void OnDone() override { LetGo(); }
 
  private:
@@ -206,6 +200,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     PushOutcome outcome;
   };
 
+  void Handle();
   void Push();
   void Pull();
   void PushPull();
@@ -294,6 +289,21 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
 };
+
+void DataPlane::Call::Handle() {
+  const absl::Cleanup let_go = [this] { LetGo(); };
+  if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
+    if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
+  }
+  switch (kind_) {
+    case Kind::kPush:
+      return Push();
+    case Kind::kPull:
+      return Pull();
+    case Kind::kPushPull:
+      return PushPull();
+  }
+}
 
 template <typename Envelope, typename Check>
 absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check check) {
