@@ -103,7 +103,7 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
 absl::Status Server::MakeCoordinator() {
   if (!coordinates_) return absl::OkStatus();
   if (!options_.state_dir.empty()) {
-    auto store = CoordinatorStore::Open(PosixFileSystem(), options_.state_dir + "/coordinator", Clock::Real());
+    auto store = CoordinatorStore::Open(options_.files, options_.state_dir + "/coordinator", Clock::Real());
     if (!store.ok()) return store.status();
     coordinator_store_ = *std::move(store);
   }
@@ -199,10 +199,10 @@ absl::Status Server::OpenCheckpoints() {
     if (!source.ok()) return source.status();
     resume_ = *std::move(source);
   }
-  checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), options_.checkpoint_dir, options_.rank);
+  checkpoint_writer_ = std::make_unique<CheckpointWriter>(options_.files, options_.checkpoint_dir, options_.rank);
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
-  if (absl::Status status = PosixFileSystem()->MakeFolder(options_.checkpoint_dir); !status.ok()) return status;
-  checkpoints_.emplace(PosixFileSystem(), options_.checkpoint_dir);
+  if (absl::Status status = options_.files->MakeFolder(options_.checkpoint_dir); !status.ok()) return status;
+  checkpoints_.emplace(options_.files, options_.checkpoint_dir);
   return absl::OkStatus();
 }
 
@@ -230,7 +230,7 @@ absl::Status Server::Recover() {
   options.folder = options_.state_dir;
   options.shard = options_.rank;
   options.on_failure = options_.on_fatal;
-  absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), PosixFileSystem(), &shard_);
+  absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), options_.files, &shard_);
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   const absl::StatusOr<ShardStore::Recovered> recovered = store_->Recover();

@@ -73,6 +73,8 @@ class Server {
     // The manifest of the checkpoint that the job resumes from; empty: it begins anew. What is in state_dir is newer
     // and counts instead.
     std::string resume;
+    // Where all of that is written; outlives the server.
+    FileSystem* files = PosixFileSystem();
     absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
