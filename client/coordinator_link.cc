@@ -14,6 +14,8 @@ namespace {
 // For one answer, less any wait that was asked for.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(10);
 constexpr absl::Duration kRetryTimeout = absl::Seconds(10);
+// A coordinator whose connection stands is alive, and busy; for that long a server waits for it, too.
+constexpr absl::Duration kBusyTimeout = absl::Seconds(60);
 // Between attempts to join under a rank that another still has.
 constexpr absl::Duration kJoinPause = absl::Milliseconds(250);
 // A member that goes does not linger for a coordinator that may be gone.
@@ -143,7 +145,9 @@ JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>&
   }
   absl::MutexLock lock(&mutex_);
   const absl::Duration silence = absl::Now() - last_answer;
-  if (silence < std::max(patience_, absl::Milliseconds(joined_.member_ttl_ms()))) return condition_;
+  const bool refused = absl::IsUnavailable(answer.status());
+  const absl::Duration most = refused ? absl::Milliseconds(joined_.member_ttl_ms()) : kBusyTimeout;
+  if (silence < std::max(patience_, most)) return condition_;
   return {v1::JOB_STATE_FAILED, absl::StrCat(name_, " has not answered for ",
                                              absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))), ": ",
                                              answer.status().message())};

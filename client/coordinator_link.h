@@ -53,8 +53,8 @@ class CoordinatorLink {
 
   // Says in the background, at the interval that Join answered, that the member lives. `on_change` is called from that
   // thread when the condition changes; it may be empty and must not call Leave. The job counts as FAILED, too, when the
-  // coordinator gives the member up or does not answer for longer than it would wait for the member, or the member for
-  // it where the job outlives it.
+  // coordinator gives the member up or cannot be reached for longer than it would wait for the member, or the member
+  // for it where the job outlives it. One that holds the connection and does not answer is busy, and has a minute.
   void StartHeartbeats(std::function<void(const JobCondition&)> on_change);
 
   // As of the last heartbeat.

@@ -68,6 +68,18 @@ TEST_F(CoordinatorLinkTest, VanishedCoordinatorFailsTheJobNamingItsAddress) {
   EXPECT_EQ(link_->condition().state, v1::JOB_STATE_FAILED);
 }
 
+TEST_F(CoordinatorLinkTest, ABusyCoordinatorThatHoldsTheConnectionFailsNoJob) {
+  Future<JobCondition> running = Await(v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(running.WaitFor(absl::Minutes(1)));
+  coordinator_.SetBusy(true);
+  // Each but the last was given up after the time to live.
+  ASSERT_TRUE(coordinator_.AwaitHeartbeats(3));
+  EXPECT_EQ(link_->condition().state, v1::JOB_STATE_RUNNING);
+  coordinator_.SetBusy(false);
+  ASSERT_TRUE(coordinator_.AwaitHeartbeats(1));
+  EXPECT_EQ(link_->condition().state, v1::JOB_STATE_RUNNING);
+}
+
 TEST_F(CoordinatorLinkTest, MemberThatWasGivenUpHasFailed) {
   Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
   coordinator_.SetHeartbeat(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "worker 3 was given up"),

@@ -9,6 +9,7 @@
 #include "client/slice_message.h"
 #include "common/codecs/codec_seed.h"
 #include "common/shared_memory/shared_message.h"
+#include "common/tensor_spec.h"
 
 namespace ballast {
 namespace {
@@ -70,6 +71,18 @@ class WatchedCall : public grpc::ClientUnaryReactor {
   absl::Time* const begun_;
   std::function<void(grpc::Status)> end_;
 };
+
+// What a server may need to make tensors before it answers: to compute their values, or to read them and their
+// optimizer's slots from a slow disk.
+absl::Duration TimeToMake(const v1::DeclareTensorsRequest& request) {
+  constexpr double kElementsPerSecond = 2 << 20;
+  uint64_t elements = 0;
+  for (const v1::TensorDeclaration& tensor : request.tensors()) {
+    for (const v1::SliceRange& slice : tensor.slices()) elements += slice.elements();
+    if (tensor.slices().empty()) elements += CountElements(tensor.spec());
+  }
+  return absl::Seconds(static_cast<double>(elements) / kElementsPerSecond);
+}
 
 }  // namespace
 
@@ -455,8 +468,8 @@ Future<Response> ShardChannel::Ask(CallOptions options, Request request, StubMet
 }
 
 Future<v1::DeclareTensorsResponse> ShardChannel::Declare(v1::DeclareTensorsRequest request) {
-  return Ask<v1::DeclareTensorsResponse>(Options("declare", absl::ZeroDuration()), std::move(request),
-                                         &Async::DeclareTensors);
+  const absl::Duration work = TimeToMake(request);
+  return Ask<v1::DeclareTensorsResponse>(Options("declare", work), std::move(request), &Async::DeclareTensors);
 }
 
 Future<v1::GetStatusResponse> ShardChannel::GetStatus(absl::Duration timeout) {

@@ -103,6 +103,16 @@ TEST_F(ShardChannelTest, ServersWaitEndsBeforeTheCallDoes) {
   EXPECT_GE(shard_.last_wait_ms(), 19000);
 }
 
+TEST_F(ShardChannelTest, AServerHasTimeToMakeWhatIsDeclared) {
+  ShardChannel channel(0, server_.address(), options_);
+  v1::DeclareTensorsRequest request;
+  v1::SliceRange* slice = request.add_tensors()->add_slices();
+  slice->set_elements(16 << 20);
+  ASSERT_TRUE(channel.Declare(request).Get().ok());
+  EXPECT_GT(shard_.declaration_time(), options_.rpc_timeout + absl::Seconds(4));
+  EXPECT_LT(shard_.declaration_time(), options_.rpc_timeout + absl::Seconds(9));
+}
+
 TEST_F(ShardChannelTest, SilentServerIsTriedAgainThenGivenUp) {
   options_.rpc_timeout = absl::Milliseconds(100);
   options_.retry_timeout = absl::Seconds(1);

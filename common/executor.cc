@@ -7,21 +7,23 @@
 
 namespace ballast {
 
-Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued) {
+Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued), running_(threads) {
   threads_.reserve(threads);
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-Executor::~Executor() {
+void Executor::Shutdown() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 absl::Status Executor::Submit(Task task) {
   absl::MutexLock lock(&mutex_);
+  if (running_ == 0) return absl::UnavailableError("got a task after the end");
   if (queue_.size() >= max_queued_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("got a task while ", queue_.size(), " wait, want at most ", max_queued_));
@@ -36,7 +38,10 @@ void Executor::Run() {
     {
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(this, &Executor::DueLocked));
-      if (queue_.empty()) return;
+      if (queue_.empty()) {
+        --running_;
+        return;
+      }
       task = std::move(queue_.front());
       queue_.pop_front();
     }

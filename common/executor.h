@@ -23,13 +23,18 @@ class Executor {
 
   // `max_queued`: tasks that may wait while all threads are busy.
   Executor(int threads, size_t max_queued);
-  // Runs what is queued, then ends.
-  ~Executor();
+  // As Shutdown.
+  ~Executor() { Shutdown(); }
   Executor(const Executor&) = delete;
 
   // Takes the task, which some thread runs soon; does not wait. RESOURCE_EXHAUSTED while the queue is full: the task is
   // destroyed and does not run, and a retry is safe.
+  // UNAVAILABLE after Shutdown.
   absl::Status Submit(Task task);
+
+  // Runs what is queued, and what that submits, and waits for it. Takes nothing more then. Idempotent, by one thread
+  // that is none of its own.
+  void Shutdown();
 
  private:
   void Run();
@@ -38,6 +43,8 @@ class Executor {
   const size_t max_queued_;
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Threads that have not ended.
+  int running_ ABSL_GUARDED_BY(mutex_);
   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };

@@ -62,6 +62,13 @@ TEST(ExecutorTest, RefusesATaskWhileItsQueueIsFullAndNeverWaits) {
   go.Notify();
 }
 
+TEST(ExecutorTest, AfterItsEndItTakesNothing) {
+  Executor executor(2, 1);
+  executor.Shutdown();
+  executor.Shutdown();
+  EXPECT_EQ(executor.Submit([] { FAIL() << "was refused"; }).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(ExecutorTest, ATaskMaySubmitAnother) {
   absl::Notification done;
   Executor executor(1, 1);

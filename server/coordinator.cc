@@ -17,19 +17,27 @@ namespace {
 constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
 constexpr uint32_t kMaxBatch = uint32_t{1} << 20;
 constexpr size_t kNoticesKept = 16;
+// A save and a commit at most.
+constexpr size_t kMaxQueued = 16;
 
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock)
     : options_(options),
       clock_(clock),
+      heard_(clock->Now()),
       membership_(options.servers, options.workers, options.member_ttl, clock, options.replicated),
       standbys_(options.servers),
       board_(clock),
+      disk_(options.disk_thread ? std::make_unique<Executor>(1, kMaxQueued) : nullptr),
+      saves_(
+          disk_.get(), [this] { return SaveNow(); }, [this] { options_.journal->Settle(); }),
       waits_(clock) {
   if (!options_.resume.has_value()) return;
   membership_.BeginAbove({options_.resume->incarnations().begin(), options_.resume->incarnations().end()});
 }
+
+Coordinator::~Coordinator() { disk_.reset(); }
 
 absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
   const v1::Job& job = newcomer.job;
@@ -130,7 +138,7 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
   const absl::StatusOr<Membership::Id> id =
       membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description));
   if (!id.ok()) return id;
-  ++changes_;
+  ChangedLocked();
   WelcomeLocked(*id);
   UpdateStateLocked();
   return id;
@@ -146,7 +154,7 @@ absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
     id = AdmitLocked(std::move(newcomer), *std::move(admission));
     if (!id.ok()) return id;
   }
-  if (absl::Status status = Publish(); !status.ok()) return status;
+  Publish();
   return id;
 }
 
@@ -162,7 +170,7 @@ void Coordinator::NoteLocked(std::string notice) {
   notices_.push_back(std::move(notice));
   if (notices_.size() > kNoticesKept) notices_.pop_front();
   ++notices_made_;
-  ++changes_;
+  ChangedLocked();
 }
 
 absl::Duration Coordinator::ReturnTimeLocked() const {
@@ -170,7 +178,7 @@ absl::Duration Coordinator::ReturnTimeLocked() const {
 }
 
 void Coordinator::LoseLocked(const Membership::Id& id, const std::string& what) {
-  ++changes_;
+  ChangedLocked();
   if (id.role == MemberRole::kWorker) {
     if (leases_.has_value()) leases_->Release(id.rank);
     board_.Forget(id.rank);
@@ -217,7 +225,16 @@ void Coordinator::CheckReturnsLocked() {
   FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(patience), last));
 }
 
+void Coordinator::DiscountSilenceLocked() {
+  const absl::Time now = clock_->Now();
+  const absl::Duration silence = now - std::exchange(heard_, now);
+  if (silence <= options_.longest_silence) return;
+  membership_.Discount(silence);
+  if (deserted_since_ != absl::InfiniteFuture()) deserted_since_ = std::min(deserted_since_ + silence, now);
+}
+
 void Coordinator::UpdateStateLocked() {
+  DiscountSilenceLocked();
   for (const Membership::Member& member : membership_.Expire()) {
     if (member.id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
     LoseLocked(member.id, absl::StrCat(ballast::Describe(member), " ", member.reason));
@@ -227,12 +244,12 @@ void Coordinator::UpdateStateLocked() {
     state_ = v1::JOB_STATE_RUNNING;
     running_since_ = clock_->Now();
     if (options_.resume.has_value()) running_since_ -= absl::Seconds(options_.resume->seconds());
-    ++changes_;
+    ChangedLocked();
   }
   if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && leases_->Finished()) {
     state_ = v1::JOB_STATE_FINISHED;
     ended_ = clock_->Now();
-    ++changes_;
+    ChangedLocked();
   }
   if (state_ == v1::JOB_STATE_RUNNING) CheckReturnsLocked();
 }
@@ -244,6 +261,7 @@ absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id
   {
     absl::MutexLock lock(&mutex_);
     const uint64_t before = changes_;
+    DiscountSilenceLocked();
     if (absl::Status status = HearPairLocked(id, news, verdict); !status.ok()) return status;
     if (absl::Status status = membership_.Heartbeat(verdict.promoted.value_or(id)); !status.ok()) return status;
     UpdateStateLocked();
@@ -251,14 +269,14 @@ absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id
     verdict.reason = ReasonLocked();
     if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, verdict);
     changed = changes_ != before;
+    verdict.change = told_;
     for (const Membership::Member& member : membership_.members()) {
       const bool here = member.state == Membership::State::kJoined;
       if (member.id.role == MemberRole::kWorker && !here) verdict.absent.push_back(member.id);
     }
   }
-  CommitCheckpoint();
-  if (!changed) return verdict;
-  if (absl::Status status = Publish(); !status.ok()) return status;
+  BeginCommit();
+  if (changed) Publish();
   return verdict;
 }
 
@@ -273,7 +291,7 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     if (absl::Status status = membership_.Leave(id, state, failure.empty() ? "left" : failure); !status.ok()) {
       return status;
     }
-    ++changes_;
+    ChangedLocked();
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
     const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
     if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure));
@@ -286,13 +304,13 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     }
     UpdateStateLocked();
   }
-  return Publish();
+  Publish();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ShardMap> Coordinator::PlaceTensors(absl::string_view job, absl::Span<const v1::TensorSpec> specs) {
   absl::StatusOr<ShardMap> map = Place(job, specs);
-  if (!map.ok()) return map;
-  if (absl::Status status = Publish(); !status.ok()) return status;
+  if (map.ok()) Publish();
   return map;
 }
 
@@ -315,35 +333,47 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   return map_;
 }
 
-absl::Status Coordinator::Save() {
-  if (options_.journal == nullptr) return absl::OkStatus();
-  uint64_t wanted = 0;
+bool Coordinator::OutlivesLocked() const {
+  if (options_.journal == nullptr) return false;
+  return options_.replicated || (job_.has_value() && OutlivesAServer(job_->durability()));
+}
+
+GroupSave::Outcome Coordinator::SaveNow() {
+  GroupSave::Outcome outcome;
+  std::string state;
   bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Under checkpoint it is part of the cut that all go back to. Who may take over is known before the job is.
-    const bool outlives = options_.replicated || (job_.has_value() && OutlivesAServer(job_->durability()));
-    if (!outlives) return absl::OkStatus();
     sync = job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC;
-    wanted = changes_;
-  }
-  absl::MutexLock saving(&saving_);
-  // Another's save took this change along.
-  if (saved_changes_ >= wanted) return absl::OkStatus();
-  std::string state;
-  uint64_t changes = 0;
-  {
-    absl::MutexLock lock(&mutex_);
-    changes = changes_;
+    outcome.change = changes_;
     ExportLocked().SerializeToString(&state);
   }
-  absl::Status status = options_.journal->Save(state, sync);
-  if (status.ok()) saved_changes_ = changes;
-  return status;
+  outcome.status = options_.journal->Save(state, sync);
+  return outcome;
 }
 
-absl::Status Coordinator::Publish() {
-  const absl::Status saved = Save();
+void Coordinator::AwaitSaved(SavedDone done) {
+  uint64_t change = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    change = changes_;
+  }
+  AwaitSaved(change, std::move(done));
+}
+
+void Coordinator::AwaitSaved(uint64_t change, SavedDone done) {
+  bool outlives = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    outlives = OutlivesLocked();
+  }
+  if (!outlives) return done(absl::OkStatus());
+  saves_.Await(change, std::move(done));
+}
+
+void Coordinator::Publish() {
+  // Whoever gives an answer asks how it went.
+  AwaitSaved([](const absl::Status&) {});
   std::vector<WaitRoom::Ticket> waiting;
   std::vector<std::string> news;
   {
@@ -362,7 +392,6 @@ absl::Status Coordinator::Publish() {
     for (const std::string& notice : news) options_.log(notice);
   }
   for (WaitRoom::Ticket ticket : waiting) waits_.Arrive(ticket);
-  return saved;
 }
 
 std::string Coordinator::job_name() const {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,10 +21,12 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "common/clock.h"
+#include "common/executor.h"
 #include "common/shard_map.h"
 #include "common/storage/checkpoint_folder.h"
 #include "server/checkpoint_plan.h"
 #include "server/coordinator_journal.h"
+#include "server/group_save.h"
 #include "server/lease_book.h"
 #include "server/membership.h"
 #include "server/progress_board.h"
@@ -40,7 +43,9 @@ namespace ballast {
 // that is not its own, the job fails, and everyone hears why. Where servers come in pairs, the standby of a lost server
 // takes its place instead.
 // Checkpoints of a job that asks for them are taken between leases of data, with every server's help.
-// Invariant: what an answer depends on is in the journal, where there is one, before it is given.
+// Invariant: what an answer depends on is in the journal, where there is one, before it is given: answers that come in
+// callbacks wait for that, the others are to be given once AwaitSaved has called back.
+// No method waits for a disk, if `disk_thread` is set.
 // Deliberately knows neither the wire nor a tensor's values. Thread safety: all methods may be called from any thread.
 class Coordinator {
  public:
@@ -54,6 +59,11 @@ class Coordinator {
     CoordinatorJournal* journal = nullptr;
     // Null: no checkpoints are taken. Outlives the coordinator.
     CheckpointFolder* checkpoints = nullptr;
+    // Journal and checkpoints are written on a thread of the coordinator's own; else on the caller's, for tests.
+    bool disk_thread = false;
+    // Some member, which may be in the same process, calls that often: where none was heard for longer, the coordinator
+    // was stopped or could not hear, and that time does not count as any member's silence.
+    absl::Duration longest_silence = absl::InfiniteDuration();
     // Of the first checkpoint.
     uint64_t first_checkpoint = 1;
     // What the job resumes from, where it does.
@@ -83,6 +93,8 @@ class Coordinator {
     // To a server: the standby that it is to feed. To a standby: the server that it is from now on.
     std::optional<Membership::Member> standby;
     std::optional<Membership::Id> promoted;
+    // The last change that it tells of, for AwaitSaved.
+    uint64_t change = 0;
   };
   // How a worker that joins begins.
   struct Beginning {
@@ -99,7 +111,15 @@ class Coordinator {
   using GrantDone = std::function<void(absl::StatusOr<Grant>)>;
   using MapDone = std::function<void(absl::StatusOr<ShardMap>)>;
 
+  using SavedDone = GroupSave::Done;
+
   Coordinator(const Options& options, const Clock* clock);
+  ~Coordinator();
+
+  // Calls `done` once: with OK when all that has changed until now, or until that change, outlives the process as far
+  // as the job's durability asks for it; else with why it does not. May call it before returning.
+  void AwaitSaved(SavedDone done);
+  void AwaitSaved(uint64_t change, SavedDone done);
 
   // The codes of CoordinatorService.Join.
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
@@ -139,7 +159,7 @@ class Coordinator {
   v1::JobProgress progress() const;
   // The job of the first worker that has joined, or that tensors were placed for first; empty until then.
   std::string job_name() const;
-  // Who could take over is only said once it would not be forgotten.
+  // Needs no AwaitSaved: who could take over is only said once it would not be forgotten.
   v1::GetProgressResponse Describe();
 
   // All that must outlive the process.
@@ -172,8 +192,9 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpCheckpointLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   internal::v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Where every part of a checkpoint is there.
-  void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(committing_, mutex_);
+  // Has a checkpoint committed whose parts are all there.
+  void BeginCommit() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(mutex_);
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
   // server's that returns with what it holds.
   absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -205,6 +226,10 @@ class Coordinator {
   // `what` befell a member, which is gone: "worker 1 (…) was not heard of for 3s". A server may be alive all the same.
   void LoseLocked(const Membership::Id& id, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteLocked(std::string notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What heartbeats tell of has changed.
+  void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { told_ = ++changes_; }
+  // Takes time in which nobody at all was heard off everyone's silence.
+  void DiscountSilenceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration ReturnTimeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Duration RunningForLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -222,23 +247,28 @@ class Coordinator {
   // Answers a call whose wait has ended, and forgets it.
   void EndLeaseWait(const LeaseWait& call, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndMapWait(const MapWait& call, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  void AnswerLease(const LeaseWait& call, absl::StatusOr<Grant> grant);
+  void AnswerLease(const LeaseWait& call, absl::StatusOr<Grant> grant) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Answers once that change is saved.
+  void AnswerMap(uint64_t change, ShardMap map, MapDone done) ABSL_LOCKS_EXCLUDED(mutex_);
   internal::v1::CoordinatorState ExportLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Puts what has changed until now into the journal.
-  absl::Status Save() ABSL_LOCKS_EXCLUDED(saving_, mutex_);
-  // After a change: saves and logs it, and lets everyone who waits for a lease look again.
-  absl::Status Publish() ABSL_LOCKS_EXCLUDED(saving_, mutex_);
+  // Whether the state is to outlive the process. Under checkpoint it is part of the cut that all go back to. Who may
+  // take over is known before the job is.
+  bool OutlivesLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Puts what has changed until now into the journal; one thread at a time.
+  GroupSave::Outcome SaveNow() ABSL_LOCKS_EXCLUDED(mutex_);
+  // After a change: begins to save it, logs it, and lets everyone who waits for a lease look again.
+  void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   const Clock* const clock_;
-  // Held while a state is written, so that states reach the journal in their order; always taken before mutex_.
-  absl::Mutex saving_;
-  uint64_t saved_changes_ ABSL_GUARDED_BY(saving_) = 0;
-  // Held while a checkpoint is committed; taken before mutex_.
-  absl::Mutex committing_;
   mutable absl::Mutex mutex_;
-  // Of what is exported.
+  // Of what is exported; and the last one that heartbeats tell of: neither a lease nor progress.
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t told_ ABSL_GUARDED_BY(mutex_) = 0;
+  // When anyone was heard last.
+  absl::Time heard_ ABSL_GUARDED_BY(mutex_);
+  // A checkpoint is being committed.
+  bool committing_ ABSL_GUARDED_BY(mutex_) = false;
   v1::JobState state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);
@@ -266,6 +296,9 @@ class Coordinator {
   std::map<std::pair<uint32_t, uint64_t>, WaitRoom::Ticket> lease_waits_ ABSL_GUARDED_BY(mutex_);
   std::set<std::pair<uint64_t, WaitRoom::Ticket>> map_waits_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint32_t> map_waits_of_peer_ ABSL_GUARDED_BY(mutex_);
+  // Null without disk_thread. It ends before all that its tasks use.
+  std::unique_ptr<Executor> disk_;
+  GroupSave saves_;
   // Last: its destruction ends the waits, whose callbacks use the rest.
   WaitRoom waits_;
 };

@@ -70,7 +70,9 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
     return;
   }
   const bool held = plan_->holds();
-  const bool under_way = plan_->phase() != CheckpointPlan::Phase::kIdle;
+  // To commit it needs no server any more.
+  const bool under_way =
+      plan_->phase() != CheckpointPlan::Phase::kIdle && plan_->phase() != CheckpointPlan::Phase::kCommitting;
   if (const std::string missing = membership_.MissingServers(); !missing.empty()) {
     if (under_way) GiveUpCheckpointLocked(absl::StrCat(missing, " is gone"));
     return;
@@ -93,23 +95,39 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
   if (plan_->phase() == CheckpointPlan::Phase::kCapturing) verdict.capture = plan_->id();
 }
 
+void Coordinator::BeginCommit() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (committing_ || !plan_.has_value() || plan_->phase() != CheckpointPlan::Phase::kCommitting) return;
+    committing_ = true;
+  }
+  if (disk_ == nullptr) return CommitCheckpoint();
+  if (disk_->Submit([this] { CommitCheckpoint(); }).ok()) return;
+  // The next heartbeat tries again.
+  absl::MutexLock lock(&mutex_);
+  committing_ = false;
+}
+
 void Coordinator::CommitCheckpoint() {
-  absl::MutexLock committing(&committing_);
   internal::v1::CheckpointManifest manifest;
   uint32_t keep = 0;
   {
     absl::MutexLock lock(&mutex_);
-    if (!plan_.has_value() || plan_->phase() != CheckpointPlan::Phase::kCommitting) return;
     manifest = plan_->manifest();
     keep = CheckpointsKept(job_->durability());
   }
   const absl::Status status = options_.checkpoints->Commit(manifest);
   // What cannot be removed now may be later.
   if (status.ok()) options_.checkpoints->Prune(keep, manifest.id()).IgnoreError();
-  absl::MutexLock lock(&mutex_);
-  if (plan_->phase() != CheckpointPlan::Phase::kCommitting || plan_->id() != manifest.id()) return;
-  if (!status.ok()) return GiveUpCheckpointLocked(std::string(status.message()));
-  plan_->End(clock_->Now());
+  {
+    absl::MutexLock lock(&mutex_);
+    committing_ = false;
+    // The job may have ended meanwhile, and the plan with it.
+    if (plan_->phase() != CheckpointPlan::Phase::kCommitting || plan_->id() != manifest.id()) return;
+    if (status.ok()) return plan_->End(clock_->Now());
+    GiveUpCheckpointLocked(std::string(status.message()));
+  }
+  Publish();
 }
 
 }  // namespace ballast

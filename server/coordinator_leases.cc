@@ -132,8 +132,11 @@ void Coordinator::EndLeaseWait(const LeaseWait& call, const absl::Status& status
 }
 
 void Coordinator::AnswerLease(const LeaseWait& call, absl::StatusOr<Grant> grant) {
-  if (absl::Status status = Save(); grant.ok() && !status.ok()) grant = status;
-  call.done(std::move(grant));
+  if (!grant.ok()) return call.done(std::move(grant));
+  AwaitSaved([grant = *std::move(grant), done = call.done](const absl::Status& saved) {
+    if (!saved.ok()) return done(saved);
+    done(grant);
+  });
 }
 
 absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease_id, uint64_t steps, uint64_t batches) {
@@ -146,7 +149,8 @@ absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease
     ++changes_;
     UpdateStateLocked();
   }
-  return Publish();
+  Publish();
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

@@ -178,7 +178,6 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     if (response.capture() > 0 && response.capture() != captured) {
       captured = response.capture();
       events_.on_capture(captured, servers);
-      interval = absl::ZeroDuration();
     }
     if (response.absent_size() > 0) events_.on_absent({response.absent().begin(), response.absent().end()});
   }

@@ -41,6 +41,7 @@ class CoordinatorMember {
     std::function<std::string()> job;
     // The job has failed; the reason.
     std::function<void(std::string)> on_job_failed;
+    // None of these may wait for pushes or for a disk: the next heartbeat waits for them.
     // Workers that nobody need wait for; again with each heartbeat.
     std::function<void(const std::vector<v1::Member>&)> on_absent;
     // The shard is to be captured for that checkpoint, one of so many; called once for each.

@@ -29,17 +29,12 @@ absl::string_view StateName(Membership::State state) {
 absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id& id,
                                                             const v1::WorkerProgress& progress,
                                                             const v1::Evaluation* evaluation) {
-  v1::JobProgress all;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-    board_.Report(id.rank, id.incarnation, progress);
-    if (evaluation != nullptr) board_.Evaluated(*evaluation);
-    ++changes_;
-    all = ProgressLocked();
-  }
-  if (absl::Status status = Save(); !status.ok()) return status;
-  return all;
+  absl::MutexLock lock(&mutex_);
+  if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
+  board_.Report(id.rank, id.incarnation, progress);
+  if (evaluation != nullptr) board_.Evaluated(*evaluation);
+  ++changes_;
+  return ProgressLocked();
 }
 
 Coordinator::Beginning Coordinator::BeginningOf(const Membership::Id& worker) const {
@@ -87,7 +82,15 @@ v1::JobProgress Coordinator::progress() const {
 
 v1::GetProgressResponse Coordinator::Describe() {
   v1::GetProgressResponse response = DescribeNow();
-  if (!options_.replicated || Save().ok()) return response;
+  if (!options_.replicated || options_.journal == nullptr) return response;
+  uint64_t told = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    told = told_;
+  }
+  // Where the last save failed this begins another.
+  AwaitSaved(told, [](const absl::Status&) {});
+  if (saves_.saved() >= told) return response;
   for (auto& member : *response.mutable_members()) member.clear_in_step();
   return response;
 }

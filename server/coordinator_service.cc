@@ -38,6 +38,21 @@ absl::Status CheckVersion(const v1::JoinRequest& request) {
 
 }  // namespace
 
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
+                                                                 const absl::Status& status) {
+  if (!status.ok()) return Answer(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_->AwaitSaved([reactor](const absl::Status& saved) { reactor->Finish(ToGrpcStatus(saved)); });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
+                                                                 uint64_t change) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_->AwaitSaved(change, [reactor](const absl::Status& saved) { reactor->Finish(ToGrpcStatus(saved)); });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerContext* context,
                                                           const v1::JoinRequest* request, v1::JoinResponse* response) {
   if (absl::Status access =
@@ -68,11 +83,11 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   const bool pair = options.replicated && id->role != MemberRole::kWorker;
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / (pair ? 15 : 5)));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
-  if (id->role != MemberRole::kWorker) return Answer(context, absl::OkStatus());
+  if (id->role != MemberRole::kWorker) return AnswerSaved(context, absl::OkStatus());
   const Coordinator::Beginning beginning = coordinator_->BeginningOf(*id);
   response->set_steps(beginning.steps);
   if (beginning.resumed_batches.has_value()) response->set_resumed_batches(*beginning.resumed_batches);
-  return Answer(context, absl::OkStatus());
+  return AnswerSaved(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackServerContext* context,
@@ -90,7 +105,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
   // Workers need not know.
-  if (id->role == MemberRole::kWorker) return Answer(context, absl::OkStatus());
+  if (id->role == MemberRole::kWorker) return AnswerSaved(context, verdict->change);
   for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);
   if (verdict->hasten) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
   response->set_capture(verdict->capture);
@@ -99,7 +114,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
     response->mutable_standby()->set_address(verdict->standby->address);
   }
   if (verdict->promoted.has_value()) *response->mutable_promoted() = ToProto(*verdict->promoted);
-  return Answer(context, absl::OkStatus());
+  return AnswerSaved(context, verdict->change);
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,
@@ -110,7 +125,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerC
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  return Answer(context, coordinator_->Leave(*id, request->failure(), request->own_failure()));
+  return AnswerSaved(context, coordinator_->Leave(*id, request->failure(), request->own_failure()));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::CallbackServerContext* context,
@@ -122,7 +137,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::Callback
   absl::StatusOr<ShardMap> map = coordinator_->PlaceTensors(request->job(), specs);
   if (!map.ok()) return Answer(context, map.status());
   *response->mutable_map() = map->ToProto();
-  return Answer(context, absl::OkStatus());
+  return AnswerSaved(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackServerContext* context,
@@ -182,7 +197,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::Callbac
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  return Answer(context, coordinator_->CompleteLease(*id, request->lease_id(), request->steps(), request->batches()));
+  return AnswerSaved(context,
+                     coordinator_->CompleteLease(*id, request->lease_id(), request->steps(), request->batches()));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::CallbackServerContext* context,
@@ -196,7 +212,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::ReportProgress(grpc::Callba
       *id, request->progress(), request->has_evaluation() ? &request->evaluation() : nullptr);
   if (!progress.ok()) return Answer(context, progress.status());
   *response->mutable_progress() = *std::move(progress);
-  return Answer(context, absl::OkStatus());
+  return AnswerSaved(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetProgress(grpc::CallbackServerContext* context,

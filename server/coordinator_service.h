@@ -39,6 +39,10 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
  private:
   // Deletes itself.
   WaitingCall* NewWaitingCall();
+  // Ends the call once the coordinator has saved what the answer depends on: all that has changed until now, or until
+  // that change. No thread waits for it.
+  grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, const absl::Status& status);
+  grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, uint64_t change);
 
   Coordinator* const coordinator_;
   const AccessGuard* const access_;

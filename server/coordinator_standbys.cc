@@ -76,7 +76,7 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
   if (id.role == MemberRole::kServer) {
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
     if (standbys_.Report(id.rank, news.standby)) {
-      ++changes_;
+      ChangedLocked();
       const bool in_step = standbys_.ready(id.rank) > 0;
       if (state_ == v1::JOB_STATE_RUNNING) {
         NoteLocked(absl::StrCat("standby ", id.rank, in_step ? " is in step" : " does not follow any more",
@@ -168,8 +168,10 @@ struct Coordinator::MapWait {
 WaitRoom::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer,
                                             MapDone done) {
   absl::StatusOr<ShardMap> map;
+  uint64_t change = 0;
   {
     absl::MutexLock lock(&mutex_);
+    change = changes_;
     if (newer_than == 0 || map_.epoch() > newer_than) {
       map = ShardMapLocked();
     } else if (absl::Status room = CheckMapWaitLocked(peer); !room.ok()) {
@@ -186,8 +188,19 @@ WaitRoom::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration 
       return call->ticket;
     }
   }
-  done(std::move(map));
+  if (map.ok()) {
+    AnswerMap(change, *std::move(map), std::move(done));
+  } else {
+    done(map.status());
+  }
   return WaitRoom::kNoTicket;
+}
+
+void Coordinator::AnswerMap(uint64_t change, ShardMap map, MapDone done) {
+  AwaitSaved(change, [map = std::move(map), done = std::move(done)](const absl::Status& saved) {
+    if (!saved.ok()) return done(saved);
+    done(map);
+  });
 }
 
 absl::Status Coordinator::CheckMapWaitLocked(const std::string& peer) const {
@@ -205,15 +218,17 @@ absl::Status Coordinator::CheckMapWaitLocked(const std::string& peer) const {
 void Coordinator::EndMapWait(const MapWait& call, const absl::Status& status) {
   const bool cancelled = !status.ok() && !absl::IsDeadlineExceeded(status);
   std::optional<ShardMap> map;
+  uint64_t change = 0;
   {
     absl::MutexLock lock(&mutex_);
     map_waits_.erase({call.newer_than, call.ticket});
     const auto of_peer = map_waits_of_peer_.find(call.peer);
     if (--of_peer->second == 0) map_waits_of_peer_.erase(of_peer);
     if (!cancelled) map = ShardMapLocked();
+    change = changes_;
   }
   if (cancelled) return call.done(status);
-  call.done(*std::move(map));
+  AnswerMap(change, *std::move(map), call.done);
 }
 
 }  // namespace ballast

@@ -237,6 +237,7 @@ class MemoryJournal : public CoordinatorJournal {
     saved = std::string(state);
     return absl::OkStatus();
   }
+  void Settle() override {}
   bool full = false;
   std::string saved;
 };
@@ -255,7 +256,11 @@ TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
   server_ = *JoinServer("host:1", "process 1");
   standby_ = *JoinServer("host:2", "process 2");
   journal.full = true;
-  EXPECT_FALSE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
+  const auto verdict = Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP);
+  ASSERT_TRUE(verdict.ok());
+  absl::Status saved;
+  coordinator_->AwaitSaved(verdict->change, [&](const absl::Status& status) { saved = status; });
+  EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << "the server is not told that it was heard";
   EXPECT_EQ(in_step(), 0);
   journal.full = false;
   EXPECT_EQ(in_step(), 1);

@@ -123,7 +123,7 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
   board_.Restore(state.progress());
   state_ = state.state();
   reason_ = state.reason();
-  const absl::Time now = clock_->Now();
+  const absl::Time now = heard_ = clock_->Now();
   if (state_ != v1::JOB_STATE_GATHERING) running_since_ = now - absl::Seconds(state.seconds());
   if (state_ == v1::JOB_STATE_FINISHED || state_ == v1::JOB_STATE_FAILED) ended_ = now;
   workers_lost_ = state.workers_lost();

@@ -91,20 +91,27 @@ absl::Status CoordinatorStore::Save(absl::string_view state, bool sync) {
   if (log_ == nullptr || log_->size() >= kLogBytes) return SaveInNewLog(state);
   absl::Status status = log_->Append({state}, synced_);
   next_ = log_->next();
-  const absl::Time now = clock_->Now();
-  if (status.ok() && (sync || now - synced_at_ >= kSyncInterval)) {
-    status = log_->Sync();
-    if (status.ok()) {
-      synced_ = next_ - 1;
-      synced_at_ = now;
-    }
-  }
-  // After one that failed nobody knows what the file holds.
-  if (!status.ok() && !absl::IsResourceExhausted(status)) {
-    log_.reset();
-    ++next_;
-  }
+  if (status.ok() && sync) status = Sync();
+  if (!status.ok() && !absl::IsResourceExhausted(status)) AbandonLog();
   return status;
+}
+
+void CoordinatorStore::Settle() {
+  const bool due = log_ != nullptr && synced_ + 1 < next_ && clock_->Now() - synced_at_ >= kSyncInterval;
+  // The next state begins a log, and syncs it.
+  if (due && !Sync().ok()) AbandonLog();
+}
+
+absl::Status CoordinatorStore::Sync() {
+  if (absl::Status status = log_->Sync(); !status.ok()) return status;
+  synced_ = next_ - 1;
+  synced_at_ = clock_->Now();
+  return absl::OkStatus();
+}
+
+void CoordinatorStore::AbandonLog() {
+  log_.reset();
+  ++next_;
 }
 
 }  // namespace ballast

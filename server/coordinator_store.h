@@ -33,6 +33,7 @@ class CoordinatorStore : public CoordinatorJournal {
   const std::string& recovered() const { return recovered_; }
 
   absl::Status Save(absl::string_view state, bool sync) override;
+  void Settle() override;
 
  private:
   CoordinatorStore(FileSystem* files, std::string folder, const Clock* clock)
@@ -40,6 +41,9 @@ class CoordinatorStore : public CoordinatorJournal {
   std::string PathOf(uint64_t first) const;
   absl::StatusOr<std::vector<uint64_t>> Logs() const;
   absl::Status Recover();
+  absl::Status Sync();
+  // After it nobody knows what the file holds.
+  void AbandonLog();
   // Begins the next log and takes the others away once the state is in it.
   absl::Status SaveInNewLog(absl::string_view state);
 

@@ -69,10 +69,31 @@ TEST_F(CoordinatorStoreTest, OthersAreSyncedOnceASecond) {
   ASSERT_TRUE(store->Save("one", false).ok());
   const uint64_t syncs = files_.syncs();
   ASSERT_TRUE(store->Save("two", false).ok());
+  store->Settle();
   EXPECT_EQ(files_.syncs(), syncs);
   clock_.Advance(absl::Seconds(1));
   ASSERT_TRUE(store->Save("three", false).ok());
+  EXPECT_EQ(files_.syncs(), syncs) << "who waits for a state does not wait for this";
+  store->Settle();
   EXPECT_EQ(files_.syncs(), syncs + 1);
+  clock_.Advance(absl::Seconds(1));
+  store->Settle();
+  EXPECT_EQ(files_.syncs(), syncs + 1) << "nothing is new";
+}
+
+TEST_F(CoordinatorStoreTest, AfterASyncThatFailedTheNextStateIsSyncedInANewLog) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", true).ok());
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_TRUE(store->Save("two", false).ok());
+  files_.FailSyncs(true);
+  store->Settle();
+  EXPECT_FALSE(store->Save("three", false).ok());
+  files_.FailSyncs(false);
+  ASSERT_TRUE(store->Save("four", false).ok());
+  store.reset();
+  ASSERT_TRUE(files_.LoseUnsynced(1).ok());
+  EXPECT_EQ(Open()->recovered(), "four");
 }
 
 TEST_F(CoordinatorStoreTest, ALongLogIsBegunAnew) {

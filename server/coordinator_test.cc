@@ -265,6 +265,7 @@ class MemoryJournal : public CoordinatorJournal {
     saved = std::string(state);
     return absl::OkStatus();
   }
+  void Settle() override {}
   bool full = false;
   int saves = 0;
   std::string saved;
@@ -338,9 +339,15 @@ TEST_F(SavedCoordinatorTest, NothingIsAnsweredThatCouldNotBeSaved) {
   server_ = *first_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
   worker0_ = *first_.Join({MemberRole::kWorker, 0, "", "first", job_, 20});
   journal_.full = true;
-  EXPECT_EQ(first_.Join({MemberRole::kWorker, 1, "", "second", job_, 20}).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(first_.Join({MemberRole::kWorker, 1, "", "second", job_, 20}).ok());
   absl::Status refused;
+  first_.AwaitSaved([&](const absl::Status& saved) { refused = saved; });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  const auto verdict = first_.Heartbeat(server_);
+  ASSERT_TRUE(verdict.ok());
+  first_.AwaitSaved(verdict->change, [&](const absl::Status& saved) { refused = saved; });
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << "it tells that the job runs";
+  refused = absl::OkStatus();
   first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { refused = grant.status(); });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   journal_.full = false;

@@ -160,21 +160,16 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) override {
     if (!ok) return End(absl::InvalidArgumentError("got no message"));
-    if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
-      if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
-    }
-    switch (kind_) {
-      case Kind::kPush:
-        return Push();
-      case Kind::kPull:
-        return Pull();
-      case Kind::kPushPull:
-        return PushPull();
-    }
+    ++holders_;
+    absl::Status taken = plane_->executor_->Submit([this] { Handle(); });
+    if (taken.ok()) return;
+    End(OnShard(taken));
+    LetGo();
   }
 
   void OnCancel() override { wait_->Cancel(); }
-  void OnDone() override { delete this; }
+  // gRPC calls it when no method that it called runs; what another thread called may.
+  void OnDone() override { LetGo(); }
 
  private:
   absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
@@ -194,6 +189,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     PushOutcome outcome;
   };
 
+  void Handle();
   void Push();
   void Pull();
   void PushPull();
@@ -258,7 +254,13 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     return Annotate(status, absl::StrCat("shard ", plane_->rank_));
   }
 
+  void LetGo() {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
   const Kind kind_;
+  // gRPC until OnDone, and who still uses the call though another thread may end it.
+  std::atomic<int> holders_{1};
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
@@ -273,6 +275,21 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   // Shared with the thread that begins it, because the call may end before that returns.
   const std::shared_ptr<CancellableWait> wait_;
 };
+
+void DataPlane::Call::Handle() {
+  const absl::Cleanup let_go = [this] { LetGo(); };
+  if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
+    if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
+  }
+  switch (kind_) {
+    case Kind::kPush:
+      return Push();
+    case Kind::kPull:
+      return Pull();
+    case Kind::kPushPull:
+      return PushPull();
+  }
+}
 
 template <typename Envelope, typename Check>
 absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check check) {

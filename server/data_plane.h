@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/executor.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/access_guard.h"
 #include "server/area_registry.h"
@@ -32,14 +34,16 @@ class DataPlane : public grpc::CallbackGenericService {
     uint64_t shared_areas = 0, shared_calls = 0;
   };
 
-  // `shard`, `access` and `serving` must outlive the server that this is registered with.
+  // `executor` does all that depends on what is in a message; the threads of gRPC, which are few and answer heartbeats,
+  // only hand messages over. All must outlive the server that this is registered with.
   // What may wait is the shard's part of `max_bytes_in_flight`.
   DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, const ServingGate* serving,
-            uint64_t max_bytes_in_flight)
+            Executor* executor, uint64_t max_bytes_in_flight)
       : rank_(rank),
         shard_(shard),
         access_(access),
         serving_(serving),
+        executor_(executor),
         budget_(max_bytes_in_flight - WaitBytes(max_bytes_in_flight)) {}
 
   // The part of the bytes in flight that pulls may take while they wait for other workers.
@@ -49,6 +53,9 @@ class DataPlane : public grpc::CallbackGenericService {
 
   // Where messages may lie, instead of in the calls.
   AreaRegistry& areas() { return areas_; }
+
+  // For what another call holds beside them; as ByteBudget::Reserve.
+  absl::StatusOr<ByteBudget::Reservation> Reserve(uint64_t bytes) { return budget_.Reserve(bytes); }
 
   Traffic traffic() const;
 
@@ -62,6 +69,7 @@ class DataPlane : public grpc::CallbackGenericService {
   ParameterShard* const shard_;
   const AccessGuard* const access_;
   const ServingGate* const serving_;
+  Executor* const executor_;
   ByteBudget budget_;
   AreaRegistry areas_{&budget_};
   // For requests out of shared memory.

@@ -156,6 +156,14 @@ std::vector<Membership::Member> Membership::Expire() {
   return lost;
 }
 
+void Membership::Discount(absl::Duration silence) {
+  const absl::Time now = clock_->Now();
+  for (auto& [key, member] : members_) {
+    absl::Time& since = member.state == State::kJoined ? member.last_heard : member.gone_since;
+    since = std::min(since + silence, now);
+  }
+}
+
 Membership::Id Membership::Promote(uint32_t rank) {
   Member& standby = members_.at({MemberRole::kStandby, rank});
   Member& server = members_[{MemberRole::kServer, rank}];

@@ -71,6 +71,9 @@ class Membership {
   // or was not heard of lately either, stays: it may be all that is left.
   std::vector<Member> Expire();
 
+  // Nobody could be heard for the last `silence`: takes it off what each member was silent, or was away.
+  void Discount(absl::Duration silence);
+
   // Makes the standby of that rank, which has joined, its server, with a new incarnation. The rank has no standby then.
   Id Promote(uint32_t rank);
 

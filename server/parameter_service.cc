@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/policy_config.h"
 #include "common/version.h"
@@ -21,11 +22,16 @@ absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& c
   return serving.ok() ? serving : absl::Status(serving.code(), absl::StrCat("shard ", rank_, ": ", serving.message()));
 }
 
-grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerDurable(grpc::CallbackServerContext* context,
-                                                                 const absl::Status& status) {
-  if (!status.ok()) return Answer(context, status);
+grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
+                                                               absl::AnyInvocable<absl::Status()> change) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  shard_->AwaitDurable([reactor](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
+  const absl::Status taken = executor->Submit([this, context, reactor, change = std::move(change)]() mutable {
+    // Who has gone will ask again for what it still wants.
+    const absl::Status status = context->IsCancelled() ? absl::CancelledError("the caller has gone") : change();
+    if (!status.ok()) return reactor->Finish(ToGrpcStatus(status));
+    shard_->AwaitDurable([reactor](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
+  });
+  if (!taken.ok()) reactor->Finish(ToGrpcStatus(Annotate(taken, absl::StrCat("shard ", rank_))));
   return reactor;
 }
 
@@ -39,27 +45,35 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
                                                                       request->protocol_version(), ", want ",
                                                                       kProtocolVersion, " (ballast ", kVersion, ")")));
   }
-  std::vector<OwnedTensor> tensors;
-  tensors.reserve(request->tensors_size());
-  for (const v1::TensorDeclaration& declaration : request->tensors()) {
-    tensors.push_back({declaration.spec(), {declaration.slices().begin(), declaration.slices().end()}});
-  }
-  auto owned = shard_->Declare({request->job(), request->policy(), request->workers(), request->durability()},
-                               std::move(tensors));
-  if (!owned.ok()) return Answer(context, owned.status());
-  for (const OwnedTensor& tensor : *owned) {
-    v1::DeclareTensorsResponse::Owned* to = response->add_tensors();
-    to->set_tensor_id(tensor.spec.id());
-    to->mutable_slices()->Add(tensor.slices.begin(), tensor.slices.end());
-  }
-  return AnswerDurable(context, absl::OkStatus());
+  // Declarations may wait long, and their requests with them.
+  absl::StatusOr<ByteBudget::Reservation> reserved = data_plane_->Reserve(request->ByteSizeLong());
+  if (!reserved.ok()) return Answer(context, reserved.status());
+  auto declare = [this, request, response, reserved = *std::move(reserved)]() -> absl::Status {
+    std::vector<OwnedTensor> tensors;
+    tensors.reserve(request->tensors_size());
+    for (const v1::TensorDeclaration& declaration : request->tensors()) {
+      tensors.push_back({declaration.spec(), {declaration.slices().begin(), declaration.slices().end()}});
+    }
+    const auto owned = shard_->Declare({request->job(), request->policy(), request->workers(), request->durability()},
+                                       std::move(tensors));
+    if (!owned.ok()) return owned.status();
+    for (const OwnedTensor& tensor : *owned) {
+      v1::DeclareTensorsResponse::Owned* to = response->add_tensors();
+      to->set_tensor_id(tensor.spec.id());
+      to->mutable_slices()->Add(tensor.slices.begin(), tensor.slices.end());
+    }
+    return absl::OkStatus();
+  };
+  return AnswerLater(context, executors_.declarations, std::move(declare));
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerContext* context,
                                                          const v1::PauseRequest* request, v1::PauseResponse*) {
   if (absl::Status may = Check(*context, "ParameterService/Pause", request->job()); !may.ok())
     return Answer(context, may);
-  return AnswerDurable(context, shard_->Pause(request->job(), request->worker(), request->incarnation()));
+  return AnswerLater(context, executors_.changes, [this, request] {
+    return shard_->Pause(request->job(), request->worker(), request->incarnation());
+  });
 }
 
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(

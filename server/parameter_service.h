@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "absl/functional/any_invocable.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/executor.h"
 #include "server/access_guard.h"
 #include "server/data_plane.h"
 #include "server/parameter_shard.h"
@@ -19,10 +21,23 @@ using ControlledParameterService =
 // nothing itself. Thread safety: all methods may be called from any thread.
 class ParameterServiceAdapter : public ControlledParameterService {
  public:
+  // The threads of what may take long; gRPC's own, of which there are few, answer heartbeats and must not wait.
+  struct Executors {
+    // Makes tensors, one declaration after another.
+    Executor* declarations = nullptr;
+    // Makes changes that may wait for a disk.
+    Executor* changes = nullptr;
+  };
+
   // All must outlive the server that this is registered with.
   ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
-                          const ServingGate* serving)
-      : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access), serving_(serving) {}
+                          const ServingGate* serving, const Executors& executors)
+      : rank_(rank),
+        shard_(shard),
+        data_plane_(data_plane),
+        access_(access),
+        serving_(serving),
+        executors_(executors) {}
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,
@@ -37,14 +52,16 @@ class ParameterServiceAdapter : public ControlledParameterService {
  private:
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
                      const std::string& job) const;
-  // Ends the call once what changed the shard is durable.
-  grpc::ServerUnaryReactor* AnswerDurable(grpc::CallbackServerContext* context, const absl::Status& status);
+  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable.
+  grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
+                                        absl::AnyInvocable<absl::Status()> change);
 
   const uint32_t rank_;
   ParameterShard* const shard_;
   DataPlane* const data_plane_;
   const AccessGuard* const access_;
   const ServingGate* const serving_;
+  const Executors executors_;
 };
 
 }  // namespace ballast

@@ -101,6 +101,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   absl::StatusOr<Resumption> resumption = Load(checkpoint, job, *addition);
   if (!resumption.ok()) return resumption.status();
   if (absl::Status status = MakeSlices(job, std::move(resumption->slices), *addition); !status.ok()) {
+    if (absl::Status ended = closed(); !ended.ok()) return ended;
     return Annotate(status, absl::StrCat("shard ", options_.rank, checkpoint.empty() ? "" : ": cannot resume"));
   }
   const absl::StatusOr<ShardJournal*> journal = OpenJournal(job);

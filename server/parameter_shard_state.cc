@@ -43,7 +43,9 @@ absl::Status ParameterShard::MakeSlices(const JobTerms& job, std::vector<ShardCa
   for (ShardCapture::SliceCapture& slice : saved) {
     slices[slice.key] = {std::move(slice.weights), std::move(slice.policy)};
   }
-  return TensorCatalog::MakeSlices(job.policy, job.workers, std::move(slices), addition);
+  // A shard that is closed has no use for them.
+  return TensorCatalog::MakeSlices(
+      job.policy, job.workers, std::move(slices), [this] { return closed(); }, addition);
 }
 
 absl::Status ParameterShard::Restore(ShardCapture capture) {

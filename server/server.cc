@@ -3,12 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/parallel_for.h"
 #include "common/rpc/channel.h"
 #include "common/wire/limits.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -28,6 +30,11 @@ constexpr int kHandshakeMilliseconds = 20'000;
 // A peer that is silent for so long is asked whether it is there, and gone if it then is silent again.
 constexpr int kSilenceMilliseconds = 60'000;
 constexpr int kPingMilliseconds = 20'000;
+
+// Tasks of each executor. Nearly all hold a part of the budget of bytes in flight, which is used up first.
+constexpr size_t kMaxQueued = size_t{1} << 16;
+// A disk may hold up one.
+constexpr int kFewestWorkThreads = 2;
 
 struct HostPort {
   std::string host;
@@ -61,8 +68,10 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
       serving_(!options_.replicated),
       shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
-      data_plane_(options_.rank, &shard_, &shard_access_, &serving_, options_.max_bytes_in_flight),
-      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_, &serving_) {
+      declarations_(1, kMaxQueued),
+      work_(std::max(kFewestWorkThreads, CoreCount()), kMaxQueued),
+      data_plane_(options_.rank, &shard_, &shard_access_, &serving_, &work_, options_.max_bytes_in_flight),
+      parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_, &serving_, {&declarations_, &work_}) {
   receiver_ = std::make_unique<StandbyReceiver>(options_.rank, &shard_, [this] { Hasten(); });
   standby_service_ = std::make_unique<StandbyServiceAdapter>(receiver_.get(), &shard_access_);
   if (!options_.replicated) return;
@@ -94,7 +103,7 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
 absl::Status Server::MakeCoordinator() {
   if (!coordinates_) return absl::OkStatus();
   if (!options_.state_dir.empty()) {
-    auto store = CoordinatorStore::Open(PosixFileSystem(), options_.state_dir + "/coordinator", Clock::Real());
+    auto store = CoordinatorStore::Open(options_.files, options_.state_dir + "/coordinator", Clock::Real());
     if (!store.ok()) return store.status();
     coordinator_store_ = *std::move(store);
   }
@@ -110,6 +119,9 @@ absl::Status Server::MakeCoordinator() {
                            .replicated = options_.replicated,
                            .journal = coordinator_store_.get(),
                            .checkpoints = checkpoints_.has_value() ? &*checkpoints_ : nullptr,
+                           .disk_thread = true,
+                           // This process's own heartbeats come at least twice as often.
+                           .longest_silence = options_.member_ttl / 5 * 2,
                            .first_checkpoint = *first_checkpoint,
                            .resume = std::move(resume),
                            .log = [](const std::string& line) { std::cerr << line << std::endl; }},
@@ -189,10 +201,10 @@ absl::Status Server::OpenCheckpoints() {
     if (!source.ok()) return source.status();
     resume_ = *std::move(source);
   }
-  checkpoint_writer_ = std::make_unique<CheckpointWriter>(PosixFileSystem(), options_.checkpoint_dir, options_.rank);
+  checkpoint_writer_ = std::make_unique<CheckpointWriter>(options_.files, options_.checkpoint_dir, options_.rank);
   if (options_.checkpoint_dir.empty()) return absl::OkStatus();
-  if (absl::Status status = PosixFileSystem()->MakeFolder(options_.checkpoint_dir); !status.ok()) return status;
-  checkpoints_.emplace(PosixFileSystem(), options_.checkpoint_dir);
+  if (absl::Status status = options_.files->MakeFolder(options_.checkpoint_dir); !status.ok()) return status;
+  checkpoints_.emplace(options_.files, options_.checkpoint_dir);
   return absl::OkStatus();
 }
 
@@ -202,7 +214,7 @@ v1::CheckpointPart Server::DescribePart() const {
   if (part.id() == 0) return part;
   part.set_stage(v1::CheckpointPart::STAGE_CAPTURED);
   const std::optional<CheckpointWriter::Outcome> outcome = checkpoint_writer_->outcome();
-  if (!outcome.has_value()) return part;
+  if (!outcome.has_value() || outcome->id != part.id()) return part;
   if (!outcome->digest.ok()) {
     part.set_stage(v1::CheckpointPart::STAGE_FAILED);
     part.set_failure(std::string(outcome->digest.status().message()));
@@ -221,7 +233,7 @@ absl::Status Server::Recover() {
   options.shard = options_.rank;
   options.on_failure = options_.on_fatal;
   options.log = [](const std::string& line) { std::cerr << line << std::endl; };
-  absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), PosixFileSystem(), &shard_);
+  absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), options_.files, &shard_);
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   const absl::StatusOr<ShardStore::Recovered> recovered = store_->Recover();
@@ -297,22 +309,38 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
   return OpenChannel(address, *credentials);
 }
 
+void Server::PauseSoon(const std::vector<v1::Member>& absent) {
+  // The next heartbeat says so again: a worker that was given up wrongly may have pushed since, and is waited for from
+  // then on.
+  if (pausing_.exchange(true)) return;
+  const absl::Status taken = work_.Submit([this, absent] {
+    const std::string job = shard_.job_name();
+    for (const v1::Member& worker : absent) {
+      // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
+      if (!job.empty()) shard_.Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
+    }
+    pausing_ = false;
+  });
+  if (!taken.ok()) pausing_ = false;
+}
+
 CoordinatorMember::Events Server::MemberEvents() {
   CoordinatorMember::Events events;
   events.job = [this] { return shard_.job_name(); };
   events.on_job_failed = [this](std::string reason) {
     shard_.Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
   };
-  // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
-  events.on_absent = [this](const std::vector<v1::Member>& absent) {
-    const std::string job = shard_.status().job.name;
-    if (job.empty()) return;
-    // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
-    for (const v1::Member& worker : absent) shard_.Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
-  };
+  // Both wait for pushes under way, and those for a disk: heartbeats must not.
+  events.on_absent = [this](const std::vector<v1::Member>& absent) { PauseSoon(absent); };
   events.on_capture = [this](uint64_t checkpoint, uint32_t servers) {
-    checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
-    captured_ = checkpoint;
+    // If it is not taken the coordinator gives the checkpoint up.
+    work_
+        .Submit([this, checkpoint, servers] {
+          checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
+          captured_ = checkpoint;
+          Hasten();
+        })
+        .IgnoreError();
   };
   events.checkpoint_part = [this] { return DescribePart(); };
   events.on_part = [this](const v1::Member& member) { TakePart(member); };
@@ -402,6 +430,8 @@ void Server::Drain(absl::Duration grace) {
   grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
   grpc_->Wait();
   grpc_.reset();
+  declarations_.Shutdown();
+  work_.Shutdown();
 }
 
 Server::~Server() { Drain(absl::Seconds(1)); }

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/executor.h"
 #include "common/security/credentials.h"
 #include "common/security/security_options.h"
 #include "common/security/tokens.h"
@@ -72,6 +73,8 @@ class Server {
     // The manifest of the checkpoint that the job resumes from; empty: it begins anew. What is in state_dir is newer
     // and counts instead.
     std::string resume;
+    // Where all of that is written; outlives the server.
+    FileSystem* files = PosixFileSystem();
     absl::Duration member_ttl = absl::Seconds(3);
     // How long the coordinator may be silent.
     absl::Duration patience = absl::Seconds(60);
@@ -116,6 +119,8 @@ class Server {
   absl::Status OpenCheckpoints();
   CoordinatorMember::Events MemberEvents();
   v1::CheckpointPart DescribePart() const;
+  // Has the shard wait for these workers no more.
+  void PauseSoon(const std::vector<v1::Member>& absent);
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenServer(const std::string& address) const;
@@ -141,6 +146,8 @@ class Server {
   std::unique_ptr<CheckpointWriter> checkpoint_writer_;
   // The checkpoint that this shard was captured for last.
   std::atomic<uint64_t> captured_{0};
+  // The shard is told of workers that nobody need wait for.
+  std::atomic<bool> pausing_{false};
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
   // Of one of a pair; null in others.
@@ -148,6 +155,9 @@ class Server {
   // Refuses all streams where this is no standby.
   std::unique_ptr<StandbyReceiver> receiver_;
   std::unique_ptr<StandbyServiceAdapter> standby_service_;
+  // Do what depends on the amount of data, or on a disk. After all that they use.
+  Executor declarations_;
+  Executor work_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
   // In rank 0. The store is null without a folder.

@@ -112,7 +112,7 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Check(std::vector<OwnedTe
 }
 
 absl::Status TensorCatalog::MakeSlices(const v1::ConsistencyPolicy& policy, uint32_t workers, SavedSlices saved,
-                                       Addition& addition) {
+                                       absl::FunctionRef<absl::Status()> check, Addition& addition) {
   struct Plan {
     const Tensor* tensor;
     const v1::SliceRange* range;
@@ -135,6 +135,8 @@ absl::Status TensorCatalog::MakeSlices(const v1::ConsistencyPolicy& policy, uint
   }
   ParallelFor(plans.size(), CoreCount(), [&](size_t index) {
     Plan& plan = plans[index];
+    plan.status = check();
+    if (!plan.status.ok()) return;
     const Optimizer* const optimizer = plan.tensor->optimizer.get();
     auto weights = plan.saved == nullptr ? std::make_unique<SliceWeights>(plan.tensor->spec, *plan.range, optimizer)
                                          : std::make_unique<SliceWeights>(*plan.range, optimizer);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
@@ -62,10 +63,11 @@ class TensorCatalog {
   absl::StatusOr<Addition> Check(std::vector<OwnedTensor>& tensors) const;
 
   // Makes the slices of an addition, each as it was saved or else with its initial values. Takes as long as there is
-  // data, with all cores; knows no catalog, so that no lock need be held. NOT_FOUND for a saved slice that is not among
-  // them, INVALID_ARGUMENT for one that is not like them.
+  // data, with all cores; knows no catalog, so that no lock need be held. `check` is asked before each slice, from any
+  // thread: its first error ends the work. NOT_FOUND for a saved slice that is not among them, INVALID_ARGUMENT for one
+  // that is not like them.
   static absl::Status MakeSlices(const v1::ConsistencyPolicy& policy, uint32_t workers, SavedSlices saved,
-                                 Addition& addition);
+                                 absl::FunctionRef<absl::Status()> check, Addition& addition);
 
   // What Check answered since the last Add, its slices made.
   void Add(Addition addition);

@@ -20,6 +20,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
  public:
   explicit FakeCoordinatorService(std::vector<std::string> shards = {}) : map_(std::move(shards)) {}
   ~FakeCoordinatorService() override {
+    SetBusy(false);
     HandOutLeases();
     FailMaps(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
   }
@@ -29,6 +30,18 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     heartbeat_status_ = std::move(status);
     heartbeat_.set_state(state);
     heartbeat_.set_reason(std::move(reason));
+  }
+  // Heartbeats are not answered as long as it is busy.
+  void SetBusy(bool busy) {
+    absl::MutexLock lock(&mutex_);
+    busy_ = busy;
+    heartbeats_ = 0;
+  }
+  // Waits, at most a minute, until so many came since.
+  bool AwaitHeartbeats(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto came = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return heartbeats_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&came), absl::Minutes(1));
   }
   // Until then AcquireLease waits as long as it is asked to and answers with nothing.
   void HandOutLeases() {
@@ -88,6 +101,9 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   }
   grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest*, v1::HeartbeatResponse* response) override {
     absl::MutexLock lock(&mutex_);
+    ++heartbeats_;
+    const auto answers = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
+    mutex_.Await(absl::Condition(&answers));
     *response = heartbeat_;
     return heartbeat_status_;
   }
@@ -157,6 +173,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   grpc::Status map_status_ ABSL_GUARDED_BY(mutex_);
   int map_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status heartbeat_status_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  int heartbeats_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::HeartbeatResponse heartbeat_ ABSL_GUARDED_BY(mutex_);
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;
   bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;

@@ -67,6 +67,11 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     return declarations_;
   }
+  // That the last declaration may take.
+  absl::Duration declaration_time() const {
+    absl::MutexLock lock(&mutex_);
+    return declaration_time_;
+  }
   v1::PushHeader last_header() const {
     absl::MutexLock lock(&mutex_);
     return last_header_;
@@ -89,9 +94,11 @@ class FakeParameterService : public v1::ParameterService::Service {
     return most_waiting_;
   }
 
-  grpc::Status DeclareTensors(grpc::ServerContext*, const v1::DeclareTensorsRequest* request,
+  // The context may be null.
+  grpc::Status DeclareTensors(grpc::ServerContext* context, const v1::DeclareTensorsRequest* request,
                               v1::DeclareTensorsResponse*) override {
     absl::MutexLock lock(&mutex_);
+    if (context != nullptr) declaration_time_ = absl::FromChrono(context->deadline()) - absl::Now();
     declarations_.push_back(*request);
     for (const v1::TensorDeclaration& tensor : request->tensors()) {
       for (const v1::SliceRange& slice : tensor.slices()) {
@@ -201,6 +208,7 @@ class FakeParameterService : public v1::ParameterService::Service {
   std::vector<uint64_t> sequences_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> versions_sent_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::DeclareTensorsRequest> declarations_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration declaration_time_ ABSL_GUARDED_BY(mutex_);
   v1::PushHeader last_header_ ABSL_GUARDED_BY(mutex_);
   uint32_t last_wait_ms_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t payload_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -12,6 +12,7 @@
 #include "common/shard_map.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/testing/lossy_file_system.h"
+#include "common/storage/testing/slow_file_system.h"
 #include "gtest/gtest.h"
 #include "server/durability/checkpoint_source.h"
 #include "server/durability/checkpoint_writer.h"
@@ -313,6 +314,21 @@ TEST_F(CheckpointTest, AFullDiskIsSaidAndLeavesNothing) {
   files.SetFree(1 << 20);
   writer.Begin(7, 2, shards_[0]->Capture([] {}));
   EXPECT_TRUE(Await(writer).digest.ok());
+}
+
+TEST_F(CheckpointTest, WhoBeginsAPartNeverWaitsForADiskThatStandsStill) {
+  SlowFileSystem files;
+  CheckpointWriter writer(&files, folder_.path(), 0);
+  files.Block();
+  writer.Begin(6, 2, shards_[0]->Capture([] {}));
+  files.AwaitBlocked(1);
+  writer.Begin(7, 2, shards_[0]->Capture([] {}));
+  writer.Begin(8, 2, shards_[0]->Capture([] {}));
+  EXPECT_FALSE(writer.outcome().has_value());
+  files.Release();
+  EXPECT_EQ(Await(writer).id, 8u);
+  EXPECT_FALSE(std::filesystem::exists(folder_.PathOf(CheckpointFolder::ShardFileName(7, 0, 2))))
+      << "was given up before it was begun";
 }
 
 TEST_F(CheckpointTest, WhatIsCapturedStaysWhileTheShardGoesOn) {

@@ -7,23 +7,23 @@
 
 namespace ballast {
 
+CheckpointWriter::CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard)
+    : files_(*files), folder_(files, std::move(folder)), shard_(shard), thread_([this] { Run(); }) {}
+
 CheckpointWriter::~CheckpointWriter() {
-  if (thread_.joinable()) thread_.join();
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
 }
 
 void CheckpointWriter::Begin(uint64_t id, uint32_t shards, ShardCapture capture) {
-  if (thread_.joinable()) thread_.join();
-  {
-    absl::MutexLock lock(&mutex_);
-    outcome_.reset();
-  }
-  thread_ = std::thread([this, id, shards, capture = std::move(capture)]() mutable {
-    Outcome outcome{id, Write(id, shards, capture)};
-    // What the shard shares with it is the shard's alone again.
-    capture = ShardCapture();
-    absl::MutexLock lock(&mutex_);
-    outcome_ = std::move(outcome);
-  });
+  // What is dropped is destroyed outside of the lock.
+  std::optional<Part> next = Part{id, shards, std::move(capture)};
+  absl::MutexLock lock(&mutex_);
+  outcome_.reset();
+  std::swap(next_, next);
 }
 
 std::optional<CheckpointWriter::Outcome> CheckpointWriter::outcome() const {
@@ -31,14 +31,32 @@ std::optional<CheckpointWriter::Outcome> CheckpointWriter::outcome() const {
   return outcome_;
 }
 
-absl::StatusOr<FileDigest> CheckpointWriter::Write(uint64_t id, uint32_t shards, const ShardCapture& capture) {
+void CheckpointWriter::Run() {
+  while (true) {
+    std::optional<Part> part;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &CheckpointWriter::DueLocked));
+      if (stopping_) return;
+      std::swap(part, next_);
+    }
+    Outcome outcome{part->id, Write(*part)};
+    // What the shard shares with it is the shard's alone again.
+    part.reset();
+    absl::MutexLock lock(&mutex_);
+    if (!next_.has_value()) outcome_ = std::move(outcome);
+  }
+}
+
+absl::StatusOr<FileDigest> CheckpointWriter::Write(const Part& part) {
   if (folder_.path().empty()) {
     return absl::FailedPreconditionError("has no folder for checkpoints; all servers of a job need --checkpoint_dir");
   }
   if (absl::Status status = files_.MakeFolder(folder_.path()); !status.ok()) return status;
-  const std::string path = folder_.PathOf(CheckpointFolder::ShardFileName(id, shard_, shards));
+  const std::string path = folder_.PathOf(CheckpointFolder::ShardFileName(part.id, shard_, part.shards));
   if (absl::Status status = files_.Remove(path); !status.ok()) return status;
-  absl::Status status = WriteSnapshot(&files_, path, {.shard = shard_, .shards = shards, .position = id}, capture);
+  absl::Status status =
+      WriteSnapshot(&files_, path, {.shard = shard_, .shards = part.shards, .position = part.id}, part.capture);
   absl::StatusOr<FileDigest> digest = status.ok() ? DigestFile(path) : status;
   if (!digest.ok()) files_.Remove(path).IgnoreError();
   return digest;

@@ -15,8 +15,9 @@
 
 namespace ballast {
 
-// Writes a shard's part of checkpoints while the shard goes on, one at a time.
-// Thread safety: all methods may be called from any thread.
+// Writes a shard's part of checkpoints on a thread of its own while the shard goes on, one at a time. Invariant: it
+// holds at most two captured shards, the one that it writes and the newest that waits. Thread safety: all methods may
+// be called from any thread.
 class CheckpointWriter {
  public:
   // How the last part begun went.
@@ -27,12 +28,13 @@ class CheckpointWriter {
 
   // `files` must outlive it. The folder is made with the first checkpoint; where it is empty there is none, and every
   // part fails.
-  CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard)
-      : files_(*files), folder_(files, std::move(folder)), shard_(shard) {}
+  CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard);
+  // Waits for what is being written.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
 
-  // Begins to write `capture` as this shard's part of checkpoint `id` in the background, after what is being written.
+  // Begins to write `capture` as this shard's part of checkpoint `id`, after what is being written; never waits. One
+  // that still waits for that was given up, and is dropped.
   void Begin(uint64_t id, uint32_t shards, ShardCapture capture);
 
   // Nothing until the part begun last is written, read again and found to be on the disk as it should be, or has
@@ -40,14 +42,23 @@ class CheckpointWriter {
   std::optional<Outcome> outcome() const;
 
  private:
-  absl::StatusOr<FileDigest> Write(uint64_t id, uint32_t shards, const ShardCapture& capture);
+  struct Part {
+    uint64_t id = 0;
+    uint32_t shards = 0;
+    ShardCapture capture;
+  };
+
+  void Run();
+  bool DueLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || next_.has_value(); }
+  absl::StatusOr<FileDigest> Write(const Part& part);
 
   FileSystem& files_;
   const CheckpointFolder folder_;
   const uint32_t shard_;
   mutable absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Part> next_ ABSL_GUARDED_BY(mutex_);
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
-  // Begun by whoever calls Begin, which one thread does.
   std::thread thread_;
 };
 

@@ -22,6 +22,8 @@ struct SoakPlace {
   std::string server;
   std::string worker;
   std::string ballast;
+  // May be empty as well: tests/fault/control.
+  std::string slow_disk_server;
   std::string folder;
 };
 

@@ -24,6 +24,8 @@ or memory grew. docs/reliability.md says what each number means.
                    hostile     15%: attackers of the servers, with a reader's token or with none, beside a job that
                                trains; want the accuracy of the same job without them, 0.7 of its throughput at least,
                                and servers whose memory stays bounded
+                   slow_disk   10%: control calls while a server saves to a slow disk, resumes, makes tensors, is pushed to
+                               with all might, and is stopped for 5 s; want every one answered, and nobody lost
                    fuzz        15%: damaged input for every parser
                  With `--minutes 30` training is half an hour with a kill every 26 s on average; `--parts training`
                  leaves the machine to it
@@ -38,7 +40,7 @@ fail() {
   exit 2
 }
 
-all_parts="training faults cable workers checkpoint noise hostile fuzz"
+all_parts="training faults cable workers checkpoint noise hostile slow_disk fuzz"
 parts=$all_parts
 minutes=5
 seed=1
@@ -68,7 +70,8 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export HOME="${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}"
-programs=(//tests/fault:soak //server:ballast_server //worker:ballast_worker //cli:ballast //tests:hostile_input_test)
+programs=(//tests/fault:soak //server:ballast_server //worker:ballast_worker //cli:ballast //tests:hostile_input_test
+  //tests/fault/control:slow_disk_server)
 echo "soak: building" >&2
 timeout --foreground --signal=INT --kill-after=60s 30m bazel build "${programs[@]}" >&2
 
@@ -91,7 +94,8 @@ scenarios() {
   seconds=$(share "$2")
   shift 2
   bounded $((seconds * 3)) bazel-bin/tests/fault/soak --server bazel-bin/server/ballast_server \
-    --worker bazel-bin/worker/ballast_worker --ballast bazel-bin/cli/ballast --seconds "$seconds" --seed "$seed" "$@" \
+    --worker bazel-bin/worker/ballast_worker --ballast bazel-bin/cli/ballast \
+    --slow_disk_server bazel-bin/tests/fault/control/slow_disk_server --seconds "$seconds" --seed "$seed" "$@" \
     >"$work/$name.scenarios"
 }
 
@@ -107,6 +111,7 @@ if wanted workers; then
 fi
 ! wanted checkpoint || scenarios checkpoint 8 --scenarios checkpoint_kills || failed=1
 ! wanted hostile || scenarios hostile 15 --scenarios hostile || failed=1
+! wanted slow_disk || scenarios slow-disk 10 --scenarios slow_disk || failed=1
 
 if wanted noise; then
   # Again and again; a round that has begun is finished.
@@ -158,6 +163,8 @@ for scenario in scenarios:
     if scenario["scenario"] == "training" and "accuracy" in scenario:
         result["accuracy"] = scenario["accuracy"]
         result["accuracy_without_kills"] = scenario["accuracy_without_kills"]
+    if scenario["scenario"] == "slow_disk" and "phases" in scenario:
+        result.update({key: value for key, value in scenario.items() if key not in ("scenario", "good", "phases")})
     if scenario["scenario"] == "hostile" and "attacks" in scenario:
         result.update({key: value for key, value in scenario.items() if key not in ("scenario", "good", "attacks")})
         result["hostile_attempts"] = sum(attack["attempts"] for attack in scenario["attacks"])

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/env_flags.h"
 #include "common/run/json_fields.h"
+#include "tests/fault/control_scenarios.h"
 #include "tests/fault/disk_scenarios.h"
 #include "tests/fault/hostile_scenarios.h"
 #include "tests/fault/job_scenarios.h"
@@ -27,6 +28,7 @@ ABSL_FLAG(double, seconds, 60, "Of all scenarios together.");
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
 ABSL_FLAG(std::string, worker, "", "Path of ballast_worker, for scenarios of whole jobs.");
 ABSL_FLAG(std::string, ballast, "", "Path of ballast, for some of those.");
+ABSL_FLAG(std::string, slow_disk_server, "", "Path of slow_disk_server, for slow_disk.");
 ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; empty: all that may run together.");
 ABSL_FLAG(std::string, state_dir, "",
           "Folder for the state of servers that are killed; the system's own for what is temporary.");
@@ -48,7 +50,7 @@ int Fail(absl::string_view message) {
 // Those that --scenarios names; INVALID_ARGUMENT where it names another.
 absl::StatusOr<std::vector<Scenario>> Wanted(const SoakPlace& place) {
   std::vector<Scenario> all;
-  for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios, HostileScenarios}) {
+  for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios, HostileScenarios, ControlScenarios}) {
     for (Scenario& scenario : scenarios(place)) all.push_back(std::move(scenario));
   }
   const std::string text = absl::GetFlag(FLAGS_scenarios);
@@ -81,6 +83,7 @@ int Soak() {
   SoakPlace place = {.server = absl::GetFlag(FLAGS_server),
                      .worker = absl::GetFlag(FLAGS_worker),
                      .ballast = absl::GetFlag(FLAGS_ballast),
+                     .slow_disk_server = absl::GetFlag(FLAGS_slow_disk_server),
                      .folder = absl::GetFlag(FLAGS_state_dir)};
   if (place.folder.empty()) place.folder = std::filesystem::temp_directory_path().string();
   const absl::StatusOr<std::vector<Scenario>> wanted = Wanted(place);
@@ -125,7 +128,7 @@ int Soak() {
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage, {"seconds", "server", "worker", "ballast", "scenarios", "state_dir", "seed"});
+      argc, argv, ballast::kUsage, {"seconds", "server", "worker", "ballast", "slow_disk_server", "scenarios", "state_dir", "seed"});
   if (!parsed.ok()) return ballast::Fail(parsed.message());
   return ballast::Soak();
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "tests/fault/control/latencies.h"
+
+namespace ballast {
+
+// Makes every kind of control call on server 0, again and again, and takes the time: as worker 0 heartbeats and leases,
+// as worker 1 joins, as anybody GetProgress and GetStatus. Its job has two workers and data without end, which it hands
+// back at once. Thread safety: confined to one thread.
+class ControlProbe {
+ public:
+  // Joins as both workers. The job goes on with the server that holds it.
+  static absl::StatusOr<std::unique_ptr<ControlProbe>> Start(const std::string& address,
+                                                             const v1::Durability& durability);
+  // Ends as Stop does.
+  ~ControlProbe() { Stop(); }
+
+  // Each kind once, on this thread; an error is the first one of a call.
+  absl::Status CallEach(absl::Duration timeout);
+  // The same of those that change nothing.
+  absl::Status CallReaders(absl::Duration timeout);
+
+  // From now on, each kind every few milliseconds.
+  void Run();
+  // What was measured since Run.
+  Latencies Stop();
+
+  // The job as such probes have it.
+  static v1::Job Job(const v1::Durability& durability);
+
+ private:
+  explicit ControlProbe(const std::string& address, const v1::Durability& durability);
+  absl::StatusOr<v1::Member> Join(uint32_t rank, absl::Duration timeout);
+  void Heartbeat(absl::Duration timeout, Latencies& latencies);
+  void TakeLease(absl::Duration timeout, Latencies& latencies);
+  void Read(absl::Duration timeout, Latencies& latencies);
+  void JoinAgain(absl::Duration timeout, Latencies& latencies);
+  // The calls of one thread of three.
+  void CallAll(int thread, absl::Duration timeout, Latencies& latencies);
+  template <typename Rpc>
+  void Call(const char* name, absl::Duration timeout, Latencies& latencies, Rpc rpc);
+  void RunUntilStopped(int thread);
+  bool stopping();
+
+  const v1::Durability durability_;
+  std::unique_ptr<v1::CoordinatorService::Stub> coordinator_;
+  std::unique_ptr<v1::ParameterService::Stub> shard_;
+  v1::Member worker_;
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Latencies latencies_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ballast
