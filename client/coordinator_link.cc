@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
+#include "common/error_reason.h"
 #include "common/version.h"
 
 namespace ballast {
@@ -139,9 +140,12 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
 }
 
 JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const {
-  if (answer.ok()) return {answer->state(), answer->reason()};
+  if (answer.ok()) return {answer->state(), answer->reason(), answer->failure()};
   if (!IsSilence(answer.status())) {
-    return {v1::JOB_STATE_FAILED, std::string(answer.status().message()), absl::IsFailedPrecondition(answer.status())};
+    return {v1::JOB_STATE_FAILED,
+            std::string(answer.status().message()),
+            {},
+            ReasonOf(answer.status()) == v1::ERROR_REASON_MEMBER_LOST};
   }
   absl::MutexLock lock(&mutex_);
   const absl::Duration silence = absl::Now() - last_answer;
@@ -190,9 +194,10 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
     const absl::Duration waited = absl::Now() - now;
     now += waited;
     if (now >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
-                                                      absl::FormatDuration(timeout), ", waiting for ",
-                                                      answer->waiting_for()));
+      return WithReason(v1::ERROR_REASON_WAIT_TIMEOUT,
+                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
+                                                                 absl::FormatDuration(timeout), ", waiting for ",
+                                                                 answer->waiting_for())));
     }
     if (waited < wait / 2) calls_.WaitForShutdown(kEarlyPollPause);
   }

@@ -3,6 +3,8 @@
 
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_server.h"
+#include "common/error_reason.h"
+#include "common/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -82,10 +84,12 @@ TEST_F(CoordinatorLinkTest, ABusyCoordinatorThatHoldsTheConnectionFailsNoJob) {
 
 TEST_F(CoordinatorLinkTest, MemberThatWasGivenUpHasFailed) {
   Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
-  coordinator_.SetHeartbeat(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "worker 3 was given up"),
-                            v1::JOB_STATE_RUNNING, "");
+  coordinator_.SetHeartbeat(
+      ToGrpcStatus(WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError("worker 3 was given up"))),
+      v1::JOB_STATE_RUNNING, "");
   ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
   EXPECT_EQ(failed.Get()->reason, "coordinator at " + server_.address() + ": heartbeat: worker 3 was given up");
+  EXPECT_TRUE(failed.Get()->given_up);
 }
 
 TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
@@ -105,9 +109,10 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
 }
 
 TEST_F(CoordinatorLinkTest, LeaseThatDoesNotComeNamesWhomItWaitsFor) {
-  EXPECT_EQ(link_->AcquireLease(absl::Milliseconds(30)).status(),
-            absl::DeadlineExceededError("coordinator at " + server_.address() +
-                                        ": acquire lease: no data within 30ms, waiting for worker 1"));
+  const absl::Status none = link_->AcquireLease(absl::Milliseconds(30)).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(none.message(),
+            "coordinator at " + server_.address() + ": acquire lease: no data within 30ms, waiting for worker 1");
 }
 
 TEST_F(CoordinatorLinkTest, CancelEndsTheWaitForALeaseAndLeaveStillWorks) {

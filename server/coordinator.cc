@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
+#include "common/error_reason.h"
+#include "common/job_failure.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/held_job.h"
@@ -57,13 +59,17 @@ absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
   differencer.ReportDifferencesToString(&difference);
   if (!differencer.Compare(*job_, job)) {
     std::replace(difference.begin(), difference.end(), '\n', ';');
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has another job file: ", difference));
+    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                      absl::FailedPreconditionError(absl::StrCat("job \"", job_->name(), "\": ", newcomer.description,
+                                                                 " has another job file: ", difference)),
+                      {{"job", job_->name()}});
   }
   if (newcomer.train_examples == train_examples_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has ",
-                                                    newcomer.train_examples, " training examples, the others have ",
-                                                    train_examples_));
+  return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                    absl::FailedPreconditionError(
+                        absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has ",
+                                     newcomer.train_examples, " training examples, the others have ", train_examples_)),
+                    {{"job", job_->name()}});
 }
 
 absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) const {
@@ -80,8 +86,10 @@ absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) c
       }
     }
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); start the servers anew to train again"));
+  const std::string ended =
+      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); start the servers anew to train again");
+  if (finished) return WithReason(v1::ERROR_REASON_JOB_ENDED, absl::FailedPreconditionError(ended));
+  return WithJobFailure(absl::FailedPreconditionError(ended), failure_);
 }
 
 // Of a member that has just joined.
@@ -135,8 +143,8 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
     leases_.emplace(*std::move(admission.leases));
     if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
   }
-  const absl::StatusOr<Membership::Id> id =
-      membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description));
+  const absl::StatusOr<Membership::Id> id = membership_.Join(
+      admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description), newcomer.process);
   if (!id.ok()) return id;
   ChangedLocked();
   WelcomeLocked(*id);
@@ -158,10 +166,17 @@ absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
   return id;
 }
 
-void Coordinator::FailLocked(std::string reason) {
+void Coordinator::FailLocked(std::string reason, const std::optional<Membership::Id>& at_fault) {
   if (state_ == v1::JOB_STATE_FAILED || state_ == v1::JOB_STATE_FINISHED) return;
   state_ = v1::JOB_STATE_FAILED;
   reason_ = std::move(reason);
+  if (at_fault.has_value()) {
+    *failure_.mutable_member() = ToProto(*at_fault);
+    if (const auto member = membership_.Find(at_fault->role, at_fault->rank); member.has_value()) {
+      failure_.set_process(member->process);
+      failure_.set_description(member->description);
+    }
+  }
   ended_ = clock_->Now();
   NoteLocked(absl::StrCat("the job has failed: ", reason_));
 }
@@ -202,7 +217,8 @@ void Coordinator::LoseLocked(const Membership::Id& id, const std::string& what) 
     return;
   }
   FailLocked(absl::StrCat(what, ", and what it held is gone: with durability wal, wal_sync or replica the job would ",
-                          "have outlived it"));
+                          "have outlived it"),
+             id);
 }
 
 void Coordinator::CheckReturnsLocked() {
@@ -213,7 +229,8 @@ void Coordinator::CheckReturnsLocked() {
                             member.gone_since + patience <= now;
     if (!waited_for) continue;
     return FailLocked(absl::StrCat(ballast::Describe(member), " ", member.reason, " and did not return within ",
-                                   absl::FormatDuration(patience)));
+                                   absl::FormatDuration(patience)),
+                      member.id);
   }
   if (membership_.AnyJoined(MemberRole::kWorker)) {
     deserted_since_ = absl::InfiniteFuture();
@@ -267,6 +284,7 @@ absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id
     UpdateStateLocked();
     verdict.state = state_;
     verdict.reason = ReasonLocked();
+    verdict.failure = failure_;
     if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, verdict);
     changed = changes_ != before;
     verdict.change = told_;
@@ -294,7 +312,7 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     ChangedLocked();
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
     const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
-    if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure));
+    if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure), id);
     const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished());
     if (was_here && pair && id.role == MemberRole::kServer) {
       LoseServerLocked(id.rank, absl::StrCat(who, how));
@@ -318,7 +336,10 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
-    return absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined"));
+    return WithReason(
+        v1::ERROR_REASON_SERVERS_MISSING,
+        absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined")),
+        {{"members", missing}});
   }
   if (absl::Status status = CheckHeldJob(job_name_, job); !status.ok()) return status;
   if (map_.shards().empty()) {

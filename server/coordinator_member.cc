@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator_member.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/error_reason.h"
 #include "common/grpc_status.h"
+#include "common/job_failure.h"
 #include "common/this_process.h"
 #include "common/version.h"
 #include "grpcpp/channel.h"
@@ -49,8 +52,10 @@ v1::JobState CoordinatorMember::job_state() const {
 absl::Status CoordinatorMember::CheckGathered(const v1::HeartbeatResponse& response) const {
   const bool waits = response.state() == v1::JOB_STATE_GATHERING && options_.gather_timeout > absl::ZeroDuration();
   if (!waits || absl::Now() - started_ < options_.gather_timeout) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(
-      "the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), ": ", response.reason()));
+  return WithReason(
+      v1::ERROR_REASON_WAIT_TIMEOUT,
+      absl::DeadlineExceededError(absl::StrCat(
+          "the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), ": ", response.reason())));
 }
 
 bool CoordinatorMember::stopping() const {
@@ -100,9 +105,11 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
     if (!unreachable) return status;
     const absl::Duration silent = absl::Now() - start;
     if (silent >= patience) {
-      return absl::UnavailableError(absl::StrCat("coordinator at ", options_.coordinator, " did not answer ", what,
-                                                 " for ", absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))),
-                                                 ": ", status.message()));
+      return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                        absl::UnavailableError(absl::StrCat(
+                            "coordinator at ", options_.coordinator, " did not answer ", what, " for ",
+                            absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))), ": ", status.message())),
+                        {{"address", options_.coordinator}});
     }
     if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
   }
@@ -116,15 +123,17 @@ absl::Status CoordinatorMember::Join() {
   request.set_rank(options_.rank);
   request.set_address(options_.address);
   request.set_description(DescribeThisProcess());
+  request.set_process(getpid());
   request.set_replicated(options_.replicated);
   v1::JoinResponse response;
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
                              "a server that joins", gathers ? options_.gather_timeout : options_.patience);
   if (gathers && absl::IsUnavailable(status)) {
-    return absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
-                                                    absl::FormatDuration(options_.gather_timeout),
-                                                    ", server 0 does not answer: ", status.message()));
+    return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                      absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
+                                                               absl::FormatDuration(options_.gather_timeout),
+                                                               ", server 0 does not answer: ", status.message())));
   }
   if (!status.ok()) return status;
   {
@@ -132,9 +141,11 @@ absl::Status CoordinatorMember::Join() {
     joined_ = response;
   }
   if (options_.replicated && response.servers() != options_.servers) {
-    return absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
-                                                      response.servers(), ", got --servers ", options_.servers,
-                                                      ": with --replicated want the same, for ranks depend on it"));
+    return WithReason(
+        v1::ERROR_REASON_SERVERS_DIFFER,
+        absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
+                                                   response.servers(), ", got --servers ", options_.servers,
+                                                   ": with --replicated want the same, for ranks depend on it")));
   }
   events_.on_part(response.member());
   return absl::OkStatus();
@@ -172,7 +183,9 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     events_.on_heard(news);
     if (response.has_promoted() && TakePart(response.promoted())) *request.mutable_member() = response.promoted();
     if (request.member().role() == v1::ROLE_SERVER) events_.on_standby(response.standby());
-    if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
+    if (response.state() == v1::JOB_STATE_FAILED && !failed) {
+      events_.on_job_failed(JobFailedError(response.reason(), response.failure()));
+    }
     failed = response.state() == v1::JOB_STATE_FAILED;
     interval = response.interval_ms() > 0 ? absl::Milliseconds(response.interval_ms()) : usual;
     if (response.capture() > 0 && response.capture() != captured) {
@@ -191,9 +204,7 @@ void CoordinatorMember::Run() {
   }
   const absl::Status status = BeatUntilStopped();
   if (status.ok() || stopping()) return;
-  // A shard that holds another job than the coordinator is of no use to it, and would be none after a new start.
-  const bool displaced = absl::IsFailedPrecondition(status) && ReasonOf(status) != v1::ERROR_REASON_WRONG_JOB;
-  if (displaced) return events_.on_displaced(status);
+  if (ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST) return events_.on_displaced(status);
   events_.on_fatal(status);
 }
 

@@ -5,9 +5,11 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/version.h"
 #include "server/call.h"
+#include "server/parsed_request.h"
 
 namespace ballast {
 namespace {
@@ -31,12 +33,29 @@ AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessR
 
 absl::Status CheckVersion(const v1::JoinRequest& request) {
   if (request.protocol_version() == kProtocolVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      request.description(), " speaks protocol version ", request.protocol_version(), " (ballast ", request.version(),
-      "), want ", kProtocolVersion, " (ballast ", kVersion, "): run the same release everywhere"));
+  return WithReason(v1::ERROR_REASON_PROTOCOL_VERSION,
+                    absl::FailedPreconditionError(
+                        absl::StrCat(request.description(), " speaks protocol version ", request.protocol_version(),
+                                     " (ballast ", request.version(), "), want ", kProtocolVersion, " (ballast ",
+                                     kVersion, "): run the same release everywhere")));
 }
 
 }  // namespace
+
+CoordinatorServiceAdapter::CoordinatorServiceAdapter(Coordinator* coordinator, const AccessGuard* access)
+    : coordinator_(coordinator), access_(access) {
+  using Self = CoordinatorServiceAdapter;
+  const auto index = IndexOf<v1::CoordinatorService>;
+  MarkMethodCallback(index("Join"), ParsingHandler(this, &Self::Join));
+  MarkMethodCallback(index("Heartbeat"), ParsingHandler(this, &Self::Heartbeat));
+  MarkMethodCallback(index("Leave"), ParsingHandler(this, &Self::Leave));
+  MarkMethodCallback(index("PlaceTensors"), ParsingHandler(this, &Self::PlaceTensors));
+  MarkMethodCallback(index("GetShardMap"), ParsingHandler(this, &Self::GetShardMap));
+  MarkMethodCallback(index("AcquireLease"), ParsingHandler(this, &Self::AcquireLease));
+  MarkMethodCallback(index("CompleteLease"), ParsingHandler(this, &Self::CompleteLease));
+  MarkMethodCallback(index("ReportProgress"), ParsingHandler(this, &Self::ReportProgress));
+  MarkMethodCallback(index("GetProgress"), ParsingHandler(this, &Self::GetProgress));
+}
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
                                                                  const absl::Status& status) {
@@ -68,10 +87,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
     return Answer(context, absl::InvalidArgumentError("join: got role standby, want server or worker: a server becomes "
                                                       "a standby where its rank is taken"));
   }
-  Coordinator::Newcomer newcomer{role->role,           std::nullopt,
-                                 request->address(),   request->description(),
-                                 request->job(),       request->train_examples(),
-                                 request->replicated()};
+  Coordinator::Newcomer newcomer{role->role,         std::nullopt,   request->address(),        request->description(),
+                                 request->process(), request->job(), request->train_examples(), request->replicated()};
   if (request->has_rank()) newcomer.rank = request->rank();
   absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
   if (!id.ok()) return Answer(context, id.status());
@@ -104,6 +121,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   if (!verdict.ok()) return Answer(context, verdict.status());
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
+  if (verdict->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = verdict->failure;
   // Workers need not know.
   if (id->role == MemberRole::kWorker) return AnswerSaved(context, verdict->change);
   for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);

@@ -11,15 +11,33 @@
 #include "common/policy_config.h"
 #include "common/version.h"
 #include "server/call.h"
+#include "server/parsed_request.h"
 #include "server/share_memory_call.h"
 
 namespace ballast {
+
+ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane,
+                                                 const AccessGuard* access, const ServingGate* serving,
+                                                 const Executors& executors)
+    : rank_(rank),
+      shard_(shard),
+      data_plane_(data_plane),
+      access_(access),
+      serving_(serving),
+      executors_(executors) {
+  using Self = ParameterServiceAdapter;
+  const auto index = IndexOf<v1::ParameterService>;
+  MarkMethodCallback(index("DeclareTensors"), ParsingHandler(this, &Self::DeclareTensors));
+  MarkMethodCallback(index("Pause"), ParsingHandler(this, &Self::Pause));
+  MarkMethodCallback(index("ShareMemory"), ParsingHandler(this, &Self::ShareMemory));
+  MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
+}
 
 absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& context, absl::string_view method,
                                             const std::string& job) const {
   if (absl::Status access = access_->Check(context, method, job); !access.ok()) return access;
   const absl::Status serving = serving_->Check();
-  return serving.ok() ? serving : absl::Status(serving.code(), absl::StrCat("shard ", rank_, ": ", serving.message()));
+  return serving.ok() ? serving : Annotate(serving, absl::StrCat("shard ", rank_));
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
@@ -41,9 +59,10 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
   if (absl::Status may = Check(*context, "ParameterService/DeclareTensors", request->job()); !may.ok())
     return Answer(context, may);
   if (request->protocol_version() != 0 && request->protocol_version() != kProtocolVersion) {
-    return Answer(context, absl::FailedPreconditionError(absl::StrCat("shard ", rank_, ": got protocol version ",
-                                                                      request->protocol_version(), ", want ",
-                                                                      kProtocolVersion, " (ballast ", kVersion, ")")));
+    return Answer(context, WithReason(v1::ERROR_REASON_PROTOCOL_VERSION,
+                                      absl::FailedPreconditionError(absl::StrCat(
+                                          "shard ", rank_, ": got protocol version ", request->protocol_version(),
+                                          ", want ", kProtocolVersion, " (ballast ", kVersion, ")"))));
   }
   // Declarations may wait long, and their requests with them.
   absl::StatusOr<ByteBudget::Reservation> reserved = data_plane_->Reserve(request->ByteSizeLong());

@@ -31,13 +31,7 @@ class ParameterServiceAdapter : public ControlledParameterService {
 
   // All must outlive the server that this is registered with.
   ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
-                          const ServingGate* serving, const Executors& executors)
-      : rank_(rank),
-        shard_(shard),
-        data_plane_(data_plane),
-        access_(access),
-        serving_(serving),
-        executors_(executors) {}
+                          const ServingGate* serving, const Executors& executors);
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,
