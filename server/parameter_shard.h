@@ -182,6 +182,8 @@ class ParameterShard {
                                  absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order)
       ABSL_SHARED_LOCKS_REQUIRED(gate_);
   absl::Status closed() const;
+  // The same failure, said of a worker.
+  absl::Status OfWorker(const absl::Status& status, uint32_t worker) const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   static absl::Status ValidateTerms(const JobTerms& job);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
