@@ -14,6 +14,7 @@
 #include "client/error_feedback.h"
 #include "client/shard_channel.h"
 #include "common/codecs/codec.h"
+#include "common/error_reason.h"
 #include "common/policy_config.h"
 #include "common/tensor_spec.h"
 #include "common/version.h"
@@ -210,7 +211,9 @@ absl::Status Client::UseMap(ShardMap map) {
   // Maps only grow: the newer one has all that an older one has.
   if (follows_ && !channels_.empty() && map.epoch() < map_.epoch()) return absl::OkStatus();
   if (shards.size() < known.size() || (!follows_ && !std::equal(known.begin(), known.end(), shards.begin()))) {
-    return absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen");
+    return WithReason(
+        v1::ERROR_REASON_NOT_SERVING,
+        absl::FailedPreconditionError("shard map: the shards' addresses have changed since they were first seen"));
   }
   for (const std::string& shard : shards) {
     if (absl::Status status = options_.credentials.CheckTarget(shard); !status.ok()) return status;

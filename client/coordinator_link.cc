@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
+#include "common/error_reason.h"
 #include "common/version.h"
 
 namespace ballast {
@@ -186,9 +187,10 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
     const absl::Duration waited = absl::Now() - now;
     now += waited;
     if (now >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
-                                                      absl::FormatDuration(timeout), ", waiting for ",
-                                                      answer->waiting_for()));
+      return WithReason(v1::ERROR_REASON_WAIT_TIMEOUT,
+                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
+                                                                 absl::FormatDuration(timeout), ", waiting for ",
+                                                                 answer->waiting_for())));
     }
     if (waited < wait / 2) calls_.WaitForShutdown(kEarlyPollPause);
   }

@@ -7,6 +7,7 @@
 #include "absl/random/random.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 
 namespace ballast {
@@ -170,9 +171,12 @@ absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Statu
     absl::StrAppend(&what, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
                     attempts_ == 1 ? " attempt" : " attempts");
   }
-  if (no_answer) return absl::DeadlineExceededError(absl::StrCat(what, ": no answer"));
+  if (no_answer) {
+    return WithReason(v1::ERROR_REASON_UNREACHABLE, absl::DeadlineExceededError(absl::StrCat(what, ": no answer")));
+  }
   if (status.error_code() == grpc::StatusCode::CANCELLED) {
-    return absl::UnavailableError(absl::StrCat(what, ": the server ended the call: ", status.error_message()));
+    return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError(absl::StrCat(
+                                                     what, ": the server ended the call: ", status.error_message())));
   }
   return FromGrpcStatus(status, what);
 }

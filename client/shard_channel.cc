@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/slice_message.h"
 #include "common/codecs/codec_seed.h"
+#include "common/error_reason.h"
 #include "common/shared_memory/shared_message.h"
 
 namespace ballast {
@@ -368,8 +369,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
     if (decoded.ok()) {
       reply = *std::move(decoded);
     } else {
-      status = absl::Status(decoded.status().code(), absl::StrCat(name(), ": ", OperationName(exchange->message.kind),
-                                                                  ": ", decoded.status().message()));
+      status = Annotate(decoded.status(), absl::StrCat(name(), ": ", OperationName(exchange->message.kind)));
     }
   }
   exchange->loan.reset();

@@ -35,13 +35,13 @@ v1::ErrorReason ReasonOfCode(absl::StatusCode code) {
     case absl::StatusCode::kAlreadyExists:
       return v1::ERROR_REASON_RANK_TAKEN;
     case absl::StatusCode::kDeadlineExceeded:
-      return v1::ERROR_REASON_WAIT_TIMEOUT;
+      return v1::ERROR_REASON_UNREACHABLE;
     case absl::StatusCode::kResourceExhausted:
       return v1::ERROR_REASON_BYTES_IN_FLIGHT;
     case absl::StatusCode::kAborted:
       return v1::ERROR_REASON_JOB_FAILED;
     case absl::StatusCode::kUnavailable:
-      return v1::ERROR_REASON_STARTING;
+      return v1::ERROR_REASON_UNREACHABLE;
     case absl::StatusCode::kDataLoss:
       return v1::ERROR_REASON_STORAGE_FAILED;
     case absl::StatusCode::kCancelled:
@@ -70,7 +70,7 @@ absl::Status WithReason(v1::ErrorReason reason, const absl::Status& status,
                         std::initializer_list<ErrorSubject> subjects) {
   if (status.ok()) return status;
   v1::ErrorInfo info = InfoOf(status).value_or(v1::ErrorInfo());
-  if (info.reason().empty()) info.set_reason(NameOf(reason));
+  if (info.reason().empty() && reason != v1::ERROR_REASON_UNSPECIFIED) info.set_reason(NameOf(reason));
   info.set_domain(kDomain);
   for (const auto& [name, value] : subjects) (*info.mutable_metadata())[std::string(name)] = std::string(value);
   absl::Status reasoned = status;
@@ -78,9 +78,13 @@ absl::Status WithReason(v1::ErrorReason reason, const absl::Status& status,
   return reasoned;
 }
 
+absl::Status WithSubjects(const absl::Status& status, std::initializer_list<ErrorSubject> subjects) {
+  return WithReason(v1::ERROR_REASON_UNSPECIFIED, status, subjects);
+}
+
 v1::ErrorReason ReasonOf(const absl::Status& status) {
   const std::optional<v1::ErrorInfo> info = InfoOf(status);
-  if (!info.has_value() || info->domain() != kDomain) return ReasonOfCode(status.code());
+  if (!info.has_value() || info->domain() != kDomain || info->reason().empty()) return ReasonOfCode(status.code());
   v1::ErrorReason reason = v1::ERROR_REASON_UNSPECIFIED;
   v1::ErrorReason_Parse(absl::StrCat(kPrefix, info->reason()), &reason);
   return reason;

@@ -18,6 +18,9 @@ using ErrorSubject = std::pair<absl::string_view, absl::string_view>;
 absl::Status WithReason(v1::ErrorReason reason, const absl::Status& status,
                         std::initializer_list<ErrorSubject> subjects = {});
 
+// The status with more subjects; its reason stays what it was, be that none. OK stays OK.
+absl::Status WithSubjects(const absl::Status& status, std::initializer_list<ErrorSubject> subjects);
+
 // The reason; if the status carries none, the one that its code implies. ERROR_REASON_UNSPECIFIED for OK, for
 // FAILED_PRECONDITION without a reason, and for a reason that a newer release has added.
 v1::ErrorReason ReasonOf(const absl::Status& status);

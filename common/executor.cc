@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
@@ -23,8 +24,9 @@ Executor::~Executor() {
 absl::Status Executor::Submit(Task task) {
   absl::MutexLock lock(&mutex_);
   if (queue_.size() >= max_queued_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("got a task while ", queue_.size(), " wait, want at most ", max_queued_));
+    return WithReason(v1::ERROR_REASON_SERVER_BUSY,
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("got a task while ", queue_.size(), " wait, want at most ", max_queued_)));
   }
   queue_.push_back(std::move(task));
   return absl::OkStatus();

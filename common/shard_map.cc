@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -51,9 +52,11 @@ absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec&
   if (differencer.Compare(declared, again)) return absl::OkStatus();
   if (!difference.empty() && difference.back() == '\n') difference.pop_back();
   std::replace(difference.begin(), difference.end(), '\n', ';');
-  return absl::FailedPreconditionError(absl::StrCat("tensor ", again.id(), " \"", again.name(),
-                                                    "\" was declared before as \"", declared.name(),
-                                                    "\" and differs: ", difference));
+  return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,
+                    absl::FailedPreconditionError(absl::StrCat("tensor ", again.id(), " \"", again.name(),
+                                                               "\" was declared before as \"", declared.name(),
+                                                               "\" and differs: ", difference)),
+                    {{"tensor", again.name()}});
 }
 
 absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::ShardMap& proto) {
@@ -91,7 +94,9 @@ v1::ShardMap ShardMap::ToProto() const {
 }
 
 absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs) {
-  if (shards_.empty()) return absl::FailedPreconditionError("shard map: no shard to place tensors on");
+  if (shards_.empty())
+    return WithReason(v1::ERROR_REASON_SERVERS_MISSING,
+                      absl::FailedPreconditionError("shard map: no shard to place tensors on"));
   std::vector<PlacedTensor> added;
   uint64_t bytes = 0;
   absl::flat_hash_map<uint32_t, const v1::TensorSpec*> by_id;

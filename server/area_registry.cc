@@ -2,6 +2,7 @@
 #include "server/area_registry.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
@@ -11,9 +12,10 @@ absl::StatusOr<std::shared_ptr<SharedArea>> AreaRegistry::Add(std::function<void
   if (!closed_.ok()) return closed_;
   const uint64_t most = budget_.limit() / 4 * 3;
   if ((areas_.size() + 1) * bytes > most) {
-    return absl::ResourceExhaustedError(absl::StrCat("shared memory: ", areas_.size(), " clients have ",
-                                                     areas_.size() * bytes, " bytes, want at most ", most,
-                                                     ", three quarters of the bytes in flight"));
+    return WithReason(v1::ERROR_REASON_BYTES_IN_FLIGHT,
+                      absl::ResourceExhaustedError(absl::StrCat("shared memory: ", areas_.size(), " clients have ",
+                                                                areas_.size() * bytes, " bytes, want at most ", most,
+                                                                ", three quarters of the bytes in flight")));
   }
   absl::StatusOr<ByteBudget::Reservation> reservation = budget_.Reserve(bytes);
   if (!reservation.ok()) return reservation.status();
@@ -34,7 +36,9 @@ absl::StatusOr<BorrowedBlock> AreaRegistry::Borrow(uint64_t id, uint32_t block) 
     absl::MutexLock lock(&mutex_);
     if (const auto found = areas_.find(id); found != areas_.end()) area = found->second.area;
   }
-  if (area == nullptr) return absl::UnavailableError("message in shared memory: this server shares no such memory");
+  if (area == nullptr)
+    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                      absl::UnavailableError("message in shared memory: this server shares no such memory"));
   if (block >= area->blocks() || !area->Borrow(block)) {
     return absl::InvalidArgumentError(
         absl::StrCat("message in shared memory: got block ", block, ", want one that was lent, of ", area->blocks()));

@@ -2,6 +2,7 @@
 #include "server/byte_budget.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
@@ -10,9 +11,10 @@ absl::StatusOr<ByteBudget::Reservation> ByteBudget::Reserve(uint64_t bytes) {
   do {
     if (used > 0 && used + bytes > limit_) {
       refused_.fetch_add(1, std::memory_order_relaxed);
-      return absl::ResourceExhaustedError(absl::StrCat("got ", bytes, " bytes more while ", used,
-                                                       " bytes of requests and answers are held, want at most ", limit_,
-                                                       " in all; try again later"));
+      return WithReason(v1::ERROR_REASON_BYTES_IN_FLIGHT, absl::ResourceExhaustedError(absl::StrCat(
+                                                              "got ", bytes, " bytes more while ", used,
+                                                              " bytes of requests and answers are held, want at most ",
+                                                              limit_, " in all; try again later")));
     }
   } while (!used_->compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   return Reservation(used_, bytes);

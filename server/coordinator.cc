@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
+#include "common/error_reason.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/held_job.h"
@@ -49,13 +50,17 @@ absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
   differencer.ReportDifferencesToString(&difference);
   if (!differencer.Compare(*job_, job)) {
     std::replace(difference.begin(), difference.end(), '\n', ';');
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has another job file: ", difference));
+    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                      absl::FailedPreconditionError(absl::StrCat("job \"", job_->name(), "\": ", newcomer.description,
+                                                                 " has another job file: ", difference)),
+                      {{"job", job_->name()}});
   }
   if (newcomer.train_examples == train_examples_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has ",
-                                                    newcomer.train_examples, " training examples, the others have ",
-                                                    train_examples_));
+  return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                    absl::FailedPreconditionError(
+                        absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has ",
+                                     newcomer.train_examples, " training examples, the others have ", train_examples_)),
+                    {{"job", job_->name()}});
 }
 
 absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) const {
@@ -72,8 +77,9 @@ absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) c
       }
     }
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); start the servers anew to train again"));
+  return WithReason(finished ? v1::ERROR_REASON_JOB_ENDED : v1::ERROR_REASON_JOB_FAILED,
+                    absl::FailedPreconditionError(absl::StrCat("the job has ended (", finished ? "finished" : reason_,
+                                                               "); start the servers anew to train again")));
 }
 
 // Of a member that has just joined.
@@ -300,7 +306,10 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
-    return absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined"));
+    return WithReason(
+        v1::ERROR_REASON_SERVERS_MISSING,
+        absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined")),
+        {{"members", missing}});
   }
   if (absl::Status status = CheckHeldJob(job_name_, job); !status.ok()) return status;
   if (map_.shards().empty()) {

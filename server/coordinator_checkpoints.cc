@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/durability_terms.h"
+#include "common/error_reason.h"
 #include "common/version.h"
 #include "server/coordinator.h"
 
@@ -18,15 +19,18 @@ absl::StatusOr<LeaseBook> Coordinator::BeginLeases(const Newcomer& newcomer) con
   const internal::v1::CheckpointManifest& from = *options_.resume;
   const std::string what = absl::StrCat("cannot resume from checkpoint ", from.id(), ": ");
   if (from.job().name() != newcomer.job.name()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, "it is of job \"", from.job().name(), "\", got \"", newcomer.job.name(), "\""));
+    return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                      absl::FailedPreconditionError(absl::StrCat(what, "it is of job \"", from.job().name(),
+                                                                 "\", got \"", newcomer.job.name(), "\"")));
   }
   if (from.train_examples() != newcomer.train_examples) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(what, "it was trained on ", from.train_examples(), " examples, got ", newcomer.train_examples));
+    return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                      absl::FailedPreconditionError(absl::StrCat(what, "it was trained on ", from.train_examples(),
+                                                                 " examples, got ", newcomer.train_examples)));
   }
   if (absl::Status status = leases.Resume(from.leases()); !status.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(what, status.message()));
+    return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                      absl::FailedPreconditionError(absl::StrCat(what, status.message())));
   }
   return leases;
 }

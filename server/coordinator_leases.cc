@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/job_length.h"
 #include "common/policy_config.h"
 #include "server/coordinator.h"
@@ -32,7 +33,8 @@ absl::Status Coordinator::CheckWorkerLocked(const Membership::Id& id) {
   if (id.role != MemberRole::kWorker) {
     return absl::InvalidArgumentError(absl::StrCat("got a ", RoleName(id.role), ", want a worker"));
   }
-  if (state_ == v1::JOB_STATE_FAILED) return absl::AbortedError(absl::StrCat("the job has failed: ", reason_));
+  if (state_ == v1::JOB_STATE_FAILED)
+    return WithReason(v1::ERROR_REASON_JOB_FAILED, absl::AbortedError(absl::StrCat("the job has failed: ", reason_)));
   return membership_.Heartbeat(id);
 }
 
@@ -140,7 +142,8 @@ absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-    if (!leases_.has_value()) return absl::FailedPreconditionError("no worker has brought a job yet");
+    if (!leases_.has_value())
+      return WithReason(v1::ERROR_REASON_NO_JOB, absl::FailedPreconditionError("no worker has brought a job yet"));
     if (absl::Status status = leases_->Complete(id.rank, lease_id); !status.ok()) return status;
     board_.EndedLease(id.rank, steps, batches);
     ++changes_;

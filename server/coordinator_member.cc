@@ -49,8 +49,10 @@ v1::JobState CoordinatorMember::job_state() const {
 absl::Status CoordinatorMember::CheckGathered(const v1::HeartbeatResponse& response) const {
   const bool waits = response.state() == v1::JOB_STATE_GATHERING && options_.gather_timeout > absl::ZeroDuration();
   if (!waits || absl::Now() - started_ < options_.gather_timeout) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrCat(
-      "the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), ": ", response.reason()));
+  return WithReason(
+      v1::ERROR_REASON_WAIT_TIMEOUT,
+      absl::DeadlineExceededError(absl::StrCat(
+          "the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), ": ", response.reason())));
 }
 
 bool CoordinatorMember::stopping() const {
@@ -100,9 +102,11 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
     if (!unreachable) return status;
     const absl::Duration silent = absl::Now() - start;
     if (silent >= patience) {
-      return absl::UnavailableError(absl::StrCat("coordinator at ", options_.coordinator, " did not answer ", what,
-                                                 " for ", absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))),
-                                                 ": ", status.message()));
+      return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                        absl::UnavailableError(absl::StrCat(
+                            "coordinator at ", options_.coordinator, " did not answer ", what, " for ",
+                            absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))), ": ", status.message())),
+                        {{"address", options_.coordinator}});
     }
     if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
   }
@@ -122,9 +126,10 @@ absl::Status CoordinatorMember::Join() {
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
                              "a server that joins", gathers ? options_.gather_timeout : options_.patience);
   if (gathers && absl::IsUnavailable(status)) {
-    return absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
-                                                    absl::FormatDuration(options_.gather_timeout),
-                                                    ", server 0 does not answer: ", status.message()));
+    return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                      absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
+                                                               absl::FormatDuration(options_.gather_timeout),
+                                                               ", server 0 does not answer: ", status.message())));
   }
   if (!status.ok()) return status;
   {
@@ -132,9 +137,11 @@ absl::Status CoordinatorMember::Join() {
     joined_ = response;
   }
   if (options_.replicated && response.servers() != options_.servers) {
-    return absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
-                                                      response.servers(), ", got --servers ", options_.servers,
-                                                      ": with --replicated want the same, for ranks depend on it"));
+    return WithReason(
+        v1::ERROR_REASON_SERVERS_DIFFER,
+        absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
+                                                   response.servers(), ", got --servers ", options_.servers,
+                                                   ": with --replicated want the same, for ranks depend on it")));
   }
   events_.on_part(response.member());
   return absl::OkStatus();

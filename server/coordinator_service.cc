@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/version.h"
 #include "server/call.h"
@@ -31,9 +32,11 @@ AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessR
 
 absl::Status CheckVersion(const v1::JoinRequest& request) {
   if (request.protocol_version() == kProtocolVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      request.description(), " speaks protocol version ", request.protocol_version(), " (ballast ", request.version(),
-      "), want ", kProtocolVersion, " (ballast ", kVersion, "): run the same release everywhere"));
+  return WithReason(v1::ERROR_REASON_PROTOCOL_VERSION,
+                    absl::FailedPreconditionError(
+                        absl::StrCat(request.description(), " speaks protocol version ", request.protocol_version(),
+                                     " (ballast ", request.version(), "), want ", kProtocolVersion, " (ballast ",
+                                     kVersion, "): run the same release everywhere")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "server/coordinator.h"
 
 namespace ballast {
@@ -30,18 +31,22 @@ bool IsThere(const Membership::Member& member) {
 absl::Status Coordinator::CheckDurabilityLocked(const v1::Job& job) const {
   const bool replica = job.durability().mode() == v1::Durability::REPLICA;
   if (replica == options_.replicated) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("job \"", job.name(), "\" has durability ", v1::Durability::Mode_Name(job.durability().mode()),
-                   replica ? ", which wants servers in pairs: start each with --replicated, two for each rank"
-                           : ", but the servers were started with --replicated, which is for REPLICA alone"));
+  return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "job \"", job.name(), "\" has durability ", v1::Durability::Mode_Name(job.durability().mode()),
+                        replica ? ", which wants servers in pairs: start each with --replicated, two for each rank"
+                                : ", but the servers were started with --replicated, which is for REPLICA alone")),
+                    {{"job", job.name()}});
 }
 
 absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newcomer& newcomer,
                                                                       std::optional<uint32_t> rank) const {
   if (newcomer.replicated != options_.replicated) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        newcomer.description, newcomer.replicated ? " was started with" : " was started without",
-        " --replicated, server 0 ", newcomer.replicated ? "without" : "with", " it: want the same for all servers"));
+    return WithReason(v1::ERROR_REASON_SERVERS_DIFFER,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          newcomer.description, newcomer.replicated ? " was started with" : " was started without",
+                          " --replicated, server 0 ", newcomer.replicated ? "without" : "with",
+                          " it: want the same for all servers")));
   }
   Admission admission{MemberRole::kServer, rank.value_or(0), {}, std::nullopt};
   bool takeover = false;
@@ -90,8 +95,11 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
   std::optional<uint64_t> promoted = standbys_.PromotedTo(id.rank, id.incarnation);
   if (!promoted.has_value()) {
     if (standbys_.follower(id.rank) != id.incarnation) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("standby ", id.rank, ", incarnation ", id.incarnation, ", does not follow its server any more"));
+      return WithReason(
+          v1::ERROR_REASON_MEMBER_LOST,
+          absl::FailedPreconditionError(absl::StrCat("standby ", id.rank, ", incarnation ", id.incarnation,
+                                                     ", does not follow its server any more")),
+          {{"role", "standby"}, {"rank", absl::StrCat(id.rank)}});
     }
     // Checked before anything that the standby says is believed.
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
@@ -194,12 +202,14 @@ absl::Status Coordinator::CheckMapWaitLocked(const std::string& peer) const {
   const auto of_peer = map_waits_of_peer_.find(peer);
   const uint32_t waiting = of_peer == map_waits_of_peer_.end() ? 0 : of_peer->second;
   if (waiting >= kMapWaitsOfAPeer) {
-    return absl::ResourceExhaustedError(absl::StrCat("shard map: got a call of ", peer, " while ", waiting,
-                                                     " of its calls wait, want at most ", kMapWaitsOfAPeer));
+    return WithReason(v1::ERROR_REASON_SERVER_BUSY, absl::ResourceExhaustedError(absl::StrCat(
+                                                        "shard map: got a call of ", peer, " while ", waiting,
+                                                        " of its calls wait, want at most ", kMapWaitsOfAPeer)));
   }
   if (map_waits_.size() < kMapWaits) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("shard map: got a call while ", map_waits_.size(), " calls wait, want at most ", kMapWaits));
+  return WithReason(v1::ERROR_REASON_SERVER_BUSY,
+                    absl::ResourceExhaustedError(absl::StrCat("shard map: got a call while ", map_waits_.size(),
+                                                              " calls wait, want at most ", kMapWaits)));
 }
 
 void Coordinator::EndMapWait(const MapWait& call, const absl::Status& status) {

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/error_reason.h"
 #include "common/job_length.h"
 
 namespace ballast {
@@ -119,12 +120,16 @@ std::optional<DataLease> LeaseBook::Unanswered(uint32_t rank, absl::Span<const u
 absl::Status LeaseBook::Complete(uint32_t rank, uint64_t id) {
   const auto held = held_.find(id);
   if (id == 0 || id >= next_id_) {
-    return absl::FailedPreconditionError(absl::StrCat("lease ", id, " was never handed out"));
+    return WithReason(v1::ERROR_REASON_UNKNOWN_LEASE,
+                      absl::FailedPreconditionError(absl::StrCat("lease ", id, " was never handed out")),
+                      {{"lease", absl::StrCat(id)}});
   }
   if (held == held_.end()) return absl::OkStatus();
   if (held->second.rank != rank) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("lease ", id, " is held by worker ", held->second.rank, ", got a report of worker ", rank));
+    return WithReason(v1::ERROR_REASON_UNKNOWN_LEASE,
+                      absl::FailedPreconditionError(absl::StrCat("lease ", id, " is held by worker ", held->second.rank,
+                                                                 ", got a report of worker ", rank)),
+                      {{"lease", absl::StrCat(id)}, {"rank", absl::StrCat(held->second.rank)}});
   }
   held_.erase(held);
   return absl::OkStatus();

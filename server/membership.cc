@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
@@ -66,8 +67,10 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
       if (member == members_.end() || member->second.state != State::kJoined) rank = free;
     }
     if (!rank.has_value()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("all ", count, " ", RoleName(role), " ranks of the job are taken"));
+      return WithReason(v1::ERROR_REASON_RANKS_FULL,
+                        absl::FailedPreconditionError(
+                            absl::StrCat("all ", count, " ", RoleName(role), " ranks of the job are taken")),
+                        {{"role", RoleName(role)}});
     }
   }
   if (*rank >= count) {
@@ -79,7 +82,10 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
   const Member& member = found->second;
   const bool same_place = role != MemberRole::kWorker && !address.empty() && member.address == address;
   if (member.description == description || same_place) return *rank;
-  return absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description));
+  return WithReason(
+      v1::ERROR_REASON_RANK_TAKEN,
+      absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description)),
+      {{"role", RoleName(role)}, {"rank", absl::StrCat(*rank)}, {"process", member.description}});
 }
 
 absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
@@ -101,19 +107,25 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
 absl::StatusOr<Membership::Member*> Membership::FindLive(const Id& id) {
   const auto member = members_.find({id.role, id.rank});
   if (member == members_.end()) {
-    return absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, " has not joined"));
+    return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                      absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, " has not joined")),
+                      {{"role", RoleName(id.role)}, {"rank", absl::StrCat(id.rank)}});
   }
   if (member->second.id.incarnation == id.incarnation) return &member->second;
-  return absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, ": got incarnation ",
-                                                    id.incarnation, ", want ", member->second.id.incarnation,
-                                                    ": another process has taken its place"));
+  return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                    absl::FailedPreconditionError(absl::StrCat(RoleName(id.role), " ", id.rank, ": got incarnation ",
+                                                               id.incarnation, ", want ", member->second.id.incarnation,
+                                                               ": another process has taken its place")),
+                    {{"role", RoleName(id.role)}, {"rank", absl::StrCat(id.rank)}});
 }
 
 absl::Status Membership::CheckJoined(const Id& id) {
   absl::StatusOr<Member*> member = FindLive(id);
   if (!member.ok()) return member.status();
   if ((*member)->state == State::kJoined) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(Describe(**member), " is no longer part of the job"));
+  return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                    absl::FailedPreconditionError(absl::StrCat(Describe(**member), " is no longer part of the job")),
+                    {{"role", RoleName(id.role)}, {"rank", absl::StrCat(id.rank)}});
 }
 
 absl::Status Membership::Heartbeat(const Id& id) {

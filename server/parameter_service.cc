@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/policy_config.h"
 #include "common/version.h"
@@ -18,7 +19,7 @@ absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& c
                                             const std::string& job) const {
   if (absl::Status access = access_->Check(context, method, job); !access.ok()) return access;
   const absl::Status serving = serving_->Check();
-  return serving.ok() ? serving : absl::Status(serving.code(), absl::StrCat("shard ", rank_, ": ", serving.message()));
+  return serving.ok() ? serving : Annotate(serving, absl::StrCat("shard ", rank_));
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerDurable(grpc::CallbackServerContext* context,
@@ -35,9 +36,10 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
   if (absl::Status may = Check(*context, "ParameterService/DeclareTensors", request->job()); !may.ok())
     return Answer(context, may);
   if (request->protocol_version() != 0 && request->protocol_version() != kProtocolVersion) {
-    return Answer(context, absl::FailedPreconditionError(absl::StrCat("shard ", rank_, ": got protocol version ",
-                                                                      request->protocol_version(), ", want ",
-                                                                      kProtocolVersion, " (ballast ", kVersion, ")")));
+    return Answer(context, WithReason(v1::ERROR_REASON_PROTOCOL_VERSION,
+                                      absl::FailedPreconditionError(absl::StrCat(
+                                          "shard ", rank_, ": got protocol version ", request->protocol_version(),
+                                          ", want ", kProtocolVersion, " (ballast ", kVersion, ")"))));
   }
   std::vector<OwnedTensor> tensors;
   tensors.reserve(request->tensors_size());

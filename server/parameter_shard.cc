@@ -37,6 +37,14 @@ void RaiseTo(std::atomic<uint64_t>& most, uint64_t value) {
   }
 }
 
+// The end of a wait that ran out, with whom and what it was for.
+absl::Status WithMissing(const absl::Status& status, const PullWait& wait) {
+  const Slice& slice = wait.at();
+  return WithSubjects(status, {{"workers", absl::StrJoin(slice.Missing(wait.pull()), ",")},
+                               {"step", absl::StrCat(wait.pull().step)},
+                               {"tensor", slice.tensor()}});
+}
+
 // A slice's place in the order of changes, where there is one.
 std::optional<uint64_t> At(const std::vector<uint64_t>& turns, size_t index) {
   if (turns.empty()) return std::nullopt;
@@ -65,22 +73,30 @@ absl::Status ParameterShard::ValidateTerms(const JobTerms& job) {
 absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
   if (job_.name.empty()) return absl::OkStatus();
   if (job.name != job_.name) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job.name, "\""));
+    return WithReason(
+        v1::ERROR_REASON_WRONG_JOB,
+        absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job.name, "\"")),
+        {{"job", job_.name}});
   }
   if (job.workers != job_.workers) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job \"", job_.name, "\" was declared with ", job_.workers, " workers, got ", job.workers));
+    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                      absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with ",
+                                                                 job_.workers, " workers, got ", job.workers)),
+                      {{"job", job_.name}});
   }
   if (!google::protobuf::util::MessageDifferencer::Equals(job.durability, job_.durability)) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with durability { ",
-                                                      job_.durability.ShortDebugString(), " }, got { ",
-                                                      job.durability.ShortDebugString(), " }"));
+    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "job \"", job_.name, "\" was declared with durability { ", job_.durability.ShortDebugString(),
+                          " }, got { ", job.durability.ShortDebugString(), " }")),
+                      {{"job", job_.name}});
   }
   if (google::protobuf::util::MessageDifferencer::Equals(job.policy, job_.policy)) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with policy ",
-                                                    job_.policy.ShortDebugString(), ", got ",
-                                                    job.policy.ShortDebugString()));
+  return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                    absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with policy ",
+                                                               job_.policy.ShortDebugString(), ", got ",
+                                                               job.policy.ShortDebugString())),
+                    {{"job", job_.name}});
 }
 
 absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint, const JobTerms& job,
@@ -123,14 +139,18 @@ absl::Status ParameterShard::CheckDurability(const JobTerms& job) const {
   const v1::Durability::Mode mode = job.durability.mode();
   if (mode == v1::Durability::CHECKPOINT) {
     if (options_.keeps_checkpoints) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ",
-                                                      options_.rank,
-                                                      " has no folder to keep checkpoints in (--checkpoint_dir)"));
+    return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                      absl::FailedPreconditionError(
+                          absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ", options_.rank,
+                                       " has no folder to keep checkpoints in (--checkpoint_dir)")),
+                      {{"job", job.name}});
   }
   if (journal_ != nullptr || mode == v1::Durability::NONE || options_.open_journal) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
-                                                    v1::Durability::Mode_Name(mode), ", but shard ", options_.rank,
-                                                    " has no folder to keep its state in (--state_dir)"));
+  return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(mode), ", but shard ",
+                        options_.rank, " has no folder to keep its state in (--state_dir)")),
+                    {{"job", job.name}});
 }
 
 absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobTerms& job) const {
@@ -185,9 +205,14 @@ std::string ParameterShard::job_name() const {
 }
 
 absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
-  if (job_.name.empty()) return absl::FailedPreconditionError("no tensor has been declared on this shard");
+  if (job_.name.empty())
+    return WithReason(v1::ERROR_REASON_NO_JOB,
+                      absl::FailedPreconditionError("no tensor has been declared on this shard"));
   if (job == job_.name) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job, "\""));
+  return WithReason(
+      v1::ERROR_REASON_WRONG_JOB,
+      absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job, "\"")),
+      {{"job", job_.name}});
 }
 
 absl::StatusOr<std::vector<Slice*>> ParameterShard::FindAll(absl::string_view job,
@@ -319,6 +344,11 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
   return outcome;
 }
 
+absl::Status ParameterShard::OfWorker(const absl::Status& status, uint32_t worker) const {
+  return WithSubjects(Annotate(status, absl::StrCat("shard ", options_.rank, ": worker ", worker)),
+                      {{"worker", absl::StrCat(worker)}});
+}
+
 absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
                                                  absl::Span<const GradientView> gradients) {
   const absl::StatusOr<std::vector<CheckedGradient>> checked = CheckPush(job, push, gradients);
@@ -327,8 +357,9 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   if (!window.ok()) return window.status();
   for (const auto& [slice, version, gradient] : *checked) {
     if (absl::Status status = slice->CheckStep(push.step); !status.ok()) {
-      return absl::Status(status.code(), absl::StrCat("shard ", options_.rank, ": ", Describe(*slice), ": worker ",
-                                                      push.worker, ": ", status.message()));
+      return WithSubjects(
+          Annotate(status, absl::StrCat("shard ", options_.rank, ": ", Describe(*slice), ": worker ", push.worker)),
+          {{"tensor", slice->tensor()}, {"worker", absl::StrCat(push.worker)}});
     }
   }
   std::vector<WaitRoom::Ticket> released;
@@ -354,7 +385,7 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
     if (begun.ok()) window.Abandon(push.incarnation, push.sequence);
     return Annotate(position.status(), absl::StrCat("shard ", options_.rank, ": log"));
   }
-  if (!begun.ok()) return Annotate(begun.status(), absl::StrCat("shard ", options_.rank, ": worker ", push.worker));
+  if (!begun.ok()) return OfWorker(begun.status(), push.worker);
   ++pushes_;
   if (begun->start == PushWindow::Start::kDuplicate) {
     ++duplicates_;
@@ -423,8 +454,7 @@ WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerm
   absl::StatusOr<ByteBudget::Reservation> room =
       (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(keys.size()));
   if (!room.ok()) {
-    done(absl::ResourceExhaustedError(
-        absl::StrCat("shard ", options_.rank, ": pulls that wait: ", room.status().message())));
+    done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": pulls that wait")));
     return WaitRoom::kNoTicket;
   }
   const absl::Time start = clock_->Now();
@@ -435,6 +465,7 @@ WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerm
       start + wait, [waiting](WaitRoom::Ticket own) { return waiting->GoOn(own); },
       [this, waiting] { return ExplainWait(*waiting); },
       [this, waiting, start, done = std::move(done)](absl::Status status) {
+        if (absl::IsDeadlineExceeded(status)) status = WithMissing(status, *waiting);
         waiting->End();
         wait_microseconds_.Add(std::max<int64_t>(absl::ToInt64Microseconds(clock_->Now() - start), 0));
         done(std::move(status));
@@ -481,7 +512,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
       for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
     });
     if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
-    if (!known.ok()) return Annotate(known, absl::StrCat("shard ", options_.rank, ": worker ", worker));
+    if (!known.ok()) return OfWorker(known, worker);
     for (size_t i = 0; i < slices.size(); ++i) {
       const std::vector<WaitRoom::Ticket> tickets = slices[i].second->Pause(worker, At(turns, i));
       released.insert(released.end(), tickets.begin(), tickets.end());

@@ -213,6 +213,8 @@ class ParameterShard {
   PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const Turns& turns,
                     std::vector<WaitRoom::Ticket>& released);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
+  // The failure of a worker's call.
+  absl::Status OfWorker(const absl::Status& status, uint32_t worker) const;
   // INVALID_ARGUMENT for more than a message's values.
   absl::Status CheckElements(absl::Span<Slice* const> slices) const;
   std::string ExplainWait(const PullWait& wait) const;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "server/parameter_shard.h"
 
 namespace ballast {
@@ -52,7 +53,8 @@ absl::Status ParameterShard::Restore(ShardCapture capture) {
   absl::StatusOr<TensorCatalog::Addition> addition;
   {
     absl::ReaderMutexLock lock(&mutex_);
-    if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");
+    if (!job_.name.empty())
+      return WithReason(v1::ERROR_REASON_JOB_DIFFERS, absl::FailedPreconditionError("the shard holds a job already"));
     addition = catalog_.Check(capture.tensors);
   }
   if (!addition.ok()) return addition.status();

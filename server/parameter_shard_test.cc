@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/error_reason.h"
 #include "common/tensor_spec.h"
 #include "gtest/gtest.h"
 
@@ -135,8 +136,11 @@ TEST_F(ParameterShardTest, WaitRunsOutNamingTheWorkersWaitedFor) {
                    [&](absl::Status status) { done.set_value(status); });
   std::future<absl::Status> ended = done.get_future();
   ASSERT_EQ(ended.wait_for(std::chrono::seconds(30)), std::future_status::ready);
-  EXPECT_EQ(ended.get(), absl::DeadlineExceededError(
-                             "shard 3: pull of \"w\" slice 0 at step 1 waits for the gradient of worker 0, 2"));
+  const absl::Status late = ended.get();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(late.message(), "shard 3: pull of \"w\" slice 0 at step 1 waits for the gradient of worker 0, 2");
+  EXPECT_EQ(ReasonOf(late), v1::ERROR_REASON_WAIT_TIMEOUT);
+  EXPECT_EQ(SubjectOf(late, "workers"), "0,2");
 }
 
 TEST_F(ParameterShardTest, PullCannotAskForASliceTwice) {

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/error_reason.h"
 #include "common/rpc/channel.h"
 #include "common/wire/limits.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -148,8 +149,11 @@ ParameterShard::Options Server::ShardOptions() {
 absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobTerms& job) {
   if (job.durability.mode() == v1::Durability::REPLICA) {
     if (!options_.replicated) {
-      return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability REPLICA, but shard ",
-                                                        options_.rank, " has no standby (--replicated)"));
+      return WithReason(
+          v1::ERROR_REASON_NO_STORAGE,
+          absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability REPLICA, but shard ",
+                                                     options_.rank, " has no standby (--replicated)")),
+          {{"job", job.name}});
     }
     // What a standby is fed is in the server's journal.
     if (!serving_.Check().ok()) return nullptr;
@@ -157,9 +161,11 @@ absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobTerms& job) {
     return replica_.get();
   }
   if (options_.replicated) {
-    return absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
-                                                      v1::Durability::Mode_Name(job.durability.mode()), ", but shard ",
-                                                      options_.rank, " was started with --replicated, for REPLICA"));
+    return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(job.durability.mode()),
+                          ", but shard ", options_.rank, " was started with --replicated, for REPLICA")),
+                      {{"job", job.name}});
   }
   return store_->Start(job);
 }
@@ -301,7 +307,8 @@ CoordinatorMember::Events Server::MemberEvents() {
   CoordinatorMember::Events events;
   events.job = [this] { return shard_.job_name(); };
   events.on_job_failed = [this](std::string reason) {
-    shard_.Close(absl::AbortedError(absl::StrCat("the job has failed: ", reason)));
+    shard_.Close(
+        WithReason(v1::ERROR_REASON_JOB_FAILED, absl::AbortedError(absl::StrCat("the job has failed: ", reason))));
   };
   // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
   events.on_absent = [this](const std::vector<v1::Member>& absent) {
@@ -329,7 +336,9 @@ CoordinatorMember::Events Server::MemberEvents() {
   events.on_displaced = [this](absl::Status reason) {
     if (!options_.replicated) return options_.on_fatal(std::move(reason));
     serving_.Close();
-    replica_->Close(absl::UnavailableError(absl::StrCat("another server holds the shard: ", reason.message())));
+    replica_->Close(
+        WithReason(v1::ERROR_REASON_NOT_SERVING,
+                   absl::UnavailableError(absl::StrCat("another server holds the shard: ", reason.message()))));
     options_.on_displaced(std::move(reason));
   };
   events.on_fatal = options_.on_fatal;
@@ -394,7 +403,9 @@ void Server::Drain(absl::Duration grace) {
   }
   member.reset();
   const absl::Status reason =
-      absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down"));
+      WithReason(v1::ERROR_REASON_DRAINING,
+                 absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down")),
+                 {{"rank", absl::StrCat(options_.rank)}, {"address", address_}});
   shard_.Close(reason);
   if (replica_ != nullptr) replica_->Close(reason);
   data_plane_.areas().Close(reason);

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "absl/status/status.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
@@ -19,7 +20,9 @@ class ServingGate {
   // UNAVAILABLE (try again, where the shard map says) while it does not.
   absl::Status Check() const {
     if (open_.load(std::memory_order_acquire)) return absl::OkStatus();
-    return absl::UnavailableError("this process does not hold the shard: it is a standby, or has not joined yet");
+    return WithReason(
+        v1::ERROR_REASON_NOT_SERVING,
+        absl::UnavailableError("this process does not hold the shard: it is a standby, or has not joined yet"));
   }
 
  private:

@@ -20,7 +20,8 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
     absl::Status status = access;
     if (status.ok()) status = shard.CheckJob(request.job());
     if (status.ok() && request.machine() != MachineId()) {
-      status = absl::FailedPreconditionError("the client runs elsewhere, or as another user");
+      status = WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                          absl::FailedPreconditionError("the client runs elsewhere, or as another user"));
     }
     if (status.ok()) {
       absl::StatusOr<std::shared_ptr<SharedArea>> area =

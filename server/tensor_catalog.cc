@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/parallel_for.h"
 #include "common/shard_map.h"
 #include "common/tensor_spec.h"
@@ -50,8 +51,11 @@ absl::Status TensorCatalog::CutWhole(std::vector<OwnedTensor>& tensors) const {
     bytes += elements * sizeof(float);
     // Refuse what cannot fit before a list of its slices is made.
     if (bytes > max_bytes_) {
-      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                        bytes, " bytes, at most ", max_bytes_, " are allowed"));
+      return WithReason(
+          v1::ERROR_REASON_MEMORY_LIMIT,
+          absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                     bytes, " bytes, at most ", max_bytes_, " are allowed")),
+          {{"tensor", tensor.spec.name()}});
     }
     tensor.slices = CutIntoSlices(elements);
   }
@@ -73,8 +77,10 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Plan(std::vector<OwnedTen
       };
       const std::vector<v1::SliceRange>& slices = known->second->slices;
       if (!std::equal(slices.begin(), slices.end(), tensor.slices.begin(), tensor.slices.end(), equal)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("tensor \"", tensor.spec.name(), "\" was declared before with other slices"));
+        return WithReason(v1::ERROR_REASON_TENSOR_DIFFERS,
+                          absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(),
+                                                                     "\" was declared before with other slices")),
+                          {{"tensor", tensor.spec.name()}});
       }
       continue;
     }
@@ -90,8 +96,11 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Plan(std::vector<OwnedTen
     addition.other_bytes += kKeptBytes * (1 + tensor.slices.size());
     const uint64_t would_hold = bytes_ + addition.bytes + other_bytes_ + addition.other_bytes;
     if (would_hold > max_bytes_) {
-      return absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
-                                                        would_hold, " bytes, at most ", max_bytes_, " are allowed"));
+      return WithReason(
+          v1::ERROR_REASON_MEMORY_LIMIT,
+          absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\": this shard would hold ",
+                                                     would_hold, " bytes, at most ", max_bytes_, " are allowed")),
+          {{"tensor", tensor.spec.name()}});
     }
     names.emplace(tensor.spec.name(), tensor.spec.id());
     if (!ids.insert(tensor.spec.id()).second) {

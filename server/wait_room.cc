@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/error_reason.h"
+
 namespace ballast {
 
 WaitRoom::WaitRoom(const Clock* clock) : clock_(clock), sweeper_([this] { SweepUntilStopped(); }) {}
@@ -76,7 +78,9 @@ void WaitRoom::Sweep() {
       ended.push_back(TakeLocked(waits_.find(by_deadline_.begin()->second)));
     }
   }
-  for (Wait& wait : ended) wait.done(absl::DeadlineExceededError(wait.explain()));
+  for (Wait& wait : ended) {
+    wait.done(WithReason(v1::ERROR_REASON_WAIT_TIMEOUT, absl::DeadlineExceededError(wait.explain())));
+  }
 }
 
 void WaitRoom::SweepUntilStopped() {

@@ -41,7 +41,8 @@ TEST_F(WaitRoomTest, EndsAtItsDeadlineAndSaysWhomItWaitedFor) {
   clock_.Advance(absl::Minutes(1));
   room_.Sweep();
   ASSERT_EQ(ended_.size(), 1);
-  EXPECT_EQ(ended_[0], absl::DeadlineExceededError("waits for worker 1"));
+  EXPECT_EQ(ended_[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ended_[0].message(), "waits for worker 1");
   room_.Arrive(ticket);
   EXPECT_EQ(ended_.size(), 1);
 }

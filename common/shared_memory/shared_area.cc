@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 namespace {
@@ -52,8 +53,9 @@ uint64_t SharedArea::BytesOf(uint32_t blocks) { return kPageBytes + blocks * kBl
 absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Create(uint32_t blocks) {
   const uint64_t bytes = BytesOf(blocks);
   const auto error = [&](const char* call) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("shared memory of ", bytes, " bytes: ", call, ": ", std::strerror(errno)));
+    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("shared memory of ", bytes, " bytes: ", call, ": ", std::strerror(errno))));
   };
   const int descriptor = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return error("memfd_create");
@@ -72,7 +74,8 @@ absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Create(uint32_t blocks) 
 absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Open(const v1::SharedArea& description) {
   const std::string path = absl::StrCat("/proc/", description.process(), "/fd/", description.file());
   const auto error = [&](absl::string_view why) {
-    return absl::FailedPreconditionError(absl::StrCat("shared memory at ", path, ": ", why));
+    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                      absl::FailedPreconditionError(absl::StrCat("shared memory at ", path, ": ", why)));
   };
   if (description.blocks() == 0 || description.blocks() > kMaxBlocks || description.block_bytes() != kBlockBytes) {
     return error(absl::StrCat("got ", description.blocks(), " blocks of ", description.block_bytes(),

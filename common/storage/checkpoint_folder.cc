@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/error_reason.h"
 #include "common/storage/checksum.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
@@ -88,9 +89,10 @@ absl::Status CheckpointFolder::Commit(internal::v1::CheckpointManifest manifest)
     const off_t bytes = fd < 0 ? -1 : lseek(fd, 0, SEEK_END);
     if (fd >= 0) close(fd);
     if (bytes >= 0 && static_cast<uint64_t>(bytes) == file.bytes()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(PathOf(file.name()), ": got ", bytes < 0 ? "no such file" : absl::StrCat(bytes, " bytes"),
-                     ", want ", file.bytes(), " bytes; all servers of a job need the same --checkpoint_dir"));
+    return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          PathOf(file.name()), ": got ", bytes < 0 ? "no such file" : absl::StrCat(bytes, " bytes"),
+                          ", want ", file.bytes(), " bytes; all servers of a job need the same --checkpoint_dir")));
   }
   const std::string path = ManifestPath(manifest.id());
   const std::string partial = absl::StrCat(path, ".partial");
@@ -145,8 +147,10 @@ absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string&
   const absl::StatusOr<absl::string_view> behind = ParseFramed((*record)->body, manifest);
   if (!behind.ok()) return absl::DataLossError(absl::StrCat(path, ": ", behind.status().message()));
   if (manifest.format() > kStorageFormat) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": got format ", manifest.format(),
-                                                      ", which a newer Ballast wrote; want at most ", kStorageFormat));
+    return WithReason(
+        v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+        absl::FailedPreconditionError(absl::StrCat(path, ": got format ", manifest.format(),
+                                                   ", which a newer Ballast wrote; want at most ", kStorageFormat)));
   }
   const absl::StatusOr<std::optional<RecordReader::Record>> more = (*reader)->Next();
   if (!more.ok()) return more.status();

@@ -14,6 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/storage/file_system.h"
 
 namespace ballast {
@@ -25,7 +26,8 @@ constexpr uint64_t kLeastZeros = 8;
 // EDQUOT is a full disk, too.
 absl::Status Errno(absl::string_view path) {
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, ": ", absl::ErrnoToStatus(errno, "").message()));
+    return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
+                      absl::ResourceExhaustedError(absl::StrCat(path, ": ", absl::ErrnoToStatus(errno, "").message())));
   }
   return absl::ErrnoToStatus(errno, path);
 }
@@ -150,7 +152,9 @@ class Posix : public FileSystem {
     }
     struct stat info;
     if (stat(path.c_str(), &info) != 0) return Errno(path);
-    if (!S_ISDIR(info.st_mode)) return absl::FailedPreconditionError(absl::StrCat(path, ": not a folder"));
+    if (!S_ISDIR(info.st_mode))
+      return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
+                        absl::FailedPreconditionError(absl::StrCat(path, ": not a folder")));
     return SyncFolderOf(path);
   }
 

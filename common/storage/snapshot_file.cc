@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/storage/framed_message.h"
 
 namespace ballast {
@@ -31,8 +32,10 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
     if (!record.has_header()) return absl::DataLossError("no snapshot of a shard");
     header_ = std::move(*record.mutable_header());
     if (header_.format() <= kStorageFormat) return Kind::kHeader;
-    return absl::FailedPreconditionError(
-        absl::StrCat("got format ", header_.format(), ", which a newer Ballast wrote; want at most ", kStorageFormat));
+    return WithReason(
+        v1::ERROR_REASON_STORAGE_FAILED,
+        absl::FailedPreconditionError(absl::StrCat("got format ", header_.format(),
+                                                   ", which a newer Ballast wrote; want at most ", kStorageFormat)));
   }
   if (record.has_gradient()) return TakeGradient(std::move(*record.mutable_gradient()), behind);
   if (wanted_ > 0) {
@@ -125,8 +128,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotReader::ReadRecord() {
   }
   const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(message, *behind);
   if (kind.ok()) return kind;
-  return absl::Status(kind.status().code(),
-                      absl::StrCat(path_, ": record at offset ", (*record)->offset, ": ", kind.status().message()));
+  return Annotate(kind.status(), absl::StrCat(path_, ": record at offset ", (*record)->offset));
 }
 
 absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> SnapshotReader::Next() {

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/policy_config.h"
 #include "common/shard_map.h"
 #include "common/storage/checkpoint_folder.h"
@@ -61,11 +62,13 @@ absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> 
                                    [&](const PlacedTensor& one) { return one.spec.id() == tensor.spec.id(); });
     const absl::Status status =
         same == saved.end()
-            ? absl::FailedPreconditionError(absl::StrCat("tensor \"", tensor.spec.name(), "\" is not in it"))
+            ? WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE, absl::FailedPreconditionError(absl::StrCat(
+                                                                   "tensor \"", tensor.spec.name(), "\" is not in it")))
             : CheckSameSpec(same->spec, tensor.spec);
     if (status.ok()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot resume from ", path, ", a checkpoint of another model: ", status.message()));
+    return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "cannot resume from ", path, ", a checkpoint of another model: ", status.message())));
   }
   return absl::OkStatus();
 }
@@ -102,9 +105,10 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
                           const SnapshotReader::SliceRecord& slice) -> absl::Status {
       const internal::v1::LoggedDeclaration& saved = header.declaration();
       if (saved.policy().kind_case() != job.policy.kind_case()) {
-        return absl::FailedPreconditionError(absl::StrCat("cannot resume from ", path_, ": it is of a job in mode ",
-                                                          PolicyMode(saved.policy()), ", got ", PolicyMode(job.policy),
-                                                          "; steps are counted differently in each"));
+        return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                          absl::FailedPreconditionError(absl::StrCat(
+                              "cannot resume from ", path_, ": it is of a job in mode ", PolicyMode(saved.policy()),
+                              ", got ", PolicyMode(job.policy), "; steps are counted differently in each")));
       }
       const auto found = wanted.find({slice.state.tensor_id(), slice.state.slice_index()});
       if (found == wanted.end() || found->second) return absl::OkStatus();

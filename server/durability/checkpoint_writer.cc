@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "common/error_reason.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
@@ -33,7 +34,9 @@ std::optional<CheckpointWriter::Outcome> CheckpointWriter::outcome() const {
 
 absl::StatusOr<FileDigest> CheckpointWriter::Write(uint64_t id, uint32_t shards, const ShardCapture& capture) {
   if (folder_.path().empty()) {
-    return absl::FailedPreconditionError("has no folder for checkpoints; all servers of a job need --checkpoint_dir");
+    return WithReason(
+        v1::ERROR_REASON_NO_STORAGE,
+        absl::FailedPreconditionError("has no folder for checkpoints; all servers of a job need --checkpoint_dir"));
   }
   if (absl::Status status = files_.MakeFolder(folder_.path()); !status.ok()) return status;
   const std::string path = folder_.PathOf(CheckpointFolder::ShardFileName(id, shard_, shards));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
@@ -124,7 +125,8 @@ void GroupCommit::Run() {
         // The newest file goes on.
         if (!files.empty()) files_.erase(files_.begin(), files_.begin() + (files.size() - 1));
       } else {
-        failed_ = absl::UnavailableError(absl::StrCat("the log cannot be synced: ", status.message()));
+        failed_ = WithReason(v1::ERROR_REASON_STORAGE_FAILED,
+                             absl::UnavailableError(absl::StrCat("the log cannot be synced: ", status.message())));
         files_.clear();
         written_ = synced_;
       }
@@ -132,7 +134,9 @@ void GroupCommit::Run() {
       for (auto waiting = waiting_.begin(); waiting != end; ++waiting) done.push_back(std::move(waiting->second));
       waiting_.erase(waiting_.begin(), end);
     }
-    for (Done& callback : done) callback(status.ok() ? status : absl::UnavailableError(status.message()));
+    for (Done& callback : done)
+      callback(status.ok() ? status
+                           : WithReason(v1::ERROR_REASON_STORAGE_FAILED, absl::UnavailableError(status.message())));
     if (!status.ok()) {
       on_failure_(status);
       return;

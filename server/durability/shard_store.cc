@@ -32,9 +32,7 @@ constexpr absl::string_view kPartial = ".partial";
 // A file that is so full is synced without pause, so that little is left to wait for when it ends.
 uint64_t AlmostFull(uint64_t file_bytes) { return file_bytes - file_bytes / 8; }
 
-absl::Status In(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
+absl::Status In(const std::string& path, const absl::Status& status) { return Annotate(status, path); }
 
 bool NeedsLog(v1::Durability::Mode mode) { return mode == v1::Durability::WAL || mode == v1::Durability::WAL_SYNC; }
 
@@ -56,8 +54,9 @@ absl::StatusOr<std::unique_ptr<ShardStore>> ShardStore::Open(Options options, Fi
   if (lock < 0) return absl::ErrnoToStatus(errno, path);
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     close(lock);
-    return absl::FailedPreconditionError(
-        absl::StrCat("state folder ", options.folder, ": another process uses it; each server needs its own"));
+    return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "state folder ", options.folder, ": another process uses it; each server needs its own")));
   }
   return std::unique_ptr<ShardStore>(new ShardStore(std::move(options), files, shard, lock));
 }
@@ -88,8 +87,9 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
   if (!reader.ok()) return reader.status();
   const internal::v1::SnapshotHeader& header = (*reader)->header();
   if (header.shard() != options_.shard) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard));
+    return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
+                      absl::FailedPreconditionError(
+                          absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard)));
   }
   ShardCapture capture = ToCapture(header);
   while (true) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "server/policies/staleness.h"
 
 namespace ballast {
@@ -32,8 +33,10 @@ class BoundedPolicy : public SlicePolicy {
 
   absl::Status CheckStep(uint64_t step, const SliceWeights&) const override {
     if (step < kMaxSteps) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("got a gradient for step ", step, ", want a step below ", kMaxSteps));
+    return WithReason(v1::ERROR_REASON_STEP_TOO_EARLY,
+                      absl::FailedPreconditionError(
+                          absl::StrCat("got a gradient for step ", step, ", want a step below ", kMaxSteps)),
+                      {{"step", absl::StrCat(step)}});
   }
 
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {

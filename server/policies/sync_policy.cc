@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "server/policies/weighted_sum.h"
 
 namespace ballast {
@@ -25,8 +26,11 @@ class SyncPolicy : public SlicePolicy {
 
   absl::Status CheckStep(uint64_t step, const SliceWeights& weights) const override {
     if (step <= weights.version()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("got a gradient for step ", step, ", want at most step ",
-                                                      weights.version(), ", whose update is not done"));
+    return WithReason(
+        v1::ERROR_REASON_STEP_TOO_EARLY,
+        absl::FailedPreconditionError(absl::StrCat("got a gradient for step ", step, ", want at most step ",
+                                                   weights.version(), ", whose update is not done")),
+        {{"step", absl::StrCat(step)}});
   }
 
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {

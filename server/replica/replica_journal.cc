@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/error_reason.h"
 #include "grpcpp/grpcpp.h"
 #include "server/replica/shard_stream.h"
 
@@ -20,7 +21,7 @@ ReplicaJournal::ReplicaJournal(Options options, ParameterShard* shard)
     : options_(std::move(options)), shard_(shard), thread_([this] { FeedUntilStopped(); }) {}
 
 ReplicaJournal::~ReplicaJournal() {
-  Close(absl::UnavailableError("the server ends"));
+  Close(WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("the server ends")));
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -135,8 +136,9 @@ absl::StatusOr<uint64_t> ReplicaJournal::Append(const internal::v1::ShardRecord&
   if (!closed_.ok()) return closed_;
   if (FedLocked()) {
     if (queued_bytes_ + bytes.size() > options_.max_queued_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the standby lags by ", queued_bytes_, " bytes, want at most ", options_.max_queued_bytes));
+      return WithReason(v1::ERROR_REASON_STANDBY_BEHIND,
+                        absl::ResourceExhaustedError(absl::StrCat("the standby lags by ", queued_bytes_,
+                                                                  " bytes, want at most ", options_.max_queued_bytes)));
     }
     if (!admit()) return 0;
     queued_bytes_ += bytes.size();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "server/durability/shard_snapshot.h"
 
@@ -73,12 +74,13 @@ absl::StatusOr<bool> SnapshotAssembler::Add(absl::string_view bytes) {
   const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, record);
   if (!behind.ok()) return behind.status();
   const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(record, *behind);
-  if (!kind.ok()) return absl::Status(kind.status().code(), absl::StrCat("snapshot: ", kind.status().message()));
+  if (!kind.ok()) return Annotate(kind.status(), "snapshot");
   switch (*kind) {
     case SnapshotParser::Kind::kHeader:
       if (parser_.header().shard() != shard_) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", shard_));
+        return WithReason(v1::ERROR_REASON_NOT_OWNER,
+                          absl::FailedPreconditionError(
+                              absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", shard_)));
       }
       capture_ = ToCapture(parser_.header());
       return false;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
 #include "server/durability/shard_replay.h"
@@ -25,16 +26,19 @@ void StandbyReceiver::Begin(uint64_t standby) {
 absl::Status StandbyReceiver::Open(const internal::v1::ReplicateHello& hello) {
   absl::MutexLock lock(&mutex_);
   if (hello.shard() != rank_) {
-    return absl::FailedPreconditionError(absl::StrCat("replicate: got shard ", hello.shard(), ", want shard ", rank_));
+    return WithReason(v1::ERROR_REASON_NOT_OWNER, absl::FailedPreconditionError(absl::StrCat(
+                                                      "replicate: got shard ", hello.shard(), ", want shard ", rank_)));
   }
   if (standby_ == 0 || hello.standby() != standby_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("replicate: standby ", rank_, ": got incarnation ", hello.standby(), ", want ",
-                     standby_ == 0 ? "none: this server is no standby" : absl::StrCat(standby_)));
+    return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                      absl::FailedPreconditionError(
+                          absl::StrCat("replicate: standby ", rank_, ": got incarnation ", hello.standby(), ", want ",
+                                       standby_ == 0 ? "none: this server is no standby" : absl::StrCat(standby_))));
   }
   if (stage_ != Stage::kIdle) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("replicate: standby ", rank_, " was fed before; it wants to be started anew"));
+    return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                      absl::FailedPreconditionError(
+                          absl::StrCat("replicate: standby ", rank_, " was fed before; it wants to be started anew")));
   }
   stage_ = Stage::kLoading;
   return absl::OkStatus();
@@ -43,8 +47,10 @@ absl::Status StandbyReceiver::Open(const internal::v1::ReplicateHello& hello) {
 absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const internal::v1::ReplicateRequest& part) {
   absl::MutexLock lock(&mutex_);
   if (stage_ != Stage::kLoading && stage_ != Stage::kFollowing) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "replicate: standby ", rank_, stage_ == Stage::kServer ? " has taken over" : " does not follow any more"));
+    return WithReason(
+        v1::ERROR_REASON_MEMBER_LOST,
+        absl::FailedPreconditionError(absl::StrCat(
+            "replicate: standby ", rank_, stage_ == Stage::kServer ? " has taken over" : " does not follow any more")));
   }
   heard_ = absl::Now();
   if (part.data().size() > kMaxRecordBytes - parts_.size()) {
@@ -112,7 +118,8 @@ bool StandbyReceiver::lost() const {
 absl::Status StandbyReceiver::TakeOver() {
   absl::MutexLock lock(&mutex_);
   if (!complete_) {
-    return absl::FailedPreconditionError(absl::StrCat("standby ", rank_, " is to take over and has no whole shard"));
+    return WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError(absl::StrCat(
+                                                        "standby ", rank_, " is to take over and has no whole shard")));
   }
   stage_ = Stage::kServer;
   return absl::OkStatus();

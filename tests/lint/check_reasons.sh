@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Failures that callers tell apart carry a reason: common/error_reason.h. A status code alone says too little where ten
+# different things have it, and a status that is built anew from another one's code loses the reason.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# What these files refuse ends a program before it serves or calls anybody, and has a text for people alone.
+own='^(common/run/|common/security/|server/connection_gate\.cc)'
+git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc' 'common/*.h' |
+  grep -vE '(_test\.cc|/testing/)|^common/error_reason\.cc|^common/grpc_status\.cc' | grep -vE "$own" |
+  xargs perl -0777 -ne '
+    sub complain { my ($at, $what) = @_; my $line = 1 + (substr($_, 0, $at) =~ tr/\n//);
+                   print STDERR "$ARGV:$line: $what\n"; $bad = 1; }
+    while (/absl::(?:FailedPrecondition|Aborted|Unavailable|AlreadyExists|ResourceExhausted|DeadlineExceeded)Error\(/g) {
+      my $at = $-[0];
+      complain($at, "want WithReason(v1::ERROR_REASON_..., ...) around it")
+          unless substr($_, 0, $at) =~ /WithReason\([^;{}]*$/;
+    }
+    while (/absl::Status\(\s*[\w.>()-]*code\(\)/g) { complain($-[0], "want Annotate or WithMessage, which keep the reason"); }
+    END { exit($bad ? 1 : 0); }'
