@@ -8,8 +8,6 @@
 #include <fstream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "common/durability_terms.h"
@@ -28,17 +26,10 @@ constexpr absl::Duration kLongestRestartPause = absl::Seconds(30);
 constexpr absl::Duration kReportPatience = absl::Seconds(3);
 // Between attempts to say so.
 constexpr absl::Duration kReportPause = absl::Milliseconds(100);
+// For the process that the coordinator holds at fault to end by itself.
+constexpr absl::Duration kAccused = absl::Seconds(2);
 // What a worker ends with that lost its device or its connections, and the job goes on.
 constexpr int kExitLost = 3;
-
-// Whether `text` has `name` ("worker 1") with no digit behind it.
-bool Mentions(absl::string_view text, absl::string_view name) {
-  for (size_t at = text.find(name); at != absl::string_view::npos; at = text.find(name, at + 1)) {
-    const size_t behind = at + name.size();
-    if (behind == text.size() || !absl::ascii_isdigit(text[behind])) return true;
-  }
-  return false;
-}
 
 }  // namespace
 
@@ -189,7 +180,7 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
     for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
       // Its standby may have become the server, and it the standby.
       const bool same = (status.member().role() != v1::ROLE_WORKER) == child.server &&
-                        Mentions(status.description(), absl::StrCat("process ", supervisor_->pid(index)));
+                        status.process() == static_cast<uint64_t>(supervisor_->pid(index));
       if (!same) continue;
       // It had done its part and saved.
       if (finished && !child.server && status.state() == "left") child.restart_at.reset();
@@ -198,10 +189,10 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
   }
 }
 
-int JobLaunch::RunningServer(const std::string& description) const {
+int JobLaunch::RunningServer(uint64_t process) const {
   for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
     if (!children_[child].server || children_[child].end.has_value()) continue;
-    if (Mentions(description, absl::StrCat("process ", supervisor_->pid(child)))) return child;
+    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) return child;
   }
   return -1;
 }
@@ -212,7 +203,7 @@ void JobLaunch::NotePairs(const v1::GetProgressResponse& progress) {
     if (!standby.in_step()) continue;
     for (const v1::GetProgressResponse::MemberStatus& server : progress.members()) {
       if (server.member().role() != v1::ROLE_SERVER || server.member().rank() != standby.member().rank()) continue;
-      const int one = RunningServer(server.description()), other = RunningServer(standby.description());
+      const int one = RunningServer(server.process()), other = RunningServer(standby.process());
       if (one >= 0 && other >= 0) in_step_.insert({{one, other}, {other, one}});
     }
   }
@@ -380,8 +371,15 @@ bool JobLaunch::PollUntil(absl::Duration timeout, const std::function<bool()>& d
 }
 
 void JobLaunch::AwaitAccused() {
-  const int accused = Accused(failures_[0]);
-  if (accused >= 0) PollUntil(absl::Seconds(2), [&] { return !supervisor_->running(accused); });
+  if (coordinator_.empty()) return;
+  // Does not answer if its own process is the one that has failed.
+  const auto progress = connect_(coordinator_)->GetProgress(kProgressTimeout);
+  if (!progress.ok() || !progress->progress().failure().has_member()) return;
+  const uint64_t process = progress->progress().failure().process();
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
+    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) accused_ = child;
+  }
+  if (accused_ >= 0) PollUntil(kAccused, [&] { return !supervisor_->running(accused_); });
 }
 
 void JobLaunch::Stop(bool servers, bool workers, absl::Duration grace) {
@@ -416,23 +414,10 @@ bool JobLaunch::AnyRunning(bool servers, bool workers) const {
                      [&](const Child& child) { return (child.server ? servers : workers) && !child.end.has_value(); });
 }
 
-// The first that does not blame another one that failed, too: a worker which ends because the coordinator told it of
-// a failure may well end before the one that failed.
 int JobLaunch::Culprit() const {
-  for (int child : failures_) {
-    const int accused = children_[child].end->signaled ? -1 : Accused(child);
-    if (std::find(failures_.begin(), failures_.end(), accused) == failures_.end()) return child;
-  }
-  return failures_[0];
-}
-
-int JobLaunch::Accused(int child) const {
-  const std::string error = logs_->LastError(child);
-  // The newest of a rank.
-  for (int other = static_cast<int>(children_.size()) - 1; other >= 0; --other) {
-    if (logs_->name(other) != logs_->name(child) && Mentions(error, logs_->name(other))) return other;
-  }
-  return -1;
+  // A worker that ends because the coordinator told it of a failure may well end before the one that failed.
+  const bool accused = std::find(failures_.begin(), failures_.end(), accused_) != failures_.end();
+  return accused ? accused_ : failures_[0];
 }
 
 std::string JobLaunch::DescribeFailure(int child) const {

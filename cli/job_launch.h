@@ -135,8 +135,8 @@ class JobLaunch : private ProcessListener {
   absl::Time Look(ProgressSource& source);
   // Which pairs the coordinator says are in step.
   void NotePairs(const v1::GetProgressResponse& progress);
-  // The server that runs in the process which a member's description names; -1: none.
-  int RunningServer(const std::string& description) const;
+  // The server that runs as that process; -1: none.
+  int RunningServer(uint64_t process) const;
   // Whether the job outlives its loss now, as far as is known.
   bool MayStrike(int child) const;
   void Strike();
@@ -152,17 +152,15 @@ class JobLaunch : private ProcessListener {
   absl::Status Watch();
   // Polls until `done`, a second signal or the deadline; whether it is done.
   bool PollUntil(absl::Duration timeout, const std::function<bool()>& done);
-  // Gives the child that the first failure's message accuses time to end by itself.
+  // Asks the coordinator which child is at fault, and gives that one time to end by itself.
   void AwaitAccused();
   // Asks all with that part to end, kills those that do not.
   void Stop(bool servers, bool workers, absl::Duration grace);
   void StopAll();
   bool AnyRunning(bool servers, bool workers) const;
   bool failed() const { return !failures_.empty(); }
-  // Among the failures; see the .cc.
+  // Among the failures: the one that the coordinator holds at fault, else the first.
   int Culprit() const;
-  // The index of another child that the message of this one's error names; -1: none.
-  int Accused(int child) const;
   std::string DescribeFailure(int child) const;
 
   const LaunchPlan plan_;
@@ -173,6 +171,8 @@ class JobLaunch : private ProcessListener {
   std::vector<Child> children_;
   // Children that ended and should not have, in the order of their ends.
   std::vector<int> failures_;
+  // The child that the coordinator holds at fault; -1: none.
+  int accused_ = -1;
   int signals_ = 0;
   std::string coordinator_;
   int restarts_ = 0;

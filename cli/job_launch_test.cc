@@ -54,6 +54,8 @@ class FakeProgress : public ProgressSource {
     // The job is finished, and worker 1 has left it.
     bool finished = false;
     v1::Role role = v1::ROLE_WORKER;
+    // The job has failed through the member.
+    bool failed = false;
     // It knows the servers instead, by the files *.pid that they leave beside their addresses; they are in step.
     bool pairs = false;
   };
@@ -80,8 +82,13 @@ class FakeProgress : public ProgressSource {
     member->mutable_member()->set_role(script_.role);
     member->mutable_member()->set_rank(1);
     member->mutable_member()->set_incarnation(1);
-    member->set_description("host, process " + pid);
+    member->set_process(std::stoull(pid));
     member->set_state(script_.finished ? "left" : "joined");
+    if (script_.failed) {
+      response.mutable_progress()->set_state(v1::JOB_STATE_FAILED);
+      *response.mutable_progress()->mutable_failure()->mutable_member() = member->member();
+      response.mutable_progress()->mutable_failure()->set_process(member->process());
+    }
     if (script_.finished) response.mutable_progress()->set_state(v1::JOB_STATE_FINISHED);
     return response;
   }
@@ -97,7 +104,7 @@ class FakeProgress : public ProgressSource {
     v1::GetProgressResponse::MemberStatus* member = response.add_members();
     member->mutable_member()->set_role(role);
     member->mutable_member()->set_rank(rank);
-    member->set_description("host, process " + pid);
+    member->set_process(std::stoull(pid));
     member->set_in_step(role == v1::ROLE_STANDBY);
   }
 
@@ -245,14 +252,17 @@ TEST_F(JobLaunchTest, ExitsWithSeventyFiveWhenOthersWereMissing) {
 }
 
 TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {
-  // Worker 1 dies only once worker 0, told of it by the coordinator, has gone and was reaped.
+  // Worker 1 dies only once worker 0, told of it by the coordinator, has gone and was reaped. No text says so.
+  progress_.failed = true;
   worker_ = std::string(kWorkerHead) + R"(
 folder=${0%/*}
 if [ $rank = 0 ]; then
-  echo 'error: the job failed: worker 1: bad loss'
+  while [ ! -e $folder/pid ]; do :; done
+  echo 'error: the job failed'
   echo $$ > $folder/new && mv $folder/new $folder/first
   exit 1
 fi
+echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
 while [ ! -e $folder/first ]; do :; done
 while kill -0 $(cat $folder/first) 2> /dev/null; do :; done
 echo 'error: bad loss'

@@ -138,9 +138,12 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
 }
 
 JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const {
-  if (answer.ok()) return {answer->state(), answer->reason()};
+  if (answer.ok()) return {answer->state(), answer->reason(), answer->failure()};
   if (!IsSilence(answer.status())) {
-    return {v1::JOB_STATE_FAILED, std::string(answer.status().message()), absl::IsFailedPrecondition(answer.status())};
+    return {v1::JOB_STATE_FAILED,
+            std::string(answer.status().message()),
+            {},
+            ReasonOf(answer.status()) == v1::ERROR_REASON_MEMBER_LOST};
   }
   absl::MutexLock lock(&mutex_);
   const absl::Duration silence = absl::Now() - last_answer;

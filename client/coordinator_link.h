@@ -26,6 +26,8 @@ namespace ballast {
 struct JobCondition {
   v1::JobState state = v1::JOB_STATE_GATHERING;
   std::string reason;
+  // Of a job that has failed.
+  v1::JobFailure failure;
   // The job goes on, but without this member: it was given up, or another has its rank. It may join again.
   bool given_up = false;
 };

@@ -3,6 +3,8 @@
 
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_server.h"
+#include "common/error_reason.h"
+#include "common/grpc_status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -70,10 +72,12 @@ TEST_F(CoordinatorLinkTest, VanishedCoordinatorFailsTheJobNamingItsAddress) {
 
 TEST_F(CoordinatorLinkTest, MemberThatWasGivenUpHasFailed) {
   Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
-  coordinator_.SetHeartbeat(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "worker 3 was given up"),
-                            v1::JOB_STATE_RUNNING, "");
+  coordinator_.SetHeartbeat(
+      ToGrpcStatus(WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError("worker 3 was given up"))),
+      v1::JOB_STATE_RUNNING, "");
   ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
   EXPECT_EQ(failed.Get()->reason, "coordinator at " + server_.address() + ": heartbeat: worker 3 was given up");
+  EXPECT_TRUE(failed.Get()->given_up);
 }
 
 TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {

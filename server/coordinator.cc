@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
 #include "common/error_reason.h"
+#include "common/job_failure.h"
 #include "common/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/held_job.h"
@@ -77,9 +78,10 @@ absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) c
       }
     }
   }
-  return WithReason(finished ? v1::ERROR_REASON_JOB_ENDED : v1::ERROR_REASON_JOB_FAILED,
-                    absl::FailedPreconditionError(absl::StrCat("the job has ended (", finished ? "finished" : reason_,
-                                                               "); start the servers anew to train again")));
+  const std::string ended =
+      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); start the servers anew to train again");
+  if (finished) return WithReason(v1::ERROR_REASON_JOB_ENDED, absl::FailedPreconditionError(ended));
+  return WithJobFailure(absl::FailedPreconditionError(ended), failure_);
 }
 
 // Of a member that has just joined.
@@ -133,8 +135,8 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
     leases_.emplace(*std::move(admission.leases));
     if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
   }
-  const absl::StatusOr<Membership::Id> id =
-      membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description));
+  const absl::StatusOr<Membership::Id> id = membership_.Join(
+      admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description), newcomer.process);
   if (!id.ok()) return id;
   ++changes_;
   WelcomeLocked(*id);
@@ -156,10 +158,17 @@ absl::StatusOr<Membership::Id> Coordinator::Join(Newcomer newcomer) {
   return id;
 }
 
-void Coordinator::FailLocked(std::string reason) {
+void Coordinator::FailLocked(std::string reason, const std::optional<Membership::Id>& at_fault) {
   if (state_ == v1::JOB_STATE_FAILED || state_ == v1::JOB_STATE_FINISHED) return;
   state_ = v1::JOB_STATE_FAILED;
   reason_ = std::move(reason);
+  if (at_fault.has_value()) {
+    *failure_.mutable_member() = ToProto(*at_fault);
+    if (const auto member = membership_.Find(at_fault->role, at_fault->rank); member.has_value()) {
+      failure_.set_process(member->process);
+      failure_.set_description(member->description);
+    }
+  }
   ended_ = clock_->Now();
   NoteLocked(absl::StrCat("the job has failed: ", reason_));
 }
@@ -200,7 +209,8 @@ void Coordinator::LoseLocked(const Membership::Id& id, const std::string& what) 
     return;
   }
   FailLocked(absl::StrCat(what, ", and what it held is gone: with durability wal, wal_sync or replica the job would ",
-                          "have outlived it"));
+                          "have outlived it"),
+             id);
 }
 
 void Coordinator::CheckReturnsLocked() {
@@ -211,7 +221,8 @@ void Coordinator::CheckReturnsLocked() {
                             member.gone_since + patience <= now;
     if (!waited_for) continue;
     return FailLocked(absl::StrCat(ballast::Describe(member), " ", member.reason, " and did not return within ",
-                                   absl::FormatDuration(patience)));
+                                   absl::FormatDuration(patience)),
+                      member.id);
   }
   if (membership_.AnyJoined(MemberRole::kWorker)) {
     deserted_since_ = absl::InfiniteFuture();
@@ -255,6 +266,7 @@ absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id
     UpdateStateLocked();
     verdict.state = state_;
     verdict.reason = ReasonLocked();
+    verdict.failure = failure_;
     if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, verdict);
     changed = changes_ != before;
     for (const Membership::Member& member : membership_.members()) {
@@ -282,7 +294,7 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     ++changes_;
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
     const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
-    if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure));
+    if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure), id);
     const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished());
     if (was_here && pair && id.role == MemberRole::kServer) {
       LoseServerLocked(id.rank, absl::StrCat(who, how));

@@ -66,6 +66,7 @@ class Coordinator {
     std::optional<uint32_t> rank;
     std::string address;
     std::string description;
+    uint64_t process = 0;
     // Of a worker.
     v1::Job job;
     uint64_t train_examples = 0;
@@ -75,6 +76,8 @@ class Coordinator {
   struct Verdict {
     v1::JobState state = v1::JOB_STATE_GATHERING;
     std::string reason;
+    // Of a job that has failed.
+    v1::JobFailure failure;
     // Workers that were here and are not now, with their last incarnation.
     std::vector<Membership::Id> absent;
     // To a server: it should call again at once; the checkpoint that it is to capture its shard for, 0 for none.
@@ -205,7 +208,9 @@ class Coordinator {
   // `what` befell a member, which is gone: "worker 1 (…) was not heard of for 3s". A server may be alive all the same.
   void LoseLocked(const Membership::Id& id, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteLocked(std::string notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FailLocked(std::string reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `at_fault`: the member without which the job goes no further, if it is one.
+  void FailLocked(std::string reason, const std::optional<Membership::Id>& at_fault = std::nullopt)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration ReturnTimeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Duration RunningForLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckWorkerLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -241,6 +246,7 @@ class Coordinator {
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::JobState state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::string reason_ ABSL_GUARDED_BY(mutex_);
+  v1::JobFailure failure_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);
   StandbyBook standbys_ ABSL_GUARDED_BY(mutex_);
   ShardMap map_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error_reason.h"
+#include "common/job_failure.h"
 #include "common/job_length.h"
 #include "common/policy_config.h"
 #include "server/coordinator.h"
@@ -33,8 +34,7 @@ absl::Status Coordinator::CheckWorkerLocked(const Membership::Id& id) {
   if (id.role != MemberRole::kWorker) {
     return absl::InvalidArgumentError(absl::StrCat("got a ", RoleName(id.role), ", want a worker"));
   }
-  if (state_ == v1::JOB_STATE_FAILED)
-    return WithReason(v1::ERROR_REASON_JOB_FAILED, absl::AbortedError(absl::StrCat("the job has failed: ", reason_)));
+  if (state_ == v1::JOB_STATE_FAILED) return JobFailedError(reason_, failure_);
   return membership_.Heartbeat(id);
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator_member.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/error_reason.h"
 #include "common/grpc_status.h"
+#include "common/job_failure.h"
 #include "common/this_process.h"
 #include "common/version.h"
 #include "grpcpp/channel.h"
@@ -120,6 +123,7 @@ absl::Status CoordinatorMember::Join() {
   request.set_rank(options_.rank);
   request.set_address(options_.address);
   request.set_description(DescribeThisProcess());
+  request.set_process(getpid());
   request.set_replicated(options_.replicated);
   v1::JoinResponse response;
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
@@ -179,7 +183,9 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     events_.on_heard(news);
     if (response.has_promoted() && TakePart(response.promoted())) *request.mutable_member() = response.promoted();
     if (request.member().role() == v1::ROLE_SERVER) events_.on_standby(response.standby());
-    if (response.state() == v1::JOB_STATE_FAILED && !failed) events_.on_job_failed(response.reason());
+    if (response.state() == v1::JOB_STATE_FAILED && !failed) {
+      events_.on_job_failed(JobFailedError(response.reason(), response.failure()));
+    }
     failed = response.state() == v1::JOB_STATE_FAILED;
     interval = response.interval_ms() > 0 ? absl::Milliseconds(response.interval_ms()) : usual;
     if (response.capture() > 0 && response.capture() != captured) {
@@ -199,9 +205,7 @@ void CoordinatorMember::Run() {
   }
   const absl::Status status = BeatUntilStopped();
   if (status.ok() || stopping()) return;
-  // A shard that holds another job than the coordinator is of no use to it, and would be none after a new start.
-  const bool displaced = absl::IsFailedPrecondition(status) && ReasonOf(status) != v1::ERROR_REASON_WRONG_JOB;
-  if (displaced) return events_.on_displaced(status);
+  if (ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST) return events_.on_displaced(status);
   events_.on_fatal(status);
 }
 

@@ -39,8 +39,8 @@ class CoordinatorMember {
   struct Events {
     // The job that the shard holds, which each request names; empty: none yet.
     std::function<std::string()> job;
-    // The job has failed; the reason.
-    std::function<void(std::string)> on_job_failed;
+    // The job has failed, as JobFailedError says it.
+    std::function<void(absl::Status)> on_job_failed;
     // Workers that nobody need wait for; again with each heartbeat.
     std::function<void(const std::vector<v1::Member>&)> on_absent;
     // The shard is to be captured for that checkpoint, one of so many; called once for each.

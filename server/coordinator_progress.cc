@@ -64,6 +64,7 @@ v1::JobProgress Coordinator::ProgressLocked() const {
   v1::JobProgress progress;
   progress.set_state(state_);
   progress.set_reason(ReasonLocked());
+  if (state_ == v1::JOB_STATE_FAILED) *progress.mutable_failure() = failure_;
   if (job_.has_value()) {
     progress.set_job(job_->name());
     progress.set_mode(std::string(PolicyMode(job_->policy())));
@@ -103,6 +104,7 @@ v1::GetProgressResponse Coordinator::DescribeNow() const {
     *status->mutable_member() = ToProto(member.id);
     status->set_address(member.address);
     status->set_description(member.description);
+    status->set_process(member.process);
     status->set_state(std::string(StateName(member.state)));
     status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(clock_->Now() - member.last_heard));
     if (member.id.role == MemberRole::kWorker) status->set_step(board_.StepOf(member.id.rank));

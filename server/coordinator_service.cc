@@ -56,10 +56,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
     return Answer(context, absl::InvalidArgumentError("join: got role standby, want server or worker: a server becomes "
                                                       "a standby where its rank is taken"));
   }
-  Coordinator::Newcomer newcomer{role->role,           std::nullopt,
-                                 request->address(),   request->description(),
-                                 request->job(),       request->train_examples(),
-                                 request->replicated()};
+  Coordinator::Newcomer newcomer{role->role,         std::nullopt,   request->address(),        request->description(),
+                                 request->process(), request->job(), request->train_examples(), request->replicated()};
   if (request->has_rank()) newcomer.rank = request->rank();
   absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
   if (!id.ok()) return Answer(context, id.status());
@@ -92,6 +90,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   if (!verdict.ok()) return Answer(context, verdict.status());
   response->set_state(verdict->state);
   response->set_reason(verdict->reason);
+  if (verdict->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = verdict->failure;
   // Workers need not know.
   if (id->role == MemberRole::kWorker) return Answer(context, absl::OkStatus());
   for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);

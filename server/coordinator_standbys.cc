@@ -153,7 +153,8 @@ void Coordinator::TakeOverSilentLocked() {
 void Coordinator::LoseServerLocked(uint32_t rank, const std::string& what) {
   if (TakeOverLocked(rank, what)) return;
   if (map_.shards().empty() && state_ == v1::JOB_STATE_GATHERING) return;
-  FailLocked(absl::StrCat(what, ", and what it held is gone: no standby was in step with it"));
+  FailLocked(absl::StrCat(what, ", and what it held is gone: no standby was in step with it"),
+             Membership::Id{MemberRole::kServer, rank, membership_.Find(MemberRole::kServer, rank)->id.incarnation});
 }
 
 ShardMap Coordinator::ShardMapLocked() const {

@@ -13,6 +13,7 @@ internal::v1::MemberRecord ToRecord(const Membership::Member& member) {
   *record.mutable_member() = ToProto(member.id);
   record.set_address(member.address);
   record.set_description(member.description);
+  record.set_process(member.process);
   record.set_reason(member.reason);
   switch (member.state) {
     case Membership::State::kJoined:
@@ -61,6 +62,7 @@ absl::StatusOr<Membership::Member> FromRecord(const internal::v1::MemberRecord& 
   member.id = *id;
   member.address = record.address();
   member.description = record.description();
+  member.process = record.process();
   member.state = *state;
   member.reason = record.reason();
   return member;
@@ -73,6 +75,7 @@ internal::v1::CoordinatorState Coordinator::ExportLocked() const {
   state.set_state(state_);
   state.set_reason(reason_);
   state.set_job_name(job_name_);
+  if (state_ == v1::JOB_STATE_FAILED) *state.mutable_failure() = failure_;
   if (job_.has_value()) *state.mutable_job() = *job_;
   state.set_train_examples(train_examples_);
   *state.mutable_map() = map_.ToProto();
@@ -123,6 +126,7 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
   board_.Restore(state.progress());
   state_ = state.state();
   reason_ = state.reason();
+  failure_ = state.failure();
   const absl::Time now = clock_->Now();
   if (state_ != v1::JOB_STATE_GATHERING) running_since_ = now - absl::Seconds(state.seconds());
   if (state_ == v1::JOB_STATE_FINISHED || state_ == v1::JOB_STATE_FAILED) ended_ = now;

@@ -89,7 +89,7 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
 }
 
 absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
-                                                std::string description) {
+                                                std::string description, uint64_t process) {
   const absl::StatusOr<uint32_t> free = CheckJoin(role, rank, address, description);
   if (!free.ok()) return free.status();
   rank = *free;
@@ -98,6 +98,7 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   member.id = {role, *rank, std::max(member.id.incarnation + 1, first)};
   member.address = std::move(address);
   member.description = std::move(description);
+  member.process = process;
   member.state = State::kJoined;
   member.last_heard = clock_->Now();
   member.reason.clear();
@@ -174,6 +175,7 @@ Membership::Id Membership::Promote(uint32_t rank) {
   server.id = {MemberRole::kServer, rank, server.id.incarnation + 1};
   server.address = std::exchange(standby.address, "");
   server.description = standby.description;
+  server.process = standby.process;
   server.state = State::kJoined;
   server.last_heard = standby.last_heard;
   server.reason.clear();

@@ -37,6 +37,8 @@ class Membership {
     Id id;
     std::string address;
     std::string description;
+    // Of the operating system; 0: it did not say.
+    uint64_t process = 0;
     State state = State::kJoined;
     absl::Time last_heard;
     // Why it was lost or failed, and since when it is not there.
@@ -51,7 +53,8 @@ class Membership {
   // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, FAILED_PRECONDITION when
   // no rank is free. A member that joins again with the same description replaces itself: its answer may have been
   // lost. A server at the same address replaces the one before: two cannot have it.
-  absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description);
+  absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description,
+                          uint64_t process = 0);
 
   // The rank that Join would give, or the error that it would return; changes nothing.
   absl::StatusOr<uint32_t> CheckJoin(MemberRole role, std::optional<uint32_t> rank, absl::string_view address,

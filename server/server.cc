@@ -306,10 +306,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
 CoordinatorMember::Events Server::MemberEvents() {
   CoordinatorMember::Events events;
   events.job = [this] { return shard_.job_name(); };
-  events.on_job_failed = [this](std::string reason) {
-    shard_.Close(
-        WithReason(v1::ERROR_REASON_JOB_FAILED, absl::AbortedError(absl::StrCat("the job has failed: ", reason))));
-  };
+  events.on_job_failed = [this](absl::Status failure) { shard_.Close(std::move(failure)); };
   // Each time anew: a worker that was given up wrongly may have pushed since, and is waited for from then on.
   events.on_absent = [this](const std::vector<v1::Member>& absent) {
     const std::string job = shard_.status().job.name;

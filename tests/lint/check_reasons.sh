@@ -14,7 +14,7 @@ git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc'
     while (/absl::(?:FailedPrecondition|Aborted|Unavailable|AlreadyExists|ResourceExhausted|DeadlineExceeded)Error\(/g) {
       my $at = $-[0];
       complain($at, "want WithReason(v1::ERROR_REASON_..., ...) around it")
-          unless substr($_, 0, $at) =~ /WithReason\([^;{}]*$/;
+          unless substr($_, 0, $at) =~ /With(?:Reason|JobFailure)\([^;{}]*$/;
     }
     while (/absl::Status\(\s*[\w.>()-]*code\(\)/g) { complain($-[0], "want Annotate or WithMessage, which keep the reason"); }
     END { exit($bad ? 1 : 0); }'

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/training/trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/durability_terms.h"
 #include "common/error_reason.h"
+#include "common/job_failure.h"
 #include "common/job_length.h"
 #include "common/job_overrides.h"
 #include "common/memory_bytes.h"
@@ -204,6 +207,7 @@ absl::Status Trainer::Join() {
   // The same again, where this process was given up.
   if (joined_.has_member()) request.set_rank(joined_.member().rank());
   request.set_description(DescribeThisProcess());
+  request.set_process(getpid());
   *request.mutable_job() = options_.job;
   request.set_train_examples(train_->size());
   absl::StatusOr<v1::JoinResponse> joined =
@@ -396,7 +400,7 @@ std::optional<absl::Status> Trainer::TakePart() {
     return std::nullopt;
   }
   if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
-    status = absl::AbortedError(absl::StrCat("the job has failed: ", condition.reason));
+    status = JobFailedError(condition.reason, condition.failure);
   }
   const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = GatherTimeout(status, "");

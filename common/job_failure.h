@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "ballast/v1/coordinator_service.pb.h"
+
+namespace ballast {
+
+// The status with the reason JOB_FAILED. If one member is at fault, the subjects "role" ("server", "worker",
+// "standby"), "rank" and "process" name it.
+absl::Status WithJobFailure(const absl::Status& status, const v1::JobFailure& failure);
+
+// The same for ABORTED "the job has failed: `reason`".
+absl::Status JobFailedError(absl::string_view reason, const v1::JobFailure& failure);
+
+}  // namespace ballast
