@@ -9,6 +9,7 @@
 #include "common/grpc_status.h"
 #include "common/version.h"
 #include "server/call.h"
+#include "server/parsed_request.h"
 
 namespace ballast {
 namespace {
@@ -40,6 +41,21 @@ absl::Status CheckVersion(const v1::JoinRequest& request) {
 }
 
 }  // namespace
+
+CoordinatorServiceAdapter::CoordinatorServiceAdapter(Coordinator* coordinator, const AccessGuard* access)
+    : coordinator_(coordinator), access_(access) {
+  using Self = CoordinatorServiceAdapter;
+  const auto index = IndexOf<v1::CoordinatorService>;
+  MarkMethodCallback(index("Join"), ParsingHandler(this, &Self::Join));
+  MarkMethodCallback(index("Heartbeat"), ParsingHandler(this, &Self::Heartbeat));
+  MarkMethodCallback(index("Leave"), ParsingHandler(this, &Self::Leave));
+  MarkMethodCallback(index("PlaceTensors"), ParsingHandler(this, &Self::PlaceTensors));
+  MarkMethodCallback(index("GetShardMap"), ParsingHandler(this, &Self::GetShardMap));
+  MarkMethodCallback(index("AcquireLease"), ParsingHandler(this, &Self::AcquireLease));
+  MarkMethodCallback(index("CompleteLease"), ParsingHandler(this, &Self::CompleteLease));
+  MarkMethodCallback(index("ReportProgress"), ParsingHandler(this, &Self::ReportProgress));
+  MarkMethodCallback(index("GetProgress"), ParsingHandler(this, &Self::GetProgress));
+}
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerContext* context,
                                                           const v1::JoinRequest* request, v1::JoinResponse* response) {

@@ -13,8 +13,7 @@ namespace ballast {
 class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService {
  public:
   // Both must outlive the server that this is registered with.
-  CoordinatorServiceAdapter(Coordinator* coordinator, const AccessGuard* access)
-      : coordinator_(coordinator), access_(access) {}
+  CoordinatorServiceAdapter(Coordinator* coordinator, const AccessGuard* access);
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override;

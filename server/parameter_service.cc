@@ -11,9 +11,21 @@
 #include "common/policy_config.h"
 #include "common/version.h"
 #include "server/call.h"
+#include "server/parsed_request.h"
 #include "server/share_memory_call.h"
 
 namespace ballast {
+
+ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane,
+                                                 const AccessGuard* access, const ServingGate* serving)
+    : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access), serving_(serving) {
+  using Self = ParameterServiceAdapter;
+  const auto index = IndexOf<v1::ParameterService>;
+  MarkMethodCallback(index("DeclareTensors"), ParsingHandler(this, &Self::DeclareTensors));
+  MarkMethodCallback(index("Pause"), ParsingHandler(this, &Self::Pause));
+  MarkMethodCallback(index("ShareMemory"), ParsingHandler(this, &Self::ShareMemory));
+  MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
+}
 
 absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& context, absl::string_view method,
                                             const std::string& job) const {

@@ -21,8 +21,7 @@ class ParameterServiceAdapter : public ControlledParameterService {
  public:
   // All must outlive the server that this is registered with.
   ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
-                          const ServingGate* serving)
-      : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access), serving_(serving) {}
+                          const ServingGate* serving);
 
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,

@@ -4,8 +4,8 @@
 # different things have it, and a status that is built anew from another one's code loses the reason.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-# What these files refuse ends a program before it serves or calls anybody, and has a text for people alone.
-own='^(common/run/|common/security/|server/connection_gate\.cc)'
+# What these files refuse ends a program before it serves, or a connection, without a word: nobody can branch on it.
+own='^(common/run/|common/security/|server/connection_gate\.cc|server/http2_inspector\.cc)'
 git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc' 'common/*.h' |
   grep -vE '(_test\.cc|/testing/)|^common/error_reason\.cc|^common/grpc_status\.cc' | grep -vE "$own" |
   xargs perl -0777 -ne '

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/wire/malformed_message.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+
+namespace ballast {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+// Protobuf refuses messages that are nested deeper.
+constexpr int kMaxDepth = 100;
+
+struct Fault {
+  size_t offset = 0;
+  std::string field;
+  std::string what;
+};
+
+// Any proto3 string is checked in the same way; asking protobuf keeps one opinion of what UTF-8 is.
+bool IsUtf8(absl::string_view text) {
+  std::string encoded(
+      1, WireFormatLite::MakeTag(v1::ErrorInfo::kReasonFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+  for (size_t bytes = text.size(); true; bytes >>= 7) {
+    encoded.push_back(static_cast<char>((bytes & 0x7F) | (bytes > 0x7F ? 0x80 : 0)));
+    if (bytes <= 0x7F) break;
+  }
+  encoded.append(text.data(), text.size());
+  return v1::ErrorInfo().ParseFromString(encoded);
+}
+
+// Numbers one behind the other.
+std::optional<Fault> FindInPacked(const FieldDescriptor& field, absl::string_view bytes, size_t base) {
+  const WireFormatLite::WireType wire =
+      WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  while (static_cast<size_t>(in.CurrentPosition()) < bytes.size()) {
+    const size_t at = in.CurrentPosition();
+    uint64_t ignored = 0;
+    const bool read = wire == WireFormatLite::WIRETYPE_VARINT    ? in.ReadVarint64(&ignored)
+                      : wire == WireFormatLite::WIRETYPE_FIXED64 ? in.Skip(8)
+                                                                 : in.Skip(4);
+    if (!read) return Fault{base + at, field.name(), "a number that is cut off"};
+  }
+  return std::nullopt;
+}
+
+// The first fault in `bytes`, which begin at `base` of the whole message.
+std::optional<Fault> FindFault(const Descriptor& type, absl::string_view bytes, size_t base, int depth) {
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  while (static_cast<size_t>(in.CurrentPosition()) < bytes.size()) {
+    const size_t at = in.CurrentPosition();
+    uint64_t tag = 0;
+    if (!in.ReadVarint64(&tag) || tag > UINT32_MAX || WireFormatLite::GetTagFieldNumber(tag) == 0) {
+      return Fault{base + at, "", "no field's tag"};
+    }
+    const int number = WireFormatLite::GetTagFieldNumber(tag);
+    const FieldDescriptor* const field = type.FindFieldByNumber(number);
+    const std::string name = field == nullptr ? absl::StrCat("field ", number) : field->name();
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      if (WireFormatLite::SkipField(&in, tag)) continue;
+      return Fault{base + at, name, "a value that is cut off, or of no known wire type"};
+    }
+    uint32_t size = 0;
+    if (!in.ReadVarint32(&size)) return Fault{base + at, name, "a length that is cut off"};
+    const size_t begin = in.CurrentPosition();
+    if (size > bytes.size() - begin) {
+      return Fault{base + at, name, absl::StrCat("a length of ", size, " bytes, ", bytes.size() - begin, " are left")};
+    }
+    in.Skip(static_cast<int>(size));
+    if (field == nullptr) continue;
+    const absl::string_view content = bytes.substr(begin, size);
+    std::optional<Fault> fault;
+    if (field->type() == FieldDescriptor::TYPE_MESSAGE) {
+      if (depth == kMaxDepth) return Fault{base + at, name, "messages that are nested too deep"};
+      fault = FindFault(*field->message_type(), content, base + begin, depth + 1);
+      if (fault.has_value()) fault->field = fault->field.empty() ? name : absl::StrCat(name, ".", fault->field);
+    } else if (field->type() == FieldDescriptor::TYPE_STRING) {
+      if (!IsUtf8(content)) fault = Fault{base + begin, name, "a text that is not UTF-8"};
+    } else if (field->is_packable()) {
+      fault = FindInPacked(*field, content, base + begin);
+    }
+    if (fault.has_value()) return fault;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::Status MalformedMessage(const Descriptor& type, absl::string_view bytes) {
+  const Fault fault = FindFault(type, bytes, 0, 0).value_or(Fault{bytes.size(), "", "an end too soon"});
+  return WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE,
+                    absl::InvalidArgumentError(absl::StrCat(
+                        "got ", bytes.size(), " bytes that are no ", type.full_name(), ": at byte ", fault.offset,
+                        fault.field.empty() ? "" : ", in field ", fault.field, ": ", fault.what)),
+                    {{"message", type.full_name()}, {"offset", absl::StrCat(fault.offset)}, {"field", fault.field}});
+}
+
+}  // namespace ballast

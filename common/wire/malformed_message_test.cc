@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/wire/malformed_message.h"
+
+#include <string>
+
+#include "ballast/v1/coordinator_service.pb.h"
+#include "common/error_reason.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+using testing::HasSubstr;
+
+absl::Status Malformed(const std::string& bytes) {
+  EXPECT_FALSE(v1::JoinRequest().ParseFromString(bytes));
+  const absl::Status status = MalformedMessage(*v1::JoinRequest::descriptor(), bytes);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_MALFORMED_MESSAGE);
+  EXPECT_EQ(SubjectOf(status, "message"), "ballast.v1.JoinRequest");
+  return status;
+}
+
+TEST(MalformedMessageTest, NamesTheByteThatIsNoTag) {
+  const absl::Status status = Malformed(std::string("\x08\x01\x00", 3));
+  EXPECT_EQ(SubjectOf(status, "offset"), "2");
+  EXPECT_EQ(SubjectOf(status, "field"), "");
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("got 3 bytes that are no ballast.v1.JoinRequest: at byte 2: no field's tag"));
+}
+
+TEST(MalformedMessageTest, NamesTheFieldThatIsCutOff) {
+  v1::JoinRequest request;
+  request.set_protocol_version(1);
+  request.set_description("host, process 1");
+  const std::string bytes = request.SerializeAsString();
+  const absl::Status status = Malformed(bytes.substr(0, bytes.size() - 4));
+  EXPECT_EQ(SubjectOf(status, "offset"), "2");
+  EXPECT_EQ(SubjectOf(status, "field"), "description");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a length of 15 bytes, 11 are left"));
+}
+
+TEST(MalformedMessageTest, NamesAFieldWithinAMessageWithinTheMessage) {
+  v1::JoinRequest request;
+  request.mutable_job()->set_name("digits");
+  std::string bytes = request.SerializeAsString();
+  bytes.back() = '\xFF';
+  const absl::Status status = Malformed(bytes);
+  EXPECT_EQ(SubjectOf(status, "field"), "job.name");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not UTF-8"));
+}
+
+TEST(MalformedMessageTest, NamesANumberOfManyThatIsCutOff) {
+  const std::string bytes("\x1a\x02\x01\x80", 4);
+  EXPECT_FALSE(v1::AcquireLeaseRequest().ParseFromString(bytes));
+  const absl::Status status = MalformedMessage(*v1::AcquireLeaseRequest::descriptor(), bytes);
+  EXPECT_EQ(SubjectOf(status, "field"), "held_leases");
+  EXPECT_EQ(SubjectOf(status, "offset"), "3");
+}
+
+TEST(MalformedMessageTest, NamesAWireTypeThatDoesNotExist) {
+  EXPECT_EQ(SubjectOf(Malformed("\x0f"), "field"), "protocol_version");
+}
+
+}  // namespace
+}  // namespace ballast
