@@ -210,14 +210,9 @@ class Measurement {
   }
 
   absl::Status CountLost() {
-    grpc::ClientContext context;
-    v1::GetProgressResponse response;
-    const auto stub =
-        v1::CoordinatorService::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
-    const grpc::Status status = stub->GetProgress(&context, v1::GetProgressRequest(), &response);
-    if (!status.ok()) return absl::UnavailableError(status.error_message());
-    report_.workers_lost += response.progress().workers_lost();
-    return absl::OkStatus();
+    const absl::StatusOr<uint64_t> lost = probe_->CountLost();
+    if (lost.ok()) report_.workers_lost += *lost;
+    return lost.status();
   }
 
   const ControlOptions options_;

@@ -147,6 +147,15 @@ absl::Status ControlProbe::CallReaders(absl::Duration timeout) {
   return latencies.failure();
 }
 
+absl::StatusOr<uint64_t> ControlProbe::CountLost() {
+  v1::GetProgressResponse response;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+  const grpc::Status status = coordinator_->GetProgress(&context, v1::GetProgressRequest(), &response);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return response.progress().workers_lost();
+}
+
 bool ControlProbe::stopping() {
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPause);

@@ -32,6 +32,9 @@ class ControlProbe {
   // The same of those that change nothing.
   absl::Status CallReaders(absl::Duration timeout);
 
+  // Workers that the coordinator has lost.
+  absl::StatusOr<uint64_t> CountLost();
+
   // From now on, each kind every few milliseconds.
   void Run();
   // What was measured since Run.
