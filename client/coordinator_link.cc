@@ -152,9 +152,13 @@ JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>&
   const bool refused = absl::IsUnavailable(answer.status());
   const absl::Duration most = refused ? absl::Milliseconds(joined_.member_ttl_ms()) : kBusyTimeout;
   if (silence < std::max(patience_, most)) return condition_;
-  return {v1::JOB_STATE_FAILED, absl::StrCat(name_, " has not answered for ",
-                                             absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))), ": ",
-                                             answer.status().message())};
+  JobCondition lost;
+  lost.state = v1::JOB_STATE_FAILED;
+  lost.reason =
+      absl::StrCat(name_, " has not answered for ", absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))),
+                   ": ", answer.status().message());
+  lost.before_start = condition_.state == v1::JOB_STATE_GATHERING;
+  return lost;
 }
 
 JobCondition CoordinatorLink::condition() const {

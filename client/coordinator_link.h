@@ -30,6 +30,8 @@ struct JobCondition {
   v1::JobFailure failure;
   // The job goes on, but without this member: it was given up, or another has its rank. It may join again.
   bool given_up = false;
+  // The coordinator fell silent before all had joined: there was no job yet to be lost, and the member may start anew.
+  bool before_start = false;
 };
 
 // The way to a job's coordinator, and a member's sign of life there: a method for each call of its service, blocking.

@@ -169,7 +169,7 @@ int Run() {
   const absl::Status status = (*trainer)->Run();
   interruption.Watch(nullptr);
   if (absl::IsCancelled(status)) return Fail(status, 130);
-  if ((*trainer)->gather_timed_out()) return Fail(status, kExitTemporary);
+  if ((*trainer)->failed_to_gather()) return Fail(status, kExitTemporary);
   // The others go on: started again, it may too.
   if (absl::IsUnavailable(status)) return Fail(status, 3);
   return status.ok() ? 0 : Fail(status, 1);

@@ -190,10 +190,11 @@ absl::Duration Trainer::GatherTimeLeft() const {
   return std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
 }
 
-absl::Status Trainer::GatherTimeout(const absl::Status& status, absl::string_view missing) {
-  gather_timed_out_ = true;
-  return Annotate(
-      status, absl::StrCat("the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), missing));
+absl::Status Trainer::FailToGather(const absl::Status& status, absl::string_view missing) {
+  failed_to_gather_ = true;
+  const absl::Duration waited =
+      std::min(absl::Trunc(absl::Now() - started_, absl::Seconds(1)), options_.gather_timeout);
+  return Annotate(status, absl::StrCat("the job has not gathered within ", absl::FormatDuration(waited), missing));
 }
 
 absl::Status Trainer::Join() {
@@ -385,7 +386,7 @@ std::optional<absl::Status> Trainer::TakePart() {
   const bool was_here = joined_.has_member();
   if (absl::Status status = Join(); !status.ok()) {
     const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-    return silence && !was_here ? GatherTimeout(status, ", server 0 does not answer") : status;
+    return silence && !was_here ? FailToGather(status, ", server 0 does not answer") : status;
   }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
@@ -399,14 +400,16 @@ std::optional<absl::Status> Trainer::TakePart() {
     std::cerr << "was given up, joins again: " << condition.reason << std::endl;
     return std::nullopt;
   }
-  if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
+  if (!status.ok() && !interrupted_ && condition.before_start) {
+    status = FailToGather(absl::UnavailableError(condition.reason), ", server 0 was lost");
+  } else if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = JobFailedError(condition.reason, condition.failure);
   }
   const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-  if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = GatherTimeout(status, "");
+  if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
   const bool well = status.ok() || interrupted_;
   // Who has waited in vain does not keep the others from gathering, nor itself from joining again.
-  const bool own_failure = absl::IsUnavailable(status) || gather_timed_out_;
+  const bool own_failure = absl::IsUnavailable(status) || failed_to_gather_;
   const absl::Status left = link->Leave(well ? "" : std::string(status.message()), own_failure);
   // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
   if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;

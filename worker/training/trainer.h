@@ -66,9 +66,9 @@ class Trainer {
   // whole job's: the others hear of it. A worker that was given up, though it lives, joins again.
   absl::Status Run();
 
-  // After Run: it ended because members were missing for longer than Options::gather_timeout. Started again it may find
-  // them.
-  bool gather_timed_out() const { return gather_timed_out_; }
+  // After Run: it ended before all had joined, because members were missing for longer than Options::gather_timeout or
+  // the coordinator was lost. Started again it may find them.
+  bool failed_to_gather() const { return failed_to_gather_; }
 
   // Ends Run after the step under way. False while it has not joined: there is nothing to save yet, nor anyone to tell.
   bool Interrupt();
@@ -86,7 +86,7 @@ class Trainer {
   // Lets go of what belongs to one membership.
   void Part();
   absl::Duration GatherTimeLeft() const;
-  absl::Status GatherTimeout(const absl::Status& status, absl::string_view missing);
+  absl::Status FailToGather(const absl::Status& status, absl::string_view missing);
   absl::Status Join();
   absl::Status Connect();
   absl::Status Train();
@@ -107,7 +107,7 @@ class Trainer {
   // Examples that the model takes at once.
   int64_t max_batch_ = 0;
   absl::Time started_;
-  bool gather_timed_out_ = false;
+  bool failed_to_gather_ = false;
   v1::JoinResponse joined_;
   std::optional<RunRecorder> recorder_;
   // Ended by other threads when the job fails; hence the lock around the pointers, which are set once.
