@@ -10,7 +10,9 @@ namespace ballast {
 bool UnusedMemory::Add(uint64_t unused) {
   readings_.push_back(unused);
   if (readings_.size() > kReadings) readings_.pop_front();
-  return readings_.size() == kReadings && *std::min_element(readings_.begin(), readings_.end()) > floor_ + kSpare;
+  if (readings_.size() < kReadings) return false;
+  const auto [least, most] = std::minmax_element(readings_.begin(), readings_.end());
+  return *least > floor_ + (*most - *least < kSettled ? kSettled : kSpare);
 }
 
 void UnusedMemory::GivenBack(uint64_t unused) {

@@ -14,12 +14,14 @@
 namespace ballast {
 
 // Decides when memory that malloc keeps for the next messages goes back to the kernel: once more of it than kSpare has
-// been without use in each of the last kReadings readings. Malloc keeps what a burst of calls has freed, which is right
-// while messages of that size come and go, and would be for ever otherwise. Thread safety: none.
+// been without use in each of the last kReadings readings, or more than kSettled while they hardly differed, because
+// then nothing comes and goes. Malloc keeps what a burst of calls has freed, which is right while messages of that size
+// come and go, and would be for ever otherwise. Thread safety: none.
 class UnusedMemory {
  public:
   static constexpr size_t kReadings = 5;
   static constexpr uint64_t kSpare = uint64_t{16} << 20;
+  static constexpr uint64_t kSettled = uint64_t{1} << 20;
 
   // A reading of the bytes without use. True if they should be given back now.
   bool Add(uint64_t unused);

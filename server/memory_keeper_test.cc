@@ -35,6 +35,14 @@ TEST(UnusedMemoryTest, StaysWhileMessagesUseItNowAndThen) {
   }
 }
 
+TEST(UnusedMemoryTest, ALittleGoesBackOnceNothingComesAndGoes) {
+  constexpr uint64_t kLittle = UnusedMemory::kSettled + 1;
+  UnusedMemory unused;
+  EXPECT_EQ(ReadingsUntilReturn(unused, kLittle), UnusedMemory::kReadings);
+  unused.GivenBack(0);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(unused.Add(i % 2 == 0 ? kLittle : 3 * kLittle));
+}
+
 TEST(UnusedMemoryTest, WhatCannotGoBackIsNotTriedAgain) {
   UnusedMemory unused;
   ASSERT_GT(ReadingsUntilReturn(unused, 10 * kMuch), 0);

@@ -221,7 +221,7 @@ class RacingHostileInputTest : public HostileInputTest {
   static constexpr uint32_t kRaced = 5;
   // A push of them takes a while.
   static constexpr size_t kElements = 1 << 16;
-  static constexpr int kCalls = 150;
+  static constexpr int kCalls = 600;
 
   void SetUp() override {
     HostileInputTest::SetUp();

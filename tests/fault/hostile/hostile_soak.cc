@@ -28,6 +28,8 @@ constexpr char kJob[] = "hostile_soak";
 constexpr double kQuietShare = 0.25;
 constexpr absl::Duration kShortestWindow = absl::Seconds(2);
 constexpr absl::Duration kLongestWindow = absl::Seconds(10);
+// In which servers have given back what the attacks had taken.
+constexpr absl::Duration kSettling = absl::Seconds(8);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 // The default of --bytes_in_flight_mib.
 constexpr uint64_t kBytesInFlight = uint64_t{256} << 20;
@@ -183,6 +185,8 @@ class Run {
           return Annotate(status, absl::StrCat("under ", options_.attacks[i].name));
         }
       }
+      if (absl::Status status = job.RunUntil(absl::Now() + kSettling); !status.ok()) return status;
+      counts_.resident_bytes_by_round.push_back(job.ResidentBytes());
     } while (absl::Now() < end);
     if (absl::Status status = AwaitEpoch(job, absl::InfinitePast()); !status.ok()) return status;
     attacked_ = job.Accuracies();
@@ -283,6 +287,7 @@ nlohmann::ordered_json HostileCounts::ToJson() const {
   json["resident_bytes_before"] = resident_bytes_before;
   json["resident_bytes_most"] = resident_bytes_most;
   json["resident_bytes_limit"] = resident_bytes_limit;
+  json["resident_bytes_by_round"] = resident_bytes_by_round;
   json["attacks"] = nlohmann::ordered_json::array();
   for (const AttackCounts& attack : attacks) {
     json["attacks"].push_back({{"attack", attack.name},

@@ -55,6 +55,8 @@ struct HostileCounts {
   uint64_t resident_bytes_before = 0;
   uint64_t resident_bytes_most = 0;
   uint64_t resident_bytes_limit = 0;
+  // The same server's memory some seconds after each round of all attacks.
+  std::vector<uint64_t> resident_bytes_by_round;
   bool good = true;
 
   nlohmann::ordered_json ToJson() const;

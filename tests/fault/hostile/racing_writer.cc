@@ -121,7 +121,11 @@ absl::StatusOr<std::unique_ptr<RacingWriter>> RacingWriter::Open(const std::shar
   writer->parameters_ = v1::ParameterService::NewStub(channel);
   writer->stream_ = writer->parameters_->ShareMemory(&writer->sharing_, request);
   v1::ShareMemoryResponse response;
-  if (!writer->stream_->Read(&response)) return FromGrpcStatus(writer->stream_->Finish());
+  if (!writer->stream_->Read(&response)) {
+    const grpc::Status refused = writer->stream_->Finish();
+    writer->stream_.reset();
+    return FromGrpcStatus(refused);
+  }
   absl::StatusOr<std::shared_ptr<SharedArea>> area = SharedArea::Open(response.area());
   if (!area.ok()) return area.status();
   writer->area_ = *std::move(area);

@@ -17,6 +17,7 @@
 #include "common/security/credentials.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -74,6 +75,8 @@ void Call(grpc::GenericStub& stub, const std::string& path, const std::string& b
 absl::StatusOr<uint64_t> Run(const HostileTarget& target, absl::Time end) {
   const absl::StatusOr<Credentials> credentials = Credentials::Load(target.reader);
   if (!credentials.ok()) return credentials.status();
+  // Protobuf has a line for each string that is not UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
   const std::vector<Method> methods = AllMethods(target.job);
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs;
   for (const std::string& address : target.addresses) {
