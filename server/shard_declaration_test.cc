@@ -114,7 +114,8 @@ TEST_F(ShardDeclarationTest, AllOtherCallsGoOnWhileTensorsAreMade) {
   EXPECT_TRUE(shard_.Pause("job", 1, 1).ok());
   EXPECT_EQ(shard_.Capture([] {}).tensors.size(), 1u);
   absl::Status pulled = absl::UnknownError("waits");
-  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::Seconds(1), [&](absl::Status status) { pulled = status; });
+  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::Seconds(1), /*by_reader=*/false,
+                   [&](absl::Status status) { pulled = status; });
   EXPECT_EQ(pulled, absl::OkStatus());
   absl::Status durable = absl::UnknownError("waits");
   shard_.AwaitDurable([&](absl::Status status) { durable = status; });

@@ -83,7 +83,8 @@ class Measurement {
 
   absl::StatusOr<std::unique_ptr<Client>> Connect(uint32_t worker) const {
     ClientOptions client;
-    client.shards = {server_->address()};
+    // Which places the tensors, and so knows what a checkpoint holds.
+    client.coordinator = server_->address();
     client.job = "control";
     client.policy.mutable_async();
     client.workers = kPushers;
