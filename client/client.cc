@@ -53,7 +53,6 @@ absl::Status CheckOptions(const ClientOptions& options) {
     status.Update(absl::InvalidArgumentError(
         absl::StrCat("worker: got ", options.worker, ", want less than the job's ", options.workers, " workers")));
   }
-  if (options.incarnation == 0) status.Update(absl::InvalidArgumentError("incarnation: got 0, want at least 1"));
   if (options.channels_per_shard == 0 || options.channels_per_shard > 64) {
     status.Update(absl::InvalidArgumentError(
         absl::StrCat("channels_per_shard: got ", options.channels_per_shard, ", want 1 to 64")));
@@ -153,6 +152,7 @@ void Client::Operation::AddLocked(const ShardReply& reply) {
   result.applied += reply.outcome.applied();
   result.kept += reply.outcome.kept();
   result.dropped += reply.outcome.dropped();
+  result.duplicate = result.duplicate || reply.outcome.duplicate();
   result.max_staleness = std::max(result.max_staleness, reply.outcome.max_staleness());
   if (reply.outcome.learning_rate() != 0) result.learning_rate = reply.outcome.learning_rate();
   result.bytes_sent += reply.bytes_sent;
@@ -167,6 +167,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   if (absl::Status status = CheckOptions(options); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<const Codec>> codec = MakeGradientCodec(options.codec);
   if (!codec.ok()) return codec.status();
+  if (options.incarnation == 0) options.incarnation = absl::ToUnixMicros(absl::Now());
   auto client = std::unique_ptr<Client>(new Client(std::move(options)));
   if ((*codec)->encoding() != v1::ENCODING_FP32) client->feedback_ = std::make_unique<ErrorFeedback>(*std::move(codec));
   if (absl::Status status = client->Reach(); !status.ok()) return status;
@@ -197,7 +198,7 @@ absl::Status Client::Reach() {
       CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials, options_.job);
   if (!link.ok()) return link.status();
   coordinator_ = *std::move(link);
-  if (follows_) follower_ = std::thread([this] { FollowMap(); });
+  follower_ = follows_ ? std::thread([this] { FollowMap(); }) : std::thread([this] { RefreshMap(); });
   absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
   if (!map.ok()) return map.status();
   // Before tensors are placed, servers may still be joining.
@@ -209,7 +210,7 @@ absl::Status Client::UseMap(ShardMap map) {
   const std::vector<std::string>& known = map_.shards();
   const std::vector<std::string>& shards = map.shards();
   // Maps only grow: the newer one has all that an older one has.
-  if (follows_ && !channels_.empty() && map.epoch() < map_.epoch()) return absl::OkStatus();
+  if (!channels_.empty() && map.epoch() < map_.epoch()) return absl::OkStatus();
   if (shards.size() < known.size() || (!follows_ && !std::equal(known.begin(), known.end(), shards.begin()))) {
     return WithReason(
         v1::ERROR_REASON_NOT_SERVING,
@@ -236,13 +237,37 @@ absl::Status Client::UseMap(ShardMap map) {
     // A reader's token may not name a worker.
     channel.names_worker_in_pulls = options_.policy.async().delay_compensation() > 0;
     channel.feedback = feedback_.get();
+    // A map that is followed becomes newer by itself.
+    if (coordinator_ != nullptr && !follows_) channel.on_not_owner = [this] { AskForMap(); };
     channels_.push_back(std::make_unique<ShardChannel>(rank, shards[rank], std::move(channel)));
   }
   for (const PlacedTensor& tensor : map.tensors()) {
     tensors_.try_emplace(tensor.spec.id(), Tensor{tensor, std::vector<uint64_t>(tensor.slices.size(), 0)});
   }
   map_ = std::move(map);
+  for (const auto& channel : channels_) channel->UseEpoch(map_.epoch());
   return absl::OkStatus();
+}
+
+void Client::AskForMap() {
+  absl::MutexLock lock(&mutex_);
+  map_is_wrong_ = true;
+}
+
+void Client::RefreshMap() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutdown_ || map_is_wrong_; };
+      mutex_.Await(absl::Condition(&wanted));
+      if (shutdown_) return;
+      map_is_wrong_ = false;
+    }
+    absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
+    // The calls that want it ask again.
+    if (!map.ok()) continue;
+    if (absl::Status status = UseMap(*std::move(map)); !status.ok()) return Shutdown(std::string(status.message()));
+  }
 }
 
 void Client::FollowMap() {

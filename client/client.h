@@ -50,7 +50,8 @@ struct ClientOptions {
   // Who pushes. No two clients may push as the same worker and incarnation, not even one after the other: a shard
   // takes the second's pushes for the first's, sent again, and does not apply them.
   uint32_t worker = 0;
-  uint64_t incarnation = 1;
+  // 0: the time when Connect is called, in microseconds since 1970. It lets a process that starts again go on.
+  uint64_t incarnation = 0;
 
   // For Connect to reach everyone.
   absl::Duration connect_timeout = absl::Seconds(20);
@@ -94,6 +95,8 @@ struct PushResult {
   // Largest among the applied slices.
   uint64_t max_staleness = 0;
   float learning_rate = 0;
+  // An attempt whose answer was lost had been taken before; it was applied once all the same.
+  bool duplicate = false;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
@@ -185,6 +188,9 @@ class Client {
   absl::Status UseMap(ShardMap map);
   // Moves channels to where the coordinator says that their shards are, until Shutdown.
   void FollowMap();
+  // Gets a newer map each time a shard says that it does not own a slice, until Shutdown.
+  void RefreshMap();
+  void AskForMap();
   void MoveChannels();
   absl::StatusOr<ShardMap> Place(absl::Span<const v1::TensorSpec> specs);
   std::vector<ShardChannel*> channels() const;
@@ -204,12 +210,14 @@ class Client {
 
   mutable absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
+  // A shard does not own a slice that the map gives it.
+  bool map_is_wrong_ ABSL_GUARDED_BY(mutex_) = false;
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint32_t, Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
   // By rank; only grows, so that its channels may be used outside the lock.
   std::vector<std::unique_ptr<ShardChannel>> channels_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_operation_ ABSL_GUARDED_BY(mutex_) = 1;
-  // Runs FollowMap, where it follows.
+  // Runs FollowMap, or RefreshMap; if there is a coordinator.
   std::thread follower_;
 };
 

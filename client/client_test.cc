@@ -6,6 +6,8 @@
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
+#include "common/error_reason.h"
+#include "common/grpc_status.h"
 #include "common/tensor_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -121,7 +123,6 @@ TEST_F(ClientTest, RefusesEncodedElementsOfAnotherSizeThan16Bits) {
 TEST_F(ClientTest, SaysWhenAnswersBeganAndEnded) {
   for (bool watch : {false, true}) {
     options_.watch_answers = watch;
-    options_.incarnation = watch ? 2 : 1;
     auto client = Ready();
     const absl::Time before = absl::Now();
     const auto result =
@@ -205,6 +206,25 @@ TEST_F(ClientTest, RetriesWithTheSameSequenceNumber) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->retries, 2);
   EXPECT_THAT(shard0_.sequences(), ElementsAre(1, 1, 1));
+}
+
+TEST_F(ClientTest, SaysThatAPushHadBeenTakenBefore) {
+  auto client = Ready();
+  EXPECT_FALSE(client->Push(0, 1, {{1, g4_}, {2, g2_}}).Get()->duplicate);
+  shard1_.AnswerAsDuplicates();
+  EXPECT_TRUE(client->Push(1, 1, {{1, g4_}, {2, g2_}}).Get()->duplicate);
+}
+
+TEST_F(ClientTest, IncarnationIsTheTimeOfTheStartUnlessOneIsGiven) {
+  const uint64_t before = absl::ToUnixMicros(absl::Now());
+  auto client = Ready();
+  ASSERT_TRUE(client->Push(0, 1, {{1, g4_}}).Get().ok());
+  EXPECT_GE(shard0_.last_header().incarnation(), before);
+  EXPECT_LE(shard0_.last_header().incarnation(), absl::ToUnixMicros(absl::Now()));
+  options_.incarnation = 7;
+  client = Ready();
+  ASSERT_TRUE(client->Push(0, 1, {{1, g4_}}).Get().ok());
+  EXPECT_EQ(shard0_.last_header().incarnation(), 7);
 }
 
 TEST_F(ClientTest, GivingUpNamesShardAttemptsAndCause) {
@@ -352,9 +372,6 @@ TEST_F(ClientTest, RefusesOptionsOutOfTheirRange) {
   EXPECT_EQ(Client::Connect(options).status(),
             absl::InvalidArgumentError("worker: got 1, want less than the job's 1 workers"));
   options = options_;
-  options.incarnation = 0;
-  EXPECT_EQ(Client::Connect(options).status(), absl::InvalidArgumentError("incarnation: got 0, want at least 1"));
-  options = options_;
   options.coordinator = "localhost:1";
   EXPECT_EQ(Client::Connect(options).status().code(), absl::StatusCode::kInvalidArgument);
   options = options_;
@@ -378,6 +395,40 @@ TEST_F(ClientTest, CoordinatorTellsWhereTensorsAre) {
   ASSERT_TRUE(reader.ok()) << reader.status();
   ASSERT_TRUE((*reader)->Pull(0, {{1, absl::MakeSpan(w_)}}).Get().ok());
   EXPECT_THAT(w_, ElementsAre(-1, -2, -3, -4));
+}
+
+TEST_F(ClientTest, AsksForANewerMapWhenAShardDoesNotOwnASliceAndSendsTheSameAgain) {
+  FakeCoordinatorService coordinator(options_.shards);
+  FakeServer coordinator_server(&coordinator);
+  options_.shards.clear();
+  options_.coordinator = coordinator_server.address();
+  auto client = Ready();
+  const uint64_t epoch = client->shard_map().epoch();
+  ASSERT_GT(epoch, 0);
+  // Another client has placed something since.
+  ASSERT_TRUE((*Client::Connect(options_))->Declare({Spec(3, "u", 4)}).ok());
+  const grpc::Status not_owner =
+      ToGrpcStatus(WithReason(v1::ERROR_REASON_NOT_OWNER, absl::FailedPreconditionError("slice 0 is not here")));
+  shard0_.FailNext(1, not_owner);
+  const auto result = client->Push(0, 1, {{1, g4_}}).Get();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->retries, 1);
+  EXPECT_THAT(shard0_.sequences(), ElementsAre(1, 1));
+  // The map comes in the background.
+  for (int step = 1; shard0_.last_header().map_epoch() == epoch && step < 1000; ++step) {
+    ASSERT_TRUE(client->Push(step, 1, {{1, g4_}}).Get().ok());
+  }
+  EXPECT_EQ(shard0_.last_header().map_epoch(), epoch + 1);
+}
+
+TEST_F(ClientTest, GivesUpWhereNoMapKnowsTheOwner) {
+  auto client = Ready();
+  shard0_.FailNext(
+      100, ToGrpcStatus(WithReason(v1::ERROR_REASON_NOT_OWNER, absl::FailedPreconditionError("slice 0 is not here"))));
+  const absl::Status status = client->Push(0, 1, {{1, g4_}}).Get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_NOT_OWNER);
+  EXPECT_LT(shard0_.sequences().size(), 10);
 }
 
 // Shards of a job that has standbys: the coordinator tells where they are; a third place for one to move to.

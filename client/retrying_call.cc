@@ -16,10 +16,21 @@ namespace {
 // An attempt's own deadline never rings early by more than this.
 constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
 
+// With pauses between them, time enough for a newer shard map. One that knows no other owner will not come later.
+constexpr uint32_t kMaxNotOwner = 6;
+
 // CANCELLED that is not our own comes from a server that was stopped under the call.
-bool IsPassing(grpc::StatusCode code) {
-  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::RESOURCE_EXHAUSTED ||
-         code == grpc::StatusCode::CANCELLED;
+bool IsPassing(const grpc::Status& status, uint32_t failures) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+    case grpc::StatusCode::CANCELLED:
+      return true;
+    case grpc::StatusCode::FAILED_PRECONDITION:
+      return failures < kMaxNotOwner && ReasonOf(FromGrpcStatus(status)) == v1::ERROR_REASON_NOT_OWNER;
+    default:
+      return false;
+  }
 }
 
 // What a server that has too much to do asks for; else 50 ms.
@@ -128,7 +139,7 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
     const bool no_answer = rang || (hurried_ && status.error_code() == grpc::StatusCode::CANCELLED);
     const absl::Time last = started_ + options_.total_timeout;
     attempts = attempts_;
-    bool retry = !cancelled_ && (no_answer || IsPassing(status.error_code()));
+    bool retry = !cancelled_ && (no_answer || IsPassing(status, failures_));
     at_once = retry && hurried_ && now < last;
     if (retry && !at_once) {
       failing_since_ = std::min(failing_since_, now);
@@ -167,7 +178,7 @@ absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Statu
   if (status.ok()) return absl::OkStatus();
   if (cancelled_) return absl::CancelledError(absl::StrCat(what, ": cancelled: ", cancel_reason_));
   const absl::Duration elapsed = absl::Now() - started_;
-  if (no_answer || IsPassing(status.error_code())) {
+  if (no_answer || IsPassing(status, 0)) {
     absl::StrAppend(&what, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
                     attempts_ == 1 ? " attempt" : " attempts");
   }

@@ -34,11 +34,10 @@ struct CallOptions {
 absl::Duration RetryBackoff(uint32_t attempt, double jitter, absl::Duration first);
 
 // One unary call, tried again while it fails in passing: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server (told
-// as UNAVAILABLE in the end), or no answer within attempt_timeout. A DEADLINE_EXCEEDED that the server itself sent is
-// final. No thread waits for it.
-// Invariant: at most one attempt is on its way, its context is gone before the next begins, and before `done`, which is
-// called once.
-// Thread safety: all methods may be called from any thread.
+// as UNAVAILABLE in the end), no answer within attempt_timeout, or a few times for the reason NOT_OWNER. A
+// DEADLINE_EXCEEDED that the server itself sent is final. No thread waits for it. Invariant: at most one attempt is on
+// its way, its context is gone before the next begins, and before `done`, which is called once. Thread safety: all
+// methods may be called from any thread.
 class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
  public:
   // Starts an asynchronous attempt that may take `time`, its deadline set already, and calls back with its end. What it

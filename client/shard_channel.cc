@@ -9,6 +9,7 @@
 #include "client/slice_message.h"
 #include "common/codecs/codec_seed.h"
 #include "common/error_reason.h"
+#include "common/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/tensor_spec.h"
 
@@ -162,7 +163,7 @@ struct ShardChannel::Exchange {
   bool pushes() const { return message.kind != ShardMessage::Kind::kPull; }
   // Of the larger of request and answer, about.
   uint64_t Bytes() const;
-  grpc::ByteBuffer Encode(const ShardChannelOptions& options, uint32_t wait_ms) const;
+  grpc::ByteBuffer Encode(const ShardChannelOptions& options, uint64_t map_epoch, uint32_t wait_ms) const;
   absl::StatusOr<ReceivedBytes> Answer() const;
   absl::StatusOr<ShardReply> Decode() const;
 };
@@ -176,7 +177,8 @@ uint64_t ShardChannel::Exchange::Bytes() const {
   return std::max(request_bytes, answer_bytes);
 }
 
-grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& options, uint32_t wait_ms) const {
+grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& options, uint64_t map_epoch,
+                                                uint32_t wait_ms) const {
   if (!pushes()) {
     v1::PullRequest pull;
     pull.set_job(options.job);
@@ -184,6 +186,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
     pull.set_wait_ms(wait_ms);
     if (options.names_worker_in_pulls) pull.set_worker(options.worker);
     pull.set_encoding(options.values);
+    pull.set_map_epoch(map_epoch);
     AddRefs(message.slices, &pull);
     return EncodeMessage(pull);
   }
@@ -194,6 +197,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
   header.set_sequence(sequence);
   header.set_step(message.step);
   header.set_examples(message.examples);
+  header.set_map_epoch(map_epoch);
   if (message.kind == ShardMessage::Kind::kPush) {
     v1::PushRequest push;
     *push.mutable_header() = std::move(header);
@@ -212,7 +216,9 @@ absl::StatusOr<ReceivedBytes> ShardChannel::Exchange::Answer() const {
   if (!loan.has_value()) return absl::InternalError("the answer lies in shared memory, the request did not");
   const absl::StatusOr<absl::string_view> answer = loan->Answer(*reference);
   if (!answer.ok()) return absl::InternalError(answer.status().message());
-  return ReceivedBytes{{}, {*answer}};
+  ReceivedBytes bytes = BytesOf(response);
+  bytes.pieces.push_back(*answer);
+  return bytes;
 }
 
 absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
@@ -351,10 +357,16 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   // What remains for the server's own wait: it must end before the attempt does.
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
+  if (options_.on_not_owner) {
+    end = [this, end = std::move(end)](const grpc::Status& status) {
+      if (ReasonOf(FromGrpcStatus(status)) == v1::ERROR_REASON_NOT_OWNER) options_.on_not_owner();
+      end(status);
+    };
+  }
   exchange->route = UseRoute();
   const Route& route = *exchange->route;
   Route::Connection& connection = *route.connections[exchange->connection % route.connections.size()];
-  grpc::ByteBuffer request = exchange->Encode(options_, wait_ms);
+  grpc::ByteBuffer request = exchange->Encode(options_, map_epoch_.load(std::memory_order_relaxed), wait_ms);
   exchange->bytes_sent += request.Length();
   // What failed once takes the ordinary way.
   exchange->loan.reset();

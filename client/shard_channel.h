@@ -48,6 +48,8 @@ struct ShardChannelOptions {
   bool names_worker_in_pulls = false;
   // As ClientOptions has it.
   bool watch_answers = false;
+  // Called, maybe often, when the shard says that a slice is another's; must not block. May be empty.
+  std::function<void()> on_not_owner;
   // Encodes the gradients; null for fp32, which travels as it lies. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
 };
@@ -102,6 +104,9 @@ class ShardChannel {
   // connections. Nothing happens where the shard is there already. Not to be called from a callback.
   void MoveTo(const std::string& address);
 
+  // Messages that are sent from now on, or again, are routed by a shard map of that epoch.
+  void UseEpoch(uint64_t map_epoch) { map_epoch_.store(map_epoch, std::memory_order_relaxed); }
+
   // Ends everything in flight, and all that comes later, with CANCELLED.
   void Shutdown(const std::string& reason);
 
@@ -143,6 +148,7 @@ class ShardChannel {
 
   const uint32_t rank_;
   const ShardChannelOptions options_;
+  std::atomic<uint64_t> map_epoch_{0};
 
   mutable absl::Mutex mutex_;
   // Never null.

@@ -24,7 +24,9 @@ void Executor::Shutdown() {
 
 absl::Status Executor::Submit(Task task) {
   absl::MutexLock lock(&mutex_);
-  if (running_ == 0) return absl::UnavailableError("got a task after the end");
+  if (running_ == 0) {
+    return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("got a task after the end"));
+  }
   if (queue_.size() >= max_queued_) {
     return WithReason(v1::ERROR_REASON_SERVER_BUSY,
                       absl::ResourceExhaustedError(

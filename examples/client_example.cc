@@ -5,7 +5,6 @@
 #include <iostream>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "client/client.h"
 
 using ballast::Client;
@@ -15,8 +14,6 @@ static absl::Status Run(const char* address) {
   options.shards = {address};
   options.job = "client-example";
   options.policy.mutable_async();
-  // Higher on each start, or the server would take this run's pushes for the last run's, sent again.
-  options.incarnation = absl::ToUnixMicros(absl::Now());
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
   if (!client.ok()) return client.status();
 

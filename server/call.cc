@@ -2,6 +2,7 @@
 #include "server/call.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "grpcpp/server_context.h"
 
@@ -10,18 +11,21 @@ namespace {
 
 constexpr uint32_t kMaxWaitMs = 600000;
 constexpr uint32_t kDefaultWaitMs = 30000;
+// When a caller that was refused shall try again.
+constexpr char kRetryDelay[] = "20";
 
 }  // namespace
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  AddRetryDelay(status, *context);
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(ToGrpcStatus(WithRetryDelay(status, *context)));
   return reactor;
 }
 
-void AddRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
-  if (absl::IsResourceExhausted(status)) context.AddTrailingMetadata("retry-delay-ms", "20");
+absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
+  if (!absl::IsResourceExhausted(status)) return status;
+  context.AddTrailingMetadata("retry-delay-ms", kRetryDelay);
+  return WithSubjects(status, {{"retry_delay_ms", kRetryDelay}});
 }
 
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {

@@ -15,8 +15,9 @@ namespace ballast {
 // Ends a call at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status);
 
-// Says when a caller that was refused for want of room shall try again; nothing for any other status.
-void AddRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context);
+// The status with when a caller that was refused for want of room shall try again, in its metadata and in a trailer;
+// any other status as it is.
+absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context);
 
 // The wait that a request asks for: 1 to 600000 ms, and 30000 for 0. INVALID_ARGUMENT beyond.
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms);

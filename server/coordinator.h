@@ -81,6 +81,7 @@ class Coordinator {
     uint64_t train_examples = 0;
     // Of a server: as Options has it.
     bool replicated = false;
+    // Of the operating system; 0: it did not say.
     uint64_t process = 0;
   };
   struct Verdict {

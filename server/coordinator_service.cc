@@ -180,8 +180,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
   waiting->Began(coordinator_->AwaitShardMap(wait > absl::ZeroDuration() ? request->newer_than() : 0, wait,
                                              context->peer(), [=](const absl::StatusOr<ShardMap>& map) {
                                                if (map.ok()) *response->mutable_map() = map->ToProto();
-                                               AddRetryDelay(map.status(), *context);
-                                               call->Finish(ToGrpcStatus(map.status()));
+                                               call->Finish(ToGrpcStatus(WithRetryDelay(map.status(), *context)));
                                              }));
   return call;
 }

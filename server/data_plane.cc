@@ -130,6 +130,15 @@ absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<
   return writer.Finish();
 }
 
+// A call of a method that this server does not have.
+class UnknownMethod : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit UnknownMethod(const std::string& method) {
+    Finish(ToGrpcStatus(absl::UnimplementedError(absl::StrCat(method, ": this server has no such method"))));
+  }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
 
 // One call. The client sends one message and gets one.
@@ -161,7 +170,9 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return End(absl::InvalidArgumentError("got no message"));
+    if (!ok) {
+      return End(WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message")));
+    }
     ++holders_;
     absl::Status taken = plane_->executor_->Submit([this] { Handle(); });
     if (taken.ok()) return;
@@ -212,15 +223,22 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     block_ = *std::move(block);
     const absl::StatusOr<absl::string_view> message = MessageAt(reference, block_->memory());
     if (!message.ok()) return message.status();
+    // Together no more than what a message of the network has reserved.
+    if (request_.Length() + message->size() > kMaxMessageBytes + kLeastSharedBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("message in shared memory: got ", message->size(),
+                                                     " bytes there and ", request_.Length(), " beside them, want ",
+                                                     kMaxMessageBytes, " at most"));
+    }
     // The client may change it at any time: it is read once, and what is checked is what is used.
     own_request_ = plane_->buffers_.Copy(*message);
-    request_.Clear();
     ++plane_->shared_calls_;
     return absl::OkStatus();
   }
+  // What was sent itself, then what lies in shared memory: in that order they are one message.
   ReceivedBytes Request() const {
-    if (block_.has_value()) return {{}, {own_request_.bytes()}};
-    return BytesOf(request_);
+    ReceivedBytes bytes = BytesOf(request_);
+    if (block_.has_value()) bytes.pieces.push_back(own_request_.bytes());
+    return bytes;
   }
 
   // What was received is of no use any more.
@@ -249,8 +267,9 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   void End(const absl::Status& status) {
     DropRequest();
     block_.reset();
-    AddRetryDelay(status, *context_);
-    Finish(ToGrpcStatus(status));
+    const bool not_owner = ReasonOf(status) == v1::ERROR_REASON_NOT_OWNER;
+    const absl::Status told = not_owner ? WithSubjects(status, {{"epoch", absl::StrCat(map_epoch_)}}) : status;
+    Finish(ToGrpcStatus(WithRetryDelay(told, *context_)));
   }
   absl::Status OnShard(const absl::Status& status) const {
     return Annotate(status, absl::StrCat("shard ", plane_->rank_));
@@ -276,6 +295,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   BufferPool::Buffer own_request_;
   // Shared with the thread that begins it, because the call may end before that returns.
   const std::shared_ptr<CancellableWait> wait_;
+  // Of the shard map that the sender used.
+  uint64_t map_epoch_ = 0;
 };
 
 void DataPlane::Call::Handle() {
@@ -303,6 +324,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   const std::vector<GradientView> gradients = ViewGradients(*message);
   const v1::PushHeader& header = message->envelope.header();
   if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);
+  map_epoch_ = header.map_epoch();
   Taken<Envelope> taken;
   taken.keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
@@ -335,6 +357,7 @@ void DataPlane::Call::Pull() {
   DropRequest();
   if (!message.ok()) return End(OnShard(message.status()));
   if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
+  map_epoch_ = message->map_epoch();
   as_worker_ = plane_->access_->Check(*context_, Method(), message->job(), AccessRole::kWorker);
   PullTerms pull{message->step(), std::nullopt};
   if (message->has_worker()) {
@@ -403,7 +426,7 @@ grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackSe
   if (method == "/ballast.v1.ParameterService/Push") return new Call(Call::Kind::kPush, this, context);
   if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
   if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
-  return CallbackGenericService::CreateReactor(context);
+  return new UnknownMethod(method);
 }
 
 DataPlane::Traffic DataPlane::traffic() const {

@@ -172,10 +172,16 @@ absl::StatusOr<Slice*> TensorCatalog::Find(SliceKey key) const {
   if (slice != slices_.end()) return slice->second.get();
   const auto tensor = tensors_.find(key.tensor_id);
   if (tensor == tensors_.end()) {
-    return absl::NotFoundError(absl::StrCat("shard ", shard_, ": tensor ", key.tensor_id, " is not declared"));
+    return WithReason(
+        v1::ERROR_REASON_UNKNOWN_TENSOR,
+        absl::NotFoundError(absl::StrCat("shard ", shard_, ": tensor ", key.tensor_id, " is not declared")),
+        {{"tensor", absl::StrCat(key.tensor_id)}});
   }
-  return absl::NotFoundError(absl::StrCat("shard ", shard_, ": slice ", key.slice_index, " of \"",
-                                          tensor->second->spec.name(), "\" is not here"));
+  const std::string& name = tensor->second->spec.name();
+  return WithReason(v1::ERROR_REASON_NOT_OWNER,
+                    absl::FailedPreconditionError(
+                        absl::StrCat("shard ", shard_, ": slice ", key.slice_index, " of \"", name, "\" is not here")),
+                    {{"tensor", name}, {"slice", absl::StrCat(key.slice_index)}});
 }
 
 std::vector<OwnedTensor> TensorCatalog::Tensors() const {

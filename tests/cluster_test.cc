@@ -292,7 +292,6 @@ TEST_F(SmallClusterTest, RefusesAnUnknownTensor) {
 
 TEST_F(SmallClusterTest, PullThatTimesOutNamesTheMissingWorker) {
   ClientOptions options = cluster_.Options(0);
-  options.incarnation = 2;
   options.wait_timeout = absl::Milliseconds(50);
   auto client = Client::Connect(options);
   ASSERT_TRUE(client.ok()) << client.status();

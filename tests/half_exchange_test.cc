@@ -73,9 +73,7 @@ std::vector<float> Train(Device& device, const Way& way) {
     EXPECT_EQ(exchange.TakeStats().skipped, 0u);
   }
   // The servers' own may be finer than what came in 16 bits, so they are what tells.
-  ClientOptions exact = cluster.Options(0);
-  exact.incarnation = 2;
-  const std::unique_ptr<Client> reader = Client::Connect(exact).value();
+  const std::unique_ptr<Client> reader = Client::Connect(cluster.Options(0)).value();
   std::vector<float> weights;
   for (uint32_t i = 0; i < model->parameters().size(); ++i) {
     std::vector<float> tensor(model->parameters()[i].elements);

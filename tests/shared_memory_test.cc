@@ -225,6 +225,57 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
   EXPECT_EQ(StatusOf(*client).shared_areas(), 0u);
 }
 
+// What is sent and what lies in the block are one message: of a field that both have the block's counts.
+TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
+  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
+  const auto stub =
+      v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
+  v1::ShareMemoryRequest request;
+  request.set_job("shared");
+  request.set_machine(MachineId());
+  grpc::ClientContext context;
+  const auto stream = stub->ShareMemory(&context, request);
+  v1::ShareMemoryResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  const std::shared_ptr<SharedArea> area = *SharedArea::Open(response.area());
+
+  v1::PushRequest inside;
+  inside.mutable_header()->set_sequence(2);
+  v1::SliceGradient* gradient = inside.add_gradients();
+  gradient->set_tensor_id(1);
+  gradient->set_encoding(v1::ENCODING_TOP_K);
+  // The first element, 4.
+  gradient->set_payload(std::string("\0\0\0\0\0\0\x80\x40", 8));
+  v1::PushRequest outside;
+  outside.mutable_header()->set_job("shared");
+  outside.mutable_header()->set_worker(1);
+  outside.mutable_header()->set_incarnation(1);
+  outside.mutable_header()->set_sequence(1);
+  outside.mutable_header()->set_examples(1);
+  *outside.add_gradients() = *gradient;
+  outside.mutable_gradients(0)->set_slice_index(1);
+  outside.mutable_gradients(0)->set_payload(std::string("\1\0\0\0\0\0\x80\x40", 8));
+  const std::string text = inside.SerializeAsString();
+  for (bool duplicate : {false, true}) {
+    std::memcpy(area->Block(0).data(), text.data(), text.size());
+    area->Lend(0);
+    outside.mutable_in_shared_memory()->set_area(area->id());
+    outside.mutable_in_shared_memory()->set_bytes(text.size());
+    // Of no consequence: the block has another.
+    outside.mutable_header()->set_sequence(duplicate ? 77 : 1);
+    grpc::ClientContext call;
+    v1::PushResponse answer;
+    const grpc::Status status = stub->Push(&call, outside, &answer);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(answer.outcome().applied(), 2);
+    EXPECT_EQ(answer.outcome().duplicate(), duplicate);
+    area->TakeBack(0);
+  }
+  EXPECT_EQ(StatusOf(*honest).worker_pushes(1).highest_sequence(), 2);
+  context.TryCancel();
+}
+
 // A client that lends what is no message, means what is not lent, and goes on writing while the server reads.
 TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);

@@ -92,7 +92,6 @@ TEST_F(TlsTest, AJobOfTwoServersTrainsThroughIt) {
   for (const bool shared_memory : {false, true}) {
     ClientOptions client_options = OptionsWith(GoodCredentials());
     client_options.shared_memory = shared_memory;
-    client_options.incarnation = shared_memory ? 2 : 1;
     const auto client = Join(client_options, {Spec(1, "a", 100'000), Spec(2, "b", 7)});
     ASSERT_TRUE(client.ok()) << client.status();
     const std::vector<float> ones(100'000, 1);

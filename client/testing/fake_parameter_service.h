@@ -27,6 +27,11 @@ class FakeParameterService : public v1::ParameterService::Service {
     failures_ = count;
     failure_ = status;
   }
+  // Every push is answered as one that was taken before.
+  void AnswerAsDuplicates() {
+    absl::MutexLock lock(&mutex_);
+    duplicates_ = true;
+  }
   // Pulls wait, and so do the pushes with one of these sequence numbers, until Release; at most a minute.
   void Block(std::vector<uint64_t> sequences = {}) {
     absl::MutexLock lock(&mutex_);
@@ -180,6 +185,7 @@ class FakeParameterService : public v1::ParameterService::Service {
     }
     outcome->set_applied(gradients.size());
     outcome->set_learning_rate(1.0f);
+    outcome->set_duplicate(duplicates_);
     return grpc::Status::OK;
   }
 
@@ -200,6 +206,7 @@ class FakeParameterService : public v1::ParameterService::Service {
   std::map<std::pair<uint32_t, uint32_t>, Slice> slices_ ABSL_GUARDED_BY(mutex_);
   int failures_ ABSL_GUARDED_BY(mutex_) = 0;
   grpc::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool duplicates_ ABSL_GUARDED_BY(mutex_) = false;
   bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> blocked_sequences_ ABSL_GUARDED_BY(mutex_);
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;

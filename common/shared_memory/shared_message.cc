@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/wire/payload_message.h"
+#include "common/wire/piece_reader.h"
 
 namespace ballast {
 namespace {
 
-// The tag of field 16, bytes, as a varint.
-constexpr uint8_t kTag[] = {0x82, 0x01};
-// Of the tag, a length of one byte, and two numbers of 9 and three of at most 6.
-constexpr size_t kMaxReferenceBytes = 40;
+// The tag of field 16, a message.
+constexpr uint32_t kTag = 16 << 3 | 2;
 
 constexpr size_t kAlignment = 64;
 
@@ -50,23 +50,30 @@ absl::StatusOr<absl::string_view> MessageAt(const v1::SharedBlock& reference, ab
 
 grpc::ByteBuffer EncodeReference(const v1::SharedBlock& reference) {
   const std::string content = reference.SerializeAsString();
-  std::string text(std::begin(kTag), std::end(kTag));
-  text.push_back(static_cast<char>(content.size()));
+  std::string text;
+  AppendVarint(kTag, text);
+  AppendVarint(content.size(), text);
   text += content;
   const grpc::Slice slice(text);
   return grpc::ByteBuffer(&slice, 1);
 }
 
 std::optional<v1::SharedBlock> FindReference(const grpc::ByteBuffer& message) {
-  constexpr size_t kHeader = sizeof(kTag) + 1;
-  if (message.Length() < kHeader || message.Length() > kMaxReferenceBytes) return std::nullopt;
-  grpc::Slice bytes;
-  if (!message.DumpToSingleSlice(&bytes).ok() || !std::equal(std::begin(kTag), std::end(kTag), bytes.begin()) ||
-      bytes.begin()[2] != bytes.size() - kHeader) {
-    return std::nullopt;
+  const ReceivedBytes bytes = BytesOf(message);
+  PieceReader reader(bytes.pieces);
+  std::optional<v1::SharedBlock> reference;
+  while (!reader.AtEnd()) {
+    const std::optional<uint64_t> tag = reader.Varint();
+    if (!tag.has_value() || *tag > UINT32_MAX) return std::nullopt;
+    if (*tag != kTag) {
+      if (!reader.SkipField(static_cast<uint32_t>(*tag))) return std::nullopt;
+      continue;
+    }
+    const std::optional<uint64_t> length = reader.Varint();
+    const std::optional<Pieces> content = length.has_value() ? reader.Take(*length) : std::nullopt;
+    if (!reference.has_value()) reference.emplace();
+    if (!content.has_value() || !reference->MergeFromString(absl::StrJoin(*content, ""))) return std::nullopt;
   }
-  v1::SharedBlock reference;
-  if (!reference.ParseFromArray(bytes.begin() + kHeader, bytes.size() - kHeader)) return std::nullopt;
   return reference;
 }
 

@@ -12,8 +12,9 @@
 
 namespace ballast {
 
-// Messages of the data plane that lie in shared memory: what is sent in their stead is field 16 of the same message
-// type, alone.
+// Messages of the data plane that lie in shared memory: what is sent instead is a message of the same type, whose field
+// 16 says where. The message that is meant has the fields of the one sent, then those in shared memory, as if their
+// bytes followed one another.
 
 // Where a message lies in its block.
 struct MessageSpot {
@@ -28,8 +29,9 @@ std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Sp
 // The part of a block that a reference means. INVALID_ARGUMENT where it is not in the block.
 absl::StatusOr<absl::string_view> MessageAt(const v1::SharedBlock& reference, absl::Span<char> block);
 
+// A message with nothing else.
 grpc::ByteBuffer EncodeReference(const v1::SharedBlock& reference);
-// Nothing where the message is one with fields of its own.
+// Nothing if the message has none, or is malformed.
 std::optional<v1::SharedBlock> FindReference(const grpc::ByteBuffer& message);
 
 }  // namespace ballast

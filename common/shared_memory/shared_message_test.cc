@@ -65,11 +65,19 @@ TEST(SharedMessageTest, FindsNoReferenceInOtherMessages) {
   EXPECT_FALSE(FindReference(EncodeMessage(pull)).has_value());
   pull.set_job("job");
   EXPECT_FALSE(FindReference(EncodeMessage(pull)).has_value());
-  *pull.mutable_in_shared_memory() = MakeReference(1, 2);
-  EXPECT_FALSE(FindReference(EncodeMessage(pull)).has_value());
   EXPECT_FALSE(FindReference(BufferOf("\x82\x01")).has_value());
   EXPECT_FALSE(FindReference(BufferOf(std::string("\x82\x01\x05\x01\x01", 5))).has_value());
   EXPECT_FALSE(FindReference(BufferOf(std::string("\x82\x01\x02\xff\xff", 5))).has_value());
+}
+
+TEST(SharedMessageTest, FindsAReferenceBesideOtherFields) {
+  v1::PullRequest pull;
+  pull.set_job("job");
+  pull.add_slices()->set_tensor_id(7);
+  *pull.mutable_in_shared_memory() = MakeReference(1, 2);
+  const std::optional<v1::SharedBlock> found = FindReference(EncodeMessage(pull));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->block(), 59u);
 }
 
 TEST(SharedMessageTest, RefusesAReferenceBeyondItsBlock) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 
@@ -37,6 +38,11 @@ std::optional<EncodedItem> SplitItem(absl::Span<const absl::string_view> pieces)
     item.payload = *std::move(payload);
   }
   return item;
+}
+
+absl::Status Malformed() {
+  return WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE,
+                    absl::InvalidArgumentError("got bytes that are no protobuf message"));
 }
 
 }  // namespace
@@ -81,15 +87,15 @@ absl::StatusOr<EncodedParts> SplitPayloadMessage(absl::Span<const absl::string_v
   PieceReader reader(pieces);
   while (!reader.AtEnd()) {
     const std::optional<uint64_t> tag = reader.Varint();
-    if (!tag.has_value() || !IsTag(*tag)) return absl::InvalidArgumentError("got bytes that are no protobuf message");
+    if (!tag.has_value() || !IsTag(*tag)) return Malformed();
     if (*tag != BytesTag(field)) {
       if (reader.CopyField(static_cast<uint32_t>(*tag), parts.envelope)) continue;
-      return absl::InvalidArgumentError("got bytes that are no protobuf message");
+      return Malformed();
     }
     const std::optional<uint64_t> bytes = reader.Varint();
     const std::optional<Pieces> content = bytes.has_value() ? reader.Take(*bytes) : std::nullopt;
     std::optional<EncodedItem> item = content.has_value() ? SplitItem(*content) : std::nullopt;
-    if (!item.has_value()) return absl::InvalidArgumentError("got bytes that are no protobuf message");
+    if (!item.has_value()) return Malformed();
     if (parts.items.size() == max_items) {
       return absl::InvalidArgumentError(absl::StrCat("got a message of more than ", max_items, " slices"));
     }

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/error_reason.h"
 #include "common/wire/limits.h"
+#include "common/wire/malformed_message.h"
 #include "common/wire/piece_reader.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -72,12 +73,13 @@ struct PayloadMessage {
   std::vector<ItemWithPayload<Item>> items;
 };
 
-// As SplitPayloadMessage.
+// As SplitPayloadMessage; the failure says where the bytes are wrong, as MalformedMessage does.
 template <typename Envelope, typename Item>
 absl::StatusOr<PayloadMessage<Envelope, Item>> DecodePayloadMessage(absl::Span<const absl::string_view> pieces,
                                                                     int field, size_t max_items) {
   absl::StatusOr<EncodedParts> parts = SplitPayloadMessage(pieces, field, max_items);
-  if (!parts.ok()) return parts.status();
+  const auto malformed = [&] { return MalformedMessage(*Envelope::descriptor(), absl::StrJoin(pieces, "")); };
+  if (!parts.ok()) return ReasonOf(parts.status()) == v1::ERROR_REASON_MALFORMED_MESSAGE ? malformed() : parts.status();
   PayloadMessage<Envelope, Item> message;
   bool parsed = message.envelope.ParseFromString(parts->envelope);
   message.items.resize(parts->items.size());
@@ -86,7 +88,7 @@ absl::StatusOr<PayloadMessage<Envelope, Item>> DecodePayloadMessage(absl::Span<c
     message.items[i].payload = std::move(parts->items[i].payload);
   }
   if (parsed) return message;
-  return absl::InvalidArgumentError(absl::StrCat("got bytes that are no ", message.envelope.GetTypeName()));
+  return malformed();
 }
 
 // The pieces of memory in which a received message lies; `slices` keeps them.
@@ -104,7 +106,7 @@ absl::StatusOr<Message> DecodeMessage(const ReceivedBytes& bytes) {
   Message message;
   const std::string text = absl::StrJoin(bytes.pieces, "");
   if (message.ParseFromString(text)) return message;
-  return absl::InvalidArgumentError(absl::StrCat("got bytes that are no ", message.GetTypeName()));
+  return MalformedMessage(*Message::descriptor(), text);
 }
 
 }  // namespace ballast

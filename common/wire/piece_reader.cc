@@ -91,4 +91,21 @@ bool PieceReader::CopyField(uint32_t tag, std::string& to) {
   return true;
 }
 
+bool PieceReader::SkipField(uint32_t tag) {
+  switch (WireFormatLite::GetTagWireType(tag)) {
+    case WireFormatLite::WIRETYPE_VARINT:
+      return Varint().has_value();
+    case WireFormatLite::WIRETYPE_FIXED64:
+      return Take(8).has_value();
+    case WireFormatLite::WIRETYPE_FIXED32:
+      return Take(4).has_value();
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+      const std::optional<uint64_t> length = Varint();
+      return length.has_value() && Take(*length).has_value();
+    }
+    default:
+      return false;
+  }
+}
+
 }  // namespace ballast

@@ -35,6 +35,7 @@ class PieceReader {
 
   // A field from behind its tag to its end, copied behind `to`'s end together with the tag.
   bool CopyField(uint32_t tag, std::string& to);
+  bool SkipField(uint32_t tag);
 
  private:
   void SkipEmpty();

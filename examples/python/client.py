@@ -17,6 +17,7 @@ where it asks for certificates, --tls_cert and --tls_key: the files that `ballas
 import argparse
 import array
 import sys
+import time
 
 import grpc
 
@@ -27,6 +28,8 @@ from ballast.v1 import tensor_pb2
 JOB = "python-example"
 TENSOR_ID = 1
 TIMEOUT_SECONDS = 10
+# The time of the start, in microseconds: higher each time, so that no push is taken for one of the run before.
+INCARNATION = time.time_ns() // 1000
 
 
 def encode(values):
@@ -62,7 +65,7 @@ def push(stub, gradient, slices, sequence):
     request = ps.PushRequest()
     request.header.job = JOB
     request.header.worker = 0
-    request.header.incarnation = 1
+    request.header.incarnation = INCARNATION
     request.header.sequence = sequence
     request.header.step = 0
     request.header.examples = 1

@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Failures that callers tell apart carry a reason: common/error_reason.h. A status code alone says too little where ten
-# different things have it, and a status that is built anew from another one's code loses the reason.
+# different things have it, and a status that is built anew from another one's code loses the reason. Each reason is in
+# the table of docs/wire_protocol.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+bad=0
+for reason in $(sed -n 's/^  ERROR_REASON_\([A-Z_]*\) = [1-9].*/\1/p' proto/ballast/v1/error.proto); do
+  grep -q "^| \`$reason\` |" docs/wire_protocol.md && continue
+  echo "docs/wire_protocol.md: want a line for the reason $reason in its table" >&2
+  bad=1
+done
 # What these files refuse ends a program before it serves, or a connection, without a word: nobody can branch on it.
 own='^(common/run/|common/security/|server/connection_gate\.cc|server/http2_inspector\.cc)'
 git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc' 'common/*.h' |
@@ -17,4 +24,5 @@ git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc'
           unless substr($_, 0, $at) =~ /With(?:Reason|JobFailure)\([^;{}]*$/;
     }
     while (/absl::Status\(\s*[\w.>()-]*code\(\)/g) { complain($-[0], "want Annotate or WithMessage, which keep the reason"); }
-    END { exit($bad ? 1 : 0); }'
+    END { exit($bad ? 1 : 0); }' || bad=1
+exit "$bad"
