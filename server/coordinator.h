@@ -82,6 +82,7 @@ class Coordinator {
     uint64_t train_examples = 0;
     // Of a server: as Options has it.
     bool replicated = false;
+    std::string control_address;
   };
   struct Verdict {
     v1::JobState state = v1::JOB_STATE_GATHERING;
