@@ -116,13 +116,20 @@ std::string JobLaunch::AddressFile(const Child& server) const {
   return absl::StrCat(plan_.run_dir, "/logs/", server.Name("-"), ".address");
 }
 
+std::string JobLaunch::ControlFile(const Child& server) const {
+  return absl::StrCat(plan_.run_dir, "/logs/", server.Name("-"), ".control");
+}
+
 std::vector<std::string> JobLaunch::FlagsAgain(const Child& child) const {
   std::vector<std::string> flags = child.flags;
   if (!child.server) return flags;
-  std::string address = child.coordinates() ? coordinator_ : "";
-  if (!child.coordinates()) std::getline(std::ifstream(AddressFile(child)), address);
-  const auto listen = std::find(flags.begin(), flags.end(), "--listen");
-  if (!address.empty() && listen + 1 < flags.end()) *(listen + 1) = address;
+  for (const auto& [flag, file] :
+       {std::pair("--listen", AddressFile(child)), std::pair("--control_listen", ControlFile(child))}) {
+    std::string address;
+    std::getline(std::ifstream(file), address);
+    const auto listen = std::find(flags.begin(), flags.end(), flag);
+    if (!address.empty() && listen + 1 < flags.end()) *(listen + 1) = address;
+  }
   return flags;
 }
 
@@ -265,7 +272,9 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   Child child{.server = true, .standby = standby, .rank = rank};
   const bool coordinates = child.coordinates();
   const std::string address_file = AddressFile(child);
+  const std::string control_file = ControlFile(child);
   unlink(address_file.c_str());
+  unlink(control_file.c_str());
   child.flags = {
       "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
   std::vector<std::string>& flags = child.flags;
@@ -281,12 +290,14 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
     flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
   }
   if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
+  flags.insert(flags.end(), {"--control_listen", "127.0.0.1:0", "--control_address_file", control_file});
   if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
   if (!coordinates) return absl::OkStatus();
   absl::StatusOr<std::string> address = WaitForAddress(address_file);
   if (!address.ok()) return address.status();
   if (address->empty()) return absl::CancelledError("the start was ended");
-  coordinator_ = *address;
+  // It was written before the other one.
+  if (!std::getline(std::ifstream(control_file), coordinator_)) coordinator_ = *address;
   return absl::OkStatus();
 }
 

@@ -146,7 +146,9 @@ class JobLaunch : private ProcessListener {
   bool replicated() const { return plan_.durability.mode() == v1::Durability::REPLICA; }
   // Whether it runs, and was not struck.
   bool Alive(int child) const { return supervisor_->running(child) && !children_[child].struck; }
+  // The files to which a server writes the addresses of its data port and of its control port.
   std::string AddressFile(const Child& server) const;
+  std::string ControlFile(const Child& server) const;
   // Empty when the server or the user ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);
   absl::Status Watch();
@@ -174,6 +176,7 @@ class JobLaunch : private ProcessListener {
   // The child that the coordinator holds at fault; -1: none.
   int accused_ = -1;
   int signals_ = 0;
+  // Server 0's control port.
   std::string coordinator_;
   int restarts_ = 0;
   // Of the whole job; whether another is due.

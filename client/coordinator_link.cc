@@ -23,6 +23,8 @@ constexpr absl::Duration kJoinPause = absl::Milliseconds(250);
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // Of one AcquireLease call; longer waits are several.
 constexpr absl::Duration kLongestPoll = absl::Seconds(10);
+// For a control port that may be out of reach.
+constexpr absl::Duration kControlTimeout = absl::Seconds(2);
 // Between polls that a server answers, with nothing, before their time.
 constexpr absl::Duration kEarlyPollPause = absl::Milliseconds(100);
 
@@ -47,9 +49,37 @@ absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const 
 }
 
 CoordinatorLink::CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job)
-    : name_(absl::StrCat("coordinator at ", address)),
+    : address_(address),
+      credentials_(credentials),
+      name_(absl::StrCat("coordinator at ", address)),
       job_(job),
-      stub_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))) {}
+      home_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))) {}
+
+std::shared_ptr<v1::CoordinatorService::Stub> CoordinatorLink::stub() const {
+  absl::MutexLock lock(&mutex_);
+  return control_ != nullptr ? control_ : home_;
+}
+
+void CoordinatorLink::Follow(const absl::StatusOr<ShardMap>& map) {
+  // The coordinator is where shard 0 is, but for a standby that has taken that over.
+  if (!map.ok() || map->controls().empty() || map->controls()[0].empty() || map->shards()[0] != address_) return;
+  const std::string& address = map->controls()[0];
+  {
+    absl::MutexLock lock(&mutex_);
+    if (address == control_address_) return;
+    control_address_ = address;
+  }
+  if (!credentials_.CheckTarget(address).ok()) return;
+  const std::shared_ptr<grpc::Channel> channel = OpenChannel(address, credentials_);
+  if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kControlTimeout))) return;
+  absl::MutexLock lock(&mutex_);
+  control_ = v1::CoordinatorService::NewStub(channel);
+}
+
+void CoordinatorLink::ReturnHome() {
+  absl::MutexLock lock(&mutex_);
+  control_ = nullptr;
+}
 
 CoordinatorLink::~CoordinatorLink() {
   heartbeats_.Shutdown("link destroyed");
@@ -63,9 +93,11 @@ absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions opt
   if constexpr (requires { request.set_job(job_); }) {
     if (request.job().empty()) request.set_job(job_);
   }
-  const auto begin = [stub = stub_.get(), method](grpc::ClientContext* context, const Request* ask, Response* answer,
-                                                  std::function<void(grpc::Status)> end) {
-    (stub->async()->*method)(context, ask, answer, std::move(end));
+  const auto begin = [this, method](grpc::ClientContext* context, const Request* ask, Response* answer,
+                                    std::function<void(grpc::Status)> end) {
+    const std::shared_ptr<v1::CoordinatorService::Stub> present = stub();
+    (present->async()->*method)(context, ask, answer,
+                                [present, end = std::move(end)](const grpc::Status& status) { end(status); });
   };
   return group->Ask<Response>(std::move(options), std::move(request), begin).Get();
 }
@@ -128,6 +160,7 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
     if (heartbeats_.WaitForShutdown(absl::ZeroDuration())) return;
     const JobCondition now = Judge(answer, last_answer);
     if (answer.ok()) last_answer = absl::Now();
+    if (IsSilence(answer.status())) ReturnHome();
     bool changed;
     {
       absl::MutexLock lock(&mutex_);
@@ -246,7 +279,9 @@ absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, a
   absl::StatusOr<v1::PlaceTensorsResponse> answer = Call<v1::PlaceTensorsResponse>(
       &calls_, Within("place tensors", timeout), std::move(request), &Async::PlaceTensors);
   if (!answer.ok()) return answer.status();
-  return ShardMap::FromProto(answer->map());
+  absl::StatusOr<ShardMap> map = ShardMap::FromProto(answer->map());
+  Follow(map);
+  return map;
 }
 
 absl::StatusOr<ShardMap> CoordinatorLink::GetShardMap() {

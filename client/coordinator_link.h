@@ -94,6 +94,10 @@ class CoordinatorLink {
                                                                                   std::function<void(grpc::Status)>);
 
   CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job);
+  // Calls go to the coordinator's control port from now on, if it has one that answers; until it does no more.
+  void Follow(const absl::StatusOr<ShardMap>& map);
+  void ReturnHome();
+  std::shared_ptr<v1::CoordinatorService::Stub> stub() const;
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(CallGroup* group, CallOptions options, Request request,
                                 Method<Request, Response> method);
@@ -105,12 +109,18 @@ class CoordinatorLink {
   void BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change);
   JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const;
 
-  // "coordinator at host:port".
+  // Where it was told to go, and "coordinator at host:port".
+  const std::string address_;
+  const Credentials credentials_;
   const std::string name_;
   const std::string job_;
-  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+  // Shared with calls under way, which outlive a change of the port.
+  const std::shared_ptr<v1::CoordinatorService::Stub> home_;
 
   mutable absl::Mutex mutex_;
+  std::shared_ptr<v1::CoordinatorService::Stub> control_ ABSL_GUARDED_BY(mutex_);
+  // The control port's address, also while it does not answer.
+  std::string control_address_ ABSL_GUARDED_BY(mutex_);
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   // For a coordinator to return.
   absl::Duration patience_ ABSL_GUARDED_BY(mutex_);

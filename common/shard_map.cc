@@ -60,7 +60,12 @@ absl::Status CheckSameSpec(const v1::TensorSpec& declared, const v1::TensorSpec&
 }
 
 absl::StatusOr<ShardMap> ShardMap::FromProto(const v1::ShardMap& proto) {
-  ShardMap map(std::vector<std::string>(proto.shards().begin(), proto.shards().end()));
+  if (proto.control_shards_size() > proto.shards_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("shard map: got ", proto.control_shards_size(),
+                                                   " control addresses of ", proto.shards_size(), " shards"));
+  }
+  ShardMap map({proto.shards().begin(), proto.shards().end()},
+               {proto.control_shards().begin(), proto.control_shards().end()});
   map.epoch_ = proto.epoch();
   for (const v1::ShardMap::Tensor& from : proto.tensors()) {
     PlacedTensor tensor;
@@ -79,6 +84,9 @@ v1::ShardMap ShardMap::ToProto() const {
   v1::ShardMap proto;
   proto.set_epoch(epoch_);
   for (const std::string& address : shards_) proto.add_shards(address);
+  if (std::any_of(controls_.begin(), controls_.end(), [](const std::string& one) { return !one.empty(); })) {
+    for (const std::string& address : controls_) proto.add_control_shards(address);
+  }
   for (const PlacedTensor& tensor : tensors_) {
     v1::ShardMap::Tensor* to = proto.add_tensors();
     *to->mutable_spec() = tensor.spec;
@@ -147,8 +155,9 @@ absl::Status ShardMap::Place(absl::Span<const v1::TensorSpec> specs) {
   return absl::OkStatus();
 }
 
-void ShardMap::Move(uint32_t shard, std::string address) {
+void ShardMap::Move(uint32_t shard, std::string address, std::string control_address) {
   shards_[shard] = std::move(address);
+  controls_[shard] = std::move(control_address);
   ++epoch_;
 }
 

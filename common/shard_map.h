@@ -32,7 +32,11 @@ struct PlacedTensor {
 class ShardMap {
  public:
   ShardMap() = default;
-  explicit ShardMap(std::vector<std::string> shard_addresses) : shards_(std::move(shard_addresses)) {}
+  // `control_addresses`: of the shards' control ports, an empty one for a shard without; none for no shard with one.
+  explicit ShardMap(std::vector<std::string> shard_addresses, std::vector<std::string> control_addresses = {})
+      : shards_(std::move(shard_addresses)), controls_(std::move(control_addresses)) {
+    controls_.resize(shards_.size());
+  }
 
   // INVALID_ARGUMENT when the message breaks the invariant.
   static absl::StatusOr<ShardMap> FromProto(const v1::ShardMap& proto);
@@ -44,10 +48,14 @@ class ShardMap {
   absl::Status Place(absl::Span<const v1::TensorSpec> specs);
 
   // The shard of that rank is elsewhere from now on.
-  void Move(uint32_t shard, std::string address);
+  void Move(uint32_t shard, std::string address, std::string control_address);
+  // Its control port alone is; nobody needs a newer map for that.
+  void MoveControl(uint32_t shard, std::string address) { controls_[shard] = std::move(address); }
 
   uint64_t epoch() const { return epoch_; }
   const std::vector<std::string>& shards() const { return shards_; }
+  // Of the control ports, by rank; empty where control calls go to the shard's address.
+  const std::vector<std::string>& controls() const { return controls_; }
   const std::vector<PlacedTensor>& tensors() const { return tensors_; }
 
   // By id; nullptr where there is none.
@@ -56,6 +64,8 @@ class ShardMap {
  private:
   uint64_t epoch_ = 1;
   std::vector<std::string> shards_;
+  // As many as shards.
+  std::vector<std::string> controls_;
   std::vector<PlacedTensor> tensors_;
 };
 

@@ -27,14 +27,14 @@ namespace {
 constexpr uint32_t kUsualConnections = 1024;
 // For all that is not a connection: logs, certificates, libraries, memory that is shared.
 constexpr uint64_t kOtherFiles = 256;
-// A connection's own and the one that it is watched by.
-constexpr uint64_t kFilesPerConnection = 2;
+// A connection's own and the one that it is watched by, at each of a server's two ports.
+constexpr uint64_t kFilesPerConnection = 4;
 // Until the next look at whether there are files again.
 constexpr int kPauseMilliseconds = 100;
 
 absl::Status CannotListen(const std::string& host, int port, absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", host, ":", port, ": ", why,
-                                             "; choose another with --listen, or port 0 for a free one"));
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", host, ":", port, ": ", why, "; choose another, or port 0 for a free one"));
 }
 
 void SetOption(int socket, int level, int option, int value) {

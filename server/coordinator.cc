@@ -143,9 +143,14 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
     leases_.emplace(*std::move(admission.leases));
     if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
   }
-  const absl::StatusOr<Membership::Id> id = membership_.Join(
-      admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description), newcomer.process);
+  const absl::StatusOr<Membership::Id> id =
+      membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description),
+                       newcomer.process, newcomer.control_address);
   if (!id.ok()) return id;
+  // A server that returns may have another control port.
+  if (id->role == MemberRole::kServer && !map_.shards().empty()) {
+    map_.MoveControl(id->rank, std::move(newcomer.control_address));
+  }
   ChangedLocked();
   WelcomeLocked(*id);
   UpdateStateLocked();
@@ -343,7 +348,7 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   }
   if (absl::Status status = CheckHeldJob(job_name_, job); !status.ok()) return status;
   if (map_.shards().empty()) {
-    ShardMap first(membership_.ServerAddresses());
+    ShardMap first(membership_.ServerAddresses(), membership_.ServerControlAddresses());
     if (absl::Status status = first.Place(specs); !status.ok()) return status;
     map_ = std::move(first);
   } else if (absl::Status status = map_.Place(specs); !status.ok()) {

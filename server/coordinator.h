@@ -83,6 +83,8 @@ class Coordinator {
     bool replicated = false;
     // Of the operating system; 0: it did not say.
     uint64_t process = 0;
+    // Of a server's control port, if it has one.
+    std::string control_address;
   };
   struct Verdict {
     v1::JobState state = v1::JOB_STATE_GATHERING;

@@ -122,6 +122,7 @@ absl::Status CoordinatorMember::Join() {
   request.set_role(v1::ROLE_SERVER);
   request.set_rank(options_.rank);
   request.set_address(options_.address);
+  request.set_control_address(options_.control_address);
   request.set_description(DescribeThisProcess());
   request.set_process(getpid());
   request.set_replicated(options_.replicated);

@@ -31,6 +31,7 @@ class CoordinatorMember {
     uint32_t servers = 1;
     // What others reach this server by.
     std::string address;
+    std::string control_address;
     // How long the coordinator may be silent, before joining and after.
     absl::Duration patience = absl::Seconds(60);
     // For all servers and workers to have joined; 0: no limit. DEADLINE_EXCEEDED, which names who is missing, is fatal.

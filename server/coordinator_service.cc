@@ -94,7 +94,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
                                  request->job(),
                                  request->train_examples(),
                                  request->replicated(),
-                                 request->process()};
+                                 request->process(),
+                                 request->control_address()};
   if (request->has_rank()) newcomer.rank = request->rank();
   absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
   if (!id.ok()) return Answer(context, id.status());

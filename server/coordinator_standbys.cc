@@ -134,7 +134,7 @@ bool Coordinator::TakeOverLocked(uint32_t rank, const std::string& what) {
   if (!standby.has_value()) return false;
   const Membership::Id server = membership_.Promote(rank);
   standbys_.Promote(rank, server.incarnation);
-  if (!map_.shards().empty()) map_.Move(rank, standby->address);
+  if (!map_.shards().empty()) map_.Move(rank, standby->address, standby->control_address);
   ++servers_lost_;
   NoteLocked(absl::StrCat(what, "; its standby (", standby->description, ") takes over at ", standby->address));
   return true;
@@ -158,7 +158,8 @@ void Coordinator::LoseServerLocked(uint32_t rank, const std::string& what) {
 }
 
 ShardMap Coordinator::ShardMapLocked() const {
-  return map_.shards().empty() ? ShardMap(membership_.ServerAddresses()) : map_;
+  if (!map_.shards().empty()) return map_;
+  return ShardMap(membership_.ServerAddresses(), membership_.ServerControlAddresses());
 }
 
 ShardMap Coordinator::shard_map() const {

@@ -12,6 +12,7 @@ internal::v1::MemberRecord ToRecord(const Membership::Member& member) {
   internal::v1::MemberRecord record;
   *record.mutable_member() = ToProto(member.id);
   record.set_address(member.address);
+  record.set_control_address(member.control_address);
   record.set_description(member.description);
   record.set_process(member.process);
   record.set_reason(member.reason);
@@ -61,6 +62,7 @@ absl::StatusOr<Membership::Member> FromRecord(const internal::v1::MemberRecord& 
   Membership::Member member;
   member.id = *id;
   member.address = record.address();
+  member.control_address = record.control_address();
   member.description = record.description();
   member.process = record.process();
   member.state = *state;

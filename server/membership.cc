@@ -89,7 +89,8 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
 }
 
 absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
-                                                std::string description, uint64_t process) {
+                                                std::string description, uint64_t process,
+                                                std::string control_address) {
   const absl::StatusOr<uint32_t> free = CheckJoin(role, rank, address, description);
   if (!free.ok()) return free.status();
   rank = *free;
@@ -97,6 +98,7 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   const uint64_t first = role == MemberRole::kWorker ? first_incarnation(*rank) : 1;
   member.id = {role, *rank, std::max(member.id.incarnation + 1, first)};
   member.address = std::move(address);
+  member.control_address = std::move(control_address);
   member.description = std::move(description);
   member.process = process;
   member.state = State::kJoined;
@@ -230,6 +232,14 @@ std::vector<std::string> Membership::ServerAddresses() const {
   std::vector<std::string> addresses(servers_);
   for (const auto& [key, member] : members_) {
     if (key.first == MemberRole::kServer) addresses[key.second] = member.address;
+  }
+  return addresses;
+}
+
+std::vector<std::string> Membership::ServerControlAddresses() const {
+  std::vector<std::string> addresses(servers_);
+  for (const auto& [key, member] : members_) {
+    if (key.first == MemberRole::kServer) addresses[key.second] = member.control_address;
   }
   return addresses;
 }

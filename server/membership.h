@@ -36,6 +36,8 @@ class Membership {
   struct Member {
     Id id;
     std::string address;
+    // Of a server's control port, if it has one.
+    std::string control_address;
     std::string description;
     // Of the operating system; 0: it did not say.
     uint64_t process = 0;
@@ -54,7 +56,7 @@ class Membership {
   // no rank is free. A member that joins again with the same description replaces itself: its answer may have been
   // lost. A server at the same address replaces the one before: two cannot have it.
   absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description,
-                          uint64_t process = 0);
+                          uint64_t process = 0, std::string control_address = "");
 
   // The rank that Join would give, or the error that it would return; changes nothing.
   absl::StatusOr<uint32_t> CheckJoin(MemberRole role, std::optional<uint32_t> rank, absl::string_view address,
@@ -86,6 +88,7 @@ class Membership {
 
   // By rank; empty strings for those that have not joined.
   std::vector<std::string> ServerAddresses() const;
+  std::vector<std::string> ServerControlAddresses() const;
 
   // Whether any member of the role takes part now.
   bool AnyJoined(MemberRole role) const;

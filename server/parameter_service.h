@@ -58,4 +58,20 @@ class ParameterServiceAdapter : public ControlledParameterService {
   const Executors executors_;
 };
 
+// The calls of ballast.v1.ParameterService that a control port takes: GetStatus. All others are UNIMPLEMENTED there.
+// Thread safety: all methods may be called from any thread.
+class ShardStatusService : public v1::ParameterService::CallbackService {
+ public:
+  // The adapter must outlive the server that this is registered with.
+  explicit ShardStatusService(ParameterServiceAdapter* adapter) : adapter_(adapter) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override {
+    return adapter_->GetStatus(context, request, response);
+  }
+
+ private:
+  ParameterServiceAdapter* const adapter_;
+};
+
 }  // namespace ballast

@@ -1,63 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/error_reason.h"
 #include "common/parallel_for.h"
 #include "common/rpc/channel.h"
-#include "common/wire/limits.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/resource_quota.h"
-#include "server/inspected_reads.h"
 
 namespace ballast {
 namespace {
 
-// What a message may have on top is for malformed ones to be answered instead of cut.
-constexpr int kMaxReceivedBytes = kMaxMessageBytes + (64 << 10);
-
-// Until a connection has to have said who it is, so that silent strangers do not keep others out.
-constexpr int kHandshakeMilliseconds = 20'000;
-// A peer that is silent for so long is asked whether it is there, and gone if it then is silent again.
-constexpr int kSilenceMilliseconds = 60'000;
-constexpr int kPingMilliseconds = 20'000;
+// Messages that gRPC holds at the control port before a call can be refused.
+constexpr uint64_t kControlBytes = uint64_t{64} << 20;
+constexpr int kControlThreads = 2;
+// As gRPC has for all servers of a process.
+constexpr int kFewestDataThreads = 2;
+constexpr int kMostDataThreads = 16;
 
 // Tasks of each executor. Nearly all hold a part of the budget of bytes in flight, which is used up first.
 constexpr size_t kMaxQueued = size_t{1} << 16;
 // A disk may hold up one.
 constexpr int kFewestWorkThreads = 2;
 
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> ParseAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen address: got \"", address, "\", want HOST:PORT with a port of 0 to 65535"));
-  }
-  return HostPort{address.substr(0, colon), port};
-}
+// ":7701" of "0.0.0.0:7701".
+std::string PortOf(const std::string& address) { return address.substr(std::min(address.rfind(':'), address.size())); }
 
 // Which of the two processes of rank 0 runs the coordinator is to be told by its flags alone.
 bool Coordinates(const Server::Options& options) {
   if (options.rank > 0) return false;
   const std::string& own = options.advertise.empty() ? options.listen : options.advertise;
-  return !options.replicated || options.coordinator.empty() || options.coordinator == own;
+  return !options.replicated || options.coordinator.empty() || options.coordinator == own ||
+         options.coordinator == absl::StrCat(HostOf(own), PortOf(options.control_listen));
 }
 
 }  // namespace
@@ -249,53 +229,47 @@ absl::Status Server::Recover() {
 }
 
 absl::Status Server::Listen() {
-  absl::StatusOr<HostPort> listen = ParseAddress(options_.listen);
-  if (!listen.ok()) return listen.status();
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  if (absl::Status status = CheckReadsAreInspected(); !status.ok()) return status;
-  auto credentials = MakeServerCredentials(options_.security, options_.certificate_refresh);
-  if (!credentials.ok()) return credentials.status();
-  if (options_.security.has_tls() && tokens_ != nullptr)
-    (*credentials)->SetAuthMetadataProcessor(MakeTokenGate(tokens_));
   const absl::StatusOr<uint32_t> room = MakeRoomForConnections(options_.max_connections);
   if (!room.ok()) return room.status();
-  absl::StatusOr<std::unique_ptr<ConnectionGate>> gate = ConnectionGate::Listen(listen->host, listen->port, *room);
-  if (!gate.ok()) return gate.status();
-  grpc::ServerBuilder builder;
-  // Shared as what copies of a function hold.
-  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
-      builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kSilenceMilliseconds);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingMilliseconds);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // What gRPC holds before a call can be refused: messages on their way in. A second bound behind the budget's.
-  grpc::ResourceQuota quota("ballast_server");
-  quota.Resize(options_.max_bytes_in_flight);
-  builder.SetResourceQuota(quota);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options_.max_streams));
-  builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-  builder.SetMaxSendMessageSize(kMaxReceivedBytes);
-  builder.RegisterService(&parameter_service_);
-  builder.RegisterCallbackGenericService(&data_plane_);
-  builder.RegisterService(standby_service_.get());
-  if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
-  grpc_ = builder.BuildAndStart();
-  if (grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC does not start on ", options_.listen));
-  gate_ = *std::move(gate);
-  gate_->Open([acceptor, tls = options_.security.has_tls()](int socket) {
-    if (!tls && !InspectReads(socket)) {
-      close(socket);
-      return;
-    }
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = socket;
-    acceptor->HandleNewConnection(&connection);
+  ServingPort::Options port;
+  port.security = options_.security;
+  port.certificate_refresh = options_.certificate_refresh;
+  port.tokens = tokens_;
+  port.max_connections = *room;
+  port.max_streams = options_.max_streams;
+
+  port.listen = options_.control_listen.empty() ? absl::StrCat(HostOf(options_.listen), ":0") : options_.control_listen;
+  port.flag = "--control_listen";
+  port.max_bytes = kControlBytes;
+  port.threads = kControlThreads;
+  if (coordinator_ != nullptr) {
+    control_coordinator_service_ =
+        std::make_unique<CoordinatorServiceAdapter>(coordinator_.get(), coordinator_access_.get());
+  }
+  auto control = ServingPort::Open(port, [this](grpc::ServerBuilder& builder) {
+    builder.RegisterService(&shard_status_service_);
+    if (control_coordinator_service_ != nullptr) builder.RegisterService(control_coordinator_service_.get());
   });
-  address_ = absl::StrCat(listen->host, ":", gate_->port());
+  if (!control.ok()) return control.status();
+
+  port.listen = options_.listen;
+  port.flag = "--listen";
+  port.max_bytes = options_.max_bytes_in_flight;
+  port.threads = std::clamp(CoreCount() / 2, kFewestDataThreads, kMostDataThreads);
+  auto data = ServingPort::Open(port, [this](grpc::ServerBuilder& builder) {
+    builder.RegisterService(&parameter_service_);
+    builder.RegisterCallbackGenericService(&data_plane_);
+    builder.RegisterService(standby_service_.get());
+    // For clients that know this port alone.
+    if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
+  });
+  if (!data.ok()) return data.status();
+  control_ = *std::move(control);
+  data_ = *std::move(data);
+  address_ = data_->address();
+  control_address_ = control_->address();
   return absl::OkStatus();
 }
 
@@ -304,7 +278,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
   // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
   absl::StatusOr<Credentials> own = Credentials::Make({}, tokens_ == nullptr ? "" : tokens_->admin_token());
   if (!own.ok()) return own.status();
-  return OpenInProcessChannel(*grpc_, *own);
+  return OpenInProcessChannel(control_->grpc(), *own);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::string& address) const {
@@ -402,6 +376,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.replicated = o.replicated;
   member.servers = o.servers;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
+  member.control_address = absl::StrCat(HostOf(member.address), PortOf(server->control_address_));
   member.patience = o.patience;
   member.gather_timeout = o.gather_timeout;
   auto joining = std::make_unique<CoordinatorMember>(std::move(member), server->MemberEvents());
@@ -419,8 +394,10 @@ bool Server::job_finished() {
 }
 
 void Server::Drain(absl::Duration grace) {
-  if (grpc_ == nullptr) return;
-  if (auto* health = grpc_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+  if (data_ == nullptr) return;
+  const absl::Time deadline = absl::Now() + grace;
+  data_->Refuse();
+  control_->Refuse();
   std::unique_ptr<CoordinatorMember> member;
   {
     absl::MutexLock lock(&member_mutex_);
@@ -434,10 +411,10 @@ void Server::Drain(absl::Duration grace) {
   shard_.Close(reason);
   if (replica_ != nullptr) replica_->Close(reason);
   data_plane_.areas().Close(reason);
-  gate_->Close();
-  grpc_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
-  grpc_->Wait();
-  grpc_.reset();
+  data_->Close(grace);
+  control_->Close(deadline - absl::Now());
+  data_.reset();
+  control_.reset();
   declarations_.Shutdown();
   work_.Shutdown();
 }

@@ -17,7 +17,6 @@
 #include "common/security/security_options.h"
 #include "common/security/tokens.h"
 #include "common/storage/checkpoint_folder.h"
-#include "grpcpp/server.h"
 #include "server/access_guard.h"
 #include "server/connection_gate.h"
 #include "server/coordinator.h"
@@ -33,6 +32,7 @@
 #include "server/replica/standby_receiver.h"
 #include "server/replica/standby_service.h"
 #include "server/serving_gate.h"
+#include "server/serving_port.h"
 
 namespace ballast {
 
@@ -43,7 +43,10 @@ class Server {
   struct Options {
     // host:port; port 0 takes a free one.
     std::string listen = "127.0.0.1:0";
-    // What others reach it by; empty: the address it listens on.
+    // host:port of the calls whose time does not depend on data: the coordinator's, GetStatus, health. Empty: a free
+    // port of the same host.
+    std::string control_listen;
+    // What others reach it by; empty: the address it listens on. The control port is reached by the same host.
     std::string advertise;
     uint32_t rank = 0;
     // Servers come in pairs, for jobs of durability REPLICA: two processes of each rank, or of the ranks up to twice
@@ -99,6 +102,7 @@ class Server {
 
   // host:port.
   const std::string& address() const { return address_; }
+  const std::string& control_address() const { return control_address_; }
 
   // Ends waits, refuses new work, lets calls under way end within `grace`, then stops. Idempotent.
   void Drain(absl::Duration grace);
@@ -121,6 +125,7 @@ class Server {
   v1::CheckpointPart DescribePart() const;
   // Has the shard wait for these workers no more.
   void PauseSoon(const std::vector<v1::Member>& absent);
+  // Opens both ports.
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenServer(const std::string& address) const;
@@ -135,6 +140,7 @@ class Server {
   // Shared with gRPC, which asks for it at the door.
   const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
+  std::string control_address_;
   // Whether the coordinator is here.
   const bool coordinates_;
   ServingGate serving_;
@@ -165,8 +171,11 @@ class Server {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
-  std::unique_ptr<ConnectionGate> gate_;
-  std::unique_ptr<grpc::Server> grpc_;
+  // At the control port.
+  ShardStatusService shard_status_service_{&parameter_service_};
+  std::unique_ptr<CoordinatorServiceAdapter> control_coordinator_service_;
+  std::unique_ptr<ServingPort> control_;
+  std::unique_ptr<ServingPort> data_;
   absl::Mutex member_mutex_;
   std::unique_ptr<CoordinatorMember> member_ ABSL_GUARDED_BY(member_mutex_);
 };

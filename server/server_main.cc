@@ -25,15 +25,21 @@
 #include "server/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 takes a free one.");
-ABSL_FLAG(std::string, advertise, "", "HOST:PORT that others reach this server by; the listen address if empty.");
+ABSL_FLAG(std::string, control_listen, "",
+          "HOST:PORT for calls whose time does not depend on data (heartbeats, leases, status, health), which what "
+          "happens at --listen does not hold up; empty: a free port of the same host.");
+ABSL_FLAG(
+    std::string, advertise, "",
+    "HOST:PORT that others reach this server by, its control port on the same host; the listen address if empty.");
 ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod's name that ends in it (ballast-server-2).");
 ABSL_FLAG(bool, replicated, false,
           "Servers come in pairs, for jobs of durability replica: two processes for each rank, the other one under the "
           "same rank or that many above it. Who joins second follows and takes over.");
 ABSL_FLAG(uint32_t, servers, 1, "Number of servers in the job; what server 0 says counts.");
 ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; what server 0 says counts.");
-ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0; required for the others.");
+ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0, best of its control port; required for the others.");
 ABSL_FLAG(std::string, address_file, "", "File that the address is written to once the server serves.");
+ABSL_FLAG(std::string, control_address_file, "", "File that the control port's address is written to before that.");
 ABSL_FLAG(bool, reflection, false, "Offer gRPC server reflection.");
 ABSL_FLAG(std::string, tls_cert, "", "PEM file of this server's certificate; turns TLS on.");
 ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key, which only this user may read.");
@@ -126,12 +132,19 @@ constexpr int kExitTerminated = 143;
 // For calls under way at a server that does not count any more.
 constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
 
-absl::Status WriteAddress(const std::string& address) {
-  const std::string path = absl::GetFlag(FLAGS_address_file);
+absl::Status WriteAddress(const char* flag, const std::string& path, const std::string& address) {
   if (path.empty()) return absl::OkStatus();
   const absl::Status written = WriteFileAtomically(path, {address, "\n"});
   if (written.ok()) return written;
-  return absl::InvalidArgumentError(absl::StrCat("--address_file: ", written.message()));
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", written.message()));
+}
+
+absl::Status WriteAddresses(const Server& server) {
+  if (absl::Status written =
+          WriteAddress("--control_address_file", absl::GetFlag(FLAGS_control_address_file), server.control_address());
+      !written.ok())
+    return written;
+  return WriteAddress("--address_file", absl::GetFlag(FLAGS_address_file), server.address());
 }
 
 int Fail(const absl::Status& status, int code) {
@@ -161,6 +174,7 @@ int Serve() {
   });
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
+  options.control_listen = absl::GetFlag(FLAGS_control_listen);
   options.advertise = absl::GetFlag(FLAGS_advertise);
   const int rank = ParseRank(absl::GetFlag(FLAGS_rank));
   if (rank < 0) {
@@ -223,12 +237,14 @@ int Serve() {
   while (true) {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
     if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
-    if (absl::Status written = WriteAddress((*server)->address()); !written.ok()) return Fail(written, 2);
-    Say(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address()));
+    if (absl::Status written = WriteAddresses(**server); !written.ok()) return Fail(written, 2);
+    Say(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address(),
+                     ", control calls on ", (*server)->control_address()));
     const Ending::Reason reason = ending.Await();
     if (reason.again) {
       Say(absl::StrCat("server ", rank, " joins anew: ", reason.status.message()));
       options.listen = (*server)->address();
+      options.control_listen = (*server)->control_address();
       (*server)->Drain(kShortGrace);
       ending.Clear();
       continue;
@@ -255,6 +271,7 @@ int main(int argc, char** argv) {
   google::protobuf::SetLogHandler(nullptr);
   const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
                                                   {"listen",
+                                                   "control_listen",
                                                    "advertise",
                                                    "rank",
                                                    "replicated",
@@ -262,6 +279,7 @@ int main(int argc, char** argv) {
                                                    "workers",
                                                    "coordinator",
                                                    "address_file",
+                                                   "control_address_file",
                                                    "tls_cert",
                                                    "tls_key",
                                                    "tls_ca",

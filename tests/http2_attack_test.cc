@@ -16,6 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
+#include "client/coordinator_link.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
@@ -76,6 +77,9 @@ class Http2AttackTest : public ::testing::Test {
     auto connected = Client::Connect(client);
     ASSERT_TRUE(connected.ok()) << connected.status();
     client_ = *std::move(connected);
+    auto link = CoordinatorLink::Connect(server_->control_address(), absl::Seconds(30), client.credentials);
+    ASSERT_TRUE(link.ok()) << link.status();
+    link_ = *std::move(link);
     v1::TensorSpec spec;
     spec.set_id(1);
     spec.set_name("w");
@@ -105,6 +109,7 @@ class Http2AttackTest : public ::testing::Test {
       const absl::Time begin = absl::Now();
       watched.status = client_->Push(watched.pushes, 1, {{1, gradient}}).Get().status();
       watched.status.Update(client_->GetStatus().status());
+      watched.status.Update(link_->GetProgress().status());
       watched.longest = std::max(watched.longest, absl::Now() - begin);
     }
     return watched;
@@ -122,6 +127,8 @@ class Http2AttackTest : public ::testing::Test {
   TlsFiles client_files_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Client> client_;
+  // At the control port.
+  std::unique_ptr<CoordinatorLink> link_;
 };
 
 // Floods that a server can tell from a client's work, by name and whether they come within TLS.

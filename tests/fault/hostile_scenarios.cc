@@ -2,8 +2,11 @@
 #include "tests/fault/hostile_scenarios.h"
 
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "tests/fault/hostile/hostile_soak.h"
+#include "tests/fault/hostile/http2_floods.h"
 #include "tests/fault/hostile/racing_writer.h"
 #include "tests/fault/hostile/reader_calls.h"
 #include "tests/fault/hostile/waiting_pulls.h"
@@ -14,11 +17,13 @@ namespace {
 
 // Every attack there is: a line each.
 std::vector<Attack> Attacks() {
-  return {
+  std::vector<Attack> attacks = {
       WaitingPulls(),
       RacingPushes(),
       ReaderCalls(),
   };
+  for (Attack& flood : Http2Floods()) attacks.push_back(std::move(flood));
+  return attacks;
 }
 
 absl::StatusOr<Outcome> Hostile(const SoakPlace& place, absl::Duration time, uint64_t) {

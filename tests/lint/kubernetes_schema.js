@@ -14,11 +14,11 @@ if (documents.length === 0) {
 }
 documents.forEach((document, i) => {
   const { apiVersion, kind } = document;
-  if (!/^([a-z]+\/)?v[0-9a-z]+$/.test(apiVersion) || !/^[A-Z][A-Za-z]+$/.test(kind)) {
+  if (!/^([a-z]+(\.k8s\.io)?\/)?v[0-9a-z]+$/.test(apiVersion) || !/^[A-Z][A-Za-z]+$/.test(kind)) {
     console.error(`error: document ${i}: got apiVersion ${apiVersion}, kind ${kind}`);
     process.exit(1);
   }
-  const folder = apiVersion.includes("/") ? apiVersion : `core/${apiVersion}`;
+  const folder = apiVersion.includes("/") ? apiVersion.replace(".k8s.io", "") : `core/${apiVersion}`;
   console.log(`import type { ${kind} as T${i} } from "kubernetes-types/${folder}";`);
   console.log(`export const d${i}: T${i} = ${JSON.stringify(document, null, 1)};`);
 });

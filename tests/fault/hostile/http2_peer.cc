@@ -169,6 +169,15 @@ absl::Status Http2Peer::Send(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
+absl::Status Http2Peer::AwaitWord() {
+  while (heard_bytes_ == 0) {
+    if (absl::Status status = Hear(); !status.ok()) return status;
+    if (heard_bytes_ > 0) break;
+    if (absl::Status status = Await(POLLIN); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Http2Peer::AwaitEnd() {
   while (true) {
     if (absl::Status status = Hear(); !status.ok()) return absl::OkStatus();

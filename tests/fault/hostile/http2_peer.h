@@ -62,6 +62,9 @@ class Http2Peer {
   // UNAVAILABLE if the server has ended the connection, DEADLINE_EXCEEDED if it takes nothing until the deadline.
   absl::Status Send(absl::string_view bytes);
 
+  // Waits until the server has said something. UNAVAILABLE if it has ended the connection instead.
+  absl::Status AwaitWord();
+
   // Waits until the server ends the connection; DEADLINE_EXCEEDED if it does not.
   absl::Status AwaitEnd();
 

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "tests/fault/hostile/attack.h"
+
+namespace ballast {
+
+// Every Http2Attack on the servers' data ports, within TLS and with a reader's token where it gets that far.
+std::vector<Attack> Http2Floods();
+
+}  // namespace ballast
