@@ -131,6 +131,7 @@ struct Client::Request {
   uint32_t examples = 0;
   absl::Span<const TensorGradient> gradients;
   absl::Span<const TensorValues> values;
+  std::optional<double> schedule_position;
 
   size_t size() const { return std::max(gradients.size(), values.size()); }
 };
@@ -326,8 +327,9 @@ absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
   return status;
 }
 
-Future<PushResult> Client::Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients) {
-  return PushPullOrPush({Kind::kPush, step, examples, gradients, {}});
+Future<PushResult> Client::Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
+                                std::optional<double> schedule_position) {
+  return PushPullOrPush({Kind::kPush, step, examples, gradients, {}, schedule_position});
 }
 
 Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> values) {
@@ -338,13 +340,13 @@ Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> va
     if (!result.ok()) return promise.Set(result.status());
     promise.Set(PullResult{result->bytes_received, result->retries, result->answers});
   };
-  Begin({Kind::kPull, step, 0, {}, values}, std::move(operation));
+  Begin({Kind::kPull, step, 0, {}, values, std::nullopt}, std::move(operation));
   return future;
 }
 
 Future<PushResult> Client::PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
-                                    absl::Span<const TensorValues> values) {
-  return PushPullOrPush({Kind::kPushPull, step, examples, gradients, values});
+                                    absl::Span<const TensorValues> values, std::optional<double> schedule_position) {
+  return PushPullOrPush({Kind::kPushPull, step, examples, gradients, values, schedule_position});
 }
 
 Future<PushResult> Client::PushPullOrPush(const Request& request) {
@@ -370,8 +372,8 @@ void Client::Begin(const Request& request, std::shared_ptr<Operation> operation)
   for (size_t shard = 0; shard < by_shard->size(); ++shard) {
     for (Slices& slices : PackSlices((*by_shard)[shard])) {
       // The messages share the operation; the last to end finishes it.
-      messages[shard].push_back({request.kind, operation->id, request.step, request.examples, std::move(slices),
-                                 [this, operation](const ShardMessage& message, ShardReply reply) {
+      messages[shard].push_back({request.kind, operation->id, request.step, request.examples, request.schedule_position,
+                                 std::move(slices), [this, operation](const ShardMessage& message, ShardReply reply) {
                                    OnMessageDone(operation.get(), message, std::move(reply));
                                  }});
       ++count;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -140,15 +141,18 @@ class Client {
   absl::Status Declare(absl::Span<const v1::TensorSpec> specs);
 
   // Hands in gradients, means over `examples` examples, computed when the worker had finished `step` steps. With
-  // examples = 0 the worker takes part in the step and adds nothing; gradients may then be empty.
-  Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients);
+  // examples = 0 the worker takes part in the step and adds nothing; gradients may then be empty. `schedule_position`
+  // is where in the job's data the step began, as PushHeader has it, for schedules that follow that.
+  Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
+                          std::optional<double> schedule_position = std::nullopt);
 
   // Reads values; under policy sync those that hold the update of step - 1.
   Future<PullResult> Pull(uint64_t step, absl::Span<const TensorValues> values);
 
   // Push at `step` and pull at `step` + 1 in one round trip. Both lists name the same tensors in the same order.
   Future<PushResult> PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
-                              absl::Span<const TensorValues> values);
+                              absl::Span<const TensorValues> values,
+                              std::optional<double> schedule_position = std::nullopt);
 
   // Says that this worker pushes nothing more for now, so that nobody waits for it until its next push; blocks. To be
   // called when the futures of its pushes are ready.

@@ -194,6 +194,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
   header.set_sequence(sequence);
   header.set_step(message.step);
   header.set_examples(message.examples);
+  if (message.schedule_position.has_value()) header.set_schedule_position(*message.schedule_position);
   if (message.kind == ShardMessage::Kind::kPush) {
     v1::PushRequest push;
     *push.mutable_header() = std::move(header);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -74,6 +75,7 @@ struct ShardMessage {
   uint64_t operation = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
+  std::optional<double> schedule_position;
   std::vector<SliceTransfer> slices;
   // Called once, with the message itself; then the slices' memory is the caller's again.
   absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;

@@ -31,7 +31,9 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 constexpr size_t kLeastSharedBytes = 1024;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
-  return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
+  PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
+  if (header.has_schedule_position()) ticket.schedule_position = header.schedule_position();
+  return ticket;
 }
 
 template <typename Message>

@@ -46,6 +46,7 @@ struct PushTicket {
   uint64_t sequence = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
+  std::optional<double> schedule_position;
 };
 
 // What a shard found in its state directory: ballast.v1.GetStatusResponse.Recovery.

@@ -28,7 +28,7 @@ Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint
   AwaitTurnLocked(turn);
   Applied applied;
   const uint64_t before = weights_->version();
-  applied.learning_rate = weights_->learning_rate();
+  applied.learning_rate = weights_->LearningRate(contribution.position);
   applied.verdict = policy_->Offer(contribution, *weights_);
   if (applied.verdict == Verdict::kApplied && before > contribution.from_version) {
     applied.staleness = before - contribution.from_version;

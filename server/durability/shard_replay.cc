@@ -28,10 +28,9 @@ std::vector<GradientView> ViewGradients(const internal::v1::LoggedPush& push, ab
 absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& push, absl::string_view payloads) {
   std::vector<absl::string_view> pieces;
   const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
-  return shard
-      .Push(shard.job_name(), {push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()},
-            gradients)
-      .status();
+  PushTicket ticket{push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
+  if (push.has_schedule_position()) ticket.schedule_position = push.schedule_position();
+  return shard.Push(shard.job_name(), ticket, gradients).status();
 }
 
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
@@ -47,8 +48,9 @@ class Optimizer {
   // the machine.
   virtual void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const = 0;
 
-  // The rate of update number `update` (from 1), by the schedule.
-  virtual float LearningRate(uint64_t update) const = 0;
+  // The rate of update number `update` (from 1) by the schedule, at that position in the job if one is known.
+  virtual float LearningRate(uint64_t update, std::optional<double> position) const = 0;
+  float LearningRate(uint64_t update) const { return LearningRate(update, std::nullopt); }
 };
 
 // INVALID_ARGUMENT for a configuration out of the limits of tensor.proto.
