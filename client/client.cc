@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -124,11 +125,12 @@ v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard)
 
 }  // namespace
 
-// What the caller of Push, Pull or PushPull asked for.
+// What the caller of Push, Pull, PushPull or SetValues asked for.
 struct Client::Request {
   Kind kind;
   uint64_t step = 0;
   uint32_t examples = 0;
+  // Of SetValues: the values.
   absl::Span<const TensorGradient> gradients;
   absl::Span<const TensorValues> values;
   std::optional<double> schedule_position;
@@ -146,11 +148,15 @@ struct Client::Operation {
   // The first failure.
   absl::Status status ABSL_GUARDED_BY(mutex);
   PushResult result ABSL_GUARDED_BY(mutex);
+  // Of SetValues. Read once the last message has ended.
+  std::atomic<uint64_t> set = 0, unchanged = 0;
 
   void AddLocked(const ShardReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 };
 
 void Client::Operation::AddLocked(const ShardReply& reply) {
+  set += reply.set.set();
+  unchanged += reply.set.unchanged();
   result.applied += reply.outcome.applied();
   result.kept += reply.outcome.kept();
   result.dropped += reply.outcome.dropped();
@@ -360,6 +366,22 @@ Future<PushResult> Client::PushPullOrPush(const Request& request) {
   return future;
 }
 
+Future<SetResult> Client::SetValues(absl::Span<const FirstValues> tensors) {
+  std::vector<TensorGradient> values;
+  values.reserve(tensors.size());
+  for (const FirstValues& tensor : tensors) values.push_back({tensor.tensor_id, tensor.values, {}});
+  Promise<SetResult> promise;
+  Future<SetResult> future = promise.GetFuture();
+  auto operation = std::make_shared<Operation>();
+  // The operation outlives its own end.
+  operation->finish = [promise = std::move(promise), of = operation.get()](absl::StatusOr<PushResult> result) mutable {
+    if (!result.ok()) return promise.Set(result.status());
+    promise.Set(SetResult{of->set, of->unchanged});
+  };
+  Begin({Kind::kSetValues, 0, 0, values, {}, std::nullopt}, std::move(operation));
+  return future;
+}
+
 void Client::Begin(const Request& request, std::shared_ptr<Operation> operation) {
   absl::StatusOr<std::vector<Slices>> by_shard = Route(request);
   if (!by_shard.ok()) return operation->finish(by_shard.status());
@@ -391,7 +413,9 @@ void Client::Begin(const Request& request, std::shared_ptr<Operation> operation)
 }
 
 absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request) const {
-  const bool pushes = request.kind != Kind::kPull, pulls = request.kind != Kind::kPush;
+  const bool sets = request.kind == Kind::kSetValues;
+  const bool pushes = request.kind != Kind::kPull,
+             pulls = request.kind == Kind::kPull || request.kind == Kind::kPushPull;
   if (pushes && pulls && request.gradients.size() != request.values.size()) {
     return absl::InvalidArgumentError(absl::StrCat("push-pull: got ", request.gradients.size(), " gradients and ",
                                                    request.values.size(), " tensors of values, want the same tensors"));
@@ -413,11 +437,11 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
       return absl::InvalidArgumentError(absl::StrCat("push-pull: got values of tensor ", request.values[i].tensor_id,
                                                      " beside the gradient of tensor ", id, ", want the same"));
     }
-    const bool adds = pushes && request.examples > 0;
+    const bool adds = sets || (pushes && request.examples > 0);
     const TensorGradient gradient = pushes ? request.gradients[i] : TensorGradient();
     const TensorValues values = pulls ? request.values[i] : TensorValues();
     if (adds || !gradient.values.empty() || !gradient.encoded.empty()) {
-      absl::Status status = CheckMemory("gradient", placed, gradient, options_.codec.gradients());
+      absl::Status status = CheckMemory(sets ? "the values" : "gradient", placed, gradient, options_.codec.gradients());
       if (!status.ok()) return status;
     }
     if (pulls) {

@@ -121,6 +121,18 @@ struct TensorValues {
   EncodedElements<char> encoded;
 };
 
+// A whole tensor's first values in the caller's memory, row-major; the client's until the call's future is ready.
+struct FirstValues {
+  uint32_t tensor_id = 0;
+  absl::Span<const float> values;
+};
+
+struct SetResult {
+  // Slices that were set now; and those that had been set to the same before.
+  uint64_t set = 0;
+  uint64_t unchanged = 0;
+};
+
 // A job's tensors, on however many shards they lie: routes slices to their owners and remembers their versions. Where a
 // shard goes on at another address, what is on its way is sent again there, and still applied once.
 // Errors name the shard, its address and the call. INVALID_ARGUMENT and unknown tensors change nothing; after any other
@@ -139,6 +151,12 @@ class Client {
   // Places the tensors and creates them on their shards; blocks. Declaring the same again is OK, differently is
   // FAILED_PRECONDITION. Tensors that others declared through the coordinator before Connect need no declaration.
   absl::Status Declare(absl::Span<const v1::TensorSpec> specs);
+
+  // Sets the values that tensors begin with, once for a job; to train on from values that somebody has. Pulls of a
+  // tensor whose initializer is Provided wait for it, at step 0 too, so one client sets and all others pull. Setting
+  // the same again is OK at any time; other values, or a tensor that a push has reached, are FAILED_PRECONDITION, and
+  // some of the tensors' slices may then have been set.
+  Future<SetResult> SetValues(absl::Span<const FirstValues> tensors);
 
   // Hands in gradients, means over `examples` examples, computed when the worker had finished `step` steps. With
   // examples = 0 the worker takes part in the step and adds nothing; gradients may then be empty. `schedule_position`

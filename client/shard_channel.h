@@ -57,6 +57,7 @@ struct ShardChannelOptions {
 struct ShardReply {
   absl::Status status;
   v1::PushOutcome outcome;
+  v1::SetValuesResponse set;
   // Of the slices' values, where there was a pull.
   std::vector<uint64_t> versions;
   uint64_t bytes_sent = 0;
@@ -69,7 +70,7 @@ struct ShardReply {
 
 // One message's worth of slices.
 struct ShardMessage {
-  enum class Kind { kPush, kPull, kPushPull };
+  enum class Kind { kPush, kPull, kPushPull, kSetValues };
   Kind kind = Kind::kPush;
   // Which call of the client's it is part of, from 1.
   uint64_t operation = 0;

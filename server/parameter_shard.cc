@@ -416,11 +416,13 @@ void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::St
 
 std::string ParameterShard::ExplainWait(const PullWait& wait) const {
   const Slice& slice = wait.at();
+  const std::string what =
+      absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step);
+  if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
   const std::vector<uint32_t> missing = slice.Missing(wait.pull());
-  return absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step,
-                      missing.empty()
-                          ? ": the wait ran out"
-                          : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
+  return absl::StrCat(what, missing.empty()
+                                ? ": the wait ran out"
+                                : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
 }
 
 absl::Status ParameterShard::CheckPull(absl::Span<const SliceKey> keys) const {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -35,8 +36,21 @@ class SliceWeights {
   void Apply(const Gradient& gradient) { Apply(gradient, Terms()); }
   void Apply(const Gradient& gradient, const Terms& terms);
 
-  // How far the job is, by a push that is taken: PushHeader.schedule_position. It never goes back.
-  void Reach(std::optional<double> position) { position_ = Furthest(position); }
+  // A push is taken. `position`: how far the job is by it, PushHeader.schedule_position; it never goes back.
+  void Reach(std::optional<double> position) {
+    position_ = Furthest(position);
+    pushed_ = true;
+  }
+
+  // Replaces the initial values; the slots are untouched. `checksum`: what tells these from others. Before any push.
+  void SetValues(ValueBuffer values, uint64_t checksum) {
+    values_ = std::move(values);
+    set_checksum_ = checksum;
+  }
+  // Of the values that were set, if any were.
+  std::optional<uint64_t> set_checksum() const { return set_checksum_; }
+  // Whether a push was taken.
+  bool pushed() const { return pushed_ || version_ > 0; }
 
   // Counts an update that changes nothing.
   void Skip() { ++version_; }
@@ -51,6 +65,8 @@ class SliceWeights {
     uint64_t version = 0;
     uint64_t applied = 0;
     std::optional<double> position;
+    bool pushed = false;
+    std::optional<uint64_t> set_checksum;
     // Weights, then the optimizer's slots.
     std::vector<ValueBuffer> arrays;
   };
@@ -77,6 +93,8 @@ class SliceWeights {
   uint64_t applied_ = 0;
   // The furthest of the pushes that were taken.
   std::optional<double> position_;
+  bool pushed_ = false;
+  std::optional<uint64_t> set_checksum_;
 };
 
 }  // namespace ballast

@@ -33,6 +33,19 @@ absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& pu
   return shard.Push(shard.job_name(), ticket, gradients).status();
 }
 
+absl::Status ApplyValues(ParameterShard& shard, const internal::v1::LoggedValues& values, absl::string_view payloads) {
+  std::vector<absl::string_view> pieces;
+  pieces.reserve(values.slices_size());
+  std::vector<ValueView> views;
+  views.reserve(values.slices_size());
+  for (const internal::v1::LoggedValues::Slice& slice : values.slices()) {
+    pieces.push_back(payloads.substr(0, slice.bytes()));
+    payloads.remove_prefix(pieces.back().size());
+    views.push_back({{slice.tensor_id(), slice.slice_index()}, slice.encoding(), {&pieces.back(), 1}});
+  }
+  return shard.SetValues(shard.job_name(), views).status();
+}
+
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
   switch (change.kind_case()) {
     case internal::v1::ShardRecord::kDeclaration:
@@ -42,6 +55,8 @@ absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& chang
           .status();
     case internal::v1::ShardRecord::kPush:
       return ApplyPush(shard, change.push(), behind);
+    case internal::v1::ShardRecord::kValues:
+      return ApplyValues(shard, change.values(), behind);
     case internal::v1::ShardRecord::kPause:
       return shard.Pause(shard.job_name(), change.pause().worker(), change.pause().incarnation());
     default:

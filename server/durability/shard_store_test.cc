@@ -137,7 +137,8 @@ struct Process {
     const ShardCapture capture = shard.Capture([] {});
     for (const auto& slice : capture.slices) {
       absl::StrAppend(&text, slice.key.tensor_id, "/", slice.key.slice_index, " v", slice.weights.version, " a",
-                      slice.weights.applied, " p", slice.weights.position.value_or(-1), " ",
+                      slice.weights.applied, " p", slice.weights.position.value_or(-1), " s",
+                      slice.weights.set_checksum.value_or(0), slice.weights.pushed, " ",
                       slice.policy.fields.SerializeAsString(), ":");
       AppendBytes(slice.policy.sum, text);
       for (const PolicyState::Held& held : slice.policy.held) {
@@ -195,6 +196,30 @@ TEST(ShardStoreTest, KnowsHowFarTheJobsScheduleWas) {
     ASSERT_TRUE(process.status.ok()) << process.status;
     EXPECT_EQ(process.Fingerprint(), before);
   }
+}
+
+TEST(ShardStoreTest, KeepsTheValuesThatWereSet) {
+  const std::string folder = NewFolder();
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7}, others = {1, 2, 3, 4, 5, 6, 8};
+  const auto set = [](Process& process, const std::vector<float>& to) {
+    const absl::string_view payload(reinterpret_cast<const char*>(to.data()), to.size() * sizeof(float));
+    return process.shard.SetValues("job", {{{2, 0}, v1::ENCODING_FP32, {&payload, 1}}});
+  };
+  std::string before;
+  {
+    Process process(folder);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(set(process, values).ok());
+    // One that was refused is not in the log.
+    ASSERT_FALSE(set(process, others).ok());
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    before = process.Fingerprint();
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
+  EXPECT_EQ(set(process, values)->unchanged, 1);
+  EXPECT_EQ(set(process, others).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(ShardStoreTest, AnswersAPushFromBeforeTheCrashAsADuplicate) {

@@ -24,6 +24,8 @@ struct OptimizerStep {
   float learning_rate = 0;
   // The gradient is multiplied by it first.
   float gradient_scale = 1;
+  // The weights before the first update were set, to be trained on from.
+  bool begins_from_weights = false;
 };
 
 // A slice's floats, as many of each as its gradient has. `weights` and `updated` are the same or apart; nothing else
