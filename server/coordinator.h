@@ -76,12 +76,12 @@ class Coordinator {
     std::optional<uint32_t> rank;
     std::string address;
     std::string description;
-    uint64_t process = 0;
     // Of a worker.
     v1::Job job;
     uint64_t train_examples = 0;
     // Of a server: as Options has it.
     bool replicated = false;
+    uint64_t process = 0;
   };
   struct Verdict {
     v1::JobState state = v1::JOB_STATE_GATHERING;

@@ -89,8 +89,14 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
     return Answer(context, absl::InvalidArgumentError("join: got role standby, want server or worker: a server becomes "
                                                       "a standby where its rank is taken"));
   }
-  Coordinator::Newcomer newcomer{role->role,         std::nullopt,   request->address(),        request->description(),
-                                 request->process(), request->job(), request->train_examples(), request->replicated()};
+  Coordinator::Newcomer newcomer{role->role,
+                                 std::nullopt,
+                                 request->address(),
+                                 request->description(),
+                                 request->job(),
+                                 request->train_examples(),
+                                 request->replicated(),
+                                 request->process()};
   if (request->has_rank()) newcomer.rank = request->rank();
   absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
   if (!id.ok()) return Answer(context, id.status());
