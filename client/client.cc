@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -123,13 +124,15 @@ v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard)
 
 }  // namespace
 
-// What the caller of Push, Pull or PushPull asked for.
+// What the caller of Push, Pull, PushPull or SetValues asked for.
 struct Client::Request {
   Kind kind;
   uint64_t step = 0;
   uint32_t examples = 0;
+  // Of SetValues: the values.
   absl::Span<const TensorGradient> gradients;
   absl::Span<const TensorValues> values;
+  std::optional<double> schedule_position;
 
   size_t size() const { return std::max(gradients.size(), values.size()); }
 };
@@ -144,11 +147,15 @@ struct Client::Operation {
   // The first failure.
   absl::Status status ABSL_GUARDED_BY(mutex);
   PushResult result ABSL_GUARDED_BY(mutex);
+  // Of SetValues. Read once the last message has ended.
+  std::atomic<uint64_t> set = 0, unchanged = 0;
 
   void AddLocked(const ShardReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 };
 
 void Client::Operation::AddLocked(const ShardReply& reply) {
+  set += reply.set.set();
+  unchanged += reply.set.unchanged();
   result.applied += reply.outcome.applied();
   result.kept += reply.outcome.kept();
   result.dropped += reply.outcome.dropped();
@@ -351,8 +358,9 @@ absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
   return status;
 }
 
-Future<PushResult> Client::Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients) {
-  return PushPullOrPush({Kind::kPush, step, examples, gradients, {}});
+Future<PushResult> Client::Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
+                                std::optional<double> schedule_position) {
+  return PushPullOrPush({Kind::kPush, step, examples, gradients, {}, schedule_position});
 }
 
 Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> values) {
@@ -363,13 +371,13 @@ Future<PullResult> Client::Pull(uint64_t step, absl::Span<const TensorValues> va
     if (!result.ok()) return promise.Set(result.status());
     promise.Set(PullResult{result->bytes_received, result->retries, result->answers});
   };
-  Begin({Kind::kPull, step, 0, {}, values}, std::move(operation));
+  Begin({Kind::kPull, step, 0, {}, values, std::nullopt}, std::move(operation));
   return future;
 }
 
 Future<PushResult> Client::PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
-                                    absl::Span<const TensorValues> values) {
-  return PushPullOrPush({Kind::kPushPull, step, examples, gradients, values});
+                                    absl::Span<const TensorValues> values, std::optional<double> schedule_position) {
+  return PushPullOrPush({Kind::kPushPull, step, examples, gradients, values, schedule_position});
 }
 
 Future<PushResult> Client::PushPullOrPush(const Request& request) {
@@ -380,6 +388,22 @@ Future<PushResult> Client::PushPullOrPush(const Request& request) {
     promise.Set(std::move(result));
   };
   Begin(request, std::move(operation));
+  return future;
+}
+
+Future<SetResult> Client::SetValues(absl::Span<const FirstValues> tensors) {
+  std::vector<TensorGradient> values;
+  values.reserve(tensors.size());
+  for (const FirstValues& tensor : tensors) values.push_back({tensor.tensor_id, tensor.values, {}});
+  Promise<SetResult> promise;
+  Future<SetResult> future = promise.GetFuture();
+  auto operation = std::make_shared<Operation>();
+  // The operation outlives its own end.
+  operation->finish = [promise = std::move(promise), of = operation.get()](absl::StatusOr<PushResult> result) mutable {
+    if (!result.ok()) return promise.Set(result.status());
+    promise.Set(SetResult{of->set, of->unchanged});
+  };
+  Begin({Kind::kSetValues, 0, 0, values, {}, std::nullopt}, std::move(operation));
   return future;
 }
 
@@ -395,8 +419,8 @@ void Client::Begin(const Request& request, std::shared_ptr<Operation> operation)
   for (size_t shard = 0; shard < by_shard->size(); ++shard) {
     for (Slices& slices : PackSlices((*by_shard)[shard])) {
       // The messages share the operation; the last to end finishes it.
-      messages[shard].push_back({request.kind, operation->id, request.step, request.examples, std::move(slices),
-                                 [this, operation](const ShardMessage& message, ShardReply reply) {
+      messages[shard].push_back({request.kind, operation->id, request.step, request.examples, request.schedule_position,
+                                 std::move(slices), [this, operation](const ShardMessage& message, ShardReply reply) {
                                    OnMessageDone(operation.get(), message, std::move(reply));
                                  }});
       ++count;
@@ -414,7 +438,9 @@ void Client::Begin(const Request& request, std::shared_ptr<Operation> operation)
 }
 
 absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request) const {
-  const bool pushes = request.kind != Kind::kPull, pulls = request.kind != Kind::kPush;
+  const bool sets = request.kind == Kind::kSetValues;
+  const bool pushes = request.kind != Kind::kPull,
+             pulls = request.kind == Kind::kPull || request.kind == Kind::kPushPull;
   if (pushes && pulls && request.gradients.size() != request.values.size()) {
     return absl::InvalidArgumentError(absl::StrCat("push-pull: got ", request.gradients.size(), " gradients and ",
                                                    request.values.size(), " tensors of values, want the same tensors"));
@@ -436,11 +462,11 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
       return absl::InvalidArgumentError(absl::StrCat("push-pull: got values of tensor ", request.values[i].tensor_id,
                                                      " beside the gradient of tensor ", id, ", want the same"));
     }
-    const bool adds = pushes && request.examples > 0;
+    const bool adds = sets || (pushes && request.examples > 0);
     const TensorGradient gradient = pushes ? request.gradients[i] : TensorGradient();
     const TensorValues values = pulls ? request.values[i] : TensorValues();
     if (adds || !gradient.values.empty() || !gradient.encoded.empty()) {
-      absl::Status status = CheckMemory("gradient", placed, gradient, options_.codec.gradients());
+      absl::Status status = CheckMemory(sets ? "the values" : "gradient", placed, gradient, options_.codec.gradients());
       if (!status.ok()) return status;
     }
     if (pulls) {

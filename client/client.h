@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -123,6 +124,18 @@ struct TensorValues {
   EncodedElements<char> encoded;
 };
 
+// A whole tensor's first values in the caller's memory, row-major; the client's until the call's future is ready.
+struct FirstValues {
+  uint32_t tensor_id = 0;
+  absl::Span<const float> values;
+};
+
+struct SetResult {
+  // Slices that were set now; and those that had been set to the same before.
+  uint64_t set = 0;
+  uint64_t unchanged = 0;
+};
+
 // A job's tensors, on however many shards they lie: routes slices to their owners and remembers their versions. Where a
 // shard goes on at another address, what is on its way is sent again there, and still applied once.
 // Errors name the shard, its address and the call. INVALID_ARGUMENT and unknown tensors change nothing; after any other
@@ -142,16 +155,25 @@ class Client {
   // FAILED_PRECONDITION. Tensors that others declared through the coordinator before Connect need no declaration.
   absl::Status Declare(absl::Span<const v1::TensorSpec> specs);
 
+  // Sets the values that tensors begin with, once for a job; to train on from values that somebody has. Pulls of a
+  // tensor whose initializer is Provided wait for it, at step 0 too, so one client sets and all others pull. Setting
+  // the same again is OK at any time; other values, or a tensor that a push has reached, are FAILED_PRECONDITION, and
+  // some of the tensors' slices may then have been set.
+  Future<SetResult> SetValues(absl::Span<const FirstValues> tensors);
+
   // Hands in gradients, means over `examples` examples, computed when the worker had finished `step` steps. With
-  // examples = 0 the worker takes part in the step and adds nothing; gradients may then be empty.
-  Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients);
+  // examples = 0 the worker takes part in the step and adds nothing; gradients may then be empty. `schedule_position`
+  // is where in the job's data the step began, as PushHeader has it, for schedules that follow that.
+  Future<PushResult> Push(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
+                          std::optional<double> schedule_position = std::nullopt);
 
   // Reads values; under policy sync those that hold the update of step - 1.
   Future<PullResult> Pull(uint64_t step, absl::Span<const TensorValues> values);
 
   // Push at `step` and pull at `step` + 1 in one round trip. Both lists name the same tensors in the same order.
   Future<PushResult> PushPull(uint64_t step, uint32_t examples, absl::Span<const TensorGradient> gradients,
-                              absl::Span<const TensorValues> values);
+                              absl::Span<const TensorValues> values,
+                              std::optional<double> schedule_position = std::nullopt);
 
   // Says that this worker pushes nothing more for now, so that nobody waits for it until its next push; blocks. To be
   // called when the futures of its pushes are ready.

@@ -52,6 +52,8 @@ TEST(MessagePackerTest, EncodedMessageStaysUnderTheLimit) {
     request.mutable_header()->set_sequence(UINT64_MAX);
     request.mutable_header()->set_step(UINT64_MAX);
     request.mutable_header()->set_examples(UINT32_MAX);
+    request.mutable_header()->set_map_epoch(UINT64_MAX);
+    request.mutable_header()->set_schedule_position(0.1);
     request.set_wait_ms(UINT32_MAX);
     MemoryHold hold;
     const uint64_t bytes = EncodeGradients(request, messages[0], LendGradients(messages[0], hold)).Length();

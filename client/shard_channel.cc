@@ -32,6 +32,8 @@ const char* OperationName(ShardMessage::Kind kind) {
       return "pull";
     case ShardMessage::Kind::kPushPull:
       return "push-pull";
+    case ShardMessage::Kind::kSetValues:
+      return "set values";
   }
   return "";
 }
@@ -40,8 +42,28 @@ const std::string& Method(ShardMessage::Kind kind) {
   static const std::string* const kPush = new std::string("/ballast.v1.ParameterService/Push");
   static const std::string* const kPull = new std::string("/ballast.v1.ParameterService/Pull");
   static const std::string* const kPushPull = new std::string("/ballast.v1.ParameterService/PushPull");
-  if (kind == ShardMessage::Kind::kPush) return *kPush;
-  return kind == ShardMessage::Kind::kPull ? *kPull : *kPushPull;
+  static const std::string* const kSetValues = new std::string("/ballast.v1.ParameterService/SetValues");
+  switch (kind) {
+    case ShardMessage::Kind::kPush:
+      return *kPush;
+    case ShardMessage::Kind::kPull:
+      return *kPull;
+    case ShardMessage::Kind::kPushPull:
+      return *kPushPull;
+    case ShardMessage::Kind::kSetValues:
+      break;
+  }
+  return *kSetValues;
+}
+
+// Whether it hands in gradients, and so has a sequence number.
+bool Pushes(ShardMessage::Kind kind) {
+  return kind == ShardMessage::Kind::kPush || kind == ShardMessage::Kind::kPushPull;
+}
+
+// Whether it may wait on the server for other workers.
+bool MayWait(ShardMessage::Kind kind) {
+  return kind == ShardMessage::Kind::kPull || kind == ShardMessage::Kind::kPushPull;
 }
 
 template <typename Messages>
@@ -143,13 +165,13 @@ class ShardChannel::RouteUse {
 // A message on its way.
 struct ShardChannel::Exchange {
   ShardMessage message;
-  // 0 for a pull.
+  // 0 unless it pushes.
   uint64_t sequence = 0;
   // Of the route's, counted on beyond their number.
   size_t connection = 0;
   RouteUse route;
   MemoryHold hold;
-  // Of a push or push-pull; made once, so that a retry sends the same bytes.
+  // Of all but a pull; made once, so that a retry sends the same bytes.
   std::vector<GradientPayload> payloads;
   grpc::ByteBuffer request;
   grpc::ByteBuffer response;
@@ -160,7 +182,7 @@ struct ShardChannel::Exchange {
   // Where answers are watched.
   absl::Time answer_begun = absl::InfiniteFuture();
 
-  bool pushes() const { return message.kind != ShardMessage::Kind::kPull; }
+  bool pushes() const { return Pushes(message.kind); }
   // Of the larger of request and answer, about.
   uint64_t Bytes() const;
   grpc::ByteBuffer Encode(const ShardChannelOptions& options, uint64_t map_epoch, uint32_t wait_ms) const;
@@ -179,7 +201,12 @@ uint64_t ShardChannel::Exchange::Bytes() const {
 
 grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& options, uint64_t map_epoch,
                                                 uint32_t wait_ms) const {
-  if (!pushes()) {
+  if (message.kind == ShardMessage::Kind::kSetValues) {
+    v1::SetValuesRequest set;
+    set.set_job(options.job);
+    return EncodeSlices<v1::SliceValue>(set, v1::SetValuesRequest::kValuesFieldNumber, message.slices, payloads);
+  }
+  if (message.kind == ShardMessage::Kind::kPull) {
     v1::PullRequest pull;
     pull.set_job(options.job);
     pull.set_step(message.step);
@@ -198,6 +225,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
   header.set_step(message.step);
   header.set_examples(message.examples);
   header.set_map_epoch(map_epoch);
+  if (message.schedule_position.has_value()) header.set_schedule_position(*message.schedule_position);
   if (message.kind == ShardMessage::Kind::kPush) {
     v1::PushRequest push;
     *push.mutable_header() = std::move(header);
@@ -230,6 +258,12 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
     absl::StatusOr<v1::PushResponse> answer = DecodeMessage<v1::PushResponse>(*bytes);
     if (!answer.ok()) return absl::InternalError(answer.status().message());
     reply.outcome = answer->outcome();
+    return reply;
+  }
+  if (message.kind == ShardMessage::Kind::kSetValues) {
+    absl::StatusOr<v1::SetValuesResponse> answer = DecodeMessage<v1::SetValuesResponse>(*bytes);
+    if (!answer.ok()) return absl::InternalError(answer.status().message());
+    reply.set = *std::move(answer);
     return reply;
   }
   // The two answers differ in the outcome and in the number of the field that holds the values.
@@ -290,7 +324,7 @@ void ShardChannel::Send(std::vector<ShardMessage> messages) {
     if (shutdown_) refused = shutdown_reason_;
     for (ShardMessage& message : messages) {
       if (shutdown_) break;
-      Lane& lane = message.kind == ShardMessage::Kind::kPush ? pushes_ : waits_;
+      Lane& lane = MayWait(message.kind) ? waits_ : pushes_;
       lane.queue.push_back(std::move(message));
     }
   }
@@ -317,7 +351,7 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeNextLocked() {
 
 std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
   if (lane->queue.empty() || lane->in_flight >= options_.messages_in_flight) return nullptr;
-  const bool pushes = lane->queue.front().kind != ShardMessage::Kind::kPull;
+  const bool pushes = Pushes(lane->queue.front().kind);
   if (pushes && !sequences_in_flight_.empty() && next_sequence_ - *sequences_in_flight_.begin() >= kSequenceWindow) {
     return nullptr;
   }
@@ -334,15 +368,16 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
 }
 
 void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
-  if (exchange->pushes()) {
-    exchange->payloads = options_.feedback == nullptr
+  if (exchange->message.kind != ShardMessage::Kind::kPull) {
+    // What is fed back is lost gradients.
+    exchange->payloads = options_.feedback == nullptr || !exchange->pushes()
                              ? LendGradients(exchange->message.slices, exchange->hold)
                              : EncodePayloads(exchange->message.slices,
                                               CodecSeed({options_.worker, options_.incarnation, exchange->sequence}),
                                               *options_.feedback, exchange->hold);
   }
   const ShardMessage::Kind kind = exchange->message.kind;
-  const absl::Duration wait = kind == ShardMessage::Kind::kPush ? absl::ZeroDuration() : options_.wait_timeout;
+  const absl::Duration wait = MayWait(kind) ? options_.wait_timeout : absl::ZeroDuration();
   calls_.Start(
       exchange->message.operation, Options(OperationName(kind), wait),
       // Shared by the attempts and the end of the call.
@@ -409,7 +444,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
   reply.retries = attempts == 0 ? 0 : attempts - 1;
   {
     absl::MutexLock lock(&mutex_);
-    --(exchange->message.kind == ShardMessage::Kind::kPush ? pushes_ : waits_).in_flight;
+    --(MayWait(exchange->message.kind) ? waits_ : pushes_).in_flight;
     sequences_in_flight_.erase(exchange->sequence);
     if (!sent) ++lent_;
   }

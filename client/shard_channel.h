@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -58,6 +59,7 @@ struct ShardChannelOptions {
 struct ShardReply {
   absl::Status status;
   v1::PushOutcome outcome;
+  v1::SetValuesResponse set;
   // Of the slices' values, where there was a pull.
   std::vector<uint64_t> versions;
   uint64_t bytes_sent = 0;
@@ -70,12 +72,13 @@ struct ShardReply {
 
 // One message's worth of slices.
 struct ShardMessage {
-  enum class Kind { kPush, kPull, kPushPull };
+  enum class Kind { kPush, kPull, kPushPull, kSetValues };
   Kind kind = Kind::kPush;
   // Which call of the client's it is part of, from 1.
   uint64_t operation = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
+  std::optional<double> schedule_position;
   std::vector<SliceTransfer> slices;
   // Called once, with the message itself; then the slices' memory is the caller's again.
   absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;

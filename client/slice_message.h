@@ -28,20 +28,28 @@ std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slice
 std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slices, uint64_t seed,
                                             ErrorFeedback& feedback, MemoryHold& hold);
 
-// The message of a push or, where `envelope` is a PushPullRequest, a push-pull: a payload for each slice.
+// A message with a payload for each slice: field `field` of `envelope` holds an Item, a SliceGradient or SliceValue,
+// for each.
+template <typename Item>
+grpc::ByteBuffer EncodeSlices(const google::protobuf::MessageLite& envelope, int field,
+                              absl::Span<const SliceTransfer> slices, absl::Span<const GradientPayload> payloads) {
+  PayloadMessageWriter writer(envelope);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    Item item;
+    item.set_tensor_id(slices[i].tensor_id);
+    item.set_slice_index(slices[i].slice_index);
+    item.set_version(slices[i].version);
+    item.set_encoding(payloads[i].encoding);
+    writer.Add(field, item, payloads[i].bytes);
+  }
+  return writer.Finish();
+}
+
+// The message of a push or, where `envelope` is a PushPullRequest, a push-pull.
 template <typename Envelope>
 grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const SliceTransfer> slices,
                                  absl::Span<const GradientPayload> payloads) {
-  PayloadMessageWriter writer(envelope);
-  for (size_t i = 0; i < slices.size(); ++i) {
-    v1::SliceGradient gradient;
-    gradient.set_tensor_id(slices[i].tensor_id);
-    gradient.set_slice_index(slices[i].slice_index);
-    gradient.set_version(slices[i].version);
-    gradient.set_encoding(payloads[i].encoding);
-    writer.Add(Envelope::kGradientsFieldNumber, gradient, payloads[i].bytes);
-  }
-  return writer.Finish();
+  return EncodeSlices<v1::SliceGradient>(envelope, Envelope::kGradientsFieldNumber, slices, payloads);
 }
 
 // Names the slices of a pull.

@@ -15,6 +15,9 @@ struct DataLease {
   uint64_t end = 0;
   // Batches to make of it, at least 1; the last ones may have fewer or no examples.
   uint32_t steps = 0;
+  // Share of the job's examples that is done when it begins, and when it ends.
+  double share_begin = 0;
+  double share_end = 0;
 };
 
 }  // namespace ballast

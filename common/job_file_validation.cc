@@ -94,6 +94,8 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckModel(job.model(), faults);
   CheckTraining(job.training(), faults);
   CheckDurability(job.durability(), faults);
+  faults.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
+               "it left out: a schedule without a total follows the job");
   // A schedule's total of 0 is the job's length, known once the data is.
   faults.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
   faults.Add(ValidateCodec(job.codec()));

@@ -218,6 +218,7 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
               field + ".uniform is low 1, high 1, want two finite numbers, low below high");
   ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev is -1, want a finite number of at least 0");
   ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean is nan, want a finite number");
+  ExpectFault(dense("provided {}"), field + " is provided, want another: a worker with a job file sets no values");
 }
 
 TEST(ValidateJobTest, RefusesBadData) {

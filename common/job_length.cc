@@ -39,15 +39,20 @@ uint64_t CountUpdates(const v1::Job& job, uint64_t examples, uint32_t workers) {
 v1::Optimizer WithScheduleLength(v1::Optimizer optimizer, uint64_t updates) {
   if (!optimizer.has_schedule()) return optimizer;
   v1::Schedule& schedule = *optimizer.mutable_schedule();
+  const auto fill = [&](auto* with_total, uint64_t least) {
+    if (with_total->total() > 0) return;
+    with_total->set_total(std::max(least, updates));
+    schedule.set_total_from_job(true);
+  };
   switch (schedule.kind_case()) {
     case v1::Schedule::kPolynomial:
-      if (schedule.polynomial().total() == 0) schedule.mutable_polynomial()->set_total(std::max<uint64_t>(1, updates));
+      fill(schedule.mutable_polynomial(), 1);
       break;
     case v1::Schedule::kCosine:
-      if (schedule.cosine().total() == 0) schedule.mutable_cosine()->set_total(std::max<uint64_t>(1, updates));
+      fill(schedule.mutable_cosine(), 1);
       break;
     case v1::Schedule::kOneCycle:
-      if (schedule.one_cycle().total() == 0) schedule.mutable_one_cycle()->set_total(std::max<uint64_t>(2, updates));
+      fill(schedule.mutable_one_cycle(), 2);
       break;
     default:
       break;

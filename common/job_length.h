@@ -20,10 +20,10 @@ uint64_t BatchesPerPush(const v1::Job& job);
 uint64_t BatchesPerLease(uint64_t batches_per_push);
 
 // How many updates the job makes on each slice: in lock step one for each round of pushes, else one for each push of
-// any worker. Exact as long as no worker is lost.
+// any worker. Exact as long as no worker is away.
 uint64_t CountUpdates(const v1::Job& job, uint64_t examples, uint32_t workers);
 
-// The optimizer with the job's length wherever its schedule has a total of 0.
+// The optimizer with the job's length wherever its schedule has a total of 0: it then follows the job's data.
 v1::Optimizer WithScheduleLength(v1::Optimizer optimizer, uint64_t updates);
 
 }  // namespace ballast

@@ -70,12 +70,18 @@ TEST(JobLengthTest, ScheduleWithoutATotalEndsWithTheJob) {
   EXPECT_EQ(with("cosine {}").warmup(), 3);
   EXPECT_EQ(with("polynomial {}").polynomial().total(), 700);
   EXPECT_EQ(with("one_cycle {}").one_cycle().total(), 700);
+  for (const char* schedule : {"cosine {}", "polynomial {}", "one_cycle {}"}) {
+    EXPECT_TRUE(with(schedule).total_from_job()) << schedule;
+  }
 }
 
 TEST(JobLengthTest, ScheduleKeepsTheTotalThatItHas) {
   const v1::Optimizer optimizer = Parse("optimizer { schedule { cosine { total: 9 } } }").optimizer();
   EXPECT_EQ(WithScheduleLength(optimizer, 700).schedule().cosine().total(), 9);
+  EXPECT_FALSE(WithScheduleLength(optimizer, 700).schedule().total_from_job());
   EXPECT_FALSE(WithScheduleLength(v1::Optimizer(), 700).has_schedule());
+  const v1::Optimizer step = Parse("optimizer { schedule { step { every: 5 factor: 0.5 } } }").optimizer();
+  EXPECT_FALSE(WithScheduleLength(step, 700).schedule().total_from_job());
 }
 
 TEST(JobLengthTest, AVeryShortJobStillHasAValidSchedule) {

@@ -134,6 +134,7 @@ class LayerChecker {
       faults_.Check(std::isfinite(initializer.constant().value()), field + ".constant.value",
                     initializer.constant().value(), "a finite number");
     }
+    faults_.Check(!initializer.has_provided(), field, "provided", "another: a worker with a job file sets no values");
     if (initializer.has_uniform()) {
       const v1::Initializer::Uniform& uniform = initializer.uniform();
       faults_.Check(std::isfinite(uniform.low()) && std::isfinite(uniform.high()) && uniform.low() < uniform.high(),

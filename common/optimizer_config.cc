@@ -107,6 +107,11 @@ absl::Status ValidateKind(const v1::Optimizer& optimizer) {
 }
 
 absl::Status ValidateSchedule(const v1::Schedule& schedule) {
+  const bool has_total = schedule.has_polynomial() || schedule.has_cosine() || schedule.has_one_cycle();
+  if (schedule.total_from_job() && !has_total) {
+    return absl::InvalidArgumentError(
+        "optimizer.schedule.total_from_job: got true, want it only with polynomial, cosine or one_cycle");
+  }
   switch (schedule.kind_case()) {
     case v1::Schedule::kStep: {
       Checker checker("optimizer.schedule.step");

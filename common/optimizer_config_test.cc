@@ -77,6 +77,8 @@ TEST(OptimizerConfigTest, RefusesWhatEveryKindHasByName) {
       {"schedule { polynomial {} }", "optimizer.schedule.polynomial.total: got 0, want at least 1"},
       {"schedule { polynomial { total: 1 power: 0 } }",
        "optimizer.schedule.polynomial.power: got 0, want a finite number above 0"},
+      {"schedule { step { every: 1 factor: 0.5 } total_from_job: true }",
+       "optimizer.schedule.total_from_job: got true, want it only with polynomial, cosine or one_cycle"},
       {"schedule { cosine {} }", "optimizer.schedule.cosine.total: got 0, want at least 1"},
       {"schedule { cosine { total: 1 final_share: 2 } }",
        "optimizer.schedule.cosine.final_share: got 2, want a number in [0, 1]"},

@@ -28,6 +28,7 @@ constexpr MethodRole kMethods[] = {
     {"ParameterService/Pull", AccessRole::kReader},
     {"ParameterService/PushPull", AccessRole::kWorker},
     {"ParameterService/DeclareTensors", AccessRole::kWorker},
+    {"ParameterService/SetValues", AccessRole::kWorker},
     {"ParameterService/Pause", AccessRole::kWorker},
     // Takes a part of the bytes in flight for as long as it lasts.
     {"ParameterService/ShareMemory", AccessRole::kWorker},

@@ -22,6 +22,10 @@ constexpr size_t kNoticesKept = 16;
 // A save and a commit at most.
 constexpr size_t kMaxQueued = 16;
 
+bool IsLeft(const Membership::Member& member) {
+  return member.id.role == MemberRole::kWorker && member.state == Membership::State::kLeft;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock)
@@ -46,8 +50,15 @@ absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
   if (absl::Status status = ValidateJobName(job.name()); !status.ok()) return status;
   if (absl::Status status = CheckHeldJob(job_name_, job.name()); !status.ok()) return status;
   if (absl::Status status = CheckDurabilityLocked(job); !status.ok()) return status;
-  if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
-      job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
+  if (!LeasesData(job, newcomer.train_examples)) {
+    if (job.durability().mode() == v1::Durability::CHECKPOINT) {
+      return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
+                        absl::InvalidArgumentError(absl::StrCat(
+                            "job \"", job.name(), "\": got durability CHECKPOINT without a model and data, want NONE, ",
+                            "WAL, WAL_SYNC or REPLICA: checkpoints are taken between leases of data")));
+    }
+  } else if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
+             job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("job \"", job.name(), "\": got ", newcomer.train_examples, " examples, batch size ",
                      job.training().batch_size(), ", ", job.training().epochs(),
@@ -116,8 +127,15 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckJoinLocked(const Newcom
   const absl::StatusOr<uint32_t> free =
       membership_.CheckJoin(newcomer.role, rank, newcomer.address, newcomer.description);
   if (!free.ok()) return free.status();
-  Admission admission{newcomer.role, *free, {}, std::nullopt};
+  Admission admission{newcomer.role, *free, {}, false, std::nullopt};
   if (job_.has_value()) return admission;
+  admission.brings_job = true;
+  if (!LeasesData(newcomer.job, newcomer.train_examples)) {
+    if (!options_.resume.has_value()) return admission;
+    return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "cannot resume from checkpoint ", options_.resume->id(), ": the job has no model and data")));
+  }
   absl::StatusOr<LeaseBook> leases = BeginLeases(newcomer);
   if (!leases.ok()) return leases.status();
   admission.leases.emplace(*std::move(leases));
@@ -136,11 +154,11 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
       LoseLocked(before.id, what);
     }
   }
-  if (admission.leases.has_value()) {
+  if (admission.brings_job) {
     job_ = std::move(newcomer.job);
     job_name_ = job_->name();
     train_examples_ = newcomer.train_examples;
-    leases_.emplace(*std::move(admission.leases));
+    if (admission.leases.has_value()) leases_.emplace(*std::move(admission.leases));
     if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
   }
   const absl::StatusOr<Membership::Id> id =
@@ -184,6 +202,12 @@ void Coordinator::FailLocked(std::string reason, const std::optional<Membership:
   }
   ended_ = clock_->Now();
   NoteLocked(absl::StrCat("the job has failed: ", reason_));
+}
+
+void Coordinator::FinishLocked() {
+  state_ = v1::JOB_STATE_FINISHED;
+  ended_ = clock_->Now();
+  ChangedLocked();
 }
 
 void Coordinator::NoteLocked(std::string notice) {
@@ -242,6 +266,12 @@ void Coordinator::CheckReturnsLocked() {
     return;
   }
   deserted_since_ = std::min(deserted_since_, now);
+  const std::vector<Membership::Member> members = membership_.members();
+  if (!leases_.has_value()) {
+    // Nobody but the workers knows when the job is done: those that left did their part. One that was lost may return.
+    const auto left = static_cast<uint32_t>(std::count_if(members.begin(), members.end(), IsLeft));
+    if (left == options_.workers || (left > 0 && deserted_since_ + patience <= now)) return FinishLocked();
+  }
   if (deserted_since_ + patience > now) return;
   const std::string last = notices_.empty() ? "" : absl::StrCat("; the last: ", notices_.back());
   FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(patience), last));
@@ -269,9 +299,7 @@ void Coordinator::UpdateStateLocked() {
     ChangedLocked();
   }
   if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && leases_->Finished()) {
-    state_ = v1::JOB_STATE_FINISHED;
-    ended_ = clock_->Now();
-    ChangedLocked();
+    FinishLocked();
   }
   if (state_ == v1::JOB_STATE_RUNNING) CheckReturnsLocked();
 }
@@ -318,7 +346,9 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
     const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
     if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure), id);
-    const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished());
+    // Without leases a worker itself knows when it is done.
+    const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished()) ||
+                      (!leases_.has_value() && id.role == MemberRole::kWorker && failure.empty());
     if (was_here && pair && id.role == MemberRole::kServer) {
       LoseServerLocked(id.rank, absl::StrCat(who, how));
     } else if (was_here && !done) {

@@ -182,7 +182,9 @@ class Coordinator {
     uint32_t rank = 0;
     // Members whose process has ended, since the newcomer has their address.
     std::vector<Membership::Member> replaced;
-    // If the newcomer brings the job.
+    // It is the first worker, whose job stands.
+    bool brings_job = false;
+    // Of that job, if the coordinator hands out its data.
     std::optional<LeaseBook> leases;
   };
 
@@ -193,6 +195,9 @@ class Coordinator {
   absl::Status CheckJobLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The leases of the job that the first worker brings.
   absl::StatusOr<LeaseBook> BeginLeases(const Newcomer& newcomer) const;
+  // Whether the coordinator hands out the job's data. Of a job without a model, data and examples it does not: workers
+  // bring their own, and know when they are done.
+  static bool LeasesData(const v1::Job& job, uint64_t train_examples);
   LeaseBook::Options LeaseOptions(const v1::Job& job, uint64_t train_examples) const;
   void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -232,6 +237,7 @@ class Coordinator {
   // `what` befell a member, which is gone: "worker 1 (…) was not heard of for 3s". A server may be alive all the same.
   void LoseLocked(const Membership::Id& id, const std::string& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteLocked(std::string notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What heartbeats tell of has changed.
   void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { told_ = ++changes_; }
   // Takes time in which nobody at all was heard off everyone's silence.

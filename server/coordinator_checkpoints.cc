@@ -61,7 +61,7 @@ void Coordinator::GiveUpCheckpointLocked(const std::string& reason) {
 
 void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict) {
   const absl::Time now = clock_->Now();
-  const bool wanted = options_.checkpoints != nullptr && job_.has_value() && TakesCheckpoints(job_->durability());
+  const bool wanted = options_.checkpoints != nullptr && leases_.has_value() && TakesCheckpoints(job_->durability());
   if (!plan_.has_value() && wanted && state_ == v1::JOB_STATE_RUNNING) {
     plan_.emplace(
         CheckpointPlan::Options{CheckpointInterval(job_->durability()), options_.servers, options_.first_checkpoint},

@@ -19,7 +19,17 @@ namespace {
 // A worker trains on one lease and may have asked for the next.
 constexpr size_t kMaxLeasesHeld = 1024;
 
+absl::Status NoData(absl::string_view job) {
+  return WithReason(v1::ERROR_REASON_NO_DATA,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "job \"", job, "\" has no data to lease: it was joined without a model, data and examples")));
+}
+
 }  // namespace
+
+bool Coordinator::LeasesData(const v1::Job& job, uint64_t train_examples) {
+  return job.has_model() || job.has_data() || train_examples > 0;
+}
 
 LeaseBook::Options Coordinator::LeaseOptions(const v1::Job& job, uint64_t train_examples) const {
   return {train_examples,
@@ -47,7 +57,8 @@ std::string Coordinator::ExplainWaitLocked() const {
 
 std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(const Membership::Id& id,
                                                                               absl::Span<const uint64_t> held) {
-  if (state_ == v1::JOB_STATE_GATHERING || !leases_.has_value()) return std::nullopt;
+  if (!leases_.has_value()) return NoData(job_->name());
+  if (state_ == v1::JOB_STATE_GATHERING) return std::nullopt;
   Grant grant;
   grant.lease = leases_->Unanswered(id.rank, held);
   if (!grant.lease.has_value()) {
@@ -145,8 +156,7 @@ absl::Status Coordinator::CompleteLease(const Membership::Id& id, uint64_t lease
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = CheckWorkerLocked(id); !status.ok()) return status;
-    if (!leases_.has_value())
-      return WithReason(v1::ERROR_REASON_NO_JOB, absl::FailedPreconditionError("no worker has brought a job yet"));
+    if (!leases_.has_value()) return NoData(job_->name());
     if (absl::Status status = leases_->Complete(id.rank, lease_id); !status.ok()) return status;
     board_.EndedLease(id.rank, steps, batches);
     ++changes_;

@@ -26,6 +26,8 @@ void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_begin(lease.begin);
   to->set_end(lease.end);
   to->set_steps(lease.steps);
+  to->set_share_begin(lease.share_begin);
+  to->set_share_end(lease.share_end);
 }
 
 // Who speaks as a server has the workers' gradients sent to it.

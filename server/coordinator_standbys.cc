@@ -48,7 +48,7 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newc
                           " --replicated, server 0 ", newcomer.replicated ? "without" : "with",
                           " it: want the same for all servers")));
   }
-  Admission admission{MemberRole::kServer, rank.value_or(0), {}, std::nullopt};
+  Admission admission{MemberRole::kServer, rank.value_or(0), {}, false, std::nullopt};
   bool takeover = false;
   if (options_.replicated) {
     if (!rank.has_value() || *rank >= options_.servers) {

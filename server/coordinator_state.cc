@@ -116,8 +116,10 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
     job_ = state.job();
     job_name_ = job_->name();
     train_examples_ = state.train_examples();
-    leases_.emplace(LeaseOptions(*job_, train_examples_));
-    if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;
+    if (LeasesData(*job_, train_examples_)) {
+      leases_.emplace(LeaseOptions(*job_, train_examples_));
+      if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;
+    }
   }
   if (options_.replicated) {
     absl::Status status = standbys_.Restore({state.standbys().begin(), state.standbys().end()});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/storage/checkpoint_folder.h"
 #include "gtest/gtest.h"
 
@@ -119,6 +120,119 @@ TEST_F(CoordinatorTest, DealsEachWorkerItsShareWhereAllKeepStepAndElseToWhoeverA
   EXPECT_EQ(examples_of_worker0(), 1000);
   job.mutable_policy()->mutable_bounded()->set_staleness(3);
   EXPECT_EQ(examples_of_worker0(), 1000);
+}
+
+// A job of workers that bring a model and data of their own.
+class OwnDataTest : public CoordinatorTest {
+ protected:
+  static v1::Job Named() {
+    v1::Job job;
+    job.set_name("job");
+    return job;
+  }
+  void Gather() {
+    server_ = *JoinServer(0);
+    worker0_ = *JoinWorker(0, Named(), 0);
+    worker1_ = *JoinWorker(1, Named(), 0);
+  }
+  v1::JobState state() const { return coordinator_.progress().state(); }
+};
+
+TEST_F(OwnDataTest, RunsWithANameAloneAndIsFinishedWhenAllWorkersHaveLeft) {
+  Gather();
+  EXPECT_EQ(state(), v1::JOB_STATE_RUNNING);
+  v1::WorkerProgress progress;
+  progress.set_step(7);
+  ASSERT_TRUE(coordinator_.ReportProgress(worker0_, progress, nullptr).ok());
+  EXPECT_EQ(coordinator_.progress().step(), 7);
+  ASSERT_TRUE(coordinator_.Leave(worker1_, "").ok());
+  EXPECT_EQ(state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(coordinator_.progress().notices_size(), 0);
+  // Nobody waits for one that has left.
+  ASSERT_EQ(coordinator_.Heartbeat(server_)->absent.size(), 1);
+  EXPECT_EQ(coordinator_.Heartbeat(server_)->absent[0].rank, 1);
+  ASSERT_TRUE(coordinator_.Leave(worker0_, "").ok());
+  EXPECT_EQ(state(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, HasNoLeases) {
+  Gather();
+  absl::Status acquired;
+  coordinator_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { acquired = grant.status(); });
+  EXPECT_EQ(acquired.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(acquired), v1::ERROR_REASON_NO_DATA);
+  EXPECT_EQ(ReasonOf(coordinator_.CompleteLease(worker0_, 1)), v1::ERROR_REASON_NO_DATA);
+}
+
+TEST_F(OwnDataTest, GoesOnWithoutAWorkerThatIsLostUntilTheOthersHaveLeft) {
+  Gather();
+  Silence({server_, worker0_}, absl::Seconds(5));
+  EXPECT_EQ(coordinator_.progress().workers_lost(), 1);
+  ASSERT_EQ(coordinator_.Heartbeat(server_)->absent.size(), 1);
+  ASSERT_TRUE(coordinator_.Leave(worker0_, "").ok());
+  // It may return, for as long as in any job.
+  EXPECT_EQ(state(), v1::JOB_STATE_RUNNING);
+  Silence({server_}, absl::Seconds(61));
+  EXPECT_EQ(state(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, ALostWorkerMayReturnAndGoOn) {
+  Gather();
+  Silence({server_, worker0_}, absl::Seconds(5));
+  const absl::StatusOr<Membership::Id> again = JoinWorker(1, Named(), 0);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->incarnation, 2);
+  EXPECT_EQ(coordinator_.Heartbeat(server_)->absent.size(), 0);
+  ASSERT_TRUE(coordinator_.Leave(worker0_, "").ok());
+  ASSERT_TRUE(coordinator_.Leave(*again, "").ok());
+  EXPECT_EQ(state(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, FailsWhenAWorkerDoesOrNobodyIsLeft) {
+  Gather();
+  ASSERT_TRUE(coordinator_.Leave(worker0_, "the loss is NaN").ok());
+  EXPECT_EQ(state(), v1::JOB_STATE_FAILED);
+  Coordinator deserted({.servers = 1, .workers = 1}, &clock_);
+  const Membership::Id server = *deserted.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
+  ASSERT_TRUE(deserted.Join({MemberRole::kWorker, 0, "", "worker process", Named(), 0}).ok());
+  for (int i = 0; i < 70; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    ASSERT_TRUE(deserted.Heartbeat(server).ok());
+  }
+  EXPECT_EQ(deserted.progress().state(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(OwnDataTest, ItsStateOutlivesTheCoordinator) {
+  Gather();
+  Coordinator other({.servers = 1, .workers = 2}, &clock_);
+  ASSERT_TRUE(other.Restore(coordinator_.Export()).ok());
+  EXPECT_EQ(other.progress().state(), v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(other.Leave(worker0_, "").ok());
+  ASSERT_TRUE(other.Leave(worker1_, "").ok());
+  EXPECT_EQ(other.progress().state(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, AJobWithAModelOrDataStillWantsItsTerms) {
+  v1::Job with_model = Named(), with_data = Named();
+  with_model.mutable_model();
+  with_data.mutable_data();
+  for (const v1::Job& job : {with_model, with_data}) {
+    EXPECT_EQ(JoinWorker(0, job, 0).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(JoinWorker(0, job, 20).status().code(), absl::StatusCode::kInvalidArgument) << "batch size and epochs";
+  }
+  EXPECT_EQ(JoinWorker(0, Named(), 20).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(JoinWorker(0, v1::Job(), 0).status().code(), absl::StatusCode::kInvalidArgument) << "name";
+  // All workers of a job bring their own data, or none does.
+  ASSERT_TRUE(JoinWorker(0, Named(), 0).ok());
+  EXPECT_EQ(JoinWorker(1).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(OwnDataTest, TakesNoCheckpoints) {
+  v1::Job job = Named();
+  job.mutable_durability()->set_mode(v1::Durability::CHECKPOINT);
+  const absl::Status status = JoinWorker(0, job, 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_INVALID_REQUEST);
 }
 
 TEST_F(CoordinatorTest, RefusesABatchBeyondAllLimits) {

@@ -31,7 +31,9 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 constexpr size_t kLeastSharedBytes = 1024;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
-  return {header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
+  PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
+  if (header.has_schedule_position()) ticket.schedule_position = header.schedule_position();
+  return ticket;
 }
 
 template <typename Message>
@@ -144,7 +146,7 @@ class UnknownMethod : public grpc::ServerGenericBidiReactor {
 // One call. The client sends one message and gets one.
 class DataPlane::Call : public grpc::ServerGenericBidiReactor {
  public:
-  enum class Kind { kPush, kPull, kPushPull };
+  enum class Kind { kPush, kPull, kPushPull, kSetValues };
 
   Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
       : kind_(kind),
@@ -206,6 +208,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   void Push();
   void Pull();
   void PushPull();
+  void SetValues();
 
   // Decodes the request, has it checked by `check` and hands it to the shard.
   template <typename Envelope, typename Check>
@@ -311,6 +314,8 @@ void DataPlane::Call::Handle() {
       return Pull();
     case Kind::kPushPull:
       return PushPull();
+    case Kind::kSetValues:
+      return SetValues();
   }
 }
 
@@ -393,6 +398,31 @@ void DataPlane::Call::PushPull() {
   });
 }
 
+void DataPlane::Call::SetValues() {
+  const ReceivedBytes bytes = Request();
+  const auto message = DecodePayloadMessage<v1::SetValuesRequest, v1::SliceValue>(
+      bytes.pieces, v1::SetValuesRequest::kValuesFieldNumber, kMaxSlicesPerMessage);
+  if (!message.ok()) return End(OnShard(message.status()));
+  if (absl::Status status = CheckJob(message->envelope.job()); !status.ok()) return End(OnShard(status));
+  std::vector<ValueView> views;
+  views.reserve(message->items.size());
+  for (const auto& [value, payload] : message->items) {
+    views.push_back({{value.tensor_id(), value.slice_index()}, value.encoding(), payload});
+  }
+  const absl::StatusOr<SetOutcome> outcome = plane_->shard_->SetValues(message->envelope.job(), views);
+  if (!outcome.ok()) return End(outcome.status());
+  for (const ValueView& view : views) plane_->push_bytes_ += PayloadBytes(view.payload);
+  DropRequest();
+  v1::SetValuesResponse answer;
+  answer.set_set(outcome->set);
+  answer.set_unchanged(outcome->unchanged);
+  // What was set before may not be durable yet either.
+  plane_->shard_->AwaitDurable([this, answer](const absl::Status& status) {
+    if (!status.ok()) return End(OnShard(status));
+    EndWith(EncodeMessage(answer));
+  });
+}
+
 template <typename Response>
 void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
                                        const AnswerTerms& terms, const Response& envelope) {
@@ -426,6 +456,7 @@ grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackSe
   if (method == "/ballast.v1.ParameterService/Push") return new Call(Call::Kind::kPush, this, context);
   if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
   if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
+  if (method == "/ballast.v1.ParameterService/SetValues") return new Call(Call::Kind::kSetValues, this, context);
   return new UnknownMethod(method);
 }
 

@@ -17,10 +17,10 @@
 
 namespace ballast {
 
-// The calls that carry payloads: Push, Pull and PushPull of ballast.v1.ParameterService, as raw bytes. Gradients are
-// used where they were received, values are sent from where the shard holds them. A message is read only when the
-// caller may send it and the budget of bytes in flight has room for the largest one, else the call is refused unread.
-// Thread safety: all methods may be called from any thread.
+// The calls that carry payloads: Push, Pull, PushPull and SetValues of ballast.v1.ParameterService, as raw bytes.
+// Gradients are used where they were received, values are sent from where the shard holds them. A message is read only
+// when the caller may send it and the budget of bytes in flight has room for the largest one, else the call is refused
+// unread. Thread safety: all methods may be called from any thread.
 class DataPlane : public grpc::CallbackGenericService {
  public:
   struct Traffic {

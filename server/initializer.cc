@@ -65,6 +65,8 @@ void Initialize(const v1::TensorSpec& spec, uint64_t offset, absl::Span<float> o
       const double limit = std::sqrt(6.0 / (fan_in + fan_out));
       return FillUniform(stream, offset, -limit, limit, out);
     }
+    // Nobody sees these.
+    case v1::Initializer::kProvided:
     case v1::Initializer::kZeros:
     case v1::Initializer::KIND_NOT_SET:
       std::fill(out.begin(), out.end(), 0.0f);

@@ -21,11 +21,13 @@ v1::Lease ToProto(const DataLease& lease) {
   proto.set_begin(lease.begin);
   proto.set_end(lease.end);
   proto.set_steps(lease.steps);
+  proto.set_share_begin(lease.share_begin);
+  proto.set_share_end(lease.share_end);
   return proto;
 }
 
 DataLease FromProto(const v1::Lease& lease) {
-  return {lease.id(), lease.epoch(), lease.begin(), lease.end(), lease.steps()};
+  return {lease.id(), lease.epoch(), lease.begin(), lease.end(), lease.steps(), lease.share_begin(), lease.share_end()};
 }
 
 }  // namespace
@@ -34,6 +36,21 @@ LeaseBook::LeaseBook(const Options& options)
     : options_(options), batches_per_lease_(BatchesPerLease(options.batches_per_push)), by_rank_(options.workers) {}
 
 uint32_t LeaseBook::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
+
+double LeaseBook::ShareAt(const Position& at) const {
+  const double epoch = static_cast<double>(options_.examples);
+  const double total = epoch * options_.epochs;
+  return total == 0 ? 0 : (at.epoch * epoch + static_cast<double>(at.begin)) / total;
+}
+
+void LeaseBook::SetShares(DataLease& lease) const {
+  uint64_t returned = 0, held = lease.end - lease.begin;
+  for (const DataLease& other : returned_) returned += other.end - other.begin;
+  for (const auto& [id, other] : held_) held += other.lease.end - other.lease.begin;
+  const double total = static_cast<double>(options_.examples) * options_.epochs;
+  lease.share_end = ShareAt(next_) - static_cast<double>(returned) / total;
+  lease.share_begin = std::max(0.0, lease.share_end - static_cast<double>(held) / total);
+}
 
 // The rank's part of the round that it is at; takes it to the next round.
 DataLease LeaseBook::CutShare(uint32_t rank) {
@@ -45,6 +62,8 @@ DataLease LeaseBook::CutShare(uint32_t rank) {
   const uint64_t more = round % options_.workers;
   DataLease lease;
   lease.epoch = at.epoch;
+  lease.share_begin = ShareAt(at);
+  lease.share_end = ShareAt({at.epoch, at.begin + round});
   lease.begin = at.begin + rank * share + std::min<uint64_t>(rank, more);
   lease.end = lease.begin + share + (rank < more ? 1 : 0);
   lease.steps = StepsOf(share + (more > 0 ? 1 : 0));
@@ -105,6 +124,7 @@ std::optional<DataLease> LeaseBook::NextForAnyone() {
 std::optional<DataLease> LeaseBook::Acquire(uint32_t rank) {
   std::optional<DataLease> lease = options_.lock_step ? NextInLockStep(rank) : NextForAnyone();
   if (!lease.has_value()) return lease;
+  if (!options_.lock_step) SetShares(*lease);
   lease->id = next_id_++;
   held_[lease->id] = {rank, *lease};
   return lease;

@@ -90,6 +90,10 @@ class LeaseBook {
     friend auto operator<=>(const Position&, const Position&) = default;
   };
 
+  // Of the job's examples, all epochs together.
+  double ShareAt(const Position& at) const;
+  // What a lease says of the job's data, out of lock step: the share reported done, and the share handed out.
+  void SetShares(DataLease& lease) const;
   bool Done(const Position& at) const { return at.epoch >= options_.epochs; }
   DataLease CutShare(uint32_t rank);
   std::optional<DataLease> NextInLockStep(uint32_t rank);

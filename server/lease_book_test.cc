@@ -65,6 +65,117 @@ TEST(LeaseBookTest, LeasesAreWholePushesButAtAnEpochsEnd) {
   }
 }
 
+// Where the batches of a lease are in the job, as workers say with their pushes.
+std::vector<double> PositionsOf(const DataLease& lease) {
+  std::vector<double> positions;
+  for (uint32_t k = 0; k < lease.steps; ++k) {
+    positions.push_back(lease.share_begin + (lease.share_end - lease.share_begin) * k / lease.steps);
+  }
+  return positions;
+}
+
+TEST(LeaseBookTest, InLockStepAllRanksAreAtTheSamePlaceWithTheSameStep) {
+  for (uint64_t examples : {7, 100, 10007}) {
+    LeaseBook book({examples, 3, 4, 10, true});
+    std::vector<std::vector<double>> positions(4);
+    for (uint32_t rank : {2, 0, 3, 1}) {
+      while (auto lease = book.Acquire(rank)) {
+        const std::vector<double> of_lease = PositionsOf(*lease);
+        positions[rank].insert(positions[rank].end(), of_lease.begin(), of_lease.end());
+        ASSERT_TRUE(book.Complete(rank, lease->id).ok());
+      }
+      EXPECT_EQ(positions[rank], positions[2]);
+    }
+    EXPECT_EQ(positions[0].front(), 0);
+    EXPECT_TRUE(std::is_sorted(positions[0].begin(), positions[0].end()));
+    // Epochs are equally long.
+    const size_t steps = positions[0].size() / 3;
+    EXPECT_DOUBLE_EQ(positions[0][steps], 1 / 3.0);
+    EXPECT_DOUBLE_EQ(positions[0][2 * steps], 2 / 3.0);
+    EXPECT_LT(positions[0].back(), 1);
+  }
+}
+
+// A worker of two is away for half of the job: the other makes more updates than were planned, and they spread over the
+// whole schedule all the same.
+TEST(LeaseBookTest, WithAWorkerAwayAScheduleStillEndsWithTheJob) {
+  v1::Job job;
+  job.mutable_training()->set_epochs(4);
+  job.mutable_training()->set_batch_size(10);
+  job.mutable_policy()->mutable_sync();
+  constexpr uint64_t kExamples = 9600;
+  const uint64_t planned = CountUpdates(job, kExamples, 2);
+  LeaseBook book({kExamples, 4, 2, 10, true});
+  uint64_t updates = 0, late = 0, examples = 0;
+  double position = 0, furthest_off = 0;
+  while (!book.Finished()) {
+    if (examples == kExamples) book.Release(1);
+    if (examples == 3 * kExamples) book.Return(1);
+    std::vector<std::pair<uint32_t, DataLease>> leases;
+    for (uint32_t rank : {0, 1}) {
+      const bool away = rank == 1 && examples >= kExamples && examples < 3 * kExamples;
+      if (auto lease = away ? std::nullopt : book.Acquire(rank)) leases.push_back({rank, *lease});
+    }
+    for (double at : PositionsOf(leases.at(0).second)) {
+      furthest_off = std::max(furthest_off, std::abs(at - examples / (4.0 * kExamples)));
+      position = std::max(position, at);
+      ++updates;
+      late += position > 0.99;
+    }
+    for (const auto& [rank, lease] : leases) {
+      examples += lease.end - lease.begin;
+      ASSERT_TRUE(book.Complete(rank, lease.id).ok());
+    }
+  }
+  EXPECT_EQ(planned, 4 * 480);
+  EXPECT_EQ(updates, planned + 2 * 480);
+  EXPECT_GT(position, 0.99);
+  // Two epochs' updates came at the end, at a rate of 0, when updates were counted.
+  EXPECT_LT(late, 40);
+  EXPECT_LE(furthest_off, 2 * 320 / (4.0 * kExamples)) << "rounds";
+}
+
+TEST(LeaseBookTest, OutOfLockStepALeaseSaysWhatWasDoneAndWhatWasHandedOut) {
+  LeaseBook book({3200, 2, 2, 10, false});
+  const DataLease first = *book.Acquire(0);
+  EXPECT_EQ(first.share_begin, 0);
+  EXPECT_DOUBLE_EQ(first.share_end, 160 / 6400.0);
+  const DataLease second = *book.Acquire(1);
+  EXPECT_EQ(second.share_begin, 0);
+  EXPECT_DOUBLE_EQ(second.share_end, 320 / 6400.0);
+  ASSERT_TRUE(book.Complete(0, first.id).ok());
+  const DataLease third = *book.Acquire(0);
+  EXPECT_DOUBLE_EQ(third.share_begin, 160 / 6400.0);
+  EXPECT_DOUBLE_EQ(third.share_end, 480 / 6400.0);
+  // What the lost worker had is handed out again, and is not done.
+  book.Release(1);
+  const DataLease again = *book.Acquire(0);
+  EXPECT_EQ(again.begin, second.begin);
+  EXPECT_DOUBLE_EQ(again.share_begin, 160 / 6400.0);
+  EXPECT_DOUBLE_EQ(again.share_end, 480 / 6400.0);
+  ASSERT_TRUE(book.Complete(0, third.id).ok());
+  ASSERT_TRUE(book.Complete(0, again.id).ok());
+  double end = 0;
+  while (auto lease = book.Acquire(0)) {
+    end = lease->share_end;
+    ASSERT_TRUE(book.Complete(0, lease->id).ok());
+  }
+  EXPECT_DOUBLE_EQ(end, 1);
+}
+
+TEST(LeaseBookTest, ARestoredLeaseIsAtTheSamePlace) {
+  const LeaseBook::Options options{10007, 3, 2, 10, true};
+  LeaseBook book(options), other(options);
+  ASSERT_TRUE(book.Complete(0, book.Acquire(0)->id).ok());
+  const DataLease lease = *book.Acquire(0);
+  EXPECT_GT(lease.share_begin, 0);
+  ASSERT_TRUE(other.Restore(book.Export()).ok());
+  const std::optional<DataLease> again = other.Unanswered(0, {});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->share_begin, lease.share_begin);
+  EXPECT_EQ(again->share_end, lease.share_end);
+}
+
 // What workers compute schedules from, against the leases that there are.
 TEST(LeaseBookTest, GivesAsManyPushesAsTheJobsLengthSays) {
   for (bool lock_step : {true, false}) {

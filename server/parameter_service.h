@@ -11,11 +11,11 @@
 namespace ballast {
 
 // The generated service, the calls that carry payloads left to the data plane.
-using ControlledParameterService =
-    v1::ParameterService::WithCallbackMethod_DeclareTensors<v1::ParameterService::WithGenericMethod_Push<
-        v1::ParameterService::WithGenericMethod_Pull<v1::ParameterService::WithGenericMethod_PushPull<
+using ControlledParameterService = v1::ParameterService::WithCallbackMethod_DeclareTensors<
+    v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
+        v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
             v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ShareMemory<
-                v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>;
+                v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, encodes its answers. Holds
 // nothing itself. Thread safety: all methods may be called from any thread.

@@ -255,6 +255,12 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
     return absl::InvalidArgumentError(absl::StrCat("push: got incarnation ", push.incarnation, " and sequence ",
                                                    push.sequence, ", want both from 1"));
   }
+  // NaN is in no range.
+  if (push.schedule_position.has_value() && !(*push.schedule_position >= 0 && *push.schedule_position <= 1)) {
+    return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
+                      absl::InvalidArgumentError(absl::StrCat("push: got schedule_position ", *push.schedule_position,
+                                                              ", want a share, 0 to 1")));
+  }
   std::vector<SliceKey> keys;
   keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
@@ -300,6 +306,7 @@ absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl:
   logged->set_sequence(push.sequence);
   logged->set_step(push.step);
   logged->set_examples(push.examples);
+  if (push.schedule_position.has_value()) logged->set_schedule_position(*push.schedule_position);
   std::vector<absl::string_view> payloads;
   for (const GradientView& gradient : gradients) {
     internal::v1::LoggedPush::Gradient* to = logged->add_gradients();
@@ -321,8 +328,9 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
   PushOutcome outcome;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const CheckedGradient& checked = gradients[i];
-    const Slice::Applied applied =
-        checked.slice->Offer({push.worker, push.step, push.examples, checked.version, checked.gradient}, At(turns, i));
+    const Slice::Applied applied = checked.slice->Offer(
+        {push.worker, push.step, push.examples, checked.version, checked.gradient, push.schedule_position},
+        At(turns, i));
     switch (applied.verdict) {
       case Verdict::kApplied:
         ++outcome.applied;
@@ -408,11 +416,13 @@ void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::St
 
 std::string ParameterShard::ExplainWait(const PullWait& wait) const {
   const Slice& slice = wait.at();
+  const std::string what =
+      absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step);
+  if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
   const std::vector<uint32_t> missing = slice.Missing(wait.pull());
-  return absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step,
-                      missing.empty()
-                          ? ": the wait ran out"
-                          : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
+  return absl::StrCat(what, missing.empty()
+                                ? ": the wait ran out"
+                                : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
 }
 
 absl::Status ParameterShard::CheckPull(absl::Span<const SliceKey> keys) const {

@@ -39,6 +39,19 @@ struct GradientView {
   absl::Span<const absl::string_view> payload;
 };
 
+// A slice's first values as they came, over the caller's memory.
+struct ValueView {
+  SliceKey key;
+  v1::Encoding encoding = v1::ENCODING_FP32;
+  absl::Span<const absl::string_view> payload;
+};
+
+// What became of setting them: ballast.v1.SetValuesResponse.
+struct SetOutcome {
+  uint32_t set = 0;
+  uint32_t unchanged = 0;
+};
+
 // Who pushes, and when: ballast.v1.PushHeader.
 struct PushTicket {
   uint32_t worker = 0;
@@ -46,6 +59,7 @@ struct PushTicket {
   uint64_t sequence = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
+  std::optional<double> schedule_position;
 };
 
 // What a shard found in its state directory: ballast.v1.GetStatusResponse.Recovery.
@@ -117,6 +131,10 @@ class ParameterShard {
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
                                    absl::Span<const GradientView> gradients);
 
+  // Sets the first values of slices, all of them or none; ballast.v1.SetValues. INVALID_ARGUMENT, NOT_FOUND and
+  // FAILED_PRECONDITION change nothing. A retry is safe.
+  absl::StatusOr<SetOutcome> SetValues(absl::string_view job, absl::Span<const ValueView> values);
+
   // Calls `done` once what the job's durability promises of that push holds; may call it before returning. UNAVAILABLE
   // where the disk failed.
   void AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done) {
@@ -173,6 +191,12 @@ class ParameterShard {
     uint64_t version = 0;
     Gradient gradient;
   };
+  // Values that were found good, as they are set.
+  struct CheckedValues {
+    Slice* slice = nullptr;
+    ValueBuffer values;
+    uint64_t checksum = 0;
+  };
   // Places in the order in which each slice changes; none where nothing is written down.
   using Turns = std::vector<uint64_t>;
 
@@ -214,6 +238,12 @@ class ParameterShard {
                                        std::vector<WaitRoom::Ticket>& released);
   PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const Turns& turns,
                     std::vector<WaitRoom::Ticket>& released);
+  absl::StatusOr<std::vector<CheckedValues>> CheckValues(absl::string_view job,
+                                                         absl::Span<const ValueView> values) const;
+  absl::StatusOr<uint64_t> WriteValues(absl::Span<const ValueView> values, absl::Span<const size_t> fresh)
+      ABSL_SHARED_LOCKS_REQUIRED(gate_);
+  absl::StatusOr<SetOutcome> TakeValues(absl::Span<const ValueView> values, std::vector<CheckedValues> checked,
+                                        std::vector<WaitRoom::Ticket>& released);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
   // INVALID_ARGUMENT for more than a message's values.
   absl::Status CheckElements(absl::Span<Slice* const> slices) const;

@@ -4,11 +4,46 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 
 namespace ballast {
 
+bool Slice::HasValuesLocked() const { return !provided_ || weights_->set_checksum().has_value(); }
+
+bool Slice::MayPullLocked(const PullTerms& pull) const {
+  return HasValuesLocked() && policy_->MayPull(pull, *weights_);
+}
+
+bool Slice::HasValues() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return HasValuesLocked();
+}
+
+absl::StatusOr<bool> Slice::CheckValues(uint64_t checksum) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const std::optional<uint64_t> set = weights_->set_checksum();
+  if (set == checksum) return false;
+  if (!set.has_value() && !weights_->pushed()) return true;
+  return WithReason(
+      v1::ERROR_REASON_VALUES_SET,
+      absl::FailedPreconditionError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": values cannot be set: ",
+                                                 set.has_value() ? "others were set before" : "a push has reached it")),
+      {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
+}
+
+std::vector<WaitRoom::Ticket> Slice::SetValues(ValueBuffer values, uint64_t checksum) {
+  absl::MutexLock lock(&mutex_);
+  weights_->SetValues(std::move(values), checksum);
+  return TakeReleasedLocked();
+}
+
 absl::Status Slice::CheckStep(uint64_t step) const {
   absl::ReaderMutexLock lock(&mutex_);
+  if (!HasValuesLocked()) {
+    return WithReason(v1::ERROR_REASON_VALUES_MISSING,
+                      absl::FailedPreconditionError("got a gradient before SetValues has provided the values"),
+                      {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
+  }
   return policy_->CheckStep(step, *weights_);
 }
 
@@ -28,7 +63,7 @@ Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint
   AwaitTurnLocked(turn);
   Applied applied;
   const uint64_t before = weights_->version();
-  applied.learning_rate = weights_->learning_rate();
+  applied.learning_rate = weights_->LearningRate(contribution.position);
   applied.verdict = policy_->Offer(contribution, *weights_);
   if (applied.verdict == Verdict::kApplied && before > contribution.from_version) {
     applied.staleness = before - contribution.from_version;
@@ -46,7 +81,7 @@ std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64
 
 std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
   std::vector<WaitRoom::Ticket> tickets;
-  while (!waiting_.empty() && policy_->MayPull({waiting_.begin()->first, std::nullopt}, *weights_)) {
+  while (!waiting_.empty() && MayPullLocked({waiting_.begin()->first, std::nullopt})) {
     tickets.push_back(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
   }
@@ -55,12 +90,12 @@ std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
 
 bool Slice::MayPull(const PullTerms& pull) const {
   absl::ReaderMutexLock lock(&mutex_);
-  return policy_->MayPull(pull, *weights_);
+  return MayPullLocked(pull);
 }
 
 bool Slice::MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
-  if (policy_->MayPull(pull, *weights_)) return true;
+  if (MayPullLocked(pull)) return true;
   waiting_.emplace(pull.step, ticket);
   return false;
 }
@@ -77,7 +112,7 @@ size_t Slice::waiting() const {
 
 std::vector<uint32_t> Slice::Missing(const PullTerms& pull) const {
   absl::ReaderMutexLock lock(&mutex_);
-  if (policy_->MayPull(pull, *weights_)) return {};
+  if (MayPullLocked(pull)) return {};
   return policy_->Missing(pull);
 }
 

@@ -20,9 +20,14 @@ namespace ballast {
 // Knows nothing of its siblings. Thread safety: all methods may be called from any thread.
 class Slice {
  public:
+  // `provided`: its values come by SetValues, and nobody may pull or push before.
   Slice(std::string tensor, const v1::SliceRange& range, std::unique_ptr<SliceWeights> weights,
-        std::unique_ptr<SlicePolicy> policy)
-      : tensor_(std::move(tensor)), range_(range), weights_(std::move(weights)), policy_(std::move(policy)) {}
+        std::unique_ptr<SlicePolicy> policy, bool provided = false)
+      : tensor_(std::move(tensor)),
+        range_(range),
+        provided_(provided),
+        weights_(std::move(weights)),
+        policy_(std::move(policy)) {}
 
   struct Applied {
     Verdict verdict = Verdict::kKept;
@@ -33,8 +38,19 @@ class Slice {
     std::vector<WaitRoom::Ticket> released;
   };
 
-  // As SlicePolicy::CheckStep.
+  // As SlicePolicy::CheckStep; FAILED_PRECONDITION too while the values are still to be provided.
   absl::Status CheckStep(uint64_t step) const;
+
+  // Whether values of that checksum may be set; false: they were. FAILED_PRECONDITION where others were, or a push was
+  // taken.
+  absl::StatusOr<bool> CheckValues(uint64_t checksum) const;
+
+  // Sets the first values, as many as the slice has; answers the waits that may go on. CheckValues allowed it, and the
+  // slice has not changed since.
+  std::vector<WaitRoom::Ticket> SetValues(ValueBuffer values, uint64_t checksum);
+
+  // False while the values are still to be provided.
+  bool HasValues() const;
 
   // Where changes must come in a certain order: the next place in it. The change that takes it must come, and soon, for
   // all later ones wait for it. Places at several slices are taken in the same order at each.
@@ -81,11 +97,14 @@ class Slice {
   const v1::SliceRange& range() const { return range_; }
 
  private:
+  bool HasValuesLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  bool MayPullLocked(const PullTerms& pull) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void AwaitTurnLocked(std::optional<uint64_t> turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<WaitRoom::Ticket> TakeReleasedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string tensor_;
   const v1::SliceRange range_;
+  const bool provided_;
   mutable absl::Mutex mutex_;
   const std::unique_ptr<SliceWeights> weights_ ABSL_PT_GUARDED_BY(mutex_);
   const std::unique_ptr<SlicePolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);

@@ -31,7 +31,8 @@ SliceWeights::SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& ran
 void SliceWeights::Apply(const Gradient& gradient, const Terms& terms) {
   ++version_;
   ++applied_;
-  const OptimizerStep step{applied_, terms.rate_scale * optimizer_->LearningRate(applied_), terms.gradient_scale};
+  const OptimizerStep step{applied_, terms.rate_scale * optimizer_->LearningRate(applied_, position_),
+                           terms.gradient_scale, set_checksum_.has_value()};
   // Pulls may still be sending the old values.
   ValueBuffer updated = values_.unique() ? values_ : ValueBuffer(values_.size());
   OptimizerState state{values_.values().data(), updated.mutable_values().data(), {}};
@@ -45,7 +46,7 @@ void SliceWeights::Apply(const Gradient& gradient, const Terms& terms) {
 }
 
 SliceWeights::Capture SliceWeights::Share() const {
-  Capture capture{version_, applied_, {values_}};
+  Capture capture{version_, applied_, position_, pushed_, set_checksum_, {values_}};
   capture.arrays.insert(capture.arrays.end(), slots_.begin(), slots_.end());
   return capture;
 }
@@ -53,6 +54,9 @@ SliceWeights::Capture SliceWeights::Share() const {
 void SliceWeights::Restore(Capture capture) {
   version_ = capture.version;
   applied_ = capture.applied;
+  position_ = capture.position;
+  pushed_ = capture.pushed;
+  set_checksum_ = capture.set_checksum;
   values_ = std::move(capture.arrays[0]);
   for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot] = std::move(capture.arrays[slot + 1]);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -33,6 +36,22 @@ class SliceWeights {
   void Apply(const Gradient& gradient) { Apply(gradient, Terms()); }
   void Apply(const Gradient& gradient, const Terms& terms);
 
+  // A push is taken. `position`: how far the job is by it, PushHeader.schedule_position; it never goes back.
+  void Reach(std::optional<double> position) {
+    position_ = Furthest(position);
+    pushed_ = true;
+  }
+
+  // Replaces the initial values; the slots are untouched. `checksum`: what tells these from others. Before any push.
+  void SetValues(ValueBuffer values, uint64_t checksum) {
+    values_ = std::move(values);
+    set_checksum_ = checksum;
+  }
+  // Of the values that were set, if any were.
+  std::optional<uint64_t> set_checksum() const { return set_checksum_; }
+  // Whether a push was taken.
+  bool pushed() const { return pushed_ || version_ > 0; }
+
   // Counts an update that changes nothing.
   void Skip() { ++version_; }
 
@@ -45,6 +64,9 @@ class SliceWeights {
   struct Capture {
     uint64_t version = 0;
     uint64_t applied = 0;
+    std::optional<double> position;
+    bool pushed = false;
+    std::optional<uint64_t> set_checksum;
     // Weights, then the optimizer's slots.
     std::vector<ValueBuffer> arrays;
   };
@@ -53,10 +75,15 @@ class SliceWeights {
   // As captured from weights of the same spec, range and optimizer: as many arrays of as many elements.
   void Restore(Capture capture);
 
-  // The rate of the next update.
-  float learning_rate() const { return optimizer_->LearningRate(applied_ + 1); }
+  // The rate of the next update, by a push at that position.
+  float LearningRate(std::optional<double> position) const {
+    return optimizer_->LearningRate(applied_ + 1, Furthest(position));
+  }
 
  private:
+  // Nothing is before 0.
+  std::optional<double> Furthest(std::optional<double> position) const { return std::max(position_, position); }
+
   const Optimizer* const optimizer_;
   ValueBuffer values_;
   // One for each of the optimizer's slots. Only captures share them; they are as well aligned as the values.
@@ -64,6 +91,10 @@ class SliceWeights {
   // Clock of the slice: applied_ and the skipped ones.
   uint64_t version_ = 0;
   uint64_t applied_ = 0;
+  // The furthest of the pushes that were taken.
+  std::optional<double> position_;
+  bool pushed_ = false;
+  std::optional<uint64_t> set_checksum_;
 };
 
 }  // namespace ballast

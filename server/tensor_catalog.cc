@@ -149,8 +149,9 @@ absl::Status TensorCatalog::MakeSlices(const v1::ConsistencyPolicy& policy, uint
     const Optimizer* const optimizer = plan.tensor->optimizer.get();
     auto weights = plan.saved == nullptr ? std::make_unique<SliceWeights>(plan.tensor->spec, *plan.range, optimizer)
                                          : std::make_unique<SliceWeights>(*plan.range, optimizer);
-    auto slice = std::make_unique<Slice>(plan.tensor->spec.name(), *plan.range, std::move(weights),
-                                         *MakeSlicePolicy(policy, workers));
+    auto slice =
+        std::make_unique<Slice>(plan.tensor->spec.name(), *plan.range, std::move(weights),
+                                *MakeSlicePolicy(policy, workers), plan.tensor->spec.initializer().has_provided());
     if (plan.saved != nullptr) plan.status = slice->Restore(std::move(*plan.saved));
     addition.slices[index].second = std::move(slice);
   });

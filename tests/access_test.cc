@@ -59,6 +59,18 @@ std::string PushBytes(const std::string& text) {
   return push.SerializeAsString();
 }
 
+// Twos for the same tensor.
+std::string ValuesBytes(const std::string& job) {
+  v1::SetValuesRequest request;
+  request.set_job(job);
+  const std::array<float, 3> twos = {2, 2, 2};
+  v1::SliceValue* const value = request.add_values();
+  value->set_tensor_id(1);
+  value->set_encoding(v1::ENCODING_FP32);
+  value->set_payload(twos.data(), sizeof(twos));
+  return request.SerializeAsString();
+}
+
 constexpr char kTensor[] = R"pb(name: "w"
                                 shape: 3
                                 initializer { constant { value: 5 } }
@@ -76,6 +88,7 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"ParameterService/Push", PushBytes<v1::PushRequest>(push)},
       {"ParameterService/PushPull", PushBytes<v1::PushPullRequest>(push)},
       {"ParameterService/Pull", Bytes<v1::PullRequest>(job + "slices { tensor_id: 1 }")},
+      {"ParameterService/SetValues", ValuesBytes(name)},
       {"ParameterService/Pause", Bytes<v1::PauseRequest>(job + "incarnation: 9")},
       {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(job + R"(machine: "elsewhere")")},
       {"ParameterService/GetStatus", Bytes<v1::GetStatusRequest>(job)},
@@ -329,7 +342,7 @@ TEST_P(TokenTest, TooSmallARoleIsDenied) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
     ++tried;
   }
-  EXPECT_EQ(tried, 13);
+  EXPECT_EQ(tried, 14);
   EXPECT_EQ(Values(State()), Values(before));
 }
 

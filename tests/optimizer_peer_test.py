@@ -203,6 +203,9 @@ def make_cases(torch):
     cases = [(optimizer, None, None) for optimizer in OPTIMIZERS]
     cases += [("sgd", schedule, None) for schedule in SCHEDULES]
     cases += [("adam", "one cycle", None), ("adamw, weight decay", "cosine", None), ("momentum", "warm-up, step", None)]
+    # No rule's state may take the rate for a constant.
+    cases += [(optimizer, schedule, None) for schedule in ("one cycle", "warm-up, step")
+              for optimizer in OPTIMIZERS if optimizer != "sgd" and (optimizer, schedule, None) not in cases]
     cases += [(optimizer, None, clipping) for clipping in CLIPPINGS for optimizer in OPTIMIZERS]
     return [Case(torch, *case) for case in cases]
 

@@ -55,6 +55,29 @@ void LetAllTakePart(PolicyState& state) {
   for (internal::v1::PolicyState::Clock& clock : *state.fields.mutable_clocks()) clock = ClockAt(steps);
 }
 
+// The spec without what goes by the job's length, which a resumed job need not share.
+v1::TensorSpec WithoutJobLength(v1::TensorSpec spec) {
+  if (!spec.optimizer().schedule().total_from_job()) return spec;
+  v1::Schedule& schedule = *spec.mutable_optimizer()->mutable_schedule();
+  if (schedule.has_polynomial()) schedule.mutable_polynomial()->clear_total();
+  if (schedule.has_cosine()) schedule.mutable_cosine()->clear_total();
+  if (schedule.has_one_cycle()) schedule.mutable_one_cycle()->clear_total();
+  return spec;
+}
+
+// Whether a tensor goes on as `now` that was saved as `saved`. A release that did not know total_from_job saved the
+// total alone.
+absl::Status CheckResumes(const v1::TensorSpec& saved, const v1::TensorSpec& now) {
+  if (saved.optimizer().schedule().total_from_job()) {
+    return CheckSameSpec(WithoutJobLength(saved), WithoutJobLength(now));
+  }
+  v1::TensorSpec plain = now;
+  if (now.optimizer().schedule().total_from_job()) {
+    plain.mutable_optimizer()->mutable_schedule()->clear_total_from_job();
+  }
+  return CheckSameSpec(saved, plain);
+}
+
 absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> saved,
                         absl::Span<const OwnedTensor> tensors) {
   for (const OwnedTensor& tensor : tensors) {
@@ -64,7 +87,7 @@ absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> 
         same == saved.end()
             ? WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE, absl::FailedPreconditionError(absl::StrCat(
                                                                    "tensor \"", tensor.spec.name(), "\" is not in it")))
-            : CheckSameSpec(same->spec, tensor.spec);
+            : CheckResumes(same->spec, tensor.spec);
     if (status.ok()) continue;
     return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
                       absl::FailedPreconditionError(absl::StrCat(
@@ -114,6 +137,8 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
       if (found == wanted.end() || found->second) return absl::OkStatus();
       found->second = true;
       ShardCapture::SliceCapture& capture = slices.emplace_back(ToSliceCapture(slice));
+      // The job may be longer now; its first push says where in it the checkpoint is.
+      capture.weights.position.reset();
       const bool same_terms = saved.workers() == job.workers &&
                               google::protobuf::util::MessageDifferencer::Equals(saved.policy(), job.policy);
       if (same_terms) {

@@ -296,6 +296,63 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
   EXPECT_TRUE(absl::StrContains(Refusal(async, weights_), "it is of a job in mode sync, got async"));
 }
 
+// Saves a shard whose tensor has that polynomial schedule, pushed to at half of the job; then has another begin with it
+// under another schedule. Answers the rate of the first push there, at a quarter of that job.
+absl::StatusOr<float> ResumeAs(uint64_t saved_total, bool saved_follows, uint64_t total, bool follows) {
+  CheckpointFolder folder(PosixFileSystem(), testing::TempDir() + "/checkpoint-of-schedules");
+  std::filesystem::remove_all(folder.path());
+  const auto tensor = [](uint64_t of_total, bool from_job) {
+    v1::TensorSpec spec = Spec(1, "w", 4);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(8);
+    spec.mutable_optimizer()->mutable_schedule()->mutable_polynomial()->set_total(of_total);
+    spec.mutable_optimizer()->mutable_schedule()->set_total_from_job(from_job);
+    return Whole(spec);
+  };
+  const auto push = [](ParameterShard& shard, uint64_t incarnation, uint64_t step, double position) {
+    const float values[4] = {1, 1, 1, 1};
+    const absl::string_view piece(reinterpret_cast<const char*>(values), sizeof(values));
+    const GradientView view{{1, 0}, step, v1::ENCODING_FP32, {&piece, 1}};
+    return shard.Push("job", {0, incarnation, 1, step, 1, position}, {&view, 1});
+  };
+  ParameterShard before(ShardOptions(0), Clock::Real());
+  const OwnedTensor saved = tensor(saved_total, saved_follows);
+  EXPECT_TRUE(before.Declare(Job(1), {saved}).ok());
+  EXPECT_TRUE(push(before, 1, 0, 0.5).ok());
+  CheckpointWriter writer(PosixFileSystem(), folder.path(), 0);
+  writer.Begin(5, 1, before.Capture([] {}));
+  const auto outcome = Await(writer);
+  internal::v1::CheckpointManifest manifest;
+  ShardMap map({"a:1"});
+  EXPECT_TRUE(map.Place({saved.spec}).ok());
+  *manifest.mutable_map() = map.ToProto();
+  manifest.set_id(5);
+  manifest.add_incarnations(1);
+  internal::v1::CheckpointManifest::File* file = manifest.add_files();
+  file->set_name(CheckpointFolder::ShardFileName(5, 0, 1));
+  file->set_bytes(outcome.digest->bytes);
+  file->set_checksum(outcome.digest->checksum);
+  EXPECT_TRUE(folder.Commit(manifest).ok());
+  ParameterShard after(ShardOptions(0, folder.ManifestPath(5)), Clock::Real());
+  const auto declared = after.Declare(Job(1), {tensor(total, follows)});
+  if (!declared.ok()) return declared.status();
+  const absl::StatusOr<PushOutcome> pushed = push(after, 9, 1, 0.25);
+  if (!pushed.ok()) return pushed.status();
+  return pushed->learning_rate;
+}
+
+TEST(CheckpointOfSchedulesTest, AJobThatIsLongerNowGoesOnWhereItsDataIs) {
+  EXPECT_EQ(*ResumeAs(100, true, 200, true), 6);
+}
+
+TEST(CheckpointOfSchedulesTest, AReleaseThatDidNotKnowOfPositionsSavedTheTotalAlone) {
+  EXPECT_EQ(*ResumeAs(100, false, 100, true), 6);
+}
+
+TEST(CheckpointOfSchedulesTest, AnotherExplicitTotalIsAnotherModel) {
+  EXPECT_EQ(ResumeAs(100, false, 200, false).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ResumeAs(100, true, 100, false).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(CheckpointTest, DamageAndLossAreNamed) {
   const std::string file = folder_.PathOf(CheckpointFolder::ShardFileName(5, 0, 2));
   std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(200).put('\x55');

@@ -28,10 +28,22 @@ std::vector<GradientView> ViewGradients(const internal::v1::LoggedPush& push, ab
 absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& push, absl::string_view payloads) {
   std::vector<absl::string_view> pieces;
   const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
-  return shard
-      .Push(shard.job_name(), {push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()},
-            gradients)
-      .status();
+  PushTicket ticket{push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
+  if (push.has_schedule_position()) ticket.schedule_position = push.schedule_position();
+  return shard.Push(shard.job_name(), ticket, gradients).status();
+}
+
+absl::Status ApplyValues(ParameterShard& shard, const internal::v1::LoggedValues& values, absl::string_view payloads) {
+  std::vector<absl::string_view> pieces;
+  pieces.reserve(values.slices_size());
+  std::vector<ValueView> views;
+  views.reserve(values.slices_size());
+  for (const internal::v1::LoggedValues::Slice& slice : values.slices()) {
+    pieces.push_back(payloads.substr(0, slice.bytes()));
+    payloads.remove_prefix(pieces.back().size());
+    views.push_back({{slice.tensor_id(), slice.slice_index()}, slice.encoding(), {&pieces.back(), 1}});
+  }
+  return shard.SetValues(shard.job_name(), views).status();
 }
 
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
@@ -43,6 +55,8 @@ absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& chang
           .status();
     case internal::v1::ShardRecord::kPush:
       return ApplyPush(shard, change.push(), behind);
+    case internal::v1::ShardRecord::kValues:
+      return ApplyValues(shard, change.values(), behind);
     case internal::v1::ShardRecord::kPause:
       return shard.Pause(shard.job_name(), change.pause().worker(), change.pause().incarnation());
     default:

@@ -56,6 +56,9 @@ internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice) {
   state.set_applied(slice.weights.applied);
   *state.mutable_policy() = slice.policy.fields;
   state.set_held_gradients(CountRecords(slice) - 1);
+  state.set_pushed(slice.weights.pushed);
+  if (slice.weights.set_checksum.has_value()) state.set_set_checksum(*slice.weights.set_checksum);
+  if (slice.weights.position.has_value()) state.set_schedule_position(*slice.weights.position);
   return state;
 }
 
@@ -139,6 +142,9 @@ ShardCapture::SliceCapture ToSliceCapture(SnapshotSlice slice) {
   to.key = {state.tensor_id(), state.slice_index()};
   to.weights.version = state.version();
   to.weights.applied = state.applied();
+  to.weights.pushed = state.pushed();
+  if (state.has_set_checksum()) to.weights.set_checksum = state.set_checksum();
+  if (state.has_schedule_position()) to.weights.position = state.schedule_position();
   // One copy at a time, for a slice may hold a gradient of each worker.
   for (std::vector<float>& array : slice.arrays) to.weights.arrays.push_back(ToBuffer(std::exchange(array, {})));
   to.policy.fields = state.policy();

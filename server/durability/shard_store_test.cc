@@ -107,14 +107,14 @@ struct Process {
   }
 
   absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, uint64_t step, float value,
-                                   uint64_t incarnation = 1) {
+                                   uint64_t incarnation = 1, std::optional<double> position = std::nullopt) {
     std::vector<float> w(300), b(7, value);
     for (size_t i = 0; i < w.size(); ++i) w[i] = value + i;
     const absl::string_view pieces[2] = {{reinterpret_cast<const char*>(w.data()), w.size() * 4},
                                          {reinterpret_cast<const char*>(b.data()), b.size() * 4}};
     const GradientView views[2] = {{{1, 0}, 0, v1::ENCODING_FP32, {&pieces[0], 1}},
                                    {{2, 0}, 0, v1::ENCODING_FP32, {&pieces[1], 1}}};
-    return shard.Push("job", {worker, incarnation, sequence, step, 1}, views);
+    return shard.Push("job", {worker, incarnation, sequence, step, 1, position}, views);
   }
 
   // Pushes and waits until the answer may be given.
@@ -137,7 +137,9 @@ struct Process {
     const ShardCapture capture = shard.Capture([] {});
     for (const auto& slice : capture.slices) {
       absl::StrAppend(&text, slice.key.tensor_id, "/", slice.key.slice_index, " v", slice.weights.version, " a",
-                      slice.weights.applied, " ", slice.policy.fields.SerializeAsString(), ":");
+                      slice.weights.applied, " p", slice.weights.position.value_or(-1), " s",
+                      slice.weights.set_checksum.value_or(0), slice.weights.pushed, " ",
+                      slice.policy.fields.SerializeAsString(), ":");
       AppendBytes(slice.policy.sum, text);
       for (const PolicyState::Held& held : slice.policy.held) {
         absl::StrAppend(&text, held.worker, "x", held.examples, ":");
@@ -175,6 +177,49 @@ TEST(ShardStoreTest, GivesBackTheShardToTheBit) {
   ASSERT_TRUE(process.status.ok()) << process.status;
   EXPECT_TRUE(process.recovered.found);
   EXPECT_EQ(process.Fingerprint(), before);
+}
+
+TEST(ShardStoreTest, KnowsHowFarTheJobsScheduleWas) {
+  // From the log alone, and from a snapshot: a small log is rotated many times.
+  for (uint64_t log_bytes : {1 << 28, 1 << 14}) {
+    const std::string folder = NewFolder();
+    std::string before;
+    {
+      Process process(folder, PosixFileSystem(), log_bytes);
+      process.Declare(Job(v1::Durability::WAL));
+      for (uint64_t i = 1; i <= 40; ++i) ASSERT_TRUE(process.Push(0, i, i - 1, 1, 1, 0.02 * i).ok());
+      ASSERT_TRUE(process.Push(1, 1, 0, 1, 1, 0.1).ok());
+      before = process.Fingerprint();
+      EXPECT_NE(before.find(" p0.8 "), std::string::npos);
+    }
+    Process process(folder, PosixFileSystem(), log_bytes);
+    ASSERT_TRUE(process.status.ok()) << process.status;
+    EXPECT_EQ(process.Fingerprint(), before);
+  }
+}
+
+TEST(ShardStoreTest, KeepsTheValuesThatWereSet) {
+  const std::string folder = NewFolder();
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7}, others = {1, 2, 3, 4, 5, 6, 8};
+  const auto set = [](Process& process, const std::vector<float>& to) {
+    const absl::string_view payload(reinterpret_cast<const char*>(to.data()), to.size() * sizeof(float));
+    return process.shard.SetValues("job", {{{2, 0}, v1::ENCODING_FP32, {&payload, 1}}});
+  };
+  std::string before;
+  {
+    Process process(folder);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(set(process, values).ok());
+    // One that was refused is not in the log.
+    ASSERT_FALSE(set(process, others).ok());
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    before = process.Fingerprint();
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
+  EXPECT_EQ(set(process, values)->unchanged, 1);
+  EXPECT_EQ(set(process, others).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(ShardStoreTest, AnswersAPushFromBeforeTheCrashAsADuplicate) {

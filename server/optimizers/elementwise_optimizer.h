@@ -27,7 +27,9 @@ class ElementwiseOptimizer : public Optimizer {
         set_(set) {}
 
   int slots() const override { return Rule::kSlots; }
-  float LearningRate(uint64_t update) const override { return schedule_.LearningRate(update - 1); }
+  float LearningRate(uint64_t update, std::optional<double> position) const override {
+    return schedule_.LearningRate(update - 1, position);
+  }
 
   void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
     Loop loop{rule_.For(step), filter_.For(step.gradient_scale, gradient), {}, nullptr, nullptr, nullptr, nullptr};

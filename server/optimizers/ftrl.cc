@@ -20,7 +20,8 @@ constexpr float kSmallestRate = 1e-30f;
 //   z = clamp(z, l1) + g - (P + l2) * w
 //   w = 0 where |z| <= l1, else w - (g + clamp(previous z, l1) - clamp(z, l1)) / (P + l2)
 // A rate that changes moves no weight by itself, and rounding errors of large z do not add up.
-// The paper's w follows from z and n alone, so before the first update it is 0 whatever the initial weights are.
+// The paper's w follows from z and n alone, so before the first update it is 0 whatever the initial weights are; unless
+// they were set, which makes them the center of the first proximal term.
 struct Ftrl {
   static constexpr int kSlots = 2;
   static constexpr bool kDecaysWeightsItself = false;
@@ -36,7 +37,7 @@ struct Ftrl {
     float beta;
     float l1;
     float l2;
-    // 0 in the first update.
+    // 0 in the first update, unless that begins from the weights.
     float trust;
 
     ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
@@ -56,7 +57,7 @@ struct Ftrl {
 
   Element For(const OptimizerStep& step) const {
     return {static_cast<float>(1.0 / std::max(step.learning_rate, kSmallestRate)), beta, l1, l2,
-            step.update == 1 ? 0.0f : 1.0f};
+            step.update == 1 && !step.begins_from_weights ? 0.0f : 1.0f};
   }
 
   float learning_rate;

@@ -75,7 +75,9 @@ class Lamb : public Optimizer {
         set_(set) {}
 
   int slots() const override { return 2; }
-  float LearningRate(uint64_t update) const override { return schedule_.LearningRate(update - 1); }
+  float LearningRate(uint64_t update, std::optional<double> position) const override {
+    return schedule_.LearningRate(update - 1, position);
+  }
 
   void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
     float* const direction = state.updated != state.weights ? state.updated : Scratch(gradient.size());

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
@@ -23,6 +24,8 @@ struct OptimizerStep {
   float learning_rate = 0;
   // The gradient is multiplied by it first.
   float gradient_scale = 1;
+  // The weights before the first update were set, to be trained on from.
+  bool begins_from_weights = false;
 };
 
 // A slice's floats, as many of each as its gradient has. `weights` and `updated` are the same or apart; nothing else
@@ -47,8 +50,9 @@ class Optimizer {
   // the machine.
   virtual void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const = 0;
 
-  // The rate of update number `update` (from 1), by the schedule.
-  virtual float LearningRate(uint64_t update) const = 0;
+  // The rate of update number `update` (from 1) by the schedule, at that position in the job if one is known.
+  virtual float LearningRate(uint64_t update, std::optional<double> position) const = 0;
+  float LearningRate(uint64_t update) const { return LearningRate(update, std::nullopt); }
 };
 
 // INVALID_ARGUMENT for a configuration out of the limits of tensor.proto.

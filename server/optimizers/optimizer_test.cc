@@ -313,6 +313,29 @@ TEST(OptimizerTest, FtrlFollowsTheReferenceAtRatesThatChange) {
   }
 }
 
+TEST(OptimizerTest, LambFollowsTheReferenceAtRatesThatChange) {
+  constexpr int kElements = 500;
+  for (const auto& rates : kChangingRates) {
+    const auto optimizer =
+        *MakeOptimizer(Config("lamb { learning_rate: 0.01 } weight_decay: 0.1 schedule { " + rates.schedule + " }"));
+    Trained trained(*optimizer, Normal(kElements, 1));
+    Doubles want(trained.weights.begin(), trained.weights.end());
+    std::vector<Doubles> slots(2, Doubles(kElements, 0.0));
+    for (int t = 1; t <= 200; ++t) {
+      const Floats gradient = Normal(kElements, 1000 + t);
+      const float rate = optimizer->LearningRate(t) / rates.staleness(t);
+      trained.UpdateAtRate(*optimizer, t, rate, Gradient(gradient));
+      // What LambRule would move the weights by, at its rate of 0.01.
+      Doubles moved = want;
+      LambRule(t, Doubles(gradient.begin(), gradient.end()), moved, slots);
+      for (int i = 0; i < kElements; ++i) want[i] += (moved[i] - want[i]) * rate / 0.01;
+    }
+    Doubles error(kElements);
+    for (int i = 0; i < kElements; ++i) error[i] = trained.weights[i] - want[i];
+    EXPECT_LE(Norm(error), 1e-5 * Norm(want)) << rates.name;
+  }
+}
+
 // The weights of ten classes over two features and a bias, trained on points around ten places of a circle; answers the
 // mean loss over the last points.
 double LogisticLoss(const Optimizer& optimizer, int updates) {

@@ -96,5 +96,41 @@ TEST(ScheduleTest, WarmsUpInALineWhileTheScheduleGoesOn) {
   EXPECT_NEAR(both.LearningRate(4), 10 * 0.0625, 1e-12);
 }
 
+TEST(ScheduleTest, ATotalFromTheJobFollowsThePosition) {
+  const Schedule line = Make("polynomial { total: 100 } total_from_job: true", 8);
+  EXPECT_EQ(line.LearningRate(5, 0.0), 8);
+  EXPECT_EQ(line.LearningRate(5, 0.25), 6);
+  // However many updates that took.
+  EXPECT_EQ(line.LearningRate(500, 0.25), 6);
+  EXPECT_EQ(line.LearningRate(500, 1.0), 0);
+  const Schedule cosine = Make("cosine { total: 60 } total_from_job: true", 8);
+  EXPECT_NEAR(cosine.LearningRate(1000, 0.5), 4, 1e-12);
+  const Schedule cycle = Make("one_cycle { total: 100 } total_from_job: true", 8);
+  EXPECT_NEAR(cycle.LearningRate(1000, 0.29), 8, 1e-12);
+  EXPECT_NEAR(cycle.LearningRate(0, 1.0), 8 / 250000.0, 1e-12);
+}
+
+TEST(ScheduleTest, ATotalFromTheJobCountsUpdatesWhereNoPositionIsKnown) {
+  EXPECT_EQ(Make("polynomial { total: 100 } total_from_job: true", 8).LearningRate(25), 6);
+}
+
+TEST(ScheduleTest, WithTheUpdatesThatWerePlannedThePositionMakesNoDifference) {
+  for (const char* kind : {"polynomial { total: 90 power: 3 }", "cosine { total: 90 }", "one_cycle { total: 90 }"}) {
+    const Schedule counted = Make(kind, 8);
+    const Schedule followed = Make(std::string(kind) + " total_from_job: true", 8);
+    for (uint64_t t = 0; t < 90; ++t) EXPECT_NEAR(followed.LearningRate(t, t / 90.0), counted.LearningRate(t), 1e-12);
+  }
+}
+
+TEST(ScheduleTest, AnExplicitTotalStepsAndTheWarmUpCountUpdates) {
+  EXPECT_EQ(Make("polynomial { total: 100 }", 8).LearningRate(25, 0.5), 6);
+  EXPECT_EQ(Make("step { every: 10 factor: 0.5 }", 8).LearningRate(10, 0.0), 4);
+  EXPECT_EQ(Make("exponential { factor: 0.5 }", 8).LearningRate(1, 0.0), 4);
+  const Schedule warm = Make("polynomial { total: 100 } warmup: 3 total_from_job: true", 8);
+  EXPECT_EQ(warm.LearningRate(0, 0.5), 1);
+  EXPECT_EQ(warm.LearningRate(1, 0.5), 2);
+  EXPECT_EQ(warm.LearningRate(3, 0.5), 4);
+}
+
 }  // namespace
 }  // namespace ballast

@@ -20,6 +20,7 @@ class AsyncPolicy : public SlicePolicy {
   absl::Status CheckStep(uint64_t, const SliceWeights&) const override { return absl::OkStatus(); }
 
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
+    weights.Reach(contribution.position);
     if (contribution.examples == 0) return Verdict::kApplied;
     SliceWeights::Terms terms;
     if (scale_by_staleness_) terms.rate_scale = RateScale(StalenessOf(contribution, weights));

@@ -42,6 +42,7 @@ class BoundedPolicy : public SlicePolicy {
   Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
     AdvanceClock(workers_[contribution.worker], contribution.step + 1);
     RaiseSlowest();
+    weights.Reach(contribution.position);
     if (contribution.examples == 0) return Verdict::kApplied;
     SliceWeights::Terms terms;
     if (scale_by_staleness_) terms.rate_scale = RateScale(StalenessOf(contribution, weights));

@@ -26,7 +26,7 @@ const char* NameOf(Verdict verdict) {
 class PolicySimulation::RoundingSgd : public Optimizer {
  public:
   int slots() const override { return 0; }
-  float LearningRate(uint64_t) const override { return 1; }
+  float LearningRate(uint64_t, std::optional<double>) const override { return 1; }
   void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
     rate_ = step.learning_rate;
     gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {

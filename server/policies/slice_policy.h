@@ -23,6 +23,8 @@ struct Contribution {
   // Of the values that the gradient was computed from.
   uint64_t from_version = 0;
   Gradient gradient;
+  // PushHeader.schedule_position; a policy that takes the contribution tells the weights before it updates them.
+  std::optional<double> position;
 };
 
 // Who wants to pull, and at which step. Not every puller is a worker.

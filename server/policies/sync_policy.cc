@@ -38,6 +38,7 @@ class SyncPolicy : public SlicePolicy {
     gathering_ = weights.version();
     const bool in_time = contribution.step >= gathering_ || contribution.from_version >= gathering_;
     if (!in_time || arrived_[contribution.worker]) return Verdict::kDropped;
+    weights.Reach(contribution.position);
     arrived_[contribution.worker] = true;
     ++arrivals_;
     examples_ += contribution.examples;

@@ -103,7 +103,7 @@ void BatchStream::FetchLease() {
     EndLocked(lease.status());
     return;
   }
-  current_ = Current{**lease, Permutation(dataset_->size(), options_.seed, (*lease)->epoch)};
+  current_ = Current{**lease, (*lease)->steps, Permutation(dataset_->size(), options_.seed, (*lease)->epoch)};
 }
 
 absl::Status BatchStream::CheckLease(const DataLease& lease) const {
@@ -130,6 +130,8 @@ BatchStream::Plan BatchStream::TakePlanLocked() {
   plan.batch.lease_id = lease.id;
   plan.batch.epoch = lease.epoch;
   plan.batch.examples = static_cast<uint32_t>(std::min<uint64_t>(options_.batch_size, lease.end - lease.begin));
+  const double made = static_cast<double>(current_->steps - lease.steps) / current_->steps;
+  plan.batch.share = lease.share_begin + (lease.share_end - lease.share_begin) * made;
   // What is left of the lease stays in current_.
   lease.begin += plan.batch.examples;
   --lease.steps;

@@ -24,6 +24,8 @@ struct Batch {
   bool last_of_lease = false;
   // 0 to the stream's batch size.
   uint32_t examples = 0;
+  // Share of the job's examples that is done when the batch begins: PushHeader.schedule_position.
+  double share = 0;
   // [examples, features], row-major.
   std::vector<float> features;
   std::vector<float> labels;
@@ -79,7 +81,10 @@ class BatchStream {
   };
   // The lease that plans are made of.
   struct Current {
+    // What is left of it.
     DataLease lease;
+    // Of the whole lease.
+    uint32_t steps = 0;
     Permutation order;
   };
   // What became of one sequence number.

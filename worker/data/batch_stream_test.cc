@@ -124,6 +124,16 @@ TEST(BatchStreamTest, CutsALeaseIntoConsecutiveBatches) {
   EXPECT_EQ(batches[2].labels, (Floats{60}));
 }
 
+TEST(BatchStreamTest, SaysOfEachBatchWhereInTheJobItBegins) {
+  CountingDataset dataset(10);
+  FakeLeases leases({{.id = 1, .begin = 0, .end = 3, .steps = 4, .share_begin = 0.25, .share_end = 0.75},
+                     {.id = 2, .begin = 3, .end = 5, .steps = 1, .share_begin = 0.75, .share_end = 1}});
+  BatchStream stream(&dataset, &leases, InOrder(2));
+  std::vector<double> shares;
+  for (const Batch& batch : Drain(stream)) shares.push_back(batch.share);
+  EXPECT_EQ(shares, (std::vector<double>{0.25, 0.375, 0.5, 0.625, 0.75}));
+}
+
 TEST(BatchStreamTest, FillsUpTheStepsWithEmptyBatches) {
   CountingDataset dataset(10);
   FakeLeases leases({{.id = 1, .begin = 0, .end = 3, .steps = 4},

@@ -10,7 +10,8 @@ absl::StatusOr<std::optional<DataLease>> CoordinatorLeases::Next() {
     if (!answer.ok()) return answer.status();
     if (answer->finished()) return std::nullopt;
     const v1::Lease& lease = answer->lease();
-    return DataLease{lease.id(), lease.epoch(), lease.begin(), lease.end(), lease.steps()};
+    return DataLease{lease.id(),    lease.epoch(),       lease.begin(),    lease.end(),
+                     lease.steps(), lease.share_begin(), lease.share_end()};
   }
 }
 

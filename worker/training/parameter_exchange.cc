@@ -152,11 +152,13 @@ absl::Status ParameterExchange::PullAll(uint64_t step) {
   return absl::OkStatus();
 }
 
-void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_of_step) {
+void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_of_step,
+                                   std::optional<double> schedule_position) {
   if (std::exchange(batch_.ends_step, last_of_step)) batch_.batches = 0;
   if (batch_.ends_local_step) accumulated_ = 0;
   if (batch_.batches++ == 0) {
     batch_.step_examples = 0;
+    batch_.schedule_position = schedule_position;
     ++stats_.steps;
   }
   batch_.ends_local_step = ++accumulated_ == options_.accumulate_batches || last_of_step;
@@ -346,7 +348,7 @@ Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& ba
   }
   const uint64_t examples = std::min<uint64_t>(batch.step_examples, std::numeric_limits<uint32_t>::max());
   group.begun = BeginSpan();
-  return client_->PushPull(batch.step, examples, gradients, group.values);
+  return client_->PushPull(batch.step, examples, gradients, group.values, batch.schedule_position);
 }
 
 absl::Status ParameterExchange::AwaitAll() {

@@ -85,8 +85,9 @@ class ParameterExchange : public StepHooks {
   absl::Status PullAll(uint64_t step);
 
   // What comes next, through the hooks or PassEmptyBatch, is a batch of so many examples for this step; the step is
-  // pushed with its last one.
-  void BeginBatch(uint64_t step, uint32_t examples, bool last_of_step);
+  // pushed with its last one. It has the schedule_position, as in PushHeader, of its first one.
+  void BeginBatch(uint64_t step, uint32_t examples, bool last_of_step,
+                  std::optional<double> schedule_position = std::nullopt);
   // For the batch that comes next: BatchView::loss_scale.
   float loss_scale() const { return scaler_.has_value() ? scaler_->scale() : 1; }
 
@@ -127,6 +128,8 @@ class ParameterExchange : public StepHooks {
     uint64_t batches = 0;
     bool ends_step = false;
     bool ends_local_step = false;
+    // Of the step.
+    std::optional<double> schedule_position;
   };
 
   // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, and nothing

@@ -83,7 +83,7 @@ absl::StatusOr<std::optional<Batch>> TrainingLoop::NextBatch() {
 absl::Status TrainingLoop::Train(const Batch& batch) {
   const TimelineScope span(options_.timeline, TimelineRow::kSteps, "batch");
   const bool last_of_step = ++batches_of_step_ == options_.batches_per_step || batch.last_of_lease;
-  parts_.exchange->BeginBatch(step_, batch.examples, last_of_step);
+  parts_.exchange->BeginBatch(step_, batch.examples, last_of_step, batch.share);
   if (batch.examples == 0) {
     if (absl::Status status = parts_.exchange->PassEmptyBatch(); !status.ok()) return status;
   } else {
