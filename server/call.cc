@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/call.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "grpcpp/server_context.h"
 
@@ -21,7 +24,9 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 }
 
 void AddRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
-  if (absl::IsResourceExhausted(status)) context.AddTrailingMetadata("retry-delay-ms", "20");
+  if (!absl::IsResourceExhausted(status)) return;
+  const std::string delay = SubjectOf(status, "retry_delay_ms");
+  context.AddTrailingMetadata("retry-delay-ms", delay.empty() ? "20" : delay);
 }
 
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {

@@ -25,13 +25,14 @@ std::vector<GradientView> ViewGradients(const internal::v1::LoggedPush& push, ab
   return views;
 }
 
+PushTicket DecodeTicket(const internal::v1::LoggedPush& push) {
+  return {push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
+}
+
 absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& push, absl::string_view payloads) {
   std::vector<absl::string_view> pieces;
   const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
-  return shard
-      .Push(shard.job_name(), {push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()},
-            gradients)
-      .status();
+  return shard.Push(shard.job_name(), DecodeTicket(push), gradients).status();
 }
 
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
@@ -62,6 +63,21 @@ absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::Shar
       return false;
     default:
       return status;
+  }
+}
+
+absl::Status ApplyChange(ShardBuilder& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
+  switch (change.kind_case()) {
+    case internal::v1::ShardRecord::kDeclaration:
+      return shard.Declare(DecodeTensors(change.declaration()));
+    case internal::v1::ShardRecord::kPush: {
+      std::vector<absl::string_view> pieces;
+      return shard.Push(DecodeTicket(change.push()), ViewGradients(change.push(), behind, pieces));
+    }
+    case internal::v1::ShardRecord::kPause:
+      return shard.Pause(change.pause().worker());
+    default:
+      return absl::DataLossError("is of no known kind");
   }
 }
 
