@@ -117,6 +117,12 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
                          shard.shared_areas(), FormatCount(shard.shared_calls()));
 }
 
+void PrintCatchingUp(std::ostream& out, const v1::StandbyReport& standby) {
+  out << absl::StrFormat("  %-10s catching up: %s of %s sent, %s/s; %s behind\n", "", BytesText(standby.bytes_done()),
+                         BytesText(standby.bytes_total()), BytesText(standby.bytes_per_second()),
+                         BytesText(standby.lag_bytes()));
+}
+
 void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
   const v1::JobProgress& job = response.progress();
   out << absl::StrFormat("job %s: %s%s%s\n", job.job().empty() ? "(none yet)" : job.job(), StateName(job.state()),
@@ -148,6 +154,7 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
     const std::string state = member.in_step() ? "in step" : member.state();
     out << absl::StrFormat("  %-10s %-8s %12s %10d  %-22s %s%s%s\n", who, state, heard, member.step(), member.address(),
                            member.description(), member.reason().empty() ? "" : ": ", member.reason());
+    if (member.standby().stage() == v1::StandbyReport::STAGE_CATCHING_UP) PrintCatchingUp(out, member.standby());
   }
 }
 
@@ -187,20 +194,29 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"pull_bytes", shard.pull_bytes()}};
 }
 
+Json StandbyJson(const v1::StandbyReport& standby) {
+  return {{"bytes_total", standby.bytes_total()},
+          {"bytes_done", standby.bytes_done()},
+          {"lag_bytes", standby.lag_bytes()},
+          {"bytes_per_second", standby.bytes_per_second()}};
+}
+
 Json JobJson(const v1::GetProgressResponse& response) {
   const v1::JobProgress& job = response.progress();
   const v1::Evaluation& evaluation = job.last_evaluation();
   Json members = Json::array();
   for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
-    members.push_back({{"role", RoleName(member.member().role())},
-                       {"rank", member.member().rank()},
-                       {"state", member.state()},
-                       {"in_step", member.in_step()},
-                       {"address", member.address()},
-                       {"description", member.description()},
-                       {"reason", member.reason()},
-                       {"seconds_since_heartbeat", member.seconds_since_heartbeat()},
-                       {"step", member.step()}});
+    Json one = {{"role", RoleName(member.member().role())},
+                {"rank", member.member().rank()},
+                {"state", member.state()},
+                {"in_step", member.in_step()},
+                {"address", member.address()},
+                {"description", member.description()},
+                {"reason", member.reason()},
+                {"seconds_since_heartbeat", member.seconds_since_heartbeat()},
+                {"step", member.step()}};
+    if (member.has_standby()) one["standby"] = StandbyJson(member.standby());
+    members.push_back(std::move(one));
   }
   return {{"name", job.job()},
           {"state", StateName(job.state())},

@@ -76,6 +76,15 @@ class FakeCoordinator : public v1::CoordinatorService::Service {
     standby->mutable_member()->set_role(v1::ROLE_STANDBY);
     standby->set_state("joined");
     standby->set_in_step(true);
+    auto* behind = response->add_members();
+    behind->mutable_member()->set_role(v1::ROLE_STANDBY);
+    behind->mutable_member()->set_rank(1);
+    behind->set_state("joined");
+    behind->mutable_standby()->set_stage(v1::StandbyReport::STAGE_CATCHING_UP);
+    behind->mutable_standby()->set_bytes_total(uint64_t{2} << 30);
+    behind->mutable_standby()->set_bytes_done(512 << 20);
+    behind->mutable_standby()->set_bytes_per_second(19 << 20);
+    behind->mutable_standby()->set_lag_bytes(3 << 20);
     return grpc::Status::OK;
   }
 };
@@ -106,6 +115,7 @@ TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
   EXPECT_THAT(out_.str(), HasSubstr("job fashion_mnist: failed: worker 1: loss is NaN\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  worker 1   failed "));
   EXPECT_THAT(out_.str(), HasSubstr("  standby 0  in step "));
+  EXPECT_THAT(out_.str(), HasSubstr("catching up: 512.0 MiB of 2.0 GiB sent, 19.0 MiB/s; 3.0 MiB behind\n"));
   EXPECT_THAT(out_.str(), HasSubstr("host, process 77\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345, of them 1 again (duplicates)\n"));
@@ -145,6 +155,9 @@ TEST_F(StatusCommandTest, PrintsOneJsonObject) {
   EXPECT_EQ(json["job"]["members"][0]["rank"], 1);
   EXPECT_EQ(json["job"]["members"][1]["role"], "standby");
   EXPECT_EQ(json["job"]["members"][1]["in_step"], true);
+  EXPECT_FALSE(json["job"]["members"][1].contains("standby"));
+  EXPECT_EQ(json["job"]["members"][2]["standby"]["bytes_done"], 512 << 20);
+  EXPECT_EQ(json["job"]["members"][2]["standby"]["lag_bytes"], 3 << 20);
 }
 
 TEST_F(StatusCommandTest, NamesAServerThatIsNotThere) {

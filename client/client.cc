@@ -337,6 +337,7 @@ absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
   for (ShardChannel* channel : channels()) {
     v1::DeclareTensorsRequest request = empty;
     size_t bytes = 0;
+    bool declared = false;
     for (const v1::TensorSpec& spec : specs) {
       const PlacedTensor* placed = map->Find(spec.id());
       if (placed == nullptr) {
@@ -347,11 +348,14 @@ absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
       bytes += declaration.ByteSizeLong();
       if (bytes > kDeclarationBytes && request.tensors_size() > 0) {
         answers.push_back(channel->Declare(std::exchange(request, empty)));
+        declared = true;
         bytes = declaration.ByteSizeLong();
       }
       *request.add_tensors() = std::move(declaration);
     }
-    if (request.tensors_size() > 0) answers.push_back(channel->Declare(std::move(request)));
+    // A shard without slices takes part, too: it learns the job, and answers pauses, captures and standbys as others
+    // do.
+    if (request.tensors_size() > 0 || !declared) answers.push_back(channel->Declare(std::move(request)));
   }
   absl::Status status;
   for (const auto& answer : answers) status.Update(answer.Get().status());

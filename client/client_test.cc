@@ -331,6 +331,18 @@ TEST_F(ClientTest, DeclaresToEachShardTheSlicesItOwns) {
   EXPECT_EQ(shard1_.declarations()[0].tensors(0).spec().name(), "v");
 }
 
+TEST_F(ClientTest, TellsAShardWithoutSlicesOfTheJob) {
+  auto client = Client::Connect(options_);
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_TRUE((*client)->Declare({Spec(1, "w", 4)}).ok());
+  ASSERT_EQ(shard1_.declarations().size(), 1);
+  const v1::DeclareTensorsRequest declared = shard1_.declarations()[0];
+  EXPECT_EQ(declared.job(), "test");
+  EXPECT_TRUE(declared.policy().has_async());
+  EXPECT_EQ(declared.workers(), options_.workers);
+  EXPECT_EQ(declared.tensors_size(), 0);
+}
+
 TEST_F(ClientTest, RefusesToDeclareATensorDifferently) {
   auto client = Ready();
   EXPECT_TRUE(client->Declare({Spec(1, "w", 4)}).ok());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/call.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "common/error_reason.h"
 #include "common/grpc_status.h"
@@ -24,8 +26,10 @@ grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const abs
 
 absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context) {
   if (!absl::IsResourceExhausted(status)) return status;
-  context.AddTrailingMetadata("retry-delay-ms", kRetryDelay);
-  return WithSubjects(status, {{"retry_delay_ms", kRetryDelay}});
+  std::string delay = SubjectOf(status, "retry_delay_ms");
+  if (delay.empty()) delay = kRetryDelay;
+  context.AddTrailingMetadata("retry-delay-ms", delay);
+  return WithSubjects(status, {{"retry_delay_ms", delay}});
 }
 
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {

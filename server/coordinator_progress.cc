@@ -114,6 +114,9 @@ v1::GetProgressResponse Coordinator::DescribeNow() const {
     status->set_reason(member.reason);
     if (member.id.role == MemberRole::kStandby) {
       status->set_in_step(member.id.incarnation == standbys_.ready(member.id.rank));
+      if (member.id.incarnation == standbys_.follower(member.id.rank)) {
+        *status->mutable_standby() = standbys_.last_report(member.id.rank);
+      }
     }
   }
   for (v1::GetProgressResponse::WorkerPushes& pushes : board_.Pushes()) *response.add_pushes() = std::move(pushes);

@@ -84,8 +84,10 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
       ChangedLocked();
       const bool in_step = standbys_.ready(id.rank) > 0;
       if (state_ == v1::JOB_STATE_RUNNING) {
-        NoteLocked(absl::StrCat("standby ", id.rank, in_step ? " is in step" : " does not follow any more",
-                                in_step ? "" : absl::StrCat("; server ", id.rank, " goes on without it")));
+        const std::string& why = news.standby.reason();
+        NoteLocked(in_step ? absl::StrCat("standby ", id.rank, " is in step")
+                           : absl::StrCat("standby ", id.rank, " does not follow any more", why.empty() ? "" : " (",
+                                          why, why.empty() ? "" : ")", "; server ", id.rank, " goes on without it"));
       }
     }
     const std::optional<Membership::Member> standby = membership_.Find(MemberRole::kStandby, id.rank);

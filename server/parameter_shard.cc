@@ -19,8 +19,6 @@
 namespace ballast {
 namespace {
 
-constexpr uint32_t kMaxWorkers = 4096;
-
 // Of the slices in one message: those of 4 MiB of fp32.
 constexpr uint64_t kMaxMessageElements = kMaxMessageBytes / sizeof(float);
 
@@ -61,14 +59,6 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
       worker_waits_(options_.max_wait_bytes - options_.max_wait_bytes / kReaderShare),
       reader_waits_(options_.max_wait_bytes / kReaderShare),
       waits_(clock) {}
-
-absl::Status ParameterShard::ValidateTerms(const JobTerms& job) {
-  if (absl::Status status = ValidateJobName(job.name); !status.ok()) return status;
-  if (job.workers < 1 || job.workers > kMaxWorkers) {
-    return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));
-  }
-  return ValidatePolicy(job.policy, job.workers);
-}
 
 absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
   if (job_.name.empty()) return absl::OkStatus();

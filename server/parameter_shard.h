@@ -22,7 +22,9 @@
 #include "common/histogram.h"
 #include "server/byte_budget.h"
 #include "server/pull_wait.h"
+#include "server/push.h"
 #include "server/push_window.h"
+#include "server/shard_builder.h"
 #include "server/shard_capture.h"
 #include "server/shard_journal.h"
 #include "server/slice.h"
@@ -30,37 +32,6 @@
 #include "server/wait_room.h"
 
 namespace ballast {
-
-// A gradient as it came, over the caller's memory.
-struct GradientView {
-  SliceKey key;
-  uint64_t version = 0;
-  v1::Encoding encoding = v1::ENCODING_FP32;
-  absl::Span<const absl::string_view> payload;
-};
-
-// A slice's first values as they came, over the caller's memory.
-struct ValueView {
-  SliceKey key;
-  v1::Encoding encoding = v1::ENCODING_FP32;
-  absl::Span<const absl::string_view> payload;
-};
-
-// What became of setting them: ballast.v1.SetValuesResponse.
-struct SetOutcome {
-  uint32_t set = 0;
-  uint32_t unchanged = 0;
-};
-
-// Who pushes, and when: ballast.v1.PushHeader.
-struct PushTicket {
-  uint32_t worker = 0;
-  uint64_t incarnation = 0;
-  uint64_t sequence = 0;
-  uint64_t step = 0;
-  uint32_t examples = 0;
-  std::optional<double> schedule_position;
-};
 
 // What a shard found in its state directory: ballast.v1.GetStatusResponse.Recovery.
 struct ShardRecovery {
@@ -172,9 +143,20 @@ class ParameterShard {
   // The shard between two pushes; none is taken meanwhile. `at_rest` is called while the shard stands still.
   ShardCapture Capture(absl::FunctionRef<void()> at_rest);
 
+  // The same piece by piece, so that little is shared at a time: all but the slices, and then some of them. A key
+  // that the shard does not have is left out.
+  ShardCapture CaptureOutline(absl::FunctionRef<void()> at_rest);
+  std::vector<ShardCapture::SliceCapture> CaptureSlices(absl::Span<const SliceKey> keys,
+                                                        absl::FunctionRef<void()> at_rest);
+
   // As captured. Before anything else is called; FAILED_PRECONDITION, INVALID_ARGUMENT and NOT_FOUND say what does not
   // fit.
   absl::Status Restore(ShardCapture capture);
+
+  // The same in two steps: a shard is put together beside this one, as this one's limits allow, and then taken over
+  // at once. Calls to this one wait for neither.
+  absl::StatusOr<ShardBuilder> BeginRestore(JobTerms job, std::vector<OwnedTensor> tensors) const;
+  absl::Status Adopt(BuiltShard built);
 
   // What its restoration took, for status(). Before anything is served.
   void NoteRecovery(const ShardRecovery& recovery);
@@ -209,7 +191,6 @@ class ParameterShard {
   // The same failure, said of a worker.
   absl::Status OfWorker(const absl::Status& status, uint32_t worker) const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  static absl::Status ValidateTerms(const JobTerms& job);
   absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Checks what the job's durability asks of this shard.
   absl::Status CheckDurability(const JobTerms& job) const;
@@ -223,6 +204,7 @@ class ParameterShard {
   absl::StatusOr<ShardJournal*> OpenJournal(const JobTerms& job) const;
   absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
                                 const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
+  ShardCapture OutlineLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void AddLocked(const JobTerms& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;

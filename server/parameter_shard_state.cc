@@ -9,6 +9,27 @@
 #include "server/parameter_shard.h"
 
 namespace ballast {
+namespace {
+
+std::vector<ShardCapture::SliceCapture> ShareAll(absl::Span<const std::pair<SliceKey, Slice*>> slices) {
+  std::vector<ShardCapture::SliceCapture> captured;
+  captured.reserve(slices.size());
+  for (const auto& [key, slice] : slices) {
+    Slice::Capture shared = slice->Share();
+    captured.push_back({key, std::move(shared.weights), std::move(shared.policy)});
+  }
+  return captured;
+}
+
+}  // namespace
+
+ShardCapture ParameterShard::OutlineLocked() const {
+  ShardCapture capture;
+  capture.job = job_;
+  capture.tensors = catalog_.Tensors();
+  for (const auto& window : windows_) capture.windows.push_back(window->Save());
+  return capture;
+}
 
 ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   absl::MutexLock gate(&gate_);
@@ -17,17 +38,33 @@ ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   std::vector<std::pair<SliceKey, Slice*>> slices;
   {
     absl::ReaderMutexLock lock(&mutex_);
-    capture.job = job_;
-    capture.tensors = catalog_.Tensors();
-    for (const auto& window : windows_) capture.windows.push_back(window->Save());
+    capture = OutlineLocked();
     slices = catalog_.Slices();
   }
-  capture.slices.reserve(slices.size());
-  for (const auto& [key, slice] : slices) {
-    Slice::Capture shared = slice->Share();
-    capture.slices.push_back({key, std::move(shared.weights), std::move(shared.policy)});
-  }
+  capture.slices = ShareAll(slices);
   return capture;
+}
+
+ShardCapture ParameterShard::CaptureOutline(absl::FunctionRef<void()> at_rest) {
+  absl::MutexLock gate(&gate_);
+  at_rest();
+  absl::ReaderMutexLock lock(&mutex_);
+  return OutlineLocked();
+}
+
+std::vector<ShardCapture::SliceCapture> ParameterShard::CaptureSlices(absl::Span<const SliceKey> keys,
+                                                                      absl::FunctionRef<void()> at_rest) {
+  absl::MutexLock gate(&gate_);
+  at_rest();
+  std::vector<std::pair<SliceKey, Slice*>> slices;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    for (SliceKey key : keys) {
+      const absl::StatusOr<Slice*> slice = catalog_.Find(key);
+      if (slice.ok()) slices.emplace_back(key, *slice);
+    }
+  }
+  return ShareAll(slices);
 }
 
 absl::StatusOr<Resumption> ParameterShard::Load(const std::string& checkpoint, const JobTerms& job,
@@ -74,6 +111,24 @@ absl::Status ParameterShard::Restore(ShardCapture capture) {
   absl::MutexLock lock(&mutex_);
   AddLocked(capture.job, *std::move(addition));
   for (size_t rank = 0; rank < capture.windows.size(); ++rank) windows_[rank]->Restore(capture.windows[rank]);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardBuilder> ParameterShard::BeginRestore(JobTerms job, std::vector<OwnedTensor> tensors) const {
+  return ShardBuilder::Begin(options_.rank, options_.max_state_bytes, std::move(job), std::move(tensors));
+}
+
+absl::Status ParameterShard::Adopt(BuiltShard built) {
+  std::vector<std::unique_ptr<PushWindow>> windows;
+  while (windows.size() < built.job.workers) windows.push_back(std::make_unique<PushWindow>());
+  for (size_t rank = 0; rank < built.windows.size(); ++rank) windows[rank]->Restore(built.windows[rank]);
+  absl::MutexLock declaring(&declaring_);
+  absl::MutexLock gate(&gate_);
+  absl::MutexLock lock(&mutex_);
+  if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");
+  job_ = std::move(built.job);
+  catalog_ = std::move(built.catalog);
+  windows_ = std::move(windows);
   return absl::OkStatus();
 }
 

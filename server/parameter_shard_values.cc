@@ -5,11 +5,10 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
 #include "common/error_reason.h"
-#include "common/storage/checksum.h"
 #include "common/wire/limits.h"
+#include "server/decoded_values.h"
 #include "server/parameter_shard.h"
 
 namespace ballast {
@@ -17,25 +16,6 @@ namespace {
 
 absl::Status Invalid(absl::string_view message) {
   return WithReason(v1::ERROR_REASON_INVALID_REQUEST, absl::InvalidArgumentError(message));
-}
-
-// Decodes the values; the message says what is wrong with them.
-absl::StatusOr<ValueBuffer> Decode(const ValueView& view, size_t elements, bool accept_non_finite) {
-  const absl::StatusOr<const Codec*> codec = FindCodec(view.encoding);
-  if (!codec.ok()) return Invalid(codec.status().message());
-  if (!(*codec)->carries_values()) return Invalid(absl::StrCat((*codec)->name(), " is for gradients only"));
-  ValueBuffer values(elements);
-  const absl::Span<float> floats = values.mutable_values();
-  if (absl::Status status = (*codec)->Decode(view.payload, floats); !status.ok()) return Invalid(status.message());
-  if (!accept_non_finite && !Gradient(absl::MakeConstSpan(floats)).AllFinite()) {
-    return Invalid("has NaN or infinity, want finite numbers");
-  }
-  return values;
-}
-
-uint64_t ChecksumOf(const ValueBuffer& values) {
-  const absl::Span<const float> floats = values.values();
-  return Checksum({reinterpret_cast<const char*>(floats.data()), floats.size() * sizeof(float)});
 }
 
 }  // namespace
@@ -69,13 +49,12 @@ absl::StatusOr<std::vector<ParameterShard::CheckedValues>> ParameterShard::Check
       return Invalid(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
                                   kMaxMessageBytes / sizeof(float), " elements; send fewer in one message"));
     }
-    absl::StatusOr<ValueBuffer> decoded = Decode(values[i], slice->range().elements(), accept_non_finite);
+    absl::StatusOr<DecodedValues> decoded = DecodeValues(values[i], slice->range().elements(), accept_non_finite);
     if (!decoded.ok()) {
       return Annotate(decoded.status(), absl::StrCat("shard ", options_.rank, ": values of \"", slice->tensor(),
                                                      "\" slice ", slice->range().index()));
     }
-    const uint64_t checksum = ChecksumOf(*decoded);
-    checked.push_back({slice, *std::move(decoded), checksum});
+    checked.push_back({slice, std::move(decoded->values), decoded->checksum});
   }
   return checked;
 }

@@ -61,6 +61,7 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
   journal.max_queued_bytes = options_.max_bytes_in_flight;
   journal.open = [this](const std::string& address) { return OpenServer(address); };
   journal.on_news = [this] { Hasten(); };
+  journal.log = [](const std::string& line) { std::cerr << line << std::endl; };
   replica_ = std::make_unique<ReplicaJournal>(std::move(journal), &shard_);
 }
 
@@ -149,7 +150,6 @@ absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobTerms& job) {
     }
     // What a standby is fed is in the server's journal.
     if (!serving_.Check().ok()) return nullptr;
-    replica_->BeginJob();
     return replica_.get();
   }
   if (options_.replicated) {
@@ -174,11 +174,13 @@ void Server::TakePart(const v1::Member& member) {
     return options_.on_part(member);
   }
   // From here on the stream is closed to the server before.
-  if (absl::Status status = receiver_->TakeOver(); !status.ok()) return options_.on_fatal(status);
-  replica_->BeginJob();
-  shard_.StartJournal(replica_.get());
-  serving_.Open();
-  options_.on_part(member);
+  receiver_->TakeOver([this, member](const absl::Status& status) {
+    if (!status.ok()) return options_.on_fatal(status);
+    replica_->BeginJob();
+    shard_.StartJournal(replica_.get());
+    serving_.Open();
+    options_.on_part(member);
+  });
 }
 
 absl::Status Server::OpenCheckpoints() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "ballast/internal/v1/storage.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "server/policies/policy_state.h"
@@ -20,6 +21,9 @@ struct JobTerms {
   uint32_t workers = 0;
   v1::Durability durability;
 };
+
+// INVALID_ARGUMENT for a name, a policy or a number of workers that no job may have.
+absl::Status ValidateTerms(const JobTerms& job);
 
 // A shard at one moment, between pushes. What it holds of the weights is shared with the shard; updates leave it as it
 // is, at the price of a copy.

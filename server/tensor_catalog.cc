@@ -164,8 +164,35 @@ absl::Status TensorCatalog::MakeSlices(const v1::ConsistencyPolicy& policy, uint
 void TensorCatalog::Add(Addition addition) {
   bytes_ += addition.bytes;
   other_bytes_ += addition.other_bytes;
-  for (auto& [id, tensor] : addition.tensors) tensors_[id] = std::move(tensor);
+  for (auto& [id, tensor] : addition.tensors) {
+    declared_slices_ += tensor->slices.size();
+    tensors_[id] = std::move(tensor);
+  }
   for (auto& [key, slice] : addition.slices) slices_[key] = std::move(slice);
+}
+
+absl::Status TensorCatalog::Insert(SliceKey key, Slice::Capture captured, const v1::ConsistencyPolicy& policy,
+                                   uint32_t workers) {
+  const auto tensor = tensors_.find(key.tensor_id);
+  if (tensor == tensors_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor ", key.tensor_id, " is not declared"));
+  }
+  const Tensor& of = *tensor->second;
+  const auto range = std::lower_bound(of.slices.begin(), of.slices.end(), key.slice_index,
+                                      [](const v1::SliceRange& a, uint32_t index) { return a.index() < index; });
+  if (range == of.slices.end() || range->index() != key.slice_index) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", of.spec.name(), "\" has no slice ", key.slice_index, " here"));
+  }
+  if (slices_.contains(key)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", of.spec.name(), "\" slice ", key.slice_index, " came twice"));
+  }
+  auto slice_policy = MakeSlicePolicy(policy, workers);
+  if (!slice_policy.ok()) return slice_policy.status();
+  auto slice = std::make_unique<Slice>(
+      of.spec.name(), *range, std::make_unique<SliceWeights>(*range, of.optimizer.get()), *std::move(slice_policy));
+  if (absl::Status status = slice->Restore(std::move(captured)); !status.ok()) return status;
+  slices_[key] = std::move(slice);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Slice*> TensorCatalog::Find(SliceKey key) const {

@@ -69,8 +69,14 @@ class TensorCatalog {
   static absl::Status MakeSlices(const v1::ConsistencyPolicy& policy, uint32_t workers, SavedSlices saved,
                                  absl::FunctionRef<absl::Status()> check, Addition& addition);
 
-  // What Check answered since the last Add, its slices made.
+  // What Check answered since the last Add, its slices made, or without slices for Insert to bring them.
   void Add(Addition addition);
+
+  // A saved slice of a tensor that was added without slices. INVALID_ARGUMENT for one that no tensor has, that is here
+  // already, or that does not fit its tensor.
+  absl::Status Insert(SliceKey key, Slice::Capture captured, const v1::ConsistencyPolicy& policy, uint32_t workers);
+  // How many slices the tensors have; Insert has not brought all of them where slice_count() is less.
+  size_t declared_slices() const { return declared_slices_; }
 
   // NOT_FOUND for what is not here.
   absl::StatusOr<Slice*> Find(SliceKey key) const;
@@ -88,9 +94,10 @@ class TensorCatalog {
   absl::Status CutWhole(std::vector<OwnedTensor>& tensors) const;
   absl::StatusOr<Addition> Plan(std::vector<OwnedTensor>& tensors) const;
 
-  const uint32_t shard_;
-  const uint64_t max_bytes_;
+  uint32_t shard_;
+  uint64_t max_bytes_;
   uint64_t bytes_ = 0, other_bytes_ = 0;
+  size_t declared_slices_ = 0;
   absl::flat_hash_map<uint32_t, std::unique_ptr<Tensor>> tensors_;
   absl::flat_hash_map<SliceKey, std::unique_ptr<Slice>> slices_;
 };

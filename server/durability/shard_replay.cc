@@ -25,16 +25,14 @@ std::vector<GradientView> ViewGradients(const internal::v1::LoggedPush& push, ab
   return views;
 }
 
-absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& push, absl::string_view payloads) {
-  std::vector<absl::string_view> pieces;
-  const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
+PushTicket DecodeTicket(const internal::v1::LoggedPush& push) {
   PushTicket ticket{push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
   if (push.has_schedule_position()) ticket.schedule_position = push.schedule_position();
-  return shard.Push(shard.job_name(), ticket, gradients).status();
+  return ticket;
 }
 
-absl::Status ApplyValues(ParameterShard& shard, const internal::v1::LoggedValues& values, absl::string_view payloads) {
-  std::vector<absl::string_view> pieces;
+std::vector<ValueView> ViewValues(const internal::v1::LoggedValues& values, absl::string_view payloads,
+                                  std::vector<absl::string_view>& pieces) {
   pieces.reserve(values.slices_size());
   std::vector<ValueView> views;
   views.reserve(values.slices_size());
@@ -43,7 +41,18 @@ absl::Status ApplyValues(ParameterShard& shard, const internal::v1::LoggedValues
     payloads.remove_prefix(pieces.back().size());
     views.push_back({{slice.tensor_id(), slice.slice_index()}, slice.encoding(), {&pieces.back(), 1}});
   }
-  return shard.SetValues(shard.job_name(), views).status();
+  return views;
+}
+
+absl::Status ApplyValues(ParameterShard& shard, const internal::v1::LoggedValues& values, absl::string_view payloads) {
+  std::vector<absl::string_view> pieces;
+  return shard.SetValues(shard.job_name(), ViewValues(values, payloads, pieces)).status();
+}
+
+absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& push, absl::string_view payloads) {
+  std::vector<absl::string_view> pieces;
+  const std::vector<GradientView> gradients = ViewGradients(push, payloads, pieces);
+  return shard.Push(shard.job_name(), DecodeTicket(push), gradients).status();
 }
 
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
@@ -76,6 +85,25 @@ absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::Shar
       return false;
     default:
       return status;
+  }
+}
+
+absl::Status ApplyChange(ShardBuilder& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
+  switch (change.kind_case()) {
+    case internal::v1::ShardRecord::kDeclaration:
+      return shard.Declare(DecodeTensors(change.declaration()));
+    case internal::v1::ShardRecord::kPush: {
+      std::vector<absl::string_view> pieces;
+      return shard.Push(DecodeTicket(change.push()), ViewGradients(change.push(), behind, pieces));
+    }
+    case internal::v1::ShardRecord::kValues: {
+      std::vector<absl::string_view> pieces;
+      return shard.SetValues(ViewValues(change.values(), behind, pieces));
+    }
+    case internal::v1::ShardRecord::kPause:
+      return shard.Pause(change.pause().worker());
+    default:
+      return absl::DataLossError("is of no known kind");
   }
 }
 

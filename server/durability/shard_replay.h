@@ -15,4 +15,7 @@ namespace ballast {
 absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change,
                                  absl::string_view behind);
 
+// The same to a shard that is put together: a push of slices that are there; of a declaration the tensors alone.
+absl::Status ApplyChange(ShardBuilder& shard, const internal::v1::ShardRecord& change, absl::string_view behind);
+
 }  // namespace ballast

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,18 +11,28 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "ballast/internal/v1/standby_service.grpc.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/parameter_shard.h"
+#include "server/replica/change_queue.h"
+#include "server/replica/transfer_progress.h"
 #include "server/shard_journal.h"
 
 namespace ballast {
 
-// A server's side of the stream to its standby: sends the shard as it is, then each change. A change is durable once
-// the standby has made it, too. Without a standby, and until one has caught up, changes are durable at once.
+// A slice that is to be sent.
+struct OwnedSlice {
+  SliceKey key;
+  uint64_t elements = 0;
+};
+
+// A server's side of the stream to its standby: sends the shard slice by slice, and each change to slices that were
+// sent. A change is durable once the standby has made it, too. Without a standby changes are durable at once, and so
+// they are while one catches up, but for answers that are held back because the link cannot keep up.
 // Invariant: from the report that a standby is in step until the coordinator has heard that it is lost, nothing is
 // durable that the standby has not answered. So whoever may take over has all that was acknowledged.
 // Thread safety: all methods may be called from any thread.
@@ -33,20 +42,26 @@ class ReplicaJournal : public ShardJournal {
     uint32_t shard = 0;
     // Of changes that wait to be sent; more are refused with RESOURCE_EXHAUSTED.
     uint64_t max_queued_bytes = uint64_t{256} << 20;
-    // A standby that takes longer to answer a change is lost; looked at with each report.
+    // While a standby catches up, an answer is held back until no more is queued before its change than the link
+    // carries in half a second, within these bounds.
+    uint64_t least_pace_bytes = uint64_t{1} << 20;
+    uint64_t most_pace_bytes = uint64_t{16} << 20;
+    // A standby that takes in nothing of what was sent to it for this long is lost; looked at with each report.
     absl::Duration patience = absl::Seconds(5);
     // The way to a standby.
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)> open;
     // There is something new to report.
     std::function<void()> on_news = [] {};
+    // Takes a line for the server's log: how a transfer goes, and why it ended.
+    std::function<void(const std::string&)> log = [](const std::string&) {};
   };
 
   // `shard` outlives it, and calls it from StartJournal or a declaration on.
   ReplicaJournal(Options options, ParameterShard* shard);
   ~ReplicaJournal() override;
 
-  // The shard has a job, and this process is its server, of that incarnation: standbys are fed from now on, when both
-  // were said.
+  // The shard has a job, which it had before it had this journal or which its first change declares; and this process
+  // is its server, of that incarnation. Standbys are fed once both is so.
   void BeginJob();
   void BeginServing(uint64_t server);
 
@@ -76,17 +91,24 @@ class ReplicaJournal : public ShardJournal {
     kLost,
   };
   using Waits = std::vector<std::function<void(absl::Status)>>;
-  struct Change {
-    uint64_t position = 0;
-    std::string bytes;
-  };
   using Stream = grpc::ClientReaderWriter<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>;
 
   void FeedUntilStopped();
   // Until the stream ends.
   void FeedOne(const v1::StandbyTarget& target);
-  void SendChanges(Stream& stream);
-  void OnAnswer(uint64_t position);
+  // From a hello to the stream's end.
+  void FeedStream(const v1::StandbyTarget& target, Stream& stream);
+  bool Send(Stream& stream, const internal::v1::ReplicateRequest& part);
+  // The slices as they are now, then as many bytes of changes as those took.
+  bool SendSlices(Stream& stream, absl::Span<const OwnedSlice> slices);
+  bool SendChanges(Stream& stream, uint64_t bytes);
+  bool SendChangesUpTo(Stream& stream, uint64_t position);
+  bool SendChange(Stream& stream, const ChangeQueue::Change& change);
+  // All changes, and the end of the transfer behind those that came before it.
+  void Follow(Stream& stream, uint64_t end_position, const internal::v1::TransferEnd& end);
+  // The next change, if one comes in that time.
+  std::optional<ChangeQueue::Change> NextChange(absl::Duration wait);
+  void OnAnswer(const internal::v1::ReplicateResponse& answer);
   bool FedLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return stage_ == Stage::kCatchingUp || stage_ == Stage::kClosingUp || stage_ == Stage::kInStep;
   }
@@ -96,6 +118,8 @@ class ReplicaJournal : public ShardJournal {
   // From now on nobody may take over: answers the waits, which are over.
   Waits LetGoLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Waits TakeWaitsLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a push's gradients, which travel: those of slices that were sent. Empty: all.
+  std::vector<bool> WantedLocked(const internal::v1::ShardRecord& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void StopFeedingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -115,10 +139,14 @@ class ReplicaJournal : public ShardJournal {
   uint64_t answered_ ABSL_GUARDED_BY(mutex_) = 0;
   // In step once it has answered that.
   uint64_t mark_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Since when the oldest unanswered change waits, while any does.
-  absl::Time unanswered_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  std::deque<Change> queue_ ABSL_GUARDED_BY(mutex_);
-  uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The slices that were sent, until all were; and whether tensors were declared that nobody has looked for yet.
+  bool transferring_ ABSL_GUARDED_BY(mutex_) = false;
+  bool declared_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_set<SliceKey> sent_ ABSL_GUARDED_BY(mutex_);
+  ChangeQueue queue_ ABSL_GUARDED_BY(mutex_);
+  TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
+  // Why the last standby was lost.
+  std::string reason_ ABSL_GUARDED_BY(mutex_);
   std::multimap<uint64_t, std::function<void(absl::Status)>> waits_ ABSL_GUARDED_BY(mutex_);
   // Of the stream, while there is one.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;

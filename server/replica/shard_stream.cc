@@ -3,15 +3,15 @@
 
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/error_reason.h"
 #include "common/storage/framed_message.h"
+#include "common/storage/snapshot_file.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
 namespace {
 
-constexpr size_t kMaxPartBytes = size_t{1} << 20;
+// Short enough for a slow link to show progress.
+constexpr size_t kMaxPartBytes = size_t{256} << 10;
 
 std::string Join(absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
   std::string bytes(frame);
@@ -32,6 +32,29 @@ std::string JoinChange(const internal::v1::ShardRecord& record, absl::Span<const
   return bytes;
 }
 
+std::string JoinPushOf(const std::vector<bool>& keep, const internal::v1::ShardRecord& record,
+                       absl::Span<const absl::string_view> behind) {
+  internal::v1::ShardRecord kept = record;
+  kept.mutable_push()->clear_gradients();
+  std::vector<absl::string_view> pieces;
+  size_t piece = 0, offset = 0;
+  for (int i = 0; i < record.push().gradients_size(); ++i) {
+    const internal::v1::LoggedPush::Gradient& gradient = record.push().gradients(i);
+    if (keep[i]) *kept.mutable_push()->add_gradients() = gradient;
+    // Pieces may end anywhere, even within a gradient.
+    for (size_t left = gradient.bytes(); left > 0 && piece < behind.size();) {
+      const absl::string_view part = behind[piece].substr(offset, left);
+      if (keep[i] && !part.empty()) pieces.push_back(part);
+      left -= part.size();
+      offset += part.size();
+      if (offset < behind[piece].size()) continue;
+      ++piece;
+      offset = 0;
+    }
+  }
+  return JoinChange(kept, pieces);
+}
+
 bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send) {
   while (true) {
     internal::v1::ReplicateRequest part;
@@ -47,52 +70,26 @@ bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, ab
   }
 }
 
-bool SendSnapshot(uint32_t shard, uint64_t position, const ShardCapture& capture, SendPart send) {
-  internal::v1::SnapshotRecord header;
-  *header.mutable_header() = MakeHeader({.shard = shard, .position = position}, capture);
-  header.mutable_header()->set_format(kStorageFormat);
-  const auto send_record = [&](absl::string_view record) {
-    return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
-  };
-  if (!send_record(FrameMessage(header))) return false;
-  uint64_t records = 1;
-  for (const ShardCapture::SliceCapture& slice : capture.slices) {
-    const absl::Status sent =
-        VisitSlice(slice, [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
-          return send_record(Join(frame, behind)) ? absl::OkStatus() : absl::CancelledError("not sent");
-        });
-    if (!sent.ok()) return false;
-    records += CountRecords(slice);
-  }
-  internal::v1::SnapshotRecord end;
-  end.mutable_end()->set_records(records);
-  return send_record(FrameMessage(end));
+bool SendOutline(uint32_t shard, uint64_t position, const ShardCapture& outline, SendPart send) {
+  internal::v1::SnapshotRecord record;
+  *record.mutable_header() = MakeHeader({.shard = shard, .position = position}, outline);
+  record.mutable_header()->set_format(kStorageFormat);
+  // They come with the end.
+  record.mutable_header()->clear_windows();
+  return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameMessage(record), send);
 }
 
-absl::StatusOr<bool> SnapshotAssembler::Add(absl::string_view bytes) {
-  internal::v1::SnapshotRecord record;
-  const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, record);
-  if (!behind.ok()) return behind.status();
-  const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(record, *behind);
-  if (!kind.ok()) return Annotate(kind.status(), "snapshot");
-  switch (*kind) {
-    case SnapshotParser::Kind::kHeader:
-      if (parser_.header().shard() != shard_) {
-        return WithReason(v1::ERROR_REASON_NOT_OWNER,
-                          absl::FailedPreconditionError(
-                              absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", shard_)));
-      }
-      capture_ = ToCapture(parser_.header());
-      return false;
-    case SnapshotParser::Kind::kPart:
-      return false;
-    case SnapshotParser::Kind::kSlice:
-      capture_.slices.push_back(ToSliceCapture(parser_.TakeSlice()));
-      return false;
-    case SnapshotParser::Kind::kEnd:
-      break;
-  }
-  return true;
+bool SendSlice(uint64_t position, const ShardCapture::SliceCapture& slice, SendPart send) {
+  const auto send_record = [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
+    const std::string record = Join(frame, behind);
+    const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);
+    return sent ? absl::OkStatus() : absl::CancelledError("not sent");
+  };
+  return VisitSlice(slice, send_record).ok();
+}
+
+bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart send) {
+  return SendRecord(internal::v1::ReplicateRequest::KIND_END, position, FrameMessage(end), send);
 }
 
 }  // namespace ballast

@@ -10,6 +10,7 @@ namespace ballast {
 void StandbyBook::Follow(uint32_t rank, uint64_t standby) {
   shards_[rank].set_incarnation(standby);
   shards_[rank].set_in_step(false);
+  reports_[rank].Clear();
 }
 
 void StandbyBook::Lose(uint32_t rank, uint64_t standby) {
@@ -20,6 +21,7 @@ void StandbyBook::Lose(uint32_t rank, uint64_t standby) {
 bool StandbyBook::Report(uint32_t rank, const v1::StandbyReport& report) {
   internal::v1::StandbyState& shard = shards_[rank];
   if (report.incarnation() == 0 || report.incarnation() != shard.incarnation()) return false;
+  reports_[rank] = report;
   switch (report.stage()) {
     case v1::StandbyReport::STAGE_IN_STEP:
       if (shard.in_step()) return false;

@@ -17,7 +17,7 @@ namespace ballast {
 // Thread safety: none; the coordinator guards it.
 class StandbyBook {
  public:
-  explicit StandbyBook(uint32_t shards) : shards_(shards) {}
+  explicit StandbyBook(uint32_t shards) : shards_(shards), reports_(shards) {}
 
   // From now on this one follows; it has nothing yet.
   void Follow(uint32_t rank, uint64_t standby);
@@ -27,6 +27,9 @@ class StandbyBook {
   bool Report(uint32_t rank, const v1::StandbyReport& report);
   // The one that follows has become the server with that incarnation.
   void Promote(uint32_t rank, uint64_t server);
+
+  // What the shard's server said last; a standby that follows is the one that it is about.
+  const v1::StandbyReport& last_report(uint32_t rank) const { return reports_[rank]; }
 
   // Incarnation of the standby that follows, of the one that may take over; 0: none.
   uint64_t follower(uint32_t rank) const { return shards_[rank].incarnation(); }
@@ -41,6 +44,8 @@ class StandbyBook {
  private:
   // By rank.
   std::vector<internal::v1::StandbyState> shards_;
+  // By rank; not part of the state that is saved, for a server says it again.
+  std::vector<v1::StandbyReport> reports_;
 };
 
 }  // namespace ballast

@@ -6,9 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/error_reason.h"
-#include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
-#include "server/durability/shard_replay.h"
+#include "server/replica/shard_stream.h"
 
 namespace ballast {
 namespace {
@@ -23,7 +22,8 @@ void StandbyReceiver::Begin(uint64_t standby) {
   standby_ = standby;
 }
 
-absl::Status StandbyReceiver::Open(const internal::v1::ReplicateHello& hello) {
+absl::Status StandbyReceiver::Open(const internal::v1::ReplicateRequest& first) {
+  const internal::v1::ReplicateHello& hello = first.hello();
   absl::MutexLock lock(&mutex_);
   if (hello.shard() != rank_) {
     return WithReason(v1::ERROR_REASON_NOT_OWNER, absl::FailedPreconditionError(absl::StrCat(
@@ -40,70 +40,59 @@ absl::Status StandbyReceiver::Open(const internal::v1::ReplicateHello& hello) {
                       absl::FailedPreconditionError(
                           absl::StrCat("replicate: standby ", rank_, " was fed before; it wants to be started anew")));
   }
-  stage_ = Stage::kLoading;
+  stage_ = Stage::kFollowing;
+  response_.set_taken(CountPart(first));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::Take(const internal::v1::ReplicateRequest& part) {
-  absl::MutexLock lock(&mutex_);
-  if (stage_ != Stage::kLoading && stage_ != Stage::kFollowing) {
-    return WithReason(
-        v1::ERROR_REASON_MEMBER_LOST,
-        absl::FailedPreconditionError(absl::StrCat(
-            "replicate: standby ", rank_, stage_ == Stage::kServer ? " has taken over" : " does not follow any more")));
+absl::StatusOr<internal::v1::ReplicateResponse> StandbyReceiver::Take(const internal::v1::ReplicateRequest& part) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stage_ != Stage::kFollowing) {
+      return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                        absl::FailedPreconditionError(
+                            absl::StrCat("replicate: standby ", rank_,
+                                         stage_ == Stage::kServer ? " has taken over" : " does not follow any more")));
+    }
+    taking_ = true;
   }
-  heard_ = absl::Now();
+  const absl::Status taken = TakePart(part);
+  std::function<void(absl::Status)> taken_over;
+  {
+    absl::MutexLock lock(&mutex_);
+    taking_ = false;
+    // Not before: what it does itself is no silence of its server.
+    heard_ = absl::Now();
+    whole_ = loader_.whole();
+    taken_over = std::exchange(taken_over_, nullptr);
+  }
+  // A change that was refused has changed nothing, and was not answered.
+  if (taken_over) taken_over(absl::OkStatus());
+  if (!taken.ok()) return taken;
+  response_.set_taken(response_.taken() + CountPart(part));
+  response_.set_position(loader_.position());
+  response_.set_whole(loader_.whole());
+  return response_;
+}
+
+absl::Status StandbyReceiver::TakePart(const internal::v1::ReplicateRequest& part) {
   if (part.data().size() > kMaxRecordBytes - parts_.size()) {
     return absl::DataLossError(absl::StrCat("replicate: a record has more than ", kMaxRecordBytes, " bytes"));
   }
   if (part.kind() == internal::v1::ReplicateRequest::KIND_UNSPECIFIED) {
     parts_ += part.data();
-    return std::nullopt;
+    return absl::OkStatus();
   }
-  if (parts_.empty()) return TakeRecordLocked(part.kind(), part.position(), part.data());
+  if (parts_.empty()) return Annotate(loader_.Take(part.kind(), part.position(), part.data()), "replicate");
   parts_ += part.data();
   const std::string record = std::exchange(parts_, "");
-  return TakeRecordLocked(part.kind(), part.position(), record);
-}
-
-absl::StatusOr<std::optional<uint64_t>> StandbyReceiver::TakeRecordLocked(internal::v1::ReplicateRequest::Kind kind,
-                                                                          uint64_t position, absl::string_view record) {
-  const bool snapshot = kind == internal::v1::ReplicateRequest::KIND_SNAPSHOT;
-  if (snapshot != (stage_ == Stage::kLoading))
-    return absl::DataLossError("replicate: a snapshot comes first, and once");
-  if (snapshot) {
-    const absl::StatusOr<bool> whole = snapshot_.Add(record);
-    if (!whole.ok()) return whole.status();
-    if (!*whole) return std::nullopt;
-    if (absl::Status status = shard_->Restore(snapshot_.TakeCapture()); !status.ok()) return status;
-    stage_ = Stage::kFollowing;
-    complete_ = true;
-    position_ = position;
-    return position_;
-  }
-  if (position != position_ + 1) {
-    return absl::DataLossError(absl::StrCat("replicate: got change ", position, ", want ", position_ + 1));
-  }
-  internal::v1::ShardRecord change;
-  const absl::StatusOr<absl::string_view> behind = ParseFramed(record, change);
-  if (!behind.ok()) return behind.status();
-  const absl::StatusOr<bool> applied = ApplyChange(*shard_, change, *behind);
-  if (!applied.ok()) {
-    return absl::DataLossError(absl::StrCat("replicate: change ", position, ": ", applied.status().message()));
-  }
-  // The server made it, so that this shard is not the same any more.
-  if (!*applied) {
-    return absl::DataLossError(
-        absl::StrCat("replicate: change ", position, " is of an incarnation that has restarted"));
-  }
-  position_ = position;
-  return position_;
+  return Annotate(loader_.Take(part.kind(), part.position(), record), "replicate");
 }
 
 void StandbyReceiver::Close() {
   {
     absl::MutexLock lock(&mutex_);
-    if (stage_ != Stage::kLoading && stage_ != Stage::kFollowing) return;
+    if (stage_ != Stage::kFollowing) return;
     stage_ = Stage::kLost;
   }
   on_lost_();
@@ -111,18 +100,24 @@ void StandbyReceiver::Close() {
 
 bool StandbyReceiver::lost() const {
   absl::MutexLock lock(&mutex_);
-  const bool silent = absl::Now() - heard_ > kSilence;
+  const bool silent = whole_ && !taking_ && absl::Now() - heard_ > kSilence;
   return stage_ == Stage::kLost || (stage_ == Stage::kFollowing && silent);
 }
 
-absl::Status StandbyReceiver::TakeOver() {
-  absl::MutexLock lock(&mutex_);
-  if (!complete_) {
-    return WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError(absl::StrCat(
-                                                        "standby ", rank_, " is to take over and has no whole shard")));
+void StandbyReceiver::TakeOver(std::function<void(absl::Status)> done) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    stage_ = whole_ ? Stage::kServer : stage_;
+    if (whole_ && taking_) {
+      taken_over_ = std::move(done);
+      return;
+    }
+    if (!whole_) {
+      status = absl::InternalError(absl::StrCat("standby ", rank_, " is to take over and has no whole shard"));
+    }
   }
-  stage_ = Stage::kServer;
-  return absl::OkStatus();
+  done(status);
 }
 
 }  // namespace ballast

@@ -1,89 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/replica/standby_service.h"
 
+#include <deque>
 #include <optional>
+#include <thread>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "common/grpc_status.h"
 
 namespace ballast {
 namespace {
 
-// One stream. Answers are written one at a time; of those that wait only the newest counts.
+// Messages that are read ahead of those that are taken, so that many small ones cost few turns of threads.
+constexpr size_t kMaxWaiting = 256;
+constexpr size_t kMaxWaitingBytes = size_t{2} << 20;
+
+// One stream. Answers are written one at a time; of those that wait only the newest counts. Messages are taken on a
+// thread of the stream's own: gRPC's few threads carry heartbeats, which must not wait for changes that are made.
 class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse> {
  public:
   Stream(const absl::Status& access, StandbyReceiver* receiver) : receiver_(receiver) {
-    if (access.ok()) {
-      StartRead(&request_);
-    } else {
-      End(access);
+    if (!access.ok()) {
+      Finish(ToGrpcStatus(access));
+      return;
     }
+    taker_ = std::thread([this] { TakeUntilEnd(); });
+    absl::MutexLock lock(&mutex_);
+    ReadLocked();
   }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return End(absl::OkStatus());
-    if (!open_) {
-      if (absl::Status status = receiver_->Open(request_.hello()); !status.ok()) return End(status);
-      open_ = true;
-    } else {
-      const absl::StatusOr<std::optional<uint64_t>> position = receiver_->Take(request_);
-      if (!position.ok()) return End(position.status());
-      if (position->has_value()) Acknowledge(**position);
+    absl::MutexLock lock(&mutex_);
+    reading_ = false;
+    if (!ok) {
+      ended_ = true;
+      return;
     }
-    StartRead(&request_);
+    waiting_bytes_ += request_.data().size();
+    waiting_.push_back(std::move(request_));
+    ReadLocked();
   }
 
   void OnWriteDone(bool ok) override {
-    std::optional<absl::Status> ending;
-    {
-      absl::MutexLock lock(&mutex_);
-      writing_ = false;
-      if (ending_.has_value()) {
-        ending = ending_;
-      } else if (ok && acknowledged_ > response_.position()) {
-        WriteLocked();
-      }
-    }
-    if (ending.has_value()) Finish(ToGrpcStatus(*ending));
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    broken_ = broken_ || !ok;
+    if (!broken_ && answer_.has_value()) WriteLocked();
   }
 
   void OnDone() override {
+    // It has called Finish, which is the last that it does.
+    if (taker_.joinable()) taker_.join();
     if (open_) receiver_->Close();
     delete this;
   }
 
  private:
-  void Acknowledge(uint64_t position) {
-    absl::MutexLock lock(&mutex_);
-    acknowledged_ = position;
-    if (!writing_) WriteLocked();
-  }
-
-  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    writing_ = true;
-    response_.set_position(acknowledged_);
-    StartWrite(&response_);
-  }
-
-  void End(absl::Status status) {
+  void TakeUntilEnd() {
+    absl::Status status;
+    while (status.ok()) {
+      const std::optional<internal::v1::ReplicateRequest> message = AwaitMessage();
+      if (!message.has_value()) break;
+      status = Take(*message);
+    }
     {
       absl::MutexLock lock(&mutex_);
-      if (writing_) {
-        ending_ = std::move(status);
-        return;
-      }
+      answer_.reset();
+      const auto written = [this] {
+        mutex_.AssertReaderHeld();
+        return !writing_;
+      };
+      mutex_.Await(absl::Condition(&written));
     }
     Finish(ToGrpcStatus(status));
   }
 
+  // Nothing at the end of the stream.
+  std::optional<internal::v1::ReplicateRequest> AwaitMessage() {
+    absl::MutexLock lock(&mutex_);
+    const auto read = [this] {
+      mutex_.AssertReaderHeld();
+      return ended_ || !waiting_.empty();
+    };
+    mutex_.Await(absl::Condition(&read));
+    if (waiting_.empty()) return std::nullopt;
+    internal::v1::ReplicateRequest message = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= message.data().size();
+    ReadLocked();
+    return message;
+  }
+
+  // The next message, if there is room for it.
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (reading_ || ended_ || waiting_.size() >= kMaxWaiting || waiting_bytes_ >= kMaxWaitingBytes) return;
+    reading_ = true;
+    StartRead(&request_);
+  }
+
+  absl::Status Take(const internal::v1::ReplicateRequest& message) {
+    if (!open_) {
+      absl::Status status = receiver_->Open(message);
+      open_ = status.ok();
+      return status;
+    }
+    absl::StatusOr<internal::v1::ReplicateResponse> answer = receiver_->Take(message);
+    if (!answer.ok()) return answer.status();
+    absl::MutexLock lock(&mutex_);
+    answer_ = *std::move(answer);
+    if (!writing_ && !broken_) WriteLocked();
+    return absl::OkStatus();
+  }
+
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    writing_ = true;
+    response_.Swap(&*answer_);
+    answer_.reset();
+    StartWrite(&response_);
+  }
+
   StandbyReceiver* const receiver_;
-  internal::v1::ReplicateRequest request_;
+  std::thread taker_;
+  // The taker's.
   bool open_ = false;
+  // What gRPC reads into.
+  internal::v1::ReplicateRequest request_;
   absl::Mutex mutex_;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  // Messages that were read and not taken.
+  std::deque<internal::v1::ReplicateRequest> waiting_ ABSL_GUARDED_BY(mutex_);
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The newest answer that is not written yet; the one that is being written.
+  std::optional<internal::v1::ReplicateResponse> answer_ ABSL_GUARDED_BY(mutex_);
   internal::v1::ReplicateResponse response_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<absl::Status> ending_ ABSL_GUARDED_BY(mutex_);
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

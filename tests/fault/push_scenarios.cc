@@ -8,6 +8,7 @@
 
 #include "client/client.h"
 #include "tests/fault/network/two_hosts.h"
+#include "tests/fault/oracle/big_shard.h"
 #include "tests/fault/oracle/fault_run.h"
 #include "tests/fault/oracle/old_incarnation.h"
 #include "tests/fault/overload/overload.h"
@@ -111,6 +112,28 @@ absl::StatusOr<Outcome> OldIncarnations(const SoakPlace& place, absl::Duration t
       time, seed, [&](uint64_t part) { return SendLatePushes({.server = place.server, .seed = part}); }));
 }
 
+// As large as its time allows at 20 MB/s, to 2 GiB; twice that is used of memory.
+absl::StatusOr<Outcome> BigShard(const SoakPlace& place, absl::Duration time, uint64_t) {
+  const StateFolder folder(place, "big_shard");
+  BigShardOptions options;
+  options.server = place.server;
+  options.folder = folder.path();
+  options.state_mib = static_cast<uint32_t>(std::clamp(15 * absl::ToDoubleSeconds(time), 64.0, 2048.0));
+  // Twice what the link needs is promised; a busy machine may be slower.
+  options.patience = absl::Seconds(60 + 3 * (uint64_t{options.state_mib} << 20) / options.bytes_per_second);
+  const absl::StatusOr<BigShardCounts> counts = RunBigShard(options);
+  if (!counts.ok()) return counts.status();
+  Outcome outcome;
+  outcome.counts.pushes_acknowledged = counts->pushes_acknowledged;
+  outcome.counts.pushes_lost = counts->pushes_lost;
+  outcome.counts.pushes_duplicated = counts->pushes_duplicated;
+  outcome.counts.wrong_weights = counts->wrong_weights;
+  outcome.counts.kills = outcome.counts.restarts = 1;
+  outcome.figures = counts->ToJson();
+  outcome.good = counts->good();
+  return outcome;
+}
+
 absl::StatusOr<Outcome> Overload(const SoakPlace& place, absl::Duration time, uint64_t) {
   const absl::StatusOr<OverloadCounts> counts = RunOverload({.server = place.server, .time = time});
   if (absl::IsUnavailable(counts.status())) return Skipped(counts.status());
@@ -138,6 +161,7 @@ std::vector<Scenario> PushScenarios(const SoakPlace& place) {
       {"partitions", 0.1, std::bind(Partitions, place, nullptr, _1, _2)},
       {"old_incarnation", 0.02, std::bind(OldIncarnations, place, _1, _2)},
       {"pulled_cable", 0, std::bind(PulledCable, place, _1, _2)},
+      {"big_shard", 0, std::bind(BigShard, place, _1, _2)},
       {"overload", 0.05, std::bind(Overload, place, _1, _2)},
       Kills(place, {.name = "kills_wal", .share = 0.1}),
       Kills(place, {.name = "kills_wal_sync", .share = 0.1, .durability = v1::Durability::WAL_SYNC}),

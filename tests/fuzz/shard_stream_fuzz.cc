@@ -37,10 +37,14 @@ std::string WholeStream() {
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   Require(shard.Declare(job, {{spec, {}}}).ok(), "a shard takes a tensor");
   std::string stream;
-  SendSnapshot(0, 0, shard.Capture([] {}), [&](const internal::v1::ReplicateRequest& part) {
-    stream += AsInput(std::string(1, static_cast<char>(part.kind())) + std::string(1, '\0') + part.data());
+  const auto send = [&](const internal::v1::ReplicateRequest& part) {
+    stream += AsInput(std::string(1, static_cast<char>(part.kind())) +
+                      std::string(1, static_cast<char>(part.position())) + part.data());
     return true;
-  });
+  };
+  const ShardCapture capture = shard.Capture([] {});
+  SendOutline(0, 0, capture, send);
+  SendSlice(0, capture.slices[0], send);
   internal::v1::ShardRecord change;
   internal::v1::LoggedPush& push = *change.mutable_push();
   push.set_incarnation(1);
@@ -52,10 +56,16 @@ std::string WholeStream() {
   const std::string payload(3 * sizeof(float), '\x3f');
   const std::string kind(1, static_cast<char>(internal::v1::ReplicateRequest::KIND_CHANGE));
   stream += AsInput(kind + std::string(1, '\1') + JoinChange(change, {payload}));
+  // The same again behind the end, where a shard of its own takes it.
+  internal::v1::TransferEnd end;
+  end.mutable_windows()->Add(capture.windows.begin(), capture.windows.end());
+  end.set_slices(1);
+  SendEnd(1, end, send);
+  stream += AsInput(kind + std::string(1, '\2') + JoinChange(change, {payload}));
   internal::v1::ShardRecord pause;
   pause.mutable_pause()->set_incarnation(1);
   pause.mutable_pause()->set_worker(1);
-  return stream + AsInput(kind + std::string(1, '\2') + JoinChange(pause, {}));
+  return stream + AsInput(kind + std::string(1, '\3') + JoinChange(pause, {}));
 }
 
 }  // namespace
@@ -70,24 +80,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ParameterShard shard(SmallShard(), Clock::Real());
   StandbyReceiver receiver(0, &shard, [] {});
   receiver.Begin(1);
-  internal::v1::ReplicateHello hello;
-  hello.set_standby(1);
+  internal::v1::ReplicateRequest hello;
+  hello.mutable_hello()->set_standby(1);
   Require(receiver.Open(hello).ok(), "a new standby takes a stream");
   uint64_t position = 0;
   while (!input.Rest().empty()) {
     internal::v1::ReplicateRequest part;
     const absl::string_view piece = input.Take(input.Number(2));
     FuzzInput record(reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
-    part.set_kind(static_cast<internal::v1::ReplicateRequest::Kind>(record.Byte() % 3));
+    part.set_kind(static_cast<internal::v1::ReplicateRequest::Kind>(record.Byte() % 4));
     part.set_position(record.Byte());
     part.set_data(record.Rest().data(), record.Rest().size());
-    const absl::StatusOr<std::optional<uint64_t>> taken = receiver.Take(part);
+    const absl::StatusOr<internal::v1::ReplicateResponse> taken = receiver.Take(part);
     if (!taken.ok()) break;
-    if (!taken->has_value()) continue;
-    Require(**taken == part.position(), "what is answered is what was sent");
-    Require(**taken == position + 1 || part.kind() == internal::v1::ReplicateRequest::KIND_SNAPSHOT,
-            "changes come in order");
-    position = **taken;
+    const bool change = part.kind() == internal::v1::ReplicateRequest::KIND_CHANGE;
+    if (change) Require(taken->position() == position + 1, "changes come in order");
+    Require(taken->whole() == !shard.job_name().empty(), "a shard is seen when it is whole");
+    position = taken->position();
   }
   Require(shard.status().state_bytes <= kStateBytes, "the shard stays within its memory");
   return 0;

@@ -137,6 +137,11 @@ class FaultProxy::Connection {
       piece.due += Share(way.random) * plan.delay;
       if (!way.queue.empty()) piece.due = std::max(piece.due, way.queue.back().due);
     }
+    if (&way == &up_ && plan.bytes_per_second > 0) {
+      carried_until_ = std::max(carried_until_, absl::Now()) +
+                       absl::Seconds(static_cast<double>(piece.bytes.size()) / plan.bytes_per_second);
+      piece.due = std::max(piece.due, carried_until_);
+    }
     if (&way == &down_) LoseReplies(plan, piece, tally);
     if (Share(way.random) < plan.cut) {
       ++tally.cuts;
@@ -193,6 +198,8 @@ class FaultProxy::Connection {
   }
 
   Way up_, down_;
+  // By when what came so far is carried to the server, at the plan's rate.
+  absl::Time carried_until_ = absl::InfinitePast();
   // Of replies.
   std::mt19937_64 random_;
   ReplyScanner scanner_;
@@ -204,7 +211,7 @@ class FaultProxy::Connection {
 // What the proxy's thread does.
 class FaultProxy::Loop {
  public:
-  Loop(FaultProxy* proxy, sockaddr_in target, uint64_t seed) : proxy_(*proxy), target_(target), seed_(seed) {}
+  Loop(FaultProxy* proxy, uint64_t seed) : proxy_(*proxy), seed_(seed) {}
 
   void Run() {
     while (true) {
@@ -214,6 +221,7 @@ class FaultProxy::Loop {
         absl::MutexLock lock(&proxy_.mutex_);
         if (proxy_.ending_) return;
         plan = proxy_.plan_;
+        target_ = proxy_.target_;
         partitioned = proxy_.silent_ = proxy_.partitioned_;
         cut_all = std::exchange(proxy_.cut_all_, false);
       }
@@ -266,13 +274,16 @@ class FaultProxy::Loop {
   }
 
   FaultProxy& proxy_;
-  sockaddr_in target_;
+  sockaddr_in target_ = {};
   const uint64_t seed_;
   std::vector<std::unique_ptr<Connection>> connections_;
 };
 
-FaultProxy::FaultProxy(int listener, std::string address)
-    : address_(std::move(address)), listener_(listener), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+FaultProxy::FaultProxy(int listener, std::string address, sockaddr_in target)
+    : address_(std::move(address)),
+      listener_(listener),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      target_(target) {}
 
 absl::StatusOr<std::unique_ptr<FaultProxy>> FaultProxy::Start(const std::string& target, FaultPlan plan,
                                                               uint64_t seed) {
@@ -290,9 +301,9 @@ absl::StatusOr<std::unique_ptr<FaultProxy>> FaultProxy::Start(const std::string&
     close(listener);
     return status;
   }
-  std::unique_ptr<FaultProxy> proxy(new FaultProxy(listener, absl::StrCat("127.0.0.1:", ntohs(own.sin_port))));
+  std::unique_ptr<FaultProxy> proxy(new FaultProxy(listener, absl::StrCat("127.0.0.1:", ntohs(own.sin_port)), *to));
   proxy->SetPlan(plan);
-  proxy->thread_ = std::thread([self = proxy.get(), to = *to, seed] { Loop(self, to, seed).Run(); });
+  proxy->thread_ = std::thread([self = proxy.get(), seed] { Loop(self, seed).Run(); });
   return proxy;
 }
 
@@ -311,6 +322,17 @@ void FaultProxy::Wake() const {
   const uint64_t one = 1;
   // Full only when it is woken already.
   if (write(wake_, &one, sizeof(one)) < 0) return;
+}
+
+absl::Status FaultProxy::SetTarget(const std::string& target) {
+  const absl::StatusOr<sockaddr_in> to = ParseAddress(target);
+  if (!to.ok()) return to.status();
+  {
+    absl::MutexLock lock(&mutex_);
+    target_ = *to;
+  }
+  Wake();
+  return absl::OkStatus();
 }
 
 void FaultProxy::SetPlan(FaultPlan plan) {

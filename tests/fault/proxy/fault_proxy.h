@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <netinet/in.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -8,6 +10,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -24,6 +27,8 @@ struct FaultPlan {
   double cut = 0;
   // Each piece waits up to so long; the order stays.
   absl::Duration delay;
+  // What a connection carries to the server in a second; 0: as much as it can.
+  uint64_t bytes_per_second = 0;
 };
 
 // A proxy for TCP connections on a free port of the loopback, in front of one server: it passes bytes on, but for the
@@ -53,6 +58,10 @@ class FaultProxy {
   // What clients connect to.
   const std::string& address() const { return address_; }
 
+  // For connections that are accepted from now on: a server may be told the proxy's address before it has its own.
+  // INVALID_ARGUMENT as Start.
+  absl::Status SetTarget(const std::string& target);
+
   // For what is passed on from now on.
   void SetPlan(FaultPlan plan);
 
@@ -73,7 +82,7 @@ class FaultProxy {
   class Connection;
   class Loop;
 
-  FaultProxy(int listener, std::string address);
+  FaultProxy(int listener, std::string address, sockaddr_in target);
   void Wake() const;
 
   const std::string address_;
@@ -83,6 +92,7 @@ class FaultProxy {
   Tally tally_;
 
   mutable absl::Mutex mutex_;
+  sockaddr_in target_ ABSL_GUARDED_BY(mutex_);
   FaultPlan plan_ ABSL_GUARDED_BY(mutex_);
   bool partitioned_ ABSL_GUARDED_BY(mutex_) = false;
   // Whether the thread has seen that.

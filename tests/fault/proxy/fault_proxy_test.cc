@@ -124,6 +124,16 @@ TEST_F(FaultProxyTest, PassesEverythingOnUnchanged) {
   EXPECT_EQ(proxy->counts().connections, 1u);
 }
 
+TEST_F(FaultProxyTest, CarriesNoMoreThanItsRateToTheServer) {
+  const auto proxy = Start({.bytes_per_second = 4 << 20});
+  const Peer client = Connect(*proxy), server = Accept();
+  const std::string text(1 << 20, 'x');
+  const absl::Time begun = absl::Now();
+  client.Send(text);
+  EXPECT_TRUE(server.Receive(text.size()) == text);
+  EXPECT_GE(absl::Now() - begun, absl::Milliseconds(240));
+}
+
 TEST_F(FaultProxyTest, LosesARepliesEndAndTheConnectionWithIt) {
   const auto proxy = Start({.drop_replies = 1, .silence = absl::Milliseconds(20)});
   for (int i = 0; i < 8; ++i) {

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "ballast/internal/v1/storage.pb.h"
+#include "server/push.h"
+#include "server/shard_capture.h"
+#include "server/tensor_catalog.h"
+
+namespace ballast {
+
+// What a shard consists of.
+struct BuiltShard {
+  JobTerms job;
+  TensorCatalog catalog;
+  // By rank; may be fewer than the job's workers.
+  std::vector<internal::v1::WindowState> windows;
+};
+
+// A shard that is put together from captured slices, while nobody else sees it. Slices may be captured one after
+// another, and a slice that is here follows the changes that its original makes meanwhile.
+// Invariant: each slice equals its original as of the last change that was made to both. Deliberately has no push
+// windows: changes were found good where they were first made, and come once.
+// Thread safety: none.
+class ShardBuilder {
+ public:
+  // INVALID_ARGUMENT and FAILED_PRECONDITION as ParameterShard::Declare.
+  static absl::StatusOr<ShardBuilder> Begin(uint32_t shard, uint64_t max_bytes, JobTerms job,
+                                            std::vector<OwnedTensor> tensors);
+
+  // More tensors; those that are known already may be among them. Their slices are to be added.
+  absl::Status Declare(std::vector<OwnedTensor> tensors);
+
+  // INVALID_ARGUMENT for a slice that no tensor has, that came before, or that does not fit.
+  absl::Status Add(ShardCapture::SliceCapture slice);
+
+  // Changes to slices that are here: NOT_FOUND for a gradient of another, INVALID_ARGUMENT for one that does not fit.
+  absl::Status Push(const PushTicket& push, absl::Span<const GradientView> gradients);
+  // Those of slices that are here; others' are in their captures. INVALID_ARGUMENT for ones that do not fit.
+  absl::Status SetValues(absl::Span<const ValueView> values);
+  // Of all that are here; of others it is in their captures.
+  absl::Status Pause(uint32_t worker);
+
+  // INVALID_ARGUMENT while slices are missing, and for more windows than workers.
+  absl::StatusOr<BuiltShard> Finish(std::vector<internal::v1::WindowState> windows) &&;
+
+  uint64_t slices() const { return built_.catalog.slice_count(); }
+
+ private:
+  explicit ShardBuilder(BuiltShard built) : built_(std::move(built)) {}
+  absl::Status CheckWorker(uint32_t worker) const;
+  absl::Status Offer(const PushTicket& push, const GradientView& view);
+
+  BuiltShard built_;
+};
+
+}  // namespace ballast

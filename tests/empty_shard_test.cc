@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs with more servers than slices: shards that own nothing answer as others do, in every mode and durability.
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "client/client.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+#include "tests/testing/cluster.h"
+#include "tests/testing/job_test.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::Each;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr uint32_t kServers = 8;
+constexpr int kSlices = 6;
+
+v1::ConsistencyPolicy Policy(const std::string& mode) {
+  v1::ConsistencyPolicy policy;
+  if (mode == "Sync") policy.mutable_sync()->set_deterministic(true);
+  if (mode == "Async") policy.mutable_async();
+  if (mode == "Bounded") policy.mutable_bounded()->set_staleness(1);
+  return policy;
+}
+
+// Eight servers in this process, and two workers' clients.
+class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v1::Durability::Mode>> {
+ protected:
+  EmptyShardTest() {
+    durability_.set_mode(std::get<1>(GetParam()));
+    for (int id = 1; id <= kSlices; ++id) specs_.push_back(Spec(id, absl::StrCat("w", id), 10));
+    folder_ = absl::StrCat(
+        ::testing::TempDir(), "/",
+        absl::StrReplaceAll(::testing::UnitTest::GetInstance()->current_test_info()->name(), {{"/", "-"}}));
+    std::filesystem::remove_all(folder_);
+    StartServers();
+  }
+
+  ~EmptyShardTest() override { EndServers(); }
+
+  // The coordinator last, for the others leave there.
+  void EndServers() {
+    while (!servers_.empty()) servers_.pop_back();
+  }
+
+  void StartServers() {
+    for (uint32_t rank = 0; rank < kServers; ++rank) servers_.push_back(Start(rank));
+    if (durability_.mode() != v1::Durability::REPLICA) return;
+    AwaitMembers(v1::ROLE_SERVER, [](const auto&) { return true; });
+    for (uint32_t rank = 0; rank < kServers; ++rank) servers_.push_back(Start(rank));
+  }
+
+  std::unique_ptr<Server> Start(uint32_t rank) {
+    Server::Options options;
+    options.rank = rank;
+    options.servers = kServers;
+    options.workers = 2;
+    options.max_state_bytes = uint64_t{1} << 24;
+    options.replicated = durability_.mode() == v1::Durability::REPLICA;
+    if (!servers_.empty()) options.coordinator = servers_[0]->address();
+    if (durability_.mode() == v1::Durability::WAL) options.state_dir = absl::StrCat(folder_, "/", rank);
+    if (durability_.mode() == v1::Durability::CHECKPOINT) options.checkpoint_dir = absl::StrCat(folder_, "/cuts");
+    auto server = Server::Start(std::move(options));
+    EXPECT_TRUE(server.ok()) << server.status();
+    return *std::move(server);
+  }
+
+  // Until all eight of that role are as wanted.
+  template <typename Wanted>
+  void AwaitMembers(v1::Role role, Wanted wanted) {
+    auto stub = v1::CoordinatorService::NewStub(
+        grpc::CreateChannel(servers_[0]->address(), grpc::InsecureChannelCredentials()));
+    const absl::Time deadline = absl::Now() + kPatience;
+    uint32_t found = 0;
+    while (found < kServers) {
+      ASSERT_LT(absl::Now(), deadline) << "got " << found << " of " << v1::Role_Name(role);
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+      v1::GetProgressResponse progress;
+      const grpc::Status status = stub->GetProgress(&context, {}, &progress);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      found = 0;
+      for (const auto& member : progress.members()) {
+        if (member.member().role() == role && member.state() == "joined" && wanted(member)) ++found;
+      }
+    }
+  }
+
+  std::unique_ptr<Client> Connect(uint32_t worker, uint64_t incarnation = 1) {
+    ClientOptions options;
+    options.coordinator = servers_[0]->address();
+    options.job = "small";
+    options.policy = Policy(std::get<0>(GetParam()));
+    options.durability = durability_;
+    options.workers = 2;
+    options.worker = worker;
+    options.incarnation = incarnation;
+    auto client = Join(options, specs_);
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  Future<PushResult> PushPull(Client& client, uint64_t step) {
+    std::vector<TensorGradient> gradients;
+    std::vector<TensorValues> values;
+    values_.assign(kSlices, std::vector<float>(10, -1));
+    for (int i = 0; i < kSlices; ++i) {
+      gradients.push_back({specs_[i].id(), ones_});
+      values.push_back({specs_[i].id(), absl::MakeSpan(values_[i])});
+    }
+    return client.PushPull(step, 1, gradients, values);
+  }
+
+  v1::Durability durability_;
+  std::vector<v1::TensorSpec> specs_;
+  std::string folder_;
+  const std::vector<float> ones_ = std::vector<float>(10, 1);
+  std::vector<std::vector<float>> values_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+TEST_P(EmptyShardTest, AnswersAPauseAsOthersDo) {
+  std::unique_ptr<Client> stays = Connect(0), goes = Connect(1);
+  const absl::Status paused = goes->Pause();
+  ASSERT_TRUE(paused.ok()) << paused;
+  // Nobody waits for it.
+  for (uint64_t step = 0; step < 3; ++step) {
+    const auto pushed = PushPull(*stays, step).Get();
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  EXPECT_THAT(values_, Each(Each(97.0f)));
+  const auto statuses = stays->GetStatus();
+  ASSERT_TRUE(statuses.ok()) << statuses.status();
+  ASSERT_EQ(statuses->size(), kServers);
+  uint64_t slices = 0, without = 0;
+  for (const v1::GetStatusResponse& status : *statuses) {
+    EXPECT_EQ(status.job(), "small") << status.shard();
+    EXPECT_EQ(status.workers(), 2);
+    EXPECT_EQ(status.durability(), durability_.mode());
+    slices += status.slices();
+    without += status.slices() == 0;
+  }
+  EXPECT_EQ(slices, kSlices);
+  EXPECT_EQ(without, kServers - kSlices);
+}
+
+TEST_P(EmptyShardTest, TakesAPushAndAPullOfNothing) {
+  std::unique_ptr<Client> client = Connect(0);
+  const std::vector<std::string> addresses = client->shard_map().shards();
+  for (const std::string& address : addresses) {
+    auto stub = v1::ParameterService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    for (const bool again : {false, true}) {
+      grpc::ClientContext context;
+      v1::PushRequest push;
+      push.mutable_header()->set_job("small");
+      push.mutable_header()->set_incarnation(1);
+      push.mutable_header()->set_sequence(100);
+      v1::PushResponse pushed;
+      const grpc::Status status = stub->Push(&context, push, &pushed);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      EXPECT_EQ(pushed.outcome().duplicate(), again);
+    }
+    grpc::ClientContext context;
+    v1::PullRequest pull;
+    pull.set_job("small");
+    pull.set_step(7);
+    v1::PullResponse pulled;
+    const grpc::Status status = stub->Pull(&context, pull, &pulled);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(pulled.values_size(), 0);
+  }
+}
+
+TEST_P(EmptyShardTest, ComesBackOrIsHeldTwiceAsOthers) {
+  std::unique_ptr<Client> stays = Connect(0), goes = Connect(1);
+  ASSERT_TRUE(goes->Pause().ok());
+  const auto pushed = PushPull(*stays, 0).Get();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  if (durability_.mode() == v1::Durability::REPLICA) {
+    AwaitMembers(v1::ROLE_STANDBY, [](const auto& member) { return member.in_step(); });
+    ASSERT_TRUE(PushPull(*stays, 1).Get().ok());
+  }
+  if (durability_.mode() != v1::Durability::WAL) return;
+  stays.reset();
+  goes.reset();
+  EndServers();
+  StartServers();
+  stays = Connect(0, 2);
+  const auto statuses = stays->GetStatus();
+  ASSERT_TRUE(statuses.ok()) << statuses.status();
+  for (const v1::GetStatusResponse& status : *statuses) EXPECT_EQ(status.job(), "small") << status.shard();
+  const absl::Status paused = Connect(1, 2)->Pause();
+  EXPECT_TRUE(paused.ok()) << paused;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmptyShardTest,
+                         ::testing::Combine(::testing::Values("Sync", "Async", "Bounded"),
+                                            ::testing::Values(v1::Durability::NONE, v1::Durability::WAL,
+                                                              v1::Durability::CHECKPOINT, v1::Durability::REPLICA)),
+                         [](const auto& info) {
+                           return absl::StrCat(std::get<0>(info.param),
+                                               v1::Durability::Mode_Name(std::get<1>(info.param)));
+                         });
+
+// With the real programs: each mode once, each durability once.
+class EmptyShardJobTest : public JobTest, public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+
+TEST_P(EmptyShardJobTest, TrainsToTheEnd) {
+  const auto [policy, durability] = GetParam();
+  // Three dense layers have six tensors, of a slice each.
+  WriteJob({{"  layers { relu {} }\n", "  layers { relu {} }\n  layers { dense { units: 8 } }\n"},
+            {"policy { sync { deterministic: true } }",
+             absl::StrCat("durability { mode: ", durability, " }\npolicy { ", policy, " }")}});
+  ChildProcess launch = Launch({"--servers", "8", "--workers", "2", "--json"});
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = nlohmann::json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(summary["examples"], 3 * 157);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmptyShardJobTest,
+                         ::testing::Values(std::tuple{"bounded { staleness: 4 }", "NONE"},
+                                           std::tuple{"async {}", "WAL"},
+                                           std::tuple{"bounded { staleness: 4 }", "REPLICA"}),
+                         [](const auto& info) { return absl::StrCat("Job", info.index); });
+
+class EmptyShardCheckpointTest : public JobTest {};
+
+TEST_F(EmptyShardCheckpointTest, GoesOnFromACheckpoint) {
+  WriteJob({{"  layers { relu {} }\n", "  layers { relu {} }\n  layers { dense { units: 8 } }\n"},
+            {"epochs: 3", "epochs: 300"},
+            {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 1 }\npolicy {"}});
+  ChildProcess whole = Launch({"--servers", "8", "--workers", "2", "--json"}, "whole");
+  EXPECT_EQ(whole.Wait().ToString(), "ended with status 0") << whole.output();
+  ChildProcess resumed = Launch({"--servers", "8", "--workers", "2", "--json", "--resume", Path("whole/checkpoints")});
+  EXPECT_EQ(resumed.Wait().ToString(), "ended with status 0") << resumed.output();
+  EXPECT_EQ(Read("run/model.safetensors"), Read("whole/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace ballast

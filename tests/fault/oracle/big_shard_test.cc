@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short form of a large shard's standby behind a slow link, while workers push more than the link carries.
+#include "tests/fault/oracle/big_shard.h"
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+TEST(BigShardTest, ItsStandbyGetsInStepUnderLoadAndHasWhatWasAcknowledged) {
+  BigShardOptions options;
+  options.server = "server/ballast_server";
+  options.folder = absl::StrCat(testing::TempDir(), "/big-shard");
+  // Longer than the patience with a standby that takes in nothing.
+  options.state_mib = 128;
+  const absl::StatusOr<BigShardCounts> counts = RunBigShard(options);
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_TRUE(counts->good()) << counts->ToJson();
+  EXPECT_GE(counts->progress_lines, 1);
+  EXPECT_GE(counts->seconds_to_step, counts->seconds_of_link);
+}
+
+}  // namespace
+}  // namespace ballast
