@@ -80,6 +80,7 @@ absl::Status ParameterShard::Restore(ShardCapture capture) {
 void ParameterShard::NoteRecovery(const ShardRecovery& recovery) {
   absl::MutexLock lock(&mutex_);
   recovery_ = recovery;
+  may_have_lost_ = recovery.may_have_lost;
 }
 
 void ParameterShard::ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) {

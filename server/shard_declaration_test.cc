@@ -26,6 +26,7 @@ class CountingJournal : public ShardJournal {
     return ++records;
   }
   void AwaitDurable(uint64_t, std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
+  void AwaitSynced(uint64_t, std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
 
   uint64_t records = 0;
   absl::Status status;
@@ -114,7 +115,8 @@ TEST_F(ShardDeclarationTest, AllOtherCallsGoOnWhileTensorsAreMade) {
   EXPECT_TRUE(shard_.Pause("job", 1, 1).ok());
   EXPECT_EQ(shard_.Capture([] {}).tensors.size(), 1u);
   absl::Status pulled = absl::UnknownError("waits");
-  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::Seconds(1), [&](absl::Status status) { pulled = status; });
+  shard_.AwaitPull("job", {.step = 1}, {{1, 0}}, absl::Seconds(1), false,
+                   [&](absl::Status status) { pulled = status; });
   EXPECT_EQ(pulled, absl::OkStatus());
   absl::Status durable = absl::UnknownError("waits");
   shard_.AwaitDurable([&](absl::Status status) { durable = status; });
