@@ -112,6 +112,17 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
                          BytesText(shard.push_bytes()), BytesText(shard.pull_bytes()),
                          BytesText(shard.bytes_in_flight()), BytesText(shard.bytes_in_flight_limit()),
                          FormatCount(shard.refused()));
+  if (shard.has_recovery()) {
+    const v1::GetStatusResponse::Recovery& recovery = shard.recovery();
+    out << absl::StrFormat(
+        "  recovered %s log records in %.1f s, %s refused as stale, %s cut off; %s updates lost with the machine\n",
+        FormatCount(recovery.records()), recovery.seconds(), FormatCount(recovery.refused_records()),
+        BytesText(recovery.cut_bytes()), FormatCount(recovery.lost_updates()));
+  }
+  if (shard.snapshot_failures() > 0) {
+    out << absl::StrFormat("  snapshots %s written, %s failed\n", FormatCount(shard.snapshots()),
+                           FormatCount(shard.snapshot_failures()));
+  }
   if (shard.shared_calls() == 0) return;
   out << absl::StrFormat("  shared    memory with %d clients of this machine, %s calls through it\n",
                          shard.shared_areas(), FormatCount(shard.shared_calls()));
@@ -191,7 +202,12 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"shared_areas", shard.shared_areas()},
           {"shared_calls", shard.shared_calls()},
           {"push_bytes", shard.push_bytes()},
-          {"pull_bytes", shard.pull_bytes()}};
+          {"pull_bytes", shard.pull_bytes()},
+          {"recovered_records", shard.recovery().records()},
+          {"refused_records", shard.recovery().refused_records()},
+          {"lost_updates", shard.recovery().lost_updates()},
+          {"snapshots", shard.snapshots()},
+          {"snapshot_failures", shard.snapshot_failures()}};
 }
 
 Json StandbyJson(const v1::StandbyReport& standby) {

@@ -246,10 +246,15 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.feedback = feedback_.get();
     // A map that is followed becomes newer by itself.
     if (coordinator_ != nullptr && !follows_) channel.on_not_owner = [this] { AskForMap(); };
+    // Under other durabilities a shard comes back with all that it has answered, or not at all.
+    if (options_.durability.mode() == v1::Durability::WAL) {
+      channel.on_retry = [this](uint32_t shard) { OnRetry(shard); };
+    }
     channels_.push_back(std::make_unique<ShardChannel>(rank, shards[rank], std::move(channel)));
   }
   for (const PlacedTensor& tensor : map.tensors()) {
-    tensors_.try_emplace(tensor.spec.id(), Tensor{tensor, std::vector<uint64_t>(tensor.slices.size(), 0)});
+    const std::vector<uint64_t> none(tensor.slices.size(), 0);
+    tensors_.try_emplace(tensor.spec.id(), Tensor{tensor, none, none});
   }
   map_ = std::move(map);
   for (const auto& channel : channels_) channel->UseEpoch(map_.epoch());
@@ -458,7 +463,7 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
     if (found == tensors_.end()) {
       return absl::InvalidArgumentError(absl::StrCat("tensor ", id, " was not declared"));
     }
-    const auto& [placed, versions] = found->second;
+    const auto& [placed, versions, finished_steps] = found->second;
     if (!seen.insert(id).second) {
       return absl::InvalidArgumentError(absl::StrCat("tensor \"", placed.spec.name(), "\" is given twice"));
     }
@@ -491,11 +496,80 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
   return by_shard;
 }
 
-void Client::OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply) {
-  if (!reply.versions.empty()) {
+void Client::OnRetry(uint32_t shard) {
+  {
     absl::MutexLock lock(&mutex_);
-    for (size_t i = 0; i < reply.versions.size(); ++i) {
-      tensors_.at(message.slices[i].tensor_id).versions[message.slices[i].slice_index] = reply.versions[i];
+    if (shutdown_) return;
+    if (reports_in_flight_.contains(shard)) {
+      reports_due_.insert(shard);
+      return;
+    }
+  }
+  Report(shard);
+}
+
+std::vector<v1::ReportVersionsRequest> Client::DescribeSeen(uint32_t shard) const {
+  v1::ReportVersionsRequest empty;
+  empty.set_job(options_.job);
+  empty.set_worker(options_.worker);
+  empty.set_incarnation(options_.incarnation);
+  std::vector<v1::ReportVersionsRequest> requests;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, tensor] : tensors_) {
+    for (const PlacedSlice& slice : tensor.placed.slices) {
+      const uint64_t version = tensor.versions[slice.index], finished = tensor.finished_steps[slice.index];
+      if (slice.shard != shard || (version == 0 && finished == 0)) continue;
+      if (requests.empty() || requests.back().slices_size() == static_cast<int>(kMaxSlicesPerMessage)) {
+        requests.push_back(empty);
+      }
+      v1::ReportVersionsRequest::Slice* to = requests.back().add_slices();
+      to->set_tensor_id(id);
+      to->set_slice_index(slice.index);
+      to->set_version(version);
+      to->set_finished_steps(finished);
+    }
+  }
+  return requests;
+}
+
+void Client::Report(uint32_t shard) {
+  std::vector<v1::ReportVersionsRequest> requests = DescribeSeen(shard);
+  if (requests.empty()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!reports_in_flight_.emplace(shard, requests.size()).second) {
+      // Another thread was quicker, and may know less.
+      reports_due_.insert(shard);
+      return;
+    }
+    reports_due_.erase(shard);
+  }
+  ShardChannel* const channel = channels()[shard];
+  for (v1::ReportVersionsRequest& request : requests) {
+    // What refuses it refuses the worker's pushes, too, which tell the worker.
+    channel->ReportVersions(std::move(request), [this, shard](const absl::Status&) {
+      bool again = false;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto left = reports_in_flight_.find(shard);
+        if (--left->second > 0) return;
+        reports_in_flight_.erase(left);
+        again = reports_due_.contains(shard) && !shutdown_;
+      }
+      if (again) Report(shard);
+    });
+  }
+}
+
+void Client::OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply) {
+  if (reply.status.ok()) {
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < message.slices.size(); ++i) {
+      Tensor& tensor = tensors_.at(message.slices[i].tensor_id);
+      const uint32_t index = message.slices[i].slice_index;
+      if (i < reply.versions.size()) tensor.versions[index] = reply.versions[i];
+      if (message.kind == Kind::kPull) continue;
+      tensor.finished_steps[index] = std::max(tensor.finished_steps[index], message.step + 1);
     }
   }
   bool first_failure = false, last = false;

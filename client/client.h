@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -200,8 +201,9 @@ class Client {
   // Of every tensor that was declared, here or by others.
   struct Tensor {
     PlacedTensor placed;
-    // Of each slice, as last pulled.
+    // Of each slice, as last pulled; and one more than the step of its last push that was answered.
     std::vector<uint64_t> versions;
+    std::vector<uint64_t> finished_steps;
   };
 
   explicit Client(ClientOptions options);
@@ -219,6 +221,10 @@ class Client {
   Future<PushResult> PushPullOrPush(const Request& request);
   void Begin(const Request& request, std::shared_ptr<Operation> operation);
   absl::StatusOr<std::vector<Slices>> Route(const Request& request) const;
+  // Tells a shard that may have come back older (durability WAL) what this worker has seen of it.
+  void OnRetry(uint32_t shard);
+  void Report(uint32_t shard);
+  std::vector<v1::ReportVersionsRequest> DescribeSeen(uint32_t shard) const;
   void OnMessageDone(Operation* operation, const ShardMessage& message, ShardReply reply);
 
   const ClientOptions options_;
@@ -239,6 +245,9 @@ class Client {
   // By rank; only grows, so that its channels may be used outside the lock.
   std::vector<std::unique_ptr<ShardChannel>> channels_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_operation_ ABSL_GUARDED_BY(mutex_) = 1;
+  // Shards that are told now, and those that must be told again, for more was sent again since.
+  absl::flat_hash_map<uint32_t, uint32_t> reports_in_flight_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<uint32_t> reports_due_ ABSL_GUARDED_BY(mutex_);
   // Runs FollowMap, or RefreshMap; if there is a coordinator.
   std::thread follower_;
 };

@@ -398,6 +398,7 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
       end(status);
     };
   }
+  if (exchange->attempts > 0 && options_.on_retry) options_.on_retry(rank_);
   exchange->route = UseRoute();
   const Route& route = *exchange->route;
   Route::Connection& connection = *route.connections[exchange->connection % route.connections.size()];
@@ -533,6 +534,28 @@ Future<v1::PauseResponse> ShardChannel::Pause() {
   request.set_worker(options_.worker);
   request.set_incarnation(options_.incarnation);
   return Ask<v1::PauseResponse>(Options("pause", absl::ZeroDuration()), std::move(request), &Async::Pause);
+}
+
+void ShardChannel::ReportVersions(v1::ReportVersionsRequest request, std::function<void(absl::Status)> done) {
+  struct Report {
+    v1::ReportVersionsRequest request;
+    v1::ReportVersionsResponse response;
+    RouteUse route;
+  };
+  // Shared by the attempts and the end of the call.
+  const auto report = std::make_shared<Report>();
+  report->request = std::move(request);
+  calls_.Start(
+      /*tag=*/0, Options("report versions", absl::ZeroDuration()),
+      [this, report](grpc::ClientContext* context, absl::Duration, std::function<void(grpc::Status)> end) {
+        report->route = UseRoute();
+        v1::ParameterService::StubInterface& stub = *report->route->connections[0]->stub;
+        stub.async()->ReportVersions(context, &report->request, &report->response, std::move(end));
+      },
+      [report, done = std::move(done)](const absl::Status& status, uint32_t) {
+        report->route = RouteUse();
+        done(status);
+      });
 }
 
 CallOptions ShardChannel::Options(const char* operation, absl::Duration wait) const {

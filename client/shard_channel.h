@@ -51,6 +51,9 @@ struct ShardChannelOptions {
   bool watch_answers = false;
   // Called, maybe often, when the shard says that a slice is another's; must not block. May be empty.
   std::function<void()> on_not_owner;
+  // Called before a message is sent again, for who keeps account of what the shard has answered; may be empty. From any
+  // thread, and never under a lock.
+  std::function<void(uint32_t rank)> on_retry;
   // Encodes the gradients; null for fp32, which travels as it lies. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
 };
@@ -100,6 +103,8 @@ class ShardChannel {
 
   Future<v1::DeclareTensorsResponse> Declare(v1::DeclareTensorsRequest request);
   Future<v1::PauseResponse> Pause();
+  // Calls `done` with the end of the call, unless the channel is shut down first.
+  void ReportVersions(v1::ReportVersionsRequest request, std::function<void(absl::Status)> done);
   Future<v1::GetStatusResponse> GetStatus(absl::Duration timeout);
 
   // The shard is there from now on: what is sent later goes there, and what is on its way is sent again there at once,

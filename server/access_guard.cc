@@ -30,6 +30,7 @@ constexpr MethodRole kMethods[] = {
     {"ParameterService/DeclareTensors", AccessRole::kWorker},
     {"ParameterService/SetValues", AccessRole::kWorker},
     {"ParameterService/Pause", AccessRole::kWorker},
+    {"ParameterService/ReportVersions", AccessRole::kWorker},
     // Takes a part of the bytes in flight for as long as it lasts.
     {"ParameterService/ShareMemory", AccessRole::kWorker},
     {"ParameterService/GetStatus", AccessRole::kReader},

@@ -284,7 +284,8 @@ absl::Status LeaseBook::Restore(const internal::v1::LeaseBookState& state) {
     if (absl::Status status = CheckLease(one.lease()); !status.ok()) return status;
     held[one.lease().id()] = {one.rank(), FromProto(one.lease())};
   }
-  next_id_ = std::max<uint64_t>(state.next_id(), 1);
+  // What was handed out since the state was saved may be held all the same, and gets no other's id.
+  next_id_ = std::max<uint64_t>(state.next_id(), 1) + kForgottenIds;
   next_ = positions[0];
   by_rank_.assign(positions.begin() + 1, positions.end());
   returned_ = std::move(returned);

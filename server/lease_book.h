@@ -66,7 +66,9 @@ class LeaseBook {
   uint64_t repeated_examples() const { return repeated_examples_; }
 
   internal::v1::LeaseBookState Export() const;
-  // Goes on from where another book of the same options was. INVALID_ARGUMENT where it cannot have been one.
+  // Goes on from where another book of the same options was. INVALID_ARGUMENT where it cannot have been one. Where the
+  // state is older than the book was, leases that it has forgotten may be reported done, and their data is handed out
+  // again.
   absl::Status Restore(const internal::v1::LeaseBookState& state);
   // Goes on from where another book of the same data was at rest; workers, batch size and epochs may differ.
   // INVALID_ARGUMENT where that cannot have been.
@@ -79,6 +81,9 @@ class LeaseBook {
   uint64_t steps_per_epoch() const;
 
  private:
+  // More than a job hands out between a state and the next that is sure to last.
+  static constexpr uint64_t kForgottenIds = 1 << 20;
+
   struct Held {
     uint32_t rank = 0;
     DataLease lease;

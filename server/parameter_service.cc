@@ -10,6 +10,7 @@
 #include "common/grpc_status.h"
 #include "common/policy_config.h"
 #include "common/version.h"
+#include "common/wire/limits.h"
 #include "server/call.h"
 #include "server/parsed_request.h"
 #include "server/share_memory_call.h"
@@ -19,16 +20,12 @@ namespace ballast {
 ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane,
                                                  const AccessGuard* access, const ServingGate* serving,
                                                  const Executors& executors)
-    : rank_(rank),
-      shard_(shard),
-      data_plane_(data_plane),
-      access_(access),
-      serving_(serving),
-      executors_(executors) {
+    : rank_(rank), shard_(shard), data_plane_(data_plane), access_(access), serving_(serving), executors_(executors) {
   using Self = ParameterServiceAdapter;
   const auto index = IndexOf<v1::ParameterService>;
   MarkMethodCallback(index("DeclareTensors"), ParsingHandler(this, &Self::DeclareTensors));
   MarkMethodCallback(index("Pause"), ParsingHandler(this, &Self::Pause));
+  MarkMethodCallback(index("ReportVersions"), ParsingHandler(this, &Self::ReportVersions));
   MarkMethodCallback(index("ShareMemory"), ParsingHandler(this, &Self::ShareMemory));
   MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
 }
@@ -47,7 +44,8 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerLater(grpc::CallbackSer
     // Who has gone will ask again for what it still wants.
     const absl::Status status = context->IsCancelled() ? absl::CancelledError("the caller has gone") : change();
     if (!status.ok()) return reactor->Finish(ToGrpcStatus(status));
-    shard_->AwaitDurable([reactor](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
+    // Told once, and not again by whoever finds the shard older than that.
+    shard_->AwaitSynced([reactor](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
   });
   if (!taken.ok()) reactor->Finish(ToGrpcStatus(Annotate(taken, absl::StrCat("shard ", rank_))));
   return reactor;
@@ -92,6 +90,29 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerCon
     return Answer(context, may);
   return AnswerLater(context, executors_.changes, [this, request] {
     return shard_->Pause(request->job(), request->worker(), request->incarnation());
+  });
+}
+
+grpc::ServerUnaryReactor* ParameterServiceAdapter::ReportVersions(grpc::CallbackServerContext* context,
+                                                                  const v1::ReportVersionsRequest* request,
+                                                                  v1::ReportVersionsResponse* response) {
+  if (absl::Status may = Check(*context, "ParameterService/ReportVersions", request->job()); !may.ok())
+    return Answer(context, may);
+  if (request->slices_size() > static_cast<int>(kMaxSlicesPerMessage)) {
+    const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+        "shard ", rank_, ": got a report of ", request->slices_size(), " slices, want at most ", kMaxSlicesPerMessage));
+    return Answer(context, WithReason(v1::ERROR_REASON_INVALID_REQUEST, status));
+  }
+  std::vector<SeenSlice> seen;
+  seen.reserve(request->slices_size());
+  for (const v1::ReportVersionsRequest::Slice& slice : request->slices()) {
+    seen.push_back({{slice.tensor_id(), slice.slice_index()}, slice.version(), slice.finished_steps()});
+  }
+  return AnswerLater(context, executors_.changes, [this, request, response, seen = std::move(seen)]() -> absl::Status {
+    const absl::StatusOr<uint32_t> raised =
+        shard_->ReportVersions(request->job(), request->worker(), request->incarnation(), seen);
+    if (raised.ok()) response->set_raised(*raised);
+    return raised.status();
   });
 }
 
@@ -143,12 +164,15 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
     to->set_accepted_of_incarnation(status.workers_pushes[rank].accepted_of_incarnation);
   }
   response->set_durability(status.job.durability.mode());
+  response->set_snapshots(status.snapshots);
+  response->set_snapshot_failures(status.snapshot_failures);
   if (status.recovery.has_value()) {
     v1::GetStatusResponse::Recovery* to = response->mutable_recovery();
     to->set_records(status.recovery->records);
     to->set_refused_records(status.recovery->refused_records);
     to->set_cut_bytes(status.recovery->cut_bytes);
     to->set_seconds(status.recovery->seconds);
+    to->set_lost_updates(status.lost_updates);
   }
   return Answer(context, absl::OkStatus());
 }

@@ -14,8 +14,9 @@ namespace ballast {
 using ControlledParameterService = v1::ParameterService::WithCallbackMethod_DeclareTensors<
     v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
-            v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ShareMemory<
-                v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>;
+            v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
+                v1::ParameterService::WithCallbackMethod_ShareMemory<
+                    v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
 
 // Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, encodes its answers. Holds
 // nothing itself. Thread safety: all methods may be called from any thread.
@@ -36,6 +37,9 @@ class ParameterServiceAdapter : public ControlledParameterService {
   grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
                                            const v1::DeclareTensorsRequest* request,
                                            v1::DeclareTensorsResponse* response) override;
+  grpc::ServerUnaryReactor* ReportVersions(grpc::CallbackServerContext* context,
+                                           const v1::ReportVersionsRequest* request,
+                                           v1::ReportVersionsResponse* response) override;
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
                                   v1::PauseResponse* response) override;
   grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(grpc::CallbackServerContext* context,

@@ -280,7 +280,7 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
                                                      " by worker ", push.worker, " at step ", push.step,
                                                      " has NaN or infinity, want finite numbers"));
     }
-    checked.push_back({slice, gradients[i].version, *std::move(gradient)});
+    checked.push_back({gradients[i].key, slice, gradients[i].version, *std::move(gradient)});
   }
   return checked;
 }
@@ -354,13 +354,7 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   if (!checked.ok()) return checked.status();
   absl::StatusOr<PushWindow*> window = WindowOf(push.worker);
   if (!window.ok()) return window.status();
-  for (const auto& [slice, version, gradient] : *checked) {
-    if (absl::Status status = slice->CheckStep(push.step); !status.ok()) {
-      return WithSubjects(
-          Annotate(status, absl::StrCat("shard ", options_.rank, ": ", Describe(*slice), ": worker ", push.worker)),
-          {{"tensor", slice->tensor()}, {"worker", absl::StrCat(push.worker)}});
-    }
-  }
+  if (absl::Status status = CheckSteps(push, job, *checked); !status.ok()) return status;
   std::vector<WaitRoom::Ticket> released;
   absl::StatusOr<PushOutcome> outcome = TakePush(push, gradients, *checked, **window, released);
   // Waits end outside the gate, for what they end with may take its time.
@@ -395,6 +389,92 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
   outcome.position = *position;
   window.Finish(push.incarnation, push.sequence, outcome);
   return outcome;
+}
+
+absl::Status ParameterShard::CheckSteps(const PushTicket& push, absl::string_view job,
+                                        absl::Span<const CheckedGradient> checked) {
+  std::vector<SeenSlice> behind;
+  for (const CheckedGradient& gradient : checked) {
+    const Slice& slice = *gradient.slice;
+    absl::Status status = slice.CheckStep(push.step);
+    if (status.ok()) continue;
+    // Nobody gets to a step without the update of the step before: the worker has seen what the shard has lost.
+    const uint64_t least = push.step - std::min(push.step, SliceWeights::kMostSkipped);
+    if (may_have_lost_ && slice.CheckStep(least).ok()) {
+      behind.push_back({gradient.key, push.step, push.step});
+      continue;
+    }
+    return WithSubjects(
+        Annotate(status, absl::StrCat("shard ", options_.rank, ": ", Describe(slice), ": worker ", push.worker)),
+        {{"tensor", slice.tensor()}, {"worker", absl::StrCat(push.worker)}});
+  }
+  if (behind.empty()) return absl::OkStatus();
+  return CatchUp(job, push.worker, push.incarnation, behind).status();
+}
+
+absl::StatusOr<uint32_t> ParameterShard::ReportVersions(absl::string_view job, uint32_t worker, uint64_t incarnation,
+                                                        absl::Span<const SeenSlice> seen) {
+  if (may_have_lost_) return CatchUp(job, worker, incarnation, seen);
+  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  const absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (!window.ok()) return window.status();
+  if (absl::Status status = (*window)->CheckIncarnation(incarnation); !status.ok()) {
+    return OfWorker(status, worker);
+  }
+  return 0;
+}
+
+absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t worker, uint64_t incarnation,
+                                                 absl::Span<const SeenSlice> seen) {
+  std::vector<SliceKey> keys;
+  internal::v1::ShardRecord record;
+  internal::v1::LoggedCatchUp* logged = record.mutable_catch_up();
+  logged->set_worker(worker);
+  logged->set_incarnation(incarnation);
+  for (const SeenSlice& slice : seen) {
+    keys.push_back(slice.key);
+    internal::v1::LoggedCatchUp::Slice* to = logged->add_slices();
+    to->set_tensor_id(slice.key.tensor_id);
+    to->set_slice_index(slice.key.slice_index);
+    to->set_version(slice.version);
+    to->set_finished_steps(slice.finished_steps);
+  }
+  const absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
+  if (!slices.ok()) return slices.status();
+  const absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (!window.ok()) return window.status();
+  std::vector<WaitRoom::Ticket> released;
+  uint32_t raised = 0;
+  {
+    absl::ReaderMutexLock gate(&gate_);
+    absl::Status known;
+    const auto admit = [&] {
+      known = (*window)->CheckIncarnation(incarnation);
+      return known.ok();
+    };
+    Turns turns;
+    const absl::StatusOr<uint64_t> written = Write(record, {}, admit, [&] {
+      for (Slice* slice : *slices) turns.push_back(slice->TakeTurn());
+    });
+    if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
+    if (!known.ok()) return OfWorker(known, worker);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const Slice::CaughtUp caught_up =
+          (*slices)[i]->CatchUp(worker, seen[i].version, seen[i].finished_steps, At(turns, i));
+      if (caught_up.lost_updates > 0) ++raised;
+      lost_updates_ += caught_up.lost_updates;
+      released.insert(released.end(), caught_up.released.begin(), caught_up.released.end());
+    }
+  }
+  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  return raised;
+}
+
+void ParameterShard::AwaitSynced(std::function<void(absl::Status)> done) {
+  const uint64_t position = last_position_.load(std::memory_order_acquire);
+  ShardJournal* const journal = position > 0 ? journal_.load() : nullptr;
+  if (journal == nullptr) return done(absl::OkStatus());
+  journal->AwaitSynced(position, std::move(done));
 }
 
 void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
@@ -548,6 +628,9 @@ ShardStatus ParameterShard::status() const {
     for (const auto& window : windows_) status.workers_pushes.push_back(window->count());
     status.draining = !closed_.ok();
     status.recovery = recovery_;
+    status.lost_updates = lost_updates_;
+    status.snapshots = snapshots_;
+    status.snapshot_failures = snapshot_failures_;
   }
   status.pushes = pushes_;
   status.pulls = pulls_;

@@ -33,8 +33,17 @@
 
 namespace ballast {
 
+// What a worker has seen of a slice: ballast.v1.ReportVersionsRequest.Slice.
+struct SeenSlice {
+  SliceKey key;
+  uint64_t version = 0;
+  uint64_t finished_steps = 0;
+};
+
 // What a shard found in its state directory: ballast.v1.GetStatusResponse.Recovery.
 struct ShardRecovery {
+  // Whether workers may have seen what is not in it.
+  bool may_have_lost = false;
   uint64_t records = 0, refused_records = 0, cut_bytes = 0;
   double seconds = 0;
 };
@@ -53,6 +62,10 @@ struct ShardStatus {
   std::vector<PushWindow::Count> workers_pushes;
   // None for a shard that began empty.
   std::optional<ShardRecovery> recovery;
+  // Updates, summed over slices, that workers had seen and that the recovery did not find.
+  uint64_t lost_updates = 0;
+  // Of the log: written, and attempts that failed.
+  uint64_t snapshots = 0, snapshot_failures = 0;
 };
 
 // One shard: the slices of one job that live in this process, and the push windows of its workers.
@@ -117,8 +130,22 @@ class ParameterShard {
     AwaitDurable(last_position_.load(std::memory_order_acquire), std::move(done));
   }
 
+  // The same, when what has changed the shard until now is safe from a machine's death, too. For what is told once and
+  // is never repeated.
+  void AwaitSynced(std::function<void(absl::Status)> done);
+
   // Nobody waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
+
+  // What a worker has seen of slices. A shard that came back from its log, and may have lost the end of it, takes over
+  // what it does not know, and answers how many slices that were; nobody waits for a lost gradient then. Any other
+  // shard changes nothing and answers 0. FAILED_PRECONDITION for an old incarnation. A retry is safe.
+  absl::StatusOr<uint32_t> ReportVersions(absl::string_view job, uint32_t worker, uint64_t incarnation,
+                                          absl::Span<const SeenSlice> seen);
+
+  // The same on any shard: how a log repeats it.
+  absl::StatusOr<uint32_t> CatchUp(absl::string_view job, uint32_t worker, uint64_t incarnation,
+                                   absl::Span<const SeenSlice> seen);
 
   // INVALID_ARGUMENT if a slice is asked for twice.
   absl::Status CheckPull(absl::Span<const SliceKey> keys) const;
@@ -161,6 +188,9 @@ class ParameterShard {
   // What its restoration took, for status(). Before anything is served.
   void NoteRecovery(const ShardRecovery& recovery);
 
+  // A snapshot was written, or failed, for status().
+  void NoteSnapshot(bool written) { ++(written ? snapshots_ : snapshot_failures_); }
+
   // From now on all that changes the shard is written there first. Before anything is served.
   void StartJournal(ShardJournal* journal);
 
@@ -169,6 +199,7 @@ class ParameterShard {
  private:
   // A gradient that was found good, and where it goes.
   struct CheckedGradient {
+    SliceKey key;
     Slice* slice = nullptr;
     uint64_t version = 0;
     Gradient gradient;
@@ -214,6 +245,8 @@ class ParameterShard {
   absl::StatusOr<uint64_t> WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                      absl::Span<const CheckedGradient> checked, absl::FunctionRef<bool()> admit,
                                      Turns& turns) ABSL_SHARED_LOCKS_REQUIRED(gate_);
+  // Has slices that came back older than the push's step catch up with it; refuses the push where that cannot be.
+  absl::Status CheckSteps(const PushTicket& push, absl::string_view job, absl::Span<const CheckedGradient> checked);
   // Waits that may go on are added to `released`.
   absl::StatusOr<PushOutcome> TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                        absl::Span<const CheckedGradient> checked, PushWindow& window,
@@ -245,6 +278,8 @@ class ParameterShard {
   JobTerms job_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> may_have_lost_{false};
+  std::atomic<uint64_t> lost_updates_{0}, snapshots_{0}, snapshot_failures_{0};
   TensorCatalog catalog_ ABSL_GUARDED_BY(mutex_);
   // Nothing is ever removed, so pointers to windows stay good.
   std::vector<std::unique_ptr<PushWindow>> windows_ ABSL_GUARDED_BY(mutex_);

@@ -135,6 +135,7 @@ absl::Status ParameterShard::Adopt(BuiltShard built) {
 void ParameterShard::NoteRecovery(const ShardRecovery& recovery) {
   absl::MutexLock lock(&mutex_);
   recovery_ = recovery;
+  may_have_lost_ = recovery.may_have_lost;
 }
 
 void ParameterShard::ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) {

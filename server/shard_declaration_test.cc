@@ -26,6 +26,7 @@ class CountingJournal : public ShardJournal {
     return ++records;
   }
   void AwaitDurable(uint64_t, std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
+  void AwaitSynced(uint64_t, std::function<void(absl::Status)> done) override { done(absl::OkStatus()); }
 
   uint64_t records = 0;
   absl::Status status;

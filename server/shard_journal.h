@@ -30,6 +30,9 @@ class ShardJournal {
 
   // Calls `done` once, when the record and those before it outlive what they must; may call it before returning.
   virtual void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) = 0;
+
+  // The same, when no death of a machine takes the record any more, whatever the job's durability promises of others.
+  virtual void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) = 0;
 };
 
 }  // namespace ballast

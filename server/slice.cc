@@ -79,6 +79,14 @@ std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64
   return TakeReleasedLocked();
 }
 
+Slice::CaughtUp Slice::CatchUp(uint32_t worker, uint64_t version, uint64_t finished, std::optional<uint64_t> turn) {
+  absl::MutexLock lock(&mutex_);
+  AwaitTurnLocked(turn);
+  const uint64_t skipped = weights_->version() - weights_->applied();
+  policy_->CatchUp(worker, version, finished, *weights_);
+  return {weights_->version() - weights_->applied() - skipped, TakeReleasedLocked()};
+}
+
 std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
   std::vector<WaitRoom::Ticket> tickets;
   while (!waiting_.empty() && MayPullLocked({waiting_.begin()->first, std::nullopt})) {

@@ -62,6 +62,14 @@ class Slice {
   // As SlicePolicy::Pause; answers the waits that may go on.
   std::vector<WaitRoom::Ticket> Pause(uint32_t worker, std::optional<uint64_t> turn);
 
+  // As SlicePolicy::CatchUp.
+  struct CaughtUp {
+    // By how many updates the slice knew less.
+    uint64_t lost_updates = 0;
+    std::vector<WaitRoom::Ticket> released;
+  };
+  CaughtUp CatchUp(uint32_t worker, uint64_t version, uint64_t finished, std::optional<uint64_t> turn);
+
   // Whether the pull may be answered now.
   bool MayPull(const PullTerms& pull) const;
 

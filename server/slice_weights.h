@@ -54,11 +54,16 @@ class SliceWeights {
 
   // Counts an update that changes nothing.
   void Skip() { ++version_; }
+  // Counts as many as are missing to that version, at most kMostSkipped.
+  static constexpr uint64_t kMostSkipped = uint64_t{1} << 20;
+  void SkipTo(uint64_t version) { version_ = std::max(version_, std::min(version, version_ + kMostSkipped)); }
 
   absl::Span<const float> values() const { return values_.values(); }
   // Those values, for longer than the lock is held: later updates leave them as they are.
   ValueBuffer ShareValues() const { return values_; }
   uint64_t version() const { return version_; }
+  // Updates that were not skipped.
+  uint64_t applied() const { return applied_; }
 
   // All of it, shared: later updates leave it as it is.
   struct Capture {

@@ -90,6 +90,7 @@ std::map<std::string, std::string> RequestsOf(const std::string& name) {
       {"ParameterService/Pull", Bytes<v1::PullRequest>(job + "slices { tensor_id: 1 }")},
       {"ParameterService/SetValues", ValuesBytes(name)},
       {"ParameterService/Pause", Bytes<v1::PauseRequest>(job + "incarnation: 9")},
+      {"ParameterService/ReportVersions", Bytes<v1::ReportVersionsRequest>(job + "incarnation: 9")},
       {"ParameterService/ShareMemory", Bytes<v1::ShareMemoryRequest>(job + R"(machine: "elsewhere")")},
       {"ParameterService/GetStatus", Bytes<v1::GetStatusRequest>(job)},
       {"CoordinatorService/Join", Bytes<v1::JoinRequest>(R"(protocol_version: 1 role: ROLE_SERVER rank: 1

@@ -3,8 +3,12 @@
 #include <signal.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/run/summary.h"
+#include "common/storage/record_log.h"
+#include "common/storage/shard_log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
@@ -106,6 +110,73 @@ TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMiss
 
 INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
                          ::testing::Values(Loss{"sync", "1", "wal_sync"}, Loss{"sync", "0"}, Loss{"async", "0"}),
+                         [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
+
+// Takes the last records of a file, as the death of the machine does with what was not synced. False where there are
+// not so many, and one more.
+bool LoseRecords(const std::string& path, uint64_t first, size_t count) {
+  const auto reader = RecordReader::Open(path, first);
+  if (!reader.ok()) return false;
+  std::vector<uint64_t> offsets;
+  while (true) {
+    const auto record = (*reader)->Next();
+    if (!record.ok() || !record->has_value()) break;
+    offsets.push_back((*record)->offset);
+  }
+  if (offsets.size() <= count) return false;
+  return PosixFileSystem()->Truncate(path, offsets[offsets.size() - count]).ok();
+}
+
+class LostMachineTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {
+ protected:
+  // Of the newest log of the shard, and of the coordinator where that is there.
+  bool LoseLastSecond(const std::string& rank) {
+    const std::string state = absl::StrCat(Path("run"), "/state/shard-", rank);
+    const auto logs = ListLogs(*PosixFileSystem(), state);
+    if (!logs.ok() || logs->empty()) return false;
+    const bool lost = LoseRecords(LogPath(state, logs->back()), logs->back(), 40);
+    const auto names = PosixFileSystem()->List(state + "/coordinator");
+    if (!names.ok()) return false;
+    for (const std::string& name : *names) {
+      uint64_t first = 0;
+      if (!absl::SimpleAtoi(absl::StripPrefix(name, "states-"), &first)) continue;
+      LoseRecords(absl::StrCat(state, "/coordinator/", name), first, 3);
+    }
+    return lost;
+  }
+};
+
+TEST_P(LostMachineTest, TheJobGoesOnFromTheOlderStateAndCountsWhatIsLost) {
+  WriteJob({{"epochs: 3", "epochs: 150"}});
+  std::vector<std::string> flags = {
+      "--servers", "2", "--workers", "2", "--verbose", "--json", "--mode", GetParam().mode, "--durability", "wal"};
+  if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--staleness", "2"});
+  ChildProcess launch = Launch(flags);
+  ASSERT_TRUE(launch.AwaitOutput("epoch 10: test loss")) << launch.output();
+  const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
+  const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
+  ASSERT_NE(victim, nullptr);
+  // Which would start it again after 200 ms.
+  launch.Signal(SIGSTOP);
+  victim->Signal(SIGKILL);
+  const bool lost = victim->AwaitEnd() && LoseLastSecond(GetParam().rank);
+  launch.Signal(SIGCONT);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+  const auto summary = SummaryFromJson(Read("out"));
+  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
+  EXPECT_EQ(summary->restarts, 1);
+  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
+  EXPECT_GT(summary->pushes_lost.value_or(0), 0);
+  EXPECT_LE(summary->pushes_lost.value_or(100), 40);
+  EXPECT_EQ(summary->pushes_duplicated, 0);
+  EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("shard ", GetParam().rank, " lost ")));
+  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, LostMachineTest,
+                         ::testing::Values(Loss{"sync", "1"}, Loss{"sync", "0"}, Loss{"async", "1"},
+                                           Loss{"bounded", "1"}),
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
 
 TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {

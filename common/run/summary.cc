@@ -24,18 +24,24 @@ Json ToJson(const Distribution& distribution) {
   return {{"buckets", distribution.buckets}, {"mean", distribution.mean}, {"max", distribution.max}};
 }
 
+absl::StatusOr<std::vector<int64_t>> CountsField(const Json& object, const char* key) {
+  const auto list = object.find(key);
+  if (list == object.end() || !list->is_array() ||
+      !std::all_of(list->begin(), list->end(), [](const Json& count) { return count.is_number_unsigned(); })) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no list of counts"));
+  }
+  return list->get<std::vector<int64_t>>();
+}
+
 absl::StatusOr<Distribution> DistributionField(const Json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no object, want buckets, mean and max"));
   }
   Distribution distribution;
-  const auto buckets = it->find("buckets");
-  if (buckets == it->end() || !buckets->is_array() ||
-      !std::all_of(buckets->begin(), buckets->end(), [](const Json& count) { return count.is_number_unsigned(); })) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": buckets are no list of counts"));
-  }
-  for (const Json& count : *buckets) distribution.buckets.push_back(count.get<int64_t>());
+  absl::StatusOr<std::vector<int64_t>> buckets = CountsField(*it, "buckets");
+  if (!buckets.ok()) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": buckets are no list of counts"));
+  distribution.buckets = *std::move(buckets);
   const absl::StatusOr<double> mean = NumberField(*it, "mean");
   const absl::StatusOr<int64_t> max = CountField(*it, "max");
   if (!mean.ok()) return mean.status();
@@ -104,6 +110,8 @@ void AssignLaterFields(const Json& object, Summary& summary, absl::Status& statu
   Assign(summary.examples_repeated, CountField(object, "examples_repeated"), status);
   Assign(summary.pushes_lost, OptionalNumberField(object, "pushes_lost"), status);
   Assign(summary.pushes_duplicated, OptionalNumberField(object, "pushes_duplicated"), status);
+  if (!object.contains("pushes_lost_by_shard")) return;
+  Assign(summary.pushes_lost_by_shard, CountsField(object, "pushes_lost_by_shard"), status);
 }
 
 }  // namespace
@@ -147,6 +155,7 @@ std::string SummaryToJson(const Summary& summary) {
                    {"examples_repeated", summary.examples_repeated},
                    {"pushes_lost", CountOrNull(summary.pushes_lost)},
                    {"pushes_duplicated", CountOrNull(summary.pushes_duplicated)},
+                   {"pushes_lost_by_shard", summary.pushes_lost_by_shard},
                    {"run_dir", summary.run_dir},
                    {"interrupted", summary.interrupted},
                    {"device", summary.device},

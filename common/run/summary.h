@@ -83,6 +83,8 @@ struct Summary {
   // where shards could not be asked.
   std::optional<double> pushes_lost;
   std::optional<double> pushes_duplicated;
+  // The lost ones of each shard, by rank; empty where shards could not be asked.
+  std::vector<int64_t> pushes_lost_by_shard;
   std::string run_dir;
   // Ended by a signal before its last epoch.
   bool interrupted = false;

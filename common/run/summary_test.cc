@@ -51,6 +51,7 @@ Summary Example() {
           .examples_repeated = 480,
           .pushes_lost = 0,
           .pushes_duplicated = 0,
+          .pushes_lost_by_shard = {0, 0},
           .run_dir = "runs/a",
           .interrupted = false,
           .device = "cpu",
@@ -69,6 +70,7 @@ TEST(SummaryTest, IsOneLineWithTheKeysThatScriptsReadInThisOrder) {
             R"("bytes_received_per_step":40.5,"skipped_steps":6,"loss_scale":32768.0,)"
             R"("memory":{"weights":10,"gradients":20,"activations":30,"workspace":40,"staging":50,"pinned":5},)"
             R"("restarts":3,"workers_lost":2,"examples_repeated":480,"pushes_lost":0,"pushes_duplicated":0,)"
+            R"("pushes_lost_by_shard":[0,0],)"
             R"("run_dir":"runs/a","interrupted":false,)"
             R"("device":"cpu","version":"0.1.0"})");
 }

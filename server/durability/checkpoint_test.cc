@@ -213,7 +213,7 @@ TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
     ASSERT_TRUE(shard.Declare(job, {weights_}).ok());
     for (uint64_t step : {5, 6}) ASSERT_TRUE(Push(shard, 0, 9, step, step, weights_).ok());
     absl::Status waited = absl::UnknownError("still waits");
-    shard.AwaitPull("job", {7, 0}, {{1, 0}}, absl::Hours(1), [&](absl::Status status) { waited = status; });
+    shard.AwaitPull("job", {7, 0}, {{1, 0}}, absl::Hours(1), false, [&](absl::Status status) { waited = status; });
     for (uint32_t worker = 1; worker < workers; ++worker) {
       EXPECT_EQ(waited.code(), absl::StatusCode::kUnknown) << worker << " of " << workers;
       ASSERT_TRUE(Push(shard, worker, 9, 1, 5, weights_).ok());

@@ -55,6 +55,14 @@ absl::Status ApplyPush(ParameterShard& shard, const internal::v1::LoggedPush& pu
   return shard.Push(shard.job_name(), DecodeTicket(push), gradients).status();
 }
 
+absl::Status ApplyCatchUp(ParameterShard& shard, const internal::v1::LoggedCatchUp& logged) {
+  std::vector<SeenSlice> seen;
+  for (const internal::v1::LoggedCatchUp::Slice& slice : logged.slices()) {
+    seen.push_back({{slice.tensor_id(), slice.slice_index()}, slice.version(), slice.finished_steps()});
+  }
+  return shard.CatchUp(shard.job_name(), logged.worker(), logged.incarnation(), seen).status();
+}
+
 absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
   switch (change.kind_case()) {
     case internal::v1::ShardRecord::kDeclaration:
@@ -68,6 +76,8 @@ absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& chang
       return ApplyValues(shard, change.values(), behind);
     case internal::v1::ShardRecord::kPause:
       return shard.Pause(shard.job_name(), change.pause().worker(), change.pause().incarnation());
+    case internal::v1::ShardRecord::kCatchUp:
+      return ApplyCatchUp(shard, change.catch_up());
     default:
       return absl::DataLossError("is of no known kind");
   }

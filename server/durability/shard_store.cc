@@ -164,8 +164,10 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   }
   recovered.took = absl::Now() - start;
   if (recovered.found) {
-    shard_->NoteRecovery(
-        {recovered.records, recovered.refused_records, recovered.cut_bytes, absl::ToDoubleSeconds(recovered.took)});
+    // Of a process's death nothing is lost, but nobody can tell that from the machine's.
+    const bool may_have_lost = job.durability.mode() == v1::Durability::WAL;
+    shard_->NoteRecovery({may_have_lost, recovered.records, recovered.refused_records, recovered.cut_bytes,
+                          absl::ToDoubleSeconds(recovered.took)});
   }
   return recovered;
 }
@@ -312,6 +314,10 @@ void ShardStore::AwaitDurable(uint64_t position, std::function<void(absl::Status
   commit_->Await(position, std::move(done));
 }
 
+void ShardStore::AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) {
+  commit_->AwaitSynced(position, std::move(done));
+}
+
 absl::Status ShardStore::TakeSnapshot() {
   absl::MutexLock one(&snapshot_mutex_);
   // Not under the shard's gate, for it waits for the disk. The snapshot then stands for the beginning of the new file,
@@ -421,6 +427,7 @@ void ShardStore::SnapshotUntilStopped() {
   absl::Duration retry = options_.first_retry;
   while (AwaitSnapshotDue()) {
     const absl::Status status = TakeSnapshot();
+    shard_->NoteSnapshot(status.ok());
     if (status.ok()) {
       retry = options_.first_retry;
       continue;

@@ -82,6 +82,7 @@ class ShardStore : public ShardJournal {
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                   absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
+  void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) override;
 
   // Writes the shard as it is now, while it goes on, reads that back, and drops the log up to there. Where it fails the
   // log stays.

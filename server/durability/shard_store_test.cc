@@ -131,6 +131,8 @@ struct Process {
     return durable;
   }
 
+  uint64_t Version() { return shard.Pull({1, 0}, std::nullopt)->version; }
+
   // Everything that a later push or pull could tell from another shard.
   std::string Fingerprint() {
     std::string text;
@@ -566,6 +568,100 @@ TEST(ShardStoreTest, WalSyncLosesNothingThatWasAcknowledgedWhenTheMachineDies) {
     EXPECT_EQ(process.shard.status().workers_pushes[0].accepted, process.shard.status().workers_pushes[0].highest)
         << round;
   }
+}
+
+// A synchronous job of two workers whose machine dies when they have both seen ten steps and the disk has `synced`.
+class LostSecond {
+ public:
+  explicit LostSecond(uint64_t synced) {
+    job_.policy.mutable_sync();
+    Process process(folder_, &files_);
+    process.Declare(job_);
+    for (uint64_t step = 0; step < 10; ++step) {
+      for (uint32_t worker : {0u, 1u}) EXPECT_TRUE(process.Push(worker, step + 1, step, 1).ok());
+      if (step + 1 == synced) {
+        absl::Notification done;
+        process.shard.AwaitSynced([&](absl::Status status) {
+          EXPECT_TRUE(status.ok()) << status;
+          done.Notify();
+        });
+        done.WaitForNotification();
+        files_.LoseUnsyncedFromNowOn();
+      }
+    }
+  }
+
+  std::unique_ptr<Process> ComeBack() {
+    EXPECT_TRUE(files_.LoseUnsynced(1).ok());
+    auto process = std::make_unique<Process>(folder_);
+    EXPECT_TRUE(process->status.ok()) << process->status;
+    EXPECT_EQ(process->Version(), 4);
+    return process;
+  }
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  const std::string folder_ = NewFolder();
+  LossyFileSystem files_;
+  JobTerms job_ = Job(v1::Durability::WAL);
+};
+
+TEST(ShardStoreTest, AShardThatLostItsLastSecondGoesOnAtTheStepOfItsWorkers) {
+  LostSecond lost(4);
+  std::string before;
+  {
+    auto process = lost.ComeBack();
+    // Nobody has told it anything: the push of step 10 itself says that nine updates were seen.
+    ASSERT_TRUE(process->Push(0, 11, 10, 1).ok());
+    EXPECT_EQ(process->Version(), 10);
+    const absl::StatusOr<PushOutcome> last = process->Push(1, 11, 10, 1);
+    ASSERT_TRUE(last.ok()) << last.status();
+    EXPECT_EQ(last->applied, 2);
+    EXPECT_EQ(process->Version(), 11);
+    EXPECT_EQ(process->shard.status().lost_updates, 2 * 6);
+    before = process->Fingerprint();
+  }
+  Process process(lost.folder());
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before) << "what was caught up with is in the log";
+}
+
+TEST(ShardStoreTest, AppliesARetryOfWhatWasLostAndNoDuplicateOfWhatWasKept) {
+  auto process = LostSecond(4).ComeBack();
+  const absl::StatusOr<PushOutcome> kept = process->Push(0, 4, 3, 1);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_TRUE(kept->duplicate);
+  // Worker 1 has no answer to its last push. Worker 0 has, and with it version 10.
+  const absl::StatusOr<PushOutcome> again = process->Push(1, 10, 9, 1);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->duplicate);
+  EXPECT_EQ(again->kept, 2);
+  absl::Status waited = absl::UnknownError("still waits");
+  process->shard.AwaitPull("job", {10, 1}, {{1, 0}, {2, 0}}, absl::Hours(1), false,
+                           [&](absl::Status s) { waited = s; });
+  EXPECT_EQ(waited.code(), absl::StatusCode::kUnknown);
+  const absl::StatusOr<uint32_t> raised =
+      process->shard.ReportVersions("job", 0, 1, {{{1, 0}, 10, 10}, {{2, 0}, 10, 10}});
+  ASSERT_TRUE(raised.ok()) << raised.status();
+  EXPECT_TRUE(waited.ok()) << waited;
+  EXPECT_EQ(process->Version(), 10);
+  EXPECT_EQ(process->shard.ReportVersions("job", 0, 1, {{{1, 0}, 10, 10}}).value_or(9), 0);
+}
+
+TEST(ShardStoreTest, AShardThatCannotHaveLostAnythingRefusesAStepThatItHasNotSeen) {
+  const std::string folder = NewFolder();
+  JobTerms job = Job(v1::Durability::WAL_SYNC);
+  job.policy.mutable_sync();
+  {
+    Process process(folder);
+    process.Declare(job);
+    ASSERT_TRUE(process.PushDurably(0, 1, 0, 1).ok());
+  }
+  Process process(folder);
+  EXPECT_EQ(process.Push(0, 2, 5, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(process.shard.ReportVersions("job", 0, 1, {{{1, 0}, 10, 10}}).value_or(9), 0);
+  EXPECT_EQ(process.Version(), 0);
 }
 
 TEST(ShardStoreTest, AFullDiskRefusesPushesAndTakesThemAgainLater) {

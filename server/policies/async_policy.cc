@@ -33,6 +33,7 @@ class AsyncPolicy : public SlicePolicy {
   }
 
   bool Pause(uint32_t, SliceWeights&) override { return false; }
+  void CatchUp(uint32_t, uint64_t version, uint64_t, SliceWeights& weights) override { weights.SkipTo(version); }
   bool MayPull(const PullTerms&, const SliceWeights&) const override { return true; }
 
   void OnPull(uint32_t worker, const SliceWeights& weights) override {

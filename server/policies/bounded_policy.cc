@@ -56,6 +56,12 @@ class BoundedPolicy : public SlicePolicy {
     return false;
   }
 
+  void CatchUp(uint32_t worker, uint64_t version, uint64_t finished, SliceWeights& weights) override {
+    weights.SkipTo(version);
+    if (finished > workers_[worker].finished && finished < kMaxSteps) AdvanceClock(workers_[worker], finished);
+    RaiseSlowest();
+  }
+
   bool MayPull(const PullTerms& pull, const SliceWeights&) const override {
     const auto takes_part = [](const Worker& worker) { return !worker.paused; };
     return slowest_ >= WantedClock(pull) || std::none_of(workers_.begin(), workers_.end(), takes_part);

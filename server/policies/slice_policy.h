@@ -57,6 +57,11 @@ class SlicePolicy {
   // Nobody waits for the worker until it contributes again. Whether that let an update be applied.
   virtual bool Pause(uint32_t worker, SliceWeights& weights) = 0;
 
+  // The worker has seen `version` and has finished `finished` steps here, of which the slice knows less: it came back
+  // from a log whose end was lost. Counts the lost updates as made, so that nobody waits for a gradient that was handed
+  // in before and is lost. Changes nothing where the slice knows as much.
+  virtual void CatchUp(uint32_t worker, uint64_t version, uint64_t finished, SliceWeights& weights) = 0;
+
   // Whether a pull may be answered. This depends on its step alone, and a step that may be pulled allows every earlier
   // one: so a slice looks at no more of its waiting pulls than may go on.
   virtual bool MayPull(const PullTerms& pull, const SliceWeights& weights) const = 0;

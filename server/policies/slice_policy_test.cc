@@ -382,6 +382,61 @@ TEST_F(SlicePolicyTest, TheSlowestClockStandsWhileNobodyTakesPart) {
   EXPECT_TRUE(MayPull(*policy, 0, 6)) << "5 and 1 more steps are finished";
 }
 
+TEST_F(SlicePolicyTest, AStepGoesOnWithoutGradientsThatWereTakenAndLost) {
+  // Three updates are lost: the workers have seen version 3, the slice is at 0.
+  auto policy = Sync(3);
+  policy->CatchUp(1, 3, 3, *weights_);
+  EXPECT_EQ(weights_->version(), 3);
+  EXPECT_EQ(weights_->applied(), 0);
+  EXPECT_TRUE(MayPull(*policy, 0, 3));
+  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), Verdict::kDropped) << "sent again, and its step is over";
+  // The second one's gradient for step 3 was answered, but without an update.
+  policy->CatchUp(1, 3, 4, *weights_);
+  EXPECT_EQ(policy->Missing({.step = 4, .worker = 0}), (Ranks{0, 2}));
+  OfferFrom(*policy, 0, 3, 3, 2);
+  EXPECT_EQ(OfferFrom(*policy, 2, 3, 3, 4), Verdict::kApplied);
+  EXPECT_EQ(weights_->version(), 4);
+  EXPECT_EQ(values()[0], -3) << "the mean of the two that are there";
+  policy->CatchUp(1, 3, 4, *weights_);
+  EXPECT_EQ(weights_->version(), 4) << "it knows that";
+}
+
+TEST_F(SlicePolicyTest, GradientsOfAStepThatOthersHaveSeenOverAreUsedAllTheSame) {
+  auto policy = Sync(2);
+  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 5), Verdict::kKept);
+  // Its gradient for step 0 is lost, and it has the update.
+  policy->CatchUp(0, 1, 1, *weights_);
+  EXPECT_EQ(weights_->version(), 1);
+  EXPECT_EQ(weights_->applied(), 1);
+  EXPECT_EQ(values()[0], -5);
+  EXPECT_TRUE(MayPull(*policy, 1, 1));
+}
+
+TEST_F(SlicePolicyTest, BoundedWorkersAreWhereTheySayThatTheyAre) {
+  auto policy = Make("bounded { staleness: 1 }", 2);
+  OfferFrom(*policy, 0, 0, 0, 1);
+  OfferFrom(*policy, 1, 0, 0, 1);
+  // Both have lost the same nine steps, and would wait for each other.
+  EXPECT_FALSE(MayPull(*policy, 0, 10));
+  EXPECT_FALSE(MayPull(*policy, 1, 10));
+  policy->CatchUp(1, 19, 10, *weights_);
+  EXPECT_FALSE(MayPull(*policy, 1, 10)) << "the other has not said so";
+  policy->CatchUp(0, 20, 10, *weights_);
+  EXPECT_TRUE(MayPull(*policy, 0, 10));
+  EXPECT_TRUE(MayPull(*policy, 1, 11));
+  EXPECT_FALSE(MayPull(*policy, 1, 12));
+  EXPECT_EQ(weights_->version(), 20);
+}
+
+TEST_F(SlicePolicyTest, NoReportTakesASliceToAVersionThatNoJobReaches) {
+  for (const char* config : {"sync {}", "async {}", "bounded {}"}) {
+    auto policy = Make(config, 2);
+    const uint64_t before = weights_->version();
+    policy->CatchUp(0, ~uint64_t{0}, ~uint64_t{0}, *weights_);
+    EXPECT_LE(weights_->version(), before + SliceWeights::kMostSkipped + 1) << config;
+  }
+}
+
 TEST_F(SlicePolicyTest, BoundedRefusesStepsThatNoJobReaches) {
   auto policy = Make("bounded { staleness: 0 }", 2);
   EXPECT_TRUE(policy->CheckStep(1000000000, *weights_).ok());

@@ -60,6 +60,23 @@ class SyncPolicy : public SlicePolicy {
     return true;
   }
 
+  void CatchUp(uint32_t worker, uint64_t version, uint64_t finished, SliceWeights& weights) override {
+    // A gradient for a step was taken only once the update of the step before it was done.
+    const uint64_t seen = std::max(version, finished > 0 ? finished - 1 : 0);
+    if (weights.version() < seen) {
+      // Who comes with a gradient for the older step again will find it over; what came so far is all there is of it.
+      if (arrivals_ > 0) Close(weights);
+      weights.SkipTo(seen);
+      BeginNext(weights);
+    }
+    gathering_ = weights.version();
+    if (finished != gathering_ + 1 || arrived_[worker]) return;
+    // Its gradient for the step that gathers was taken and lost.
+    arrived_[worker] = true;
+    ++arrivals_;
+    if (MayClose()) Close(weights);
+  }
+
   bool MayPull(const PullTerms& pull, const SliceWeights& weights) const override {
     return weights.version() >= pull.step;
   }

@@ -78,6 +78,9 @@ class ReplicaJournal : public ShardJournal {
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                   absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) override;
+  void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) override {
+    AwaitDurable(position, std::move(done));
+  }
 
  private:
   enum class Stage {

@@ -2,6 +2,7 @@
 #include "worker/training/run_recorder.h"
 
 #include <algorithm>
+#include <iostream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -159,6 +160,7 @@ absl::Status RunRecorder::Finish(TrainableModel& model, const v1::JobProgress& p
   summary.interrupted = interrupted;
   AddShards(totals.shards, summary);
   if (totals.reported.has_value() && !totals.shards.empty()) AddPushes(*totals.reported, totals.shards, summary);
+  if (const std::string losses = DescribeLosses(summary); !losses.empty()) std::cerr << losses << std::endl;
   return WriteSummary(folder_.summary(), summary);
 }
 

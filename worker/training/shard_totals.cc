@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace ballast {
 namespace {
 
@@ -44,8 +46,10 @@ void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary)
 
 void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::GetStatusResponse> shards,
                Summary& summary) {
-  uint64_t lost = 0, duplicated = 0;
+  uint64_t all_lost = 0, duplicated = 0;
+  summary.pushes_lost_by_shard.clear();
   for (const v1::GetStatusResponse& shard : shards) {
+    uint64_t lost = 0;
     for (const v1::GetStatusResponse::WorkerPushes& worker : shard.worker_pushes()) {
       // Of the newest incarnation, and of those before it.
       uint64_t acknowledged = 0, acknowledged_before = 0;
@@ -62,9 +66,23 @@ void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::Get
       // Each sequence number once.
       if (accepted > worker.highest_sequence()) duplicated += accepted - worker.highest_sequence();
     }
+    all_lost += lost;
+    summary.pushes_lost_by_shard.push_back(static_cast<int64_t>(lost));
   }
-  summary.pushes_lost = lost;
+  summary.pushes_lost = all_lost;
   summary.pushes_duplicated = duplicated;
+}
+
+std::string DescribeLosses(const Summary& summary) {
+  std::string text;
+  for (size_t rank = 0; rank < summary.pushes_lost_by_shard.size(); ++rank) {
+    const int64_t lost = summary.pushes_lost_by_shard[rank];
+    if (lost == 0) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", "shard ", rank, " lost ", lost, " acknowledged pushes");
+  }
+  if (text.empty()) return text;
+  return absl::StrCat(text,
+                      ": it came back without the last second of its log, and training went on from older weights");
 }
 
 }  // namespace ballast

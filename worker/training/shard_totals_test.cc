@@ -65,6 +65,8 @@ TEST(AddPushesTest, CountsWhatAShardDoesNotHaveAndWhatItTookTwice) {
                    "accepted: 30 }")},
             summary);
   EXPECT_EQ(summary.pushes_lost, 2 + 1) << "of this incarnation and of the one before";
+  EXPECT_EQ(summary.pushes_lost_by_shard[0] + summary.pushes_lost_by_shard[1], 3);
+  EXPECT_NE(DescribeLosses(summary).find(" lost "), std::string::npos) << DescribeLosses(summary);
   EXPECT_EQ(summary.pushes_duplicated, 4);
 }
 
