@@ -204,6 +204,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
   if (message.kind == ShardMessage::Kind::kSetValues) {
     v1::SetValuesRequest set;
     set.set_job(options.job);
+    set.set_map_epoch(map_epoch);
     return EncodeSlices<v1::SliceValue>(set, v1::SetValuesRequest::kValuesFieldNumber, message.slices, payloads);
   }
   if (message.kind == ShardMessage::Kind::kPull) {

@@ -403,6 +403,7 @@ void DataPlane::Call::SetValues() {
   const auto message = DecodePayloadMessage<v1::SetValuesRequest, v1::SliceValue>(
       bytes.pieces, v1::SetValuesRequest::kValuesFieldNumber, kMaxSlicesPerMessage);
   if (!message.ok()) return End(OnShard(message.status()));
+  map_epoch_ = message->envelope.map_epoch();
   if (absl::Status status = CheckJob(message->envelope.job()); !status.ok()) return End(OnShard(status));
   std::vector<ValueView> views;
   views.reserve(message->items.size());

@@ -125,7 +125,9 @@ absl::Status ParameterShard::Adopt(BuiltShard built) {
   absl::MutexLock declaring(&declaring_);
   absl::MutexLock gate(&gate_);
   absl::MutexLock lock(&mutex_);
-  if (!job_.name.empty()) return absl::FailedPreconditionError("the shard holds a job already");
+  if (!job_.name.empty()) {
+    return WithReason(v1::ERROR_REASON_WRONG_JOB, absl::FailedPreconditionError("the shard holds a job already"));
+  }
   job_ = std::move(built.job);
   catalog_ = std::move(built.catalog);
   windows_ = std::move(windows);

@@ -49,8 +49,8 @@ absl::Status ShardBuilder::Offer(const PushTicket& push, const GradientView& vie
     gradient = *std::move(opened);
   }
   if (absl::Status status = (*slice)->CheckStep(push.step); !status.ok()) return status;
-  (*slice)->Offer(
-      {push.worker, push.step, push.examples, view.version, std::move(gradient), push.schedule_position}, std::nullopt);
+  (*slice)->Offer({push.worker, push.step, push.examples, view.version, std::move(gradient), push.schedule_position},
+                  std::nullopt);
   return absl::OkStatus();
 }
 

@@ -188,9 +188,9 @@ absl::Status TensorCatalog::Insert(SliceKey key, Slice::Capture captured, const 
   }
   auto slice_policy = MakeSlicePolicy(policy, workers);
   if (!slice_policy.ok()) return slice_policy.status();
-  auto slice = std::make_unique<Slice>(
-      of.spec.name(), *range, std::make_unique<SliceWeights>(*range, of.optimizer.get()), *std::move(slice_policy),
-      of.spec.initializer().has_provided());
+  auto slice =
+      std::make_unique<Slice>(of.spec.name(), *range, std::make_unique<SliceWeights>(*range, of.optimizer.get()),
+                              *std::move(slice_policy), of.spec.initializer().has_provided());
   if (absl::Status status = slice->Restore(std::move(captured)); !status.ok()) return status;
   slices_[key] = std::move(slice);
   return absl::OkStatus();

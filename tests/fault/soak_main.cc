@@ -128,7 +128,8 @@ int Soak() {
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const absl::Status parsed = ballast::ParseFlags(
-      argc, argv, ballast::kUsage, {"seconds", "server", "worker", "ballast", "slow_disk_server", "scenarios", "state_dir", "seed"});
+      argc, argv, ballast::kUsage,
+      {"seconds", "server", "worker", "ballast", "slow_disk_server", "scenarios", "state_dir", "seed"});
   if (!parsed.ok()) return ballast::Fail(parsed.message());
   return ballast::Soak();
 }
