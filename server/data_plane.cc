@@ -417,8 +417,9 @@ void DataPlane::Call::SetValues() {
   v1::SetValuesResponse answer;
   answer.set_set(outcome->set);
   answer.set_unchanged(outcome->unchanged);
-  // What was set before may not be durable yet either.
-  plane_->shard_->AwaitDurable([this, answer](const absl::Status& status) {
+  // Told once, and not again by whoever finds the shard older than that. What was set before may not be durable yet
+  // either.
+  plane_->shard_->AwaitSynced([this, answer](const absl::Status& status) {
     if (!status.ok()) return End(OnShard(status));
     EndWith(EncodeMessage(answer));
   });
