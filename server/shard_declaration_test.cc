@@ -69,7 +69,7 @@ class ShardDeclarationTest : public Test {
     for (const OwnedTensor& tensor : tensors) {
       ValueBuffer values(elements);
       for (float& element : values.mutable_values()) element = value;
-      resumption.slices.push_back({{tensor.spec.id(), 0}, {5, 5, {values}}, {}});
+      resumption.slices.push_back({{tensor.spec.id(), 0}, {.version = 5, .applied = 5, .arrays = {values}}, {}});
     }
     return resumption;
   }
