@@ -291,7 +291,8 @@ TEST_F(SetValuesTest, RefusesWhatIsNoSlicesValues) {
   refused({{{1, 0}, v1::ENCODING_FP32, {&of_three, 1}}}, absl::StatusCode::kInvalidArgument);
   refused({{{1, 0}, v1::ENCODING_FP32, {&of_nan, 1}}}, absl::StatusCode::kInvalidArgument);
   refused({{{1, 0}, v1::ENCODING_SIGN, {&of_two, 1}}}, absl::StatusCode::kInvalidArgument);
-  refused({{{1, 1}, v1::ENCODING_FP32, {&of_two, 1}}}, absl::StatusCode::kNotFound);
+  refused({{{1, 1}, v1::ENCODING_FP32, {&of_two, 1}}}, absl::StatusCode::kFailedPrecondition);
+  refused({{{7, 0}, v1::ENCODING_FP32, {&of_two, 1}}}, absl::StatusCode::kNotFound);
   refused({{{1, 0}, v1::ENCODING_FP32, {&of_two, 1}}, {{1, 0}, v1::ENCODING_FP32, {&of_two, 1}}},
           absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(shard_.SetValues("other", {{{1, 0}, v1::ENCODING_FP32, {&of_two, 1}}}).status().code(),

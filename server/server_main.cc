@@ -239,7 +239,7 @@ int Serve() {
     if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
     if (absl::Status written = WriteAddresses(**server); !written.ok()) return Fail(written, 2);
     Say(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address(),
-                     ", control calls on ", (*server)->control_address()));
+                     " and answers control calls on ", (*server)->control_address()));
     const Ending::Reason reason = ending.Await();
     if (reason.again) {
       Say(absl::StrCat("server ", rank, " joins anew: ", reason.status.message()));

@@ -33,7 +33,9 @@ class OwnWorker {
     EXPECT_TRUE(joined.ok()) << joined.status();
     EXPECT_EQ(joined->workers(), 2);
     link_->StartHeartbeats({});
-    auto client = Join(cluster.Options(rank), {Spec(1, "w", 3)});
+    ClientOptions options = cluster.Options(rank);
+    options.incarnation = joined->member().incarnation();
+    auto client = Join(options, {Spec(1, "w", 3)});
     EXPECT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
   }

@@ -31,7 +31,7 @@ class SecureLaunchTest : public JobTest {
     EXPECT_TRUE(launch.AwaitOutput(kServes)) << launch.output();
     EXPECT_TRUE(launch.AwaitOutput("epoch 1")) << launch.output();
     const size_t begin = launch.output().find(kServes) + sizeof(kServes) - 1;
-    return launch.output().substr(begin, launch.output().find('\n', begin) - begin);
+    return launch.output().substr(begin, launch.output().find_first_of(" \n", begin) - begin);
   }
 
   // What `ballast status` says, and then how it ended.

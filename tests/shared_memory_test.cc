@@ -76,6 +76,8 @@ std::vector<float> Gradient() {
 std::vector<float> Train(bool shared, v1::Encoding gradients, v1::Encoding values_encoding) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   ClientOptions options = OptionsFor(*server, 0);
+  // What is rounded at random depends on it.
+  options.incarnation = 1;
   options.shared_memory = shared;
   options.codec.set_gradients(gradients);
   options.codec.set_values(values_encoding);
@@ -229,6 +231,7 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
 TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
+  ASSERT_TRUE(honest->Declare({Spec(2, "small", 3)}).ok());
   const auto stub =
       v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
   v1::ShareMemoryRequest request;
@@ -254,7 +257,7 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   outside.mutable_header()->set_sequence(1);
   outside.mutable_header()->set_examples(1);
   *outside.add_gradients() = *gradient;
-  outside.mutable_gradients(0)->set_slice_index(1);
+  outside.mutable_gradients(0)->set_tensor_id(2);
   outside.mutable_gradients(0)->set_payload(std::string("\1\0\0\0\0\0\x80\x40", 8));
   const std::string text = inside.SerializeAsString();
   for (bool duplicate : {false, true}) {
