@@ -97,7 +97,12 @@ absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions opt
                                     std::function<void(grpc::Status)> end) {
     const std::shared_ptr<v1::CoordinatorService::Stub> present = stub();
     (present->async()->*method)(context, ask, answer,
-                                [present, end = std::move(end)](const grpc::Status& status) { end(status); });
+                                [this, present, end = std::move(end)](const grpc::Status& status) {
+                                  // A process that was started again may have another control port; the next attempt
+                                  // asks where it was joined.
+                                  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) ReturnHome();
+                                  end(status);
+                                });
   };
   return group->Ask<Response>(std::move(options), std::move(request), begin).Get();
 }

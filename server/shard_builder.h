@@ -40,7 +40,8 @@ class ShardBuilder {
   // INVALID_ARGUMENT for a slice that no tensor has, that came before, or that does not fit.
   absl::Status Add(ShardCapture::SliceCapture slice);
 
-  // Changes to slices that are here: NOT_FOUND for a gradient of another, INVALID_ARGUMENT for one that does not fit.
+  // Changes to slices that are here: FAILED_PRECONDITION for a gradient of another, INVALID_ARGUMENT for one that does
+  // not fit.
   absl::Status Push(const PushTicket& push, absl::Span<const GradientView> gradients);
   // Those of slices that are here; others' are in their captures. INVALID_ARGUMENT for ones that do not fit.
   absl::Status SetValues(absl::Span<const ValueView> values);

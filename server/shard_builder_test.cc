@@ -138,7 +138,7 @@ TEST_F(ShardBuilderTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(builder.Push({0, 1, 1, 0, 1}, {{{1, 0}, 0, v1::ENCODING_FP32, {&short_bytes, 1}}}).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(builder.Push({0, 1, 1, 0, 1}, {{{2, 0}, 0, v1::ENCODING_FP32, {&short_bytes, 1}}}).code(),
-            absl::StatusCode::kNotFound);
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(builder.Push({2, 1, 1, 0, 1}, {}),
             absl::InvalidArgumentError("worker: got rank 2, want below the job's 2 workers"));
   EXPECT_EQ(builder.Pause(2).code(), absl::StatusCode::kInvalidArgument);
