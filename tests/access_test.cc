@@ -343,7 +343,7 @@ TEST_P(TokenTest, TooSmallARoleIsDenied) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method << ": " << status.error_message();
     ++tried;
   }
-  EXPECT_EQ(tried, 14);
+  EXPECT_EQ(tried, 15);
   EXPECT_EQ(Values(State()), Values(before));
 }
 
