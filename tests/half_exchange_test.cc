@@ -50,6 +50,8 @@ std::vector<float> Train(Device& device, const Way& way) {
   v1::Optimizer optimizer;
   optimizer.mutable_sgd()->set_learning_rate(0.125f);
   ClientOptions options = cluster.Options(0);
+  // What is rounded at random depends on it.
+  options.incarnation = 1;
   options.codec.set_gradients(way.gradients);
   options.codec.set_values(way.values);
   const std::unique_ptr<Client> client = Join(options, ParameterExchange::Specs(*model, job, optimizer)).value();
