@@ -405,7 +405,9 @@ std::optional<absl::Status> Trainer::TakePart() {
   } else if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = JobFailedError(condition.reason, condition.failure);
   }
-  const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  // A device that is lost is UNAVAILABLE, too, but for no reason of a server's.
+  const bool silence = absl::IsDeadlineExceeded(status) ||
+                       (absl::IsUnavailable(status) && ReasonOf(status) != v1::ERROR_REASON_STARTING);
   if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
   const bool well = status.ok() || interrupted_;
   // Who has waited in vain does not keep the others from gathering, nor itself from joining again.

@@ -96,7 +96,7 @@ class BooksTest : public ::testing::Test {
     ClientOptions options = job_.client;
     options.shards = job_.servers;
     options.workers = 2;
-    options.incarnation = 2;
+    options.incarnation = uint64_t{1} << 62;
     auto stranger = Client::Connect(std::move(options));
     EXPECT_TRUE(stranger.ok()) << stranger.status();
     std::vector<v1::TensorSpec> specs(2);
