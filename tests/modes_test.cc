@@ -130,8 +130,10 @@ TEST_F(ModesTest, AScheduleComesToItsEndInEveryMode) {
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--mode", "sync"}, {"--mode", "async"}, {"--mode", "bounded", "--staleness", "2"}}) {
     const auto summary = Train(flags, flags[1]);
-    // 60 updates, each with a rate by a 60th of 0.2 lower: the last is the lowest above 0.
-    EXPECT_LE(summary["learning_rate"], 0.2 * 2 / 60) << flags[1];
+    // 60 updates, each with a rate by a 60th of 0.2 lower: the last is the lowest above 0. Without steps in common the
+    // place in the data is known to the leases in flight.
+    const int last = flags[1] == "sync" ? 2 : 6;
+    EXPECT_LE(summary["learning_rate"], 0.2 * last / 60) << flags[1];
   }
 }
 
