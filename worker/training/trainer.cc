@@ -405,9 +405,10 @@ std::optional<absl::Status> Trainer::TakePart() {
   } else if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = JobFailedError(condition.reason, condition.failure);
   }
-  // A device that is lost is UNAVAILABLE, too, but for no reason of a server's.
-  const bool silence = absl::IsDeadlineExceeded(status) ||
-                       (absl::IsUnavailable(status) && ReasonOf(status) != v1::ERROR_REASON_STARTING);
+  // A device that is lost is UNAVAILABLE, too, but carries no reason as what comes from servers does.
+  bool has_reason = false;
+  status.ForEachPayload([&](absl::string_view, const absl::Cord&) { has_reason = true; });
+  const bool silence = has_reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
   if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
   const bool well = status.ok() || interrupted_;
   // Who has waited in vain does not keep the others from gathering, nor itself from joining again.
