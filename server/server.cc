@@ -2,7 +2,6 @@
 #include "server/server.h"
 
 #include <algorithm>
-#include <iostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -61,7 +60,7 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
   journal.max_queued_bytes = options_.max_bytes_in_flight;
   journal.open = [this](const std::string& address) { return OpenServer(address); };
   journal.on_news = [this] { Hasten(); };
-  journal.log = [](const std::string& line) { std::cerr << line << std::endl; };
+  journal.log = options_.log;
   replica_ = std::make_unique<ReplicaJournal>(std::move(journal), &shard_);
 }
 
@@ -106,7 +105,7 @@ absl::Status Server::MakeCoordinator() {
                            .longest_silence = options_.member_ttl / 5 * 2,
                            .first_checkpoint = *first_checkpoint,
                            .resume = std::move(resume),
-                           .log = [](const std::string& line) { std::cerr << line << std::endl; }},
+                           .log = options_.log},
       Clock::Real());
   coordinator_access_ = std::make_unique<AccessGuard>(
       tokens_.get(), [coordinator = coordinator_.get()] { return coordinator->job_name(); });
@@ -220,7 +219,7 @@ absl::Status Server::Recover() {
   options.folder = options_.state_dir;
   options.shard = options_.rank;
   options.on_failure = options_.on_fatal;
-  options.log = [](const std::string& line) { std::cerr << line << std::endl; };
+  options.log = options_.log;
   absl::StatusOr<std::unique_ptr<ShardStore>> store = ShardStore::Open(std::move(options), options_.files, &shard_);
   if (!store.ok()) return store.status();
   store_ = *std::move(store);

@@ -83,6 +83,8 @@ class Server {
     absl::Duration patience = absl::Seconds(60);
     // For all servers and workers to have joined, else it cannot go on (DEADLINE_EXCEEDED); 0: no limit.
     absl::Duration gather_timeout = absl::ZeroDuration();
+    // Takes a line that says what happened; may be called from any thread, and must not wait.
+    std::function<void(const std::string&)> log = [](const std::string&) {};
     // Called before it listens, with what was in the folder, where anything was.
     std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
     // Called with what the process is once it has joined, and when that changes: one of a pair.

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <iostream>
 #include <optional>
 #include <string>
 
@@ -13,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/env_flags.h"
+#include "common/line_writer.h"
 #include "common/run/file.h"
 #include "common/security/security_options.h"
 #include "common/signal_watch.h"
@@ -147,8 +147,8 @@ absl::Status WriteAddresses(const Server& server) {
   return WriteAddress("--address_file", absl::GetFlag(FLAGS_address_file), server.address());
 }
 
-int Fail(const absl::Status& status, int code) {
-  std::cerr << "error: " << status.message() << std::endl;
+int Fail(LineWriter& lines, const absl::Status& status, int code) {
+  lines.Write(absl::StrCat("error: ", status.message()));
   return code;
 }
 
@@ -158,15 +158,23 @@ uint64_t MemoryLimit() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
 
-// A line, whole, though other threads may say something, too.
-void Say(const std::string& line) { std::cerr << line + "\n" << std::flush; }
-
 // What this process is, in a line: "server 1", "standby 1".
 std::string PartName(const v1::Member& member) {
   return absl::StrCat(member.role() == v1::ROLE_STANDBY ? "standby " : "server ", member.rank());
 }
 
-int Serve() {
+std::string DescribeRecovery(int rank, const ShardStore::Recovered& recovered) {
+  std::string text = absl::StrCat("server ", rank, " recovered its shard in ", absl::FormatDuration(recovered.took),
+                                  ": snapshot of record ", recovered.snapshot_position, ", ", recovered.records,
+                                  " records behind it, ", recovered.cut_bytes, " unfinished bytes cut off");
+  if (recovered.refused_records > 0) {
+    absl::StrAppend(&text, ", ", recovered.refused_records,
+                    " records passed over that came from workers that had restarted by then");
+  }
+  return text;
+}
+
+int Serve(LineWriter& lines) {
   Ending ending;
   SignalWatch signals([&](int signal, int count) {
     if (count > 1) _exit(130);
@@ -178,7 +186,8 @@ int Serve() {
   options.advertise = absl::GetFlag(FLAGS_advertise);
   const int rank = ParseRank(absl::GetFlag(FLAGS_rank));
   if (rank < 0) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("--rank: got \"", absl::GetFlag(FLAGS_rank),
+    return Fail(lines,
+                absl::InvalidArgumentError(absl::StrCat("--rank: got \"", absl::GetFlag(FLAGS_rank),
                                                         "\", want a number or a name that ends in -N")),
                 2);
   }
@@ -192,12 +201,13 @@ int Serve() {
                       absl::GetFlag(FLAGS_insecure)};
   options.reflection = absl::GetFlag(FLAGS_reflection);
   if (const std::string warning = InsecurityWarning(options.listen, options.security); !warning.empty()) {
-    std::cerr << warning << std::endl;
+    lines.Write(warning);
   }
   options.max_state_bytes = MemoryLimit();
   const uint64_t in_flight = absl::GetFlag(FLAGS_bytes_in_flight_mib);
   if (in_flight < 8 || in_flight > (1 << 20)) {
     return Fail(
+        lines,
         absl::InvalidArgumentError(absl::StrCat("--bytes_in_flight_mib: got ", in_flight, ", want 8 to 1048576")), 2);
   }
   options.max_bytes_in_flight = in_flight << 20;
@@ -205,56 +215,52 @@ int Serve() {
   options.max_streams = absl::GetFlag(FLAGS_max_streams);
   if (options.max_streams < 1 || options.max_streams > 1024) {
     return Fail(
-        absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")), 2);
+        lines, absl::InvalidArgumentError(absl::StrCat("--max_streams: got ", options.max_streams, ", want 1 to 1024")),
+        2);
   }
   options.gather_timeout = absl::Seconds(absl::GetFlag(FLAGS_gather_timeout));
   const std::string run_by = absl::GetFlag(FLAGS_run_by);
   if (!run_by.empty() && run_by != "orchestrator") {
     return Fail(
-        absl::InvalidArgumentError(absl::StrCat("--run_by: got \"", run_by, "\", want orchestrator or nothing")), 2);
+        lines, absl::InvalidArgumentError(absl::StrCat("--run_by: got \"", run_by, "\", want orchestrator or nothing")),
+        2);
   }
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
   const absl::StatusOr<std::string> resume = FindResume();
-  if (!resume.ok()) return Fail(resume.status(), absl::IsInvalidArgument(resume.status()) ? 2 : 1);
+  if (!resume.ok()) return Fail(lines, resume.status(), absl::IsInvalidArgument(resume.status()) ? 2 : 1);
   options.resume = *resume;
-  if (!resume->empty()) std::cerr << "server " << rank << " resumes from " << *resume << std::endl;
-  options.on_recovered = [rank](const ShardStore::Recovered& recovered) {
-    std::cerr << "server " << rank << " recovered its shard in " << absl::FormatDuration(recovered.took)
-              << ": snapshot of record " << recovered.snapshot_position << ", " << recovered.records
-              << " records behind it, " << recovered.cut_bytes << " unfinished bytes cut off";
-    if (recovered.refused_records > 0) {
-      std::cerr << ", " << recovered.refused_records
-                << " records passed over that came from workers that had restarted by then";
-    }
-    std::cerr << std::endl;
+  if (!resume->empty()) lines.Write(absl::StrCat("server ", rank, " resumes from ", *resume));
+  options.log = [&](const std::string& line) { lines.Write(line); };
+  options.on_recovered = [&](const ShardStore::Recovered& recovered) {
+    lines.Write(DescribeRecovery(rank, recovered));
   };
-  options.on_part = [](const v1::Member& member) {
-    Say(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));
+  options.on_part = [&](const v1::Member& member) {
+    lines.Write(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));
   };
   options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*again=*/true}); };
   options.on_fatal = [&](absl::Status status) { ending.Set({std::move(status)}); };
   while (true) {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
-    if (!server.ok()) return Fail(server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
-    if (absl::Status written = WriteAddresses(**server); !written.ok()) return Fail(written, 2);
-    Say(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address(),
-                     " and answers control calls on ", (*server)->control_address()));
+    if (!server.ok()) return Fail(lines, server.status(), absl::IsInvalidArgument(server.status()) ? 2 : 1);
+    if (absl::Status written = WriteAddresses(**server); !written.ok()) return Fail(lines, written, 2);
+    lines.Write(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address(),
+                             " and answers control calls on ", (*server)->control_address()));
     const Ending::Reason reason = ending.Await();
     if (reason.again) {
-      Say(absl::StrCat("server ", rank, " joins anew: ", reason.status.message()));
+      lines.Write(absl::StrCat("server ", rank, " joins anew: ", reason.status.message()));
       options.listen = (*server)->address();
       options.control_listen = (*server)->control_address();
       (*server)->Drain(kShortGrace);
       ending.Clear();
       continue;
     }
-    std::cerr << "server " << rank << " drains" << std::endl;
+    lines.Write(absl::StrCat("server ", rank, " drains"));
     const bool cut_short = run_by == "orchestrator" && reason.signal == SIGTERM && !(*server)->job_finished();
     (*server)->Drain(absl::Seconds(5));
-    if (absl::IsDeadlineExceeded(reason.status)) return Fail(reason.status, kExitTemporary);
-    if (!reason.status.ok()) return Fail(reason.status, 1);
-    std::cerr << "server " << rank << " has ended" << (cut_short ? " before its job was finished" : "") << std::endl;
+    if (absl::IsDeadlineExceeded(reason.status)) return Fail(lines, reason.status, kExitTemporary);
+    if (!reason.status.ok()) return Fail(lines, reason.status, 1);
+    lines.Write(absl::StrCat("server ", rank, " has ended", cut_short ? " before its job was finished" : ""));
     return cut_short ? kExitTerminated : 0;
   }
 }
@@ -263,6 +269,8 @@ int Serve() {
 }  // namespace ballast
 
 int main(int argc, char** argv) {
+  // Standard error may be a pipe that nobody reads, or a terminal that stands still: no call waits for that.
+  ballast::LineWriter lines(STDERR_FILENO);
   ballast::KeepFreedMemory();
   ballast::SkipLockOrderChecks();
   // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
@@ -295,7 +303,7 @@ int main(int argc, char** argv) {
                                                    "resume",
                                                    "gather_timeout",
                                                    "run_by"});
-  if (!parsed.ok()) return ballast::Fail(parsed, 2);
+  if (!parsed.ok()) return ballast::Fail(lines, parsed, 2);
   const ballast::MemoryKeeper keeper;
-  return ballast::Serve();
+  return ballast::Serve(lines);
 }
