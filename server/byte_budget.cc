@@ -17,7 +17,13 @@ absl::StatusOr<ByteBudget::Reservation> ByteBudget::Reserve(uint64_t bytes) {
                                                               limit_, " in all; try again later")));
     }
   } while (!used_->compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  return Reservation(used_, bytes);
+  Reservation reservation(used_, bytes);
+  if (whole_ == nullptr) return reservation;
+  absl::StatusOr<Reservation> of_whole = whole_->Reserve(bytes);
+  if (!of_whole.ok()) return of_whole.status();
+  reservation.used_of_whole_ = std::move(of_whole->used_);
+  of_whole->bytes_ = 0;
+  return reservation;
 }
 
 }  // namespace ballast

@@ -18,29 +18,34 @@ class ByteBudget {
   class Reservation {
    public:
     Reservation() = default;
-    Reservation(Reservation&& other) noexcept : used_(std::move(other.used_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    Reservation(Reservation&& other) noexcept { *this = std::move(other); }
     Reservation& operator=(Reservation&& other) noexcept {
       std::swap(used_, other.used_);
+      std::swap(used_of_whole_, other.used_of_whole_);
       std::swap(bytes_, other.bytes_);
       return *this;
     }
     ~Reservation() { Release(); }
 
     void Release() {
-      if (bytes_ > 0) used_->fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+      const uint64_t bytes = std::exchange(bytes_, 0);
+      if (bytes == 0) return;
+      used_->fetch_sub(bytes, std::memory_order_relaxed);
+      if (used_of_whole_ != nullptr) used_of_whole_->fetch_sub(bytes, std::memory_order_relaxed);
     }
 
    private:
     friend class ByteBudget;
     Reservation(std::shared_ptr<std::atomic<uint64_t>> used, uint64_t bytes) : used_(std::move(used)), bytes_(bytes) {}
 
-    std::shared_ptr<std::atomic<uint64_t>> used_;
+    std::shared_ptr<std::atomic<uint64_t>> used_, used_of_whole_;
     uint64_t bytes_ = 0;
   };
 
-  explicit ByteBudget(uint64_t limit) : limit_(limit) {}
+  // With a `whole`, which must outlive it, this limits a part of that: what is reserved here counts there, too.
+  explicit ByteBudget(uint64_t limit, ByteBudget* whole = nullptr) : limit_(limit), whole_(whole) {}
 
-  // RESOURCE_EXHAUSTED, and counted, where more would be held than the limit; a single one always gets in.
+  // RESOURCE_EXHAUSTED, and counted, if more would be held than the limit; a single one always gets in.
   absl::StatusOr<Reservation> Reserve(uint64_t bytes);
 
   uint64_t used() const { return used_->load(std::memory_order_relaxed); }
@@ -49,6 +54,7 @@ class ByteBudget {
 
  private:
   const uint64_t limit_;
+  ByteBudget* const whole_;
   // Shared with the reservations, which may outlive this.
   const std::shared_ptr<std::atomic<uint64_t>> used_ = std::make_shared<std::atomic<uint64_t>>(0);
   std::atomic<uint64_t> refused_{0};

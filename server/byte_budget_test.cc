@@ -39,6 +39,24 @@ TEST(ByteBudgetTest, ASingleOneGetsInHoweverLarge) {
   EXPECT_TRUE(budget.Reserve(1000).ok());
 }
 
+TEST(ByteBudgetTest, APartLeavesTheRestOfTheWholeToOthers) {
+  ByteBudget whole(100);
+  ByteBudget part(25, &whole);
+  auto first = part.Reserve(20);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(whole.used(), 20u);
+  EXPECT_FALSE(part.Reserve(20).ok());
+  EXPECT_EQ(whole.used(), 20u);
+  auto others = whole.Reserve(80);
+  ASSERT_TRUE(others.ok());
+  // The whole is full, though the part is not.
+  EXPECT_FALSE(part.Reserve(5).ok());
+  EXPECT_EQ(part.used(), 20u);
+  first->Release();
+  EXPECT_EQ(part.used(), 0u);
+  EXPECT_EQ(whole.used(), 80u);
+}
+
 TEST(ByteBudgetTest, NeverPassesTheLimitWithManyThreads) {
   ByteBudget budget(10);
   std::atomic<bool> passed{false};

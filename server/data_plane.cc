@@ -162,7 +162,9 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
       End(OnShard(serving));
       return;
     }
-    absl::StatusOr<ByteBudget::Reservation> reserved = plane_->budget_.Reserve(kMaxMessageBytes);
+    // Only pulls are a reader's.
+    if (kind == Kind::kPull) as_worker_ = plane->access_->Check(*context, Method(), "", AccessRole::kWorker);
+    absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
     if (!reserved.ok()) {
       End(reserved.status());
       return;
@@ -190,6 +192,8 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
   // The job that the request names, which is not known when the call begins.
   absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
+
+  ByteBudget& Budget() { return as_worker_.ok() ? plane_->budget_ : plane_->reader_budget_; }
 
   // How a pull is to be answered.
   struct AnswerTerms {
@@ -290,7 +294,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   ByteBudget::Reservation reserved_;
-  // Whether the caller of a pull may speak as a worker; if not, why.
+  // Whether the caller may speak as a worker; if not, why.
   absl::Status as_worker_;
   // Where request and answer lie in shared memory, instead. Nothing in it is read twice.
   std::optional<BorrowedBlock> block_;
@@ -363,7 +367,6 @@ void DataPlane::Call::Pull() {
   if (!message.ok()) return End(OnShard(message.status()));
   if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
   map_epoch_ = message->map_epoch();
-  as_worker_ = plane_->access_->Check(*context_, Method(), message->job(), AccessRole::kWorker);
   PullTerms pull{message->step(), std::nullopt};
   if (message->has_worker()) {
     // What a worker was handed last counts for its next gradient.
@@ -439,7 +442,7 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
   auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
     if (!status.ok()) return End(status);
     absl::StatusOr<grpc::ByteBuffer> values =
-        EncodeValues(*plane_->shard_, keys, worker, *codec, plane_->budget_, envelope, Response::kValuesFieldNumber);
+        EncodeValues(*plane_->shard_, keys, worker, *codec, Budget(), envelope, Response::kValuesFieldNumber);
     if (!values.ok()) return End(values.status());
     plane_->pull_bytes_ += values->Length();
     // What it sees it may push by: no shard that comes back may know less.

@@ -46,7 +46,8 @@ class DataPlane : public grpc::CallbackGenericService {
         executor_(executor),
         budget_(max_bytes_in_flight - WaitBytes(max_bytes_in_flight)) {}
 
-  // The part of the bytes in flight that pulls may take while they wait for other workers.
+  // The part of the bytes in flight that pulls may take while they wait for other workers. Of the rest, callers who may
+  // only read can hold as large a part, however many they are and however slowly they send and receive.
   static uint64_t WaitBytes(uint64_t max_bytes_in_flight) { return max_bytes_in_flight / 4; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
@@ -71,6 +72,7 @@ class DataPlane : public grpc::CallbackGenericService {
   const ServingGate* const serving_;
   Executor* const executor_;
   ByteBudget budget_;
+  ByteBudget reader_budget_{budget_.limit() / 4, &budget_};
   AreaRegistry areas_{&budget_};
   // For requests out of shared memory.
   BufferPool buffers_{SharedArea::kBlockBytes, kBuffersKept};

@@ -7,13 +7,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "ballast/v1/coordinator_service.pb.h"
+#include "ballast/internal/v1/standby_service.grpc.pb.h"
+#include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/error.pb.h"
-#include "ballast/v1/parameter_service.pb.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
 #include "common/grpc_status.h"
 #include "common/shared_memory/shared_area.h"
 #include "google/protobuf/dynamic_message.h"
@@ -74,7 +76,8 @@ class ErrorReasonTest : public ::testing::Test {
     grpc::ByteBuffer response;
     grpc::Status status;
     absl::Notification done;
-    stub_->UnaryCall(&context, "/ballast.v1." + method, {}, &request, &response, [&](grpc::Status end) {
+    const char* const package = absl::StartsWith(method, "StandbyService/") ? "/ballast.internal.v1." : "/ballast.v1.";
+    stub_->UnaryCall(&context, package + method, {}, &request, &response, [&](grpc::Status end) {
       status = std::move(end);
       done.Notify();
     });
@@ -125,7 +128,8 @@ class ErrorReasonTest : public ::testing::Test {
 };
 
 TEST_F(ErrorReasonTest, EveryMethodSaysWhatIsNoMessageOfIts) {
-  for (const char* name : {"ballast.v1.ParameterService", "ballast.v1.CoordinatorService"}) {
+  for (const char* name : {v1::ParameterService::service_full_name(), v1::CoordinatorService::service_full_name(),
+                           internal::v1::StandbyService::service_full_name()}) {
     const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
     ASSERT_NE(service, nullptr);
     for (int i = 0; i < service->method_count(); ++i) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -81,7 +82,8 @@ class HostileInputTest : public ::testing::Test {
     grpc::ByteBuffer response;
     grpc::Status status;
     absl::Notification done;
-    stub_->UnaryCall(&context, "/ballast.v1." + method, {}, &request, &response, [&](grpc::Status end) {
+    const char* const package = absl::StartsWith(method, "StandbyService/") ? "/ballast.internal.v1." : "/ballast.v1.";
+    stub_->UnaryCall(&context, package + method, {}, &request, &response, [&](grpc::Status end) {
       status = std::move(end);
       done.Notify();
     });
@@ -358,6 +360,48 @@ TEST_F(ReaderHostileInputTest, CannotPullAsAWorker) {
   const grpc::Status status = Call("ParameterService/Pull", pull.SerializeAsString());
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
   EXPECT_NE(status.error_message().find("a pull that names a worker"), std::string::npos) << status.error_message();
+}
+
+TEST_F(ReaderHostileInputTest, CallsThatNeverSendTheirMessageLeaveRoomForWorkers) {
+  // Each has room for a whole message kept for it; together they ask for far more than there is.
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
+  grpc::CompletionQueue queue;
+  intptr_t begun = 0;
+  for (int i = 0; i < 6; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channels.push_back(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+    grpc::GenericStub stub(channels.back());
+    for (int call = 0; call < 60; ++call) {
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      contexts.back()->AddMetadata("authorization", "Bearer " + token_);
+      calls.push_back(stub.PrepareCall(contexts.back().get(), "/ballast.v1.ParameterService/Pull", &queue));
+      calls.back()->StartCall(reinterpret_cast<void*>(++begun));
+    }
+  }
+  void* tag = nullptr;
+  bool ok = false;
+  for (intptr_t i = 0; i < begun; ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
+  // They have come once the readers' part, a quarter of what does not wait, is full.
+  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  do {
+    State();
+  } while (bytes_in_flight_ < bytes_in_flight_limit_ / 8 && absl::Now() < patience);
+  EXPECT_GE(bytes_in_flight_, bytes_in_flight_limit_ / 8);
+  token_ = SecurityFolder::Token("worker", "hostile");
+  EXPECT_EQ(PushHonestly().error_message(), "");
+  // In sync an update is made of all workers' gradients.
+  EXPECT_THAT(Values(kHonest), Each(5));
+  State();
+  EXPECT_LE(bytes_in_flight_, bytes_in_flight_limit_ / 4);
+  for (const auto& context : contexts) context->TryCancel();
+  // What was prepared must be finished before it is destroyed.
+  std::vector<grpc::Status> ends(calls.size());
+  for (size_t i = 0; i < calls.size(); ++i) calls[i]->Finish(&ends[i], nullptr);
+  for (size_t i = 0; i < calls.size(); ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
+  queue.Shutdown();
 }
 
 TEST_F(ReaderHostileInputTest, PullsThatWaitTakeNoMoreThanTheirMemoryAndGiveItBack) {

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/grpc_status.h"
+#include "server/parsed_request.h"
 
 namespace ballast {
 namespace {
@@ -18,7 +19,8 @@ constexpr size_t kMaxWaitingBytes = size_t{2} << 20;
 
 // One stream. Answers are written one at a time; of those that wait only the newest counts. Messages are taken on a
 // thread of the stream's own: gRPC's few threads carry heartbeats, which must not wait for changes that are made.
-class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse> {
+class Stream
+    : public grpc::ServerBidiReactor<ParsedRequest<internal::v1::ReplicateRequest>, internal::v1::ReplicateResponse> {
  public:
   Stream(const absl::Status& access, StandbyReceiver* receiver) : receiver_(receiver) {
     if (!access.ok()) {
@@ -37,8 +39,10 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
       ended_ = true;
       return;
     }
-    waiting_bytes_ += request_.data().size();
-    waiting_.push_back(std::move(request_));
+    waiting_bytes_ += request_.message.data().size();
+    // Nothing is read behind what is no message.
+    ended_ = !request_.status.ok();
+    waiting_.push_back(std::exchange(request_, {}));
     ReadLocked();
   }
 
@@ -57,12 +61,14 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
   }
 
  private:
+  using Request = ParsedRequest<internal::v1::ReplicateRequest>;
+
   void TakeUntilEnd() {
     absl::Status status;
     while (status.ok()) {
-      const std::optional<internal::v1::ReplicateRequest> message = AwaitMessage();
-      if (!message.has_value()) break;
-      status = Take(*message);
+      const std::optional<Request> request = AwaitRequest();
+      if (!request.has_value()) break;
+      status = request->status.ok() ? Take(request->message) : request->status;
     }
     {
       absl::MutexLock lock(&mutex_);
@@ -77,7 +83,7 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
   }
 
   // Nothing at the end of the stream.
-  std::optional<internal::v1::ReplicateRequest> AwaitMessage() {
+  std::optional<Request> AwaitRequest() {
     absl::MutexLock lock(&mutex_);
     const auto read = [this] {
       mutex_.AssertReaderHeld();
@@ -85,11 +91,11 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
     };
     mutex_.Await(absl::Condition(&read));
     if (waiting_.empty()) return std::nullopt;
-    internal::v1::ReplicateRequest message = std::move(waiting_.front());
+    Request request = std::move(waiting_.front());
     waiting_.pop_front();
-    waiting_bytes_ -= message.data().size();
+    waiting_bytes_ -= request.message.data().size();
     ReadLocked();
-    return message;
+    return request;
   }
 
   // The next message, if there is room for it.
@@ -125,12 +131,12 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
   // The taker's.
   bool open_ = false;
   // What gRPC reads into.
-  internal::v1::ReplicateRequest request_;
+  Request request_;
   absl::Mutex mutex_;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   // Messages that were read and not taken.
-  std::deque<internal::v1::ReplicateRequest> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Request> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // The newest answer that is not written yet; the one that is being written.
   std::optional<internal::v1::ReplicateResponse> answer_ ABSL_GUARDED_BY(mutex_);
@@ -141,9 +147,13 @@ class Stream : public grpc::ServerBidiReactor<internal::v1::ReplicateRequest, in
 
 }  // namespace
 
-grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>*
-StandbyServiceAdapter::Replicate(grpc::CallbackServerContext* context) {
-  return new Stream(access_->Check(*context, "StandbyService/Replicate", ""), receiver_);
+StandbyServiceAdapter::StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access) {
+  MarkMethodCallback(IndexOf<internal::v1::StandbyService>("Replicate"),
+                     new grpc::internal::CallbackBidiHandler<ParsedRequest<internal::v1::ReplicateRequest>,
+                                                             internal::v1::ReplicateResponse>(
+                         [=](grpc::CallbackServerContext* context) {
+                           return new Stream(access->Check(*context, "StandbyService/Replicate", ""), receiver);
+                         }));
 }
 
 }  // namespace ballast

@@ -7,19 +7,13 @@
 
 namespace ballast {
 
-// Carries the stream of ballast.internal.v1.StandbyService to a receiver. Holds nothing itself.
+// Carries the stream of ballast.internal.v1.StandbyService to a receiver. A message that does not parse ends it with
+// INVALID_ARGUMENT and the reason MALFORMED_MESSAGE.
 // Thread safety: all methods may be called from any thread.
 class StandbyServiceAdapter : public internal::v1::StandbyService::CallbackService {
  public:
   // Both must outlive the server that this is registered with.
-  StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access) : receiver_(receiver), access_(access) {}
-
-  grpc::ServerBidiReactor<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>* Replicate(
-      grpc::CallbackServerContext* context) override;
-
- private:
-  StandbyReceiver* const receiver_;
-  const AccessGuard* const access_;
+  StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access);
 };
 
 }  // namespace ballast

@@ -103,6 +103,14 @@ class Measurement {
     return (*client)->Declare({Spec(mib)});
   }
 
+  // Declares while the probes, which are the job's workers, live on unmeasured.
+  absl::Status Prepare(uint64_t mib) {
+    probe_->Run();
+    const absl::Status status = Declare(0, mib);
+    probe_->Stop();
+    return status;
+  }
+
   // Measures while `work` runs.
   absl::Status Measure(ControlPhase phase, absl::FunctionRef<absl::Status()> work) {
     probe_->Run();
@@ -138,10 +146,10 @@ class Measurement {
       case ControlPhase::kDeclaration:
         return Measure(phase, [&] { return DeclareTwice(options_.declared_mib); });
       case ControlPhase::kPushLoad:
-        if (absl::Status status = Declare(0, kPushedMib); !status.ok()) return status;
+        if (absl::Status status = Prepare(kPushedMib); !status.ok()) return status;
         return Measure(phase, [&] { return PushForAWhile(); });
       case ControlPhase::kCheckpoint:
-        if (absl::Status status = Declare(0, options_.saved_mib); !status.ok()) return status;
+        if (absl::Status status = Prepare(options_.saved_mib); !status.ok()) return status;
         return Measure(phase, [&] { return SaveForAWhile(); });
       case ControlPhase::kResume:
         return Measure(phase, [&] { return DeclareTwice(options_.saved_mib); });

@@ -5,16 +5,30 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 
 namespace ballast {
 namespace {
 
-constexpr int kNice = 10;
+// The lowest priority that there is.
+constexpr int kNice = 19;
 
 }  // namespace
+
+void YieldToOthers() {
+  // Priority is a thread's, and gRPC has threads that were there before any attack.
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    int id = 0;
+    if (absl::SimpleAtoi(task.path().filename().string(), &id)) setpriority(PRIO_PROCESS, id, kNice);
+  }
+}
 
 uint64_t AttackUntil(absl::Time end, int threads, const std::function<void(int, uint64_t)>& attempt) {
   std::atomic<uint64_t> attempts{0};

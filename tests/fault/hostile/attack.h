@@ -30,9 +30,12 @@ struct Attack {
   std::function<absl::StatusOr<uint64_t>(const HostileTarget& target, absl::Time end)> run;
 };
 
-// Runs `attempt` again and again on `threads` threads, until `end`; answers the number of attempts. The threads are
-// nice, so that what they compute themselves takes little from the job beside them: only what servers do for them
-// counts.
+// Gives all threads of this process the lowest priority, so that what attackers compute themselves takes little from
+// the job beside them: only what servers do for them counts.
+void YieldToOthers();
+
+// Runs `attempt` again and again on `threads` threads, until `end`; answers the number of attempts. The threads have
+// the lowest priority.
 uint64_t AttackUntil(absl::Time end, int threads, const std::function<void(int thread, uint64_t attempt)>& attempt);
 
 }  // namespace ballast

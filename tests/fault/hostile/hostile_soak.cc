@@ -226,6 +226,7 @@ class Run {
         !status.ok()) {
       return status;
     }
+    YieldToOthers();
     const absl::Time end = absl::Now() + window;
     absl::StatusOr<uint64_t> attempts = 0;
     absl::Notification done;

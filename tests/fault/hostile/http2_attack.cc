@@ -24,7 +24,7 @@ namespace ballast {
 namespace {
 
 constexpr size_t kFrameBytes = 16384;
-constexpr int kNice = 10;
+constexpr int kNice = 19;
 // Between two attempts of a connection that the server ended.
 constexpr absl::Duration kPause = absl::Milliseconds(20);
 
