@@ -15,12 +15,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
 #include "cli/number_text.h"
 #include "common/run/safetensors.h"
 #include "common/shard_map.h"
 #include "common/storage/checkpoint_folder.h"
+#include "common/storage/coordinator_log.h"
 #include "common/storage/file_system.h"
 #include "common/storage/shard_log.h"
 #include "common/storage/snapshot_file.h"
@@ -36,7 +38,8 @@ constexpr char kUsage[] =
     "What a job kept to go on from. DIR is a run folder, a folder of checkpoints, one checkpoint's manifest, or, for\n"
     "verify, a server's --state_dir.\n"
     "list shows the whole checkpoints; verify reads all files of each, and the logs and snapshots of each server's\n"
-    "state directory, and checks them; export writes the newest checkpoint's weights as safetensors.\n"
+    "state directory and of the coordinator in it, and checks them; export writes the newest checkpoint's weights as\n"
+    "safetensors.\n"
     "verify changes nothing, and exits with 1 if a file is damaged or missing. Of a server that runs it may find the\n"
     "newest file half written.\n\n";
 
@@ -118,6 +121,22 @@ absl::StatusOr<StateContents> ReadState(const std::string& directory) {
   contents.bytes = end->bytes;
   contents.unfinished = end->unfinished;
   return contents;
+}
+
+// Those of the state directories in which a coordinator keeps its own.
+std::vector<std::string> CoordinatorsOf(absl::Span<const std::string> states) {
+  std::vector<std::string> found;
+  for (const std::string& state : states) {
+    std::string directory = state + "/coordinator";
+    if (IsFolder(directory)) found.push_back(std::move(directory));
+  }
+  return found;
+}
+
+absl::StatusOr<CoordinatorStates> ReadCoordinator(const std::string& directory) {
+  absl::StatusOr<CoordinatorStates> states = ReadCoordinatorLogs(*PosixFileSystem(), directory);
+  if (!states.ok() || internal::v1::CoordinatorState().ParseFromString(states->last)) return states;
+  return absl::DataLossError(absl::StrCat(directory, ": record ", states->next - 1, " is no state of a coordinator"));
 }
 
 uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
@@ -256,7 +275,7 @@ class Findings {
 int VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::string> states, bool json,
               std::ostream& out, std::ostream& err) {
   Findings findings(json, out);
-  nlohmann::json checkpoints = nlohmann::json::array(), shards = nlohmann::json::array();
+  nlohmann::json checkpoints = nlohmann::json::array(), shards = checkpoints, coordinators = checkpoints;
   for (const std::string& path : manifests) {
     const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
     findings.Add(checkpoints, manifest.ok() ? Describe(path, *manifest) : nlohmann::json::object(), path,
@@ -273,9 +292,20 @@ int VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::str
     }
     findings.Add(shards, std::move(one), path, state.status());
   }
+  for (const std::string& path : CoordinatorsOf(states)) {
+    const absl::StatusOr<CoordinatorStates> found = ReadCoordinator(path);
+    nlohmann::json one = nlohmann::json::object();
+    if (found.ok()) {
+      one = {{"log_records", found->records}, {"log_bytes", found->bytes}, {"unfinished_bytes", found->unfinished}};
+    }
+    findings.Add(coordinators, std::move(one), path, found.status());
+  }
   if (json) {
-    out << nlohmann::json{{"ok", findings.status().ok()}, {"checkpoints", checkpoints}, {"shards", shards}}.dump()
-        << std::endl;
+    const nlohmann::json all = {{"ok", findings.status().ok()},
+                                {"checkpoints", checkpoints},
+                                {"shards", shards},
+                                {"coordinators", coordinators}};
+    out << all.dump() << std::endl;
   }
   return findings.status().ok() ? kExitSuccess : Fail(err, findings.status(), kExitFailure);
 }

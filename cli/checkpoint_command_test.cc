@@ -7,7 +7,9 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "common/run/file.h"
+#include "common/storage/coordinator_log.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/shard_log.h"
 #include "gmock/gmock.h"
@@ -76,6 +78,25 @@ TEST_F(CheckpointCommandTest, NamesTheFileAndOffsetOfDamageInALog) {
   EXPECT_THAT(json["shards"][0]["error"].get<std::string>(),
               HasSubstr(absl::StrCat(path, ": has no whole record 3 at offset ")));
   EXPECT_THAT(err_.str(), HasSubstr(path));
+}
+
+TEST_F(CheckpointCommandTest, VerifiesTheStatesOfACoordinator) {
+  const std::string directory = state_ + "/coordinator";
+  ASSERT_TRUE(PosixFileSystem()->MakeFolder(directory).ok());
+  internal::v1::CoordinatorState state;
+  state.set_job_name("verified");
+  auto writer = RecordWriter::Create(PosixFileSystem(), CoordinatorLogPath(directory, 1), 1);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (uint64_t synced : {0, 1}) ASSERT_TRUE((*writer)->Append({state.SerializeAsString()}, synced).ok());
+  ASSERT_EQ(Verify(run_), 0) << err_.str();
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["coordinators"][0]["log_records"], 2);
+  // The first one was on the disk before the second was written.
+  const std::string path = CoordinatorLogPath(directory, 1);
+  std::string bytes = *ReadFile(path);
+  bytes[kRecordHeaderBytes + 3] ^= 1;
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  EXPECT_EQ(Verify(run_), 1);
+  EXPECT_THAT(nlohmann::json::parse(out_.str())["coordinators"][0]["error"].get<std::string>(), HasSubstr(path));
 }
 
 TEST_F(CheckpointCommandTest, HelpSaysWhatIsVerified) {

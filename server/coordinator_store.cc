@@ -4,16 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "common/storage/coordinator_log.h"
 
 namespace ballast {
-namespace {
-
-constexpr absl::string_view kLogName = "states-";
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(FileSystem* files, std::string folder,
                                                                          const Clock* clock) {
@@ -23,45 +16,18 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(FileSys
   return store;
 }
 
-std::string CoordinatorStore::PathOf(uint64_t first) const { return absl::StrCat(folder_, "/", kLogName, first); }
-
-absl::StatusOr<std::vector<uint64_t>> CoordinatorStore::Logs() const {
-  const absl::StatusOr<std::vector<std::string>> names = files_->List(folder_);
-  if (!names.ok()) return names.status();
-  std::vector<uint64_t> firsts;
-  for (const std::string& name : *names) {
-    uint64_t first = 0;
-    const absl::string_view text = name;
-    if (absl::StartsWith(text, kLogName) && absl::SimpleAtoi(text.substr(kLogName.size()), &first)) {
-      firsts.push_back(first);
-    }
-  }
-  std::sort(firsts.begin(), firsts.end());
-  return firsts;
-}
-
-// The last state of all logs: a newer one may be empty yet, for its process died before it wrote.
 absl::Status CoordinatorStore::Recover() {
-  const absl::StatusOr<std::vector<uint64_t>> logs = Logs();
-  if (!logs.ok()) return logs.status();
-  for (uint64_t first : *logs) {
-    absl::StatusOr<std::unique_ptr<RecordReader>> reader = RecordReader::Open(PathOf(first), first);
-    if (!reader.ok()) return reader.status();
-    while (true) {
-      absl::StatusOr<std::optional<RecordReader::Record>> record = (*reader)->Next();
-      if (!record.ok()) return record.status();
-      if (!record->has_value()) break;
-      recovered_ = std::move((*record)->body);
-    }
-    next_ = std::max({next_, first + 1, (*reader)->next()});
-  }
+  absl::StatusOr<CoordinatorStates> states = ReadCoordinatorLogs(*files_, folder_);
+  if (!states.ok()) return states.status();
+  recovered_ = std::move(states->last);
+  next_ = states->next;
   return absl::OkStatus();
 }
 
 absl::Status CoordinatorStore::SaveInNewLog(absl::string_view state) {
-  const absl::StatusOr<std::vector<uint64_t>> before = Logs();
+  const absl::StatusOr<std::vector<uint64_t>> before = ListCoordinatorLogs(*files_, folder_);
   if (!before.ok()) return before.status();
-  const std::string path = PathOf(next_);
+  const std::string path = CoordinatorLogPath(folder_, next_);
   absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Create(files_, path, next_);
   if (!log.ok()) {
     // A log that could not be begun is not tried again under its name.
@@ -82,7 +48,7 @@ absl::Status CoordinatorStore::SaveInNewLog(absl::string_view state) {
   synced_at_ = clock_->Now();
   for (uint64_t first : *before) {
     // One that stays is older, and goes with the next.
-    files_->Remove(PathOf(first)).IgnoreError();
+    files_->Remove(CoordinatorLogPath(folder_, first)).IgnoreError();
   }
   return absl::OkStatus();
 }

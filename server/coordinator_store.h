@@ -38,8 +38,6 @@ class CoordinatorStore : public CoordinatorJournal {
  private:
   CoordinatorStore(FileSystem* files, std::string folder, const Clock* clock)
       : files_(files), folder_(std::move(folder)), clock_(clock) {}
-  std::string PathOf(uint64_t first) const;
-  absl::StatusOr<std::vector<uint64_t>> Logs() const;
   absl::Status Recover();
   absl::Status Sync();
   // After it nobody knows what the file holds.
