@@ -116,6 +116,24 @@ TEST_F(ShardBuilderTest, TakesTensorsThatAreDeclaredMeanwhile) {
   ExpectEqual(shard_, copy_);
 }
 
+TEST_F(ShardBuilderTest, ValuesThatAreSetMeanwhileAreSetOnce) {
+  ShardBuilder builder = Begin();
+  Copy(1, builder);
+  const std::vector<float> values = {7, 8, 9};
+  const absl::string_view of_1(reinterpret_cast<const char*>(values.data()), 12), of_2 = of_1.substr(4);
+  const std::vector<ValueView> views = {{{1, 0}, v1::ENCODING_FP32, {&of_1, 1}},
+                                        {{2, 0}, v1::ENCODING_FP32, {&of_2, 1}}};
+  ASSERT_TRUE(shard_.SetValues("job", views).ok());
+  // The builder has not heard of tensor 2 yet: that one comes with its values.
+  ASSERT_EQ(builder.SetValues(views), absl::OkStatus());
+  Copy(2, builder);
+  Push(0, 0, builder, {1, 2});
+  Push(1, 0, builder, {1, 2});
+  ASSERT_TRUE(Finish(std::move(builder)).ok());
+  ExpectEqual(shard_, copy_);
+  EXPECT_EQ(copy_.SetValues("job", views)->unchanged, 2);
+}
+
 TEST_F(ShardBuilderTest, IsNoShardWhileASliceIsMissing) {
   ShardBuilder builder = Begin();
   Copy(1, builder);

@@ -26,6 +26,8 @@ namespace {
 constexpr char kJob[] = "hostile_soak";
 // The job without attackers takes this share of the time.
 constexpr double kQuietShare = 0.25;
+// Of all attacks, if the time is long enough: they show whether memory grows.
+constexpr double kRounds = 10;
 constexpr absl::Duration kShortestWindow = absl::Seconds(2);
 constexpr absl::Duration kLongestWindow = absl::Seconds(10);
 // In which servers have given back what the attacks had taken.
@@ -177,8 +179,9 @@ class Run {
     // Servers come to the memory that they need anyway.
     if (absl::Status status = AwaitEpoch(job, absl::InfinitePast()); !status.ok()) return status;
     counts_.resident_bytes_before = job.ResidentBytes();
-    const absl::Duration window = std::clamp(options_.time * (1 - kQuietShare) / (2.0 * options_.attacks.size() + 1),
-                                             kShortestWindow, kLongestWindow);
+    const absl::Duration window =
+        std::clamp(options_.time * (1 - kQuietShare) / (kRounds * (2.0 * options_.attacks.size() + 1)), kShortestWindow,
+                   kLongestWindow);
     do {
       for (size_t i = 0; i < options_.attacks.size(); ++i) {
         if (absl::Status status = AttackOnce(job, i, window); !status.ok()) {
