@@ -87,6 +87,14 @@ struct Gpu {
   cudaError_t everything = cudaSuccess;
   int everything_after = 0;
   std::vector<Fault> faults;
+
+  // What a process could not give back to a GPU that was lost goes with the process.
+  ~Gpu() {
+    if (everything == cudaSuccess) return;
+    for (const auto* memory : {&device_memory, &host_memory}) {
+      for (const auto& [piece, bytes] : *memory) std::free(piece);
+    }
+  }
 };
 
 // Of cudaSetDevice.
