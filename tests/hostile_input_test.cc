@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <set>
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
@@ -43,6 +45,25 @@ T Parse(const std::string& text) {
   T message;
   EXPECT_TRUE(TextFormat::ParseFromString(text, &message)) << text;
   return message;
+}
+
+// The most memory that this process has had since ForgetPeak, in bytes.
+uint64_t PeakBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    uint64_t kilobytes = 0;
+    absl::string_view text = line;
+    if (!absl::ConsumePrefix(&text, "VmHWM:") || !absl::ConsumeSuffix(&text, "kB")) continue;
+    EXPECT_TRUE(absl::SimpleAtoi(text, &kilobytes)) << line;
+    return kilobytes << 10;
+  }
+  ADD_FAILURE() << "/proc/self/status names no VmHWM";
+  return 0;
+}
+void ForgetPeak() {
+  std::ofstream reset("/proc/self/clear_refs");
+  reset << "5" << std::flush;
+  ASSERT_TRUE(reset.good());
 }
 
 class HostileInputTest : public ::testing::Test {
@@ -78,12 +99,15 @@ class HostileInputTest : public ::testing::Test {
     if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     const grpc::Slice slice(bytes);
-    const grpc::ByteBuffer request(&slice, 1);
+    return Call(*stub_, context, method, grpc::ByteBuffer(&slice, 1));
+  }
+  static grpc::Status Call(grpc::GenericStub& stub, grpc::ClientContext& context, const std::string& method,
+                           const grpc::ByteBuffer& request) {
     grpc::ByteBuffer response;
     grpc::Status status;
     absl::Notification done;
     const char* const package = absl::StartsWith(method, "StandbyService/") ? "/ballast.internal.v1." : "/ballast.v1.";
-    stub_->UnaryCall(&context, package + method, {}, &request, &response, [&](grpc::Status end) {
+    stub.UnaryCall(&context, package + method, {}, &request, &response, [&](grpc::Status end) {
       status = std::move(end);
       done.Notify();
     });
@@ -601,6 +625,30 @@ TEST_F(HostileInputTest, WhatIsRefusedChangesNothing) {
   // The sequence number that all of them had is still free.
   EXPECT_TRUE(Call("ParameterService/Push", push_.SerializeAsString()).ok());
   EXPECT_THAT(Values(1), Each(4));
+}
+
+TEST_F(HostileInputTest, RefusesACompressedMessageWithoutInflatingIt) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  // The client holds this mebibyte once, and sends a thousandth of it 128 times.
+  const std::string zeros(kMiB, '\0');
+  const std::vector<grpc::Slice> slices(128, grpc::Slice(zeros.data(), zeros.size(), grpc::Slice::STATIC_SLICE));
+  for (const std::string& address : {server_->address(), server_->control_address()}) {
+    grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    for (const char* method : {"Push", "DeclareTensors", "GetStatus", "NoSuch"}) {
+      for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+        grpc::ClientContext context;
+        context.set_compression_algorithm(algorithm);
+        context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+        const grpc::ByteBuffer request(slices.data(), slices.size());
+        ForgetPeak();
+        const uint64_t before = PeakBytes();
+        const grpc::Status status = Call(stub, context, absl::StrCat("ParameterService/", method), request);
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method << ": " << status.error_message();
+        EXPECT_LT(PeakBytes(), before + 32 * kMiB) << method;
+      }
+    }
+  }
+  EXPECT_THAT(Values(kHonest), Each(5));
 }
 
 TEST_F(HostileInputTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {
