@@ -132,15 +132,6 @@ absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<
   return writer.Finish();
 }
 
-// A call of a method that this server does not have.
-class UnknownMethod : public grpc::ServerGenericBidiReactor {
- public:
-  explicit UnknownMethod(const std::string& method) {
-    Finish(ToGrpcStatus(absl::UnimplementedError(absl::StrCat(method, ": this server has no such method"))));
-  }
-  void OnDone() override { delete this; }
-};
-
 }  // namespace
 
 // One call. The client sends one message and gets one.
@@ -462,7 +453,7 @@ grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackSe
   if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
   if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
   if (method == "/ballast.v1.ParameterService/SetValues") return new Call(Call::Kind::kSetValues, this, context);
-  return new UnknownMethod(method);
+  return unknown_methods_.CreateReactor(context);
 }
 
 DataPlane::Traffic DataPlane::traffic() const {

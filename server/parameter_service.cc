@@ -30,6 +30,10 @@ ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* 
   MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
 }
 
+ShardStatusService::ShardStatusService(ParameterServiceAdapter* adapter) : adapter_(adapter) {
+  MarkMethodCallback(IndexOf<v1::ParameterService>("GetStatus"), ParsingHandler(this, &ShardStatusService::GetStatus));
+}
+
 absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& context, absl::string_view method,
                                             const std::string& job) const {
   if (absl::Status access = access_->Check(context, method, job); !access.ok()) return access;

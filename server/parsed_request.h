@@ -4,8 +4,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/error_reason.h"
 #include "common/grpc_status.h"
+#include "common/wire/element_count.h"
+#include "common/wire/limits.h"
 #include "common/wire/malformed_message.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -16,7 +20,8 @@
 namespace ballast {
 
 // A request as it came: a message, or a failure that says what is wrong with its bytes. gRPC 1.51 by itself answers
-// UNIMPLEMENTED, and calls no handler, when bytes do not parse as the message of the method.
+// UNIMPLEMENTED, and calls no handler, when bytes do not parse as the message of the method. gRPC parses before any
+// handler can look at the call: so bytes that would become more than kMaxElementsPerMessage objects are not parsed.
 template <typename Message>
 struct ParsedRequest {
   Message message;
@@ -77,12 +82,34 @@ class SerializationTraits<ballast::ParsedRequest<Message>> {
   static Status Deserialize(ByteBuffer* bytes, ballast::ParsedRequest<Message>* request) {
     // Parsing takes the bytes; their memory is shared, not copied.
     const ByteBuffer kept = *bytes;
+    // Each of them takes at least two bytes.
+    if (kept.Length() / 2 > ballast::kMaxElementsPerMessage && HasTooManyElements(kept)) {
+      bytes->Clear();
+      request->status = ballast::WithReason(
+          ballast::v1::ERROR_REASON_INVALID_REQUEST,
+          absl::InvalidArgumentError(absl::StrCat("got a ", Message::descriptor()->full_name(), " of ", kept.Length(),
+                                                  " bytes with more than ", ballast::kMaxElementsPerMessage,
+                                                  " messages and texts in it, want at most that")));
+      return Status::OK;
+    }
     if (SerializationTraits<Message>::Deserialize(bytes, &request->message).ok()) return Status::OK;
-    Slice text;
-    if (!kept.DumpToSingleSlice(&text).ok()) text = Slice();
-    request->status = ballast::MalformedMessage(
-        *Message::descriptor(), absl::string_view(reinterpret_cast<const char*>(text.begin()), text.size()));
+    const Slice slice = InOnePiece(kept);
+    request->status = ballast::MalformedMessage(*Message::descriptor(), TextOf(slice));
     return Status::OK;
+  }
+
+ private:
+  static bool HasTooManyElements(const ByteBuffer& bytes) {
+    const Slice slice = InOnePiece(bytes);
+    return ballast::CountElements(*Message::descriptor(), TextOf(slice), ballast::kMaxElementsPerMessage) >
+           ballast::kMaxElementsPerMessage;
+  }
+  static Slice InOnePiece(const ByteBuffer& bytes) {
+    Slice slice;
+    return bytes.DumpToSingleSlice(&slice).ok() ? slice : Slice();
+  }
+  static absl::string_view TextOf(const Slice& slice) {
+    return absl::string_view(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
 };
 
