@@ -31,6 +31,9 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 constexpr size_t kLeastSharedBytes = 1024;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
+// Beyond the slices, those of fields that this server does not know.
+constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
+
   PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
   if (header.has_schedule_position()) ticket.schedule_position = header.schedule_position();
   return ticket;
@@ -353,22 +356,29 @@ void DataPlane::Call::Push() {
 }
 
 void DataPlane::Call::Pull() {
-  const auto message = DecodeMessage<v1::PullRequest>(Request());
-  DropRequest();
-  if (!message.ok()) return End(OnShard(message.status()));
-  if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
-  map_epoch_ = message->map_epoch();
-  PullTerms pull{message->step(), std::nullopt};
-  if (message->has_worker()) {
-    // What a worker was handed last counts for its next gradient.
-    if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
-    pull.worker = message->worker();
-  }
+  PullTerms pull;
+  std::string job;
   std::vector<SliceKey> keys;
-  keys.reserve(message->slices_size());
-  for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
-  AnswerWithValues(message->job(), pull, std::move(keys), {message->wait_ms(), message->encoding()},
-                   v1::PullResponse());
+  AnswerTerms terms;
+  {
+    auto message = DecodeMessage<v1::PullRequest>(Request(), kMaxPullElements);
+    if (!message.ok()) return End(OnShard(message.status()));
+    if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
+    map_epoch_ = message->map_epoch();
+    pull.step = message->step();
+    if (message->has_worker()) {
+      // What a worker was handed last counts for its next gradient.
+      if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
+      pull.worker = message->worker();
+    }
+    keys.reserve(message->slices_size());
+    for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
+    terms = {message->wait_ms(), message->encoding()};
+    job = std::move(*message->mutable_job());
+  }
+  // Only now: the parsed message takes the room that was reserved for the request.
+  DropRequest();
+  AnswerWithValues(job, pull, std::move(keys), terms, v1::PullResponse());
 }
 
 void DataPlane::Call::PushPull() {

@@ -4,9 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/wire/element_count.h"
 #include "common/wire/limits.h"
@@ -82,15 +80,14 @@ class SerializationTraits<ballast::ParsedRequest<Message>> {
   static Status Deserialize(ByteBuffer* bytes, ballast::ParsedRequest<Message>* request) {
     // Parsing takes the bytes; their memory is shared, not copied.
     const ByteBuffer kept = *bytes;
-    // Each of them takes at least two bytes.
-    if (kept.Length() / 2 > ballast::kMaxElementsPerMessage && HasTooManyElements(kept)) {
-      bytes->Clear();
-      request->status = ballast::WithReason(
-          ballast::v1::ERROR_REASON_INVALID_REQUEST,
-          absl::InvalidArgumentError(absl::StrCat("got a ", Message::descriptor()->full_name(), " of ", kept.Length(),
-                                                  " bytes with more than ", ballast::kMaxElementsPerMessage,
-                                                  " messages and texts in it, want at most that")));
-      return Status::OK;
+    // Small ones are not worth being put together.
+    if (kept.Length() / 2 > ballast::kMaxElementsPerMessage) {
+      const Slice slice = InOnePiece(kept);
+      request->status = ballast::CheckElements(*Message::descriptor(), TextOf(slice), ballast::kMaxElementsPerMessage);
+      if (!request->status.ok()) {
+        bytes->Clear();
+        return Status::OK;
+      }
     }
     if (SerializationTraits<Message>::Deserialize(bytes, &request->message).ok()) return Status::OK;
     const Slice slice = InOnePiece(kept);
@@ -99,11 +96,6 @@ class SerializationTraits<ballast::ParsedRequest<Message>> {
   }
 
  private:
-  static bool HasTooManyElements(const ByteBuffer& bytes) {
-    const Slice slice = InOnePiece(bytes);
-    return ballast::CountElements(*Message::descriptor(), TextOf(slice), ballast::kMaxElementsPerMessage) >
-           ballast::kMaxElementsPerMessage;
-  }
   static Slice InOnePiece(const ByteBuffer& bytes) {
     Slice slice;
     return bytes.DumpToSingleSlice(&slice).ok() ? slice : Slice();

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "absl/strings/str_cat.h"
+#include "common/error_reason.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 
@@ -69,6 +71,15 @@ size_t CountElements(const Descriptor& type, absl::string_view bytes, size_t lim
   size_t count = 0;
   Count(type, bytes, limit, 0, count);
   return count;
+}
+
+absl::Status CheckElements(const Descriptor& type, absl::string_view bytes, size_t limit) {
+  // Each takes at least two bytes.
+  if (bytes.size() / 2 <= limit || CountElements(type, bytes, limit) <= limit) return absl::OkStatus();
+  return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
+                    absl::InvalidArgumentError(absl::StrCat("got a ", type.full_name(), " of ", bytes.size(),
+                                                            " bytes with more than ", limit,
+                                                            " messages and texts in it, want at most that")));
 }
 
 }  // namespace ballast

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 
@@ -14,5 +15,9 @@ namespace ballast {
 // before they are parsed. Numbers of known fields are left out, because they grow by a factor of 8 at most.
 // Creates no objects itself, and stops at `limit` + 1. Bytes that do not parse are counted up to the first fault.
 size_t CountElements(const google::protobuf::Descriptor& type, absl::string_view bytes, size_t limit);
+
+// INVALID_ARGUMENT of reason INVALID_REQUEST if there are more than `limit`. Bytes that are too few for that are not
+// looked at.
+absl::Status CheckElements(const google::protobuf::Descriptor& type, absl::string_view bytes, size_t limit);
 
 }  // namespace ballast

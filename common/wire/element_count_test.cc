@@ -5,6 +5,7 @@
 
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "common/error_reason.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -74,6 +75,18 @@ TEST(ElementCountTest, CountsUpToTheFirstFault) {
   EXPECT_EQ(Count<v1::PullRequest>(std::string("\x1a\x00\x1a\x07\x1a\x00", 6)), 2u);
   EXPECT_EQ(Count<v1::PullRequest>(std::string("\x1a\x00\x74\x1a\x00", 5)), 1u);
   EXPECT_EQ(Count<v1::PullRequest>(std::string("\x1a\x00\x00\x1a\x00", 5)), 1u);
+}
+
+TEST(ElementCountTest, RefusesMoreThanTheLimit) {
+  const auto check = [](int count) {
+    return CheckElements(*v1::PullRequest::descriptor(), Repeat(std::string("\x1a\x00", 2), count), kLimit);
+  };
+  EXPECT_EQ(check(1000), absl::OkStatus());
+  const absl::Status status = check(1001);
+  EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_INVALID_REQUEST);
+  EXPECT_EQ(status.message(),
+            "got a ballast.v1.PullRequest of 2002 bytes with more than 1000 messages and texts in it, want at most "
+            "that");
 }
 
 }  // namespace
