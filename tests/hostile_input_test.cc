@@ -685,6 +685,55 @@ TEST_F(HostileInputTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem)
   }
 }
 
+TEST_F(HostileInputTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
+  constexpr int kCalls = 8;
+  grpc::ChannelArguments arguments;
+  // The server may send five bytes of an answer, until somebody reads.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  grpc::GenericStub stub(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  const auto bytes_in_flight = [&] {
+    grpc::ClientContext context;
+    v1::GetStatusResponse status;
+    EXPECT_TRUE(v1::ParameterService::NewStub(channel_)->GetStatus(&context, {}, &status).ok());
+    return status.bytes_in_flight();
+  };
+  const auto await_bytes = [&](uint64_t bytes) {
+    const absl::Time give_up = absl::Now() + absl::Seconds(20);
+    while (bytes_in_flight() != bytes && absl::Now() < give_up) {
+    }
+    return bytes_in_flight();
+  };
+  for (const bool push : {false, true}) {
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
+    for (int i = 0; i < kCalls; ++i) {
+      v1::PushRequest request = push_;
+      request.mutable_header()->set_sequence(i + 1);
+      const grpc::Slice slice(push ? request.SerializeAsString() : pull_.SerializeAsString());
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      calls.push_back(stub.PrepareCall(contexts.back().get(),
+                                       push ? "/ballast.v1.ParameterService/Push" : "/ballast.v1.ParameterService/Pull",
+                                       &queue));
+      calls.back()->StartCall(nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+      calls.back()->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+    }
+    EXPECT_EQ(await_bytes(kCalls * ByteBudget::kCallBytes), kCalls * ByteBudget::kCallBytes) << push;
+    for (const auto& context : contexts) context->TryCancel();
+    // What was prepared must be finished before it is destroyed.
+    std::vector<grpc::Status> ends(calls.size());
+    for (size_t i = 0; i < calls.size(); ++i) calls[i]->Finish(&ends[i], nullptr);
+    for (size_t i = 0; i < calls.size(); ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_EQ(await_bytes(0), 0u) << push;
+  }
+  queue.Shutdown();
+}
+
 TEST_F(HostileInputTest, TheControlPortParsesNoMessageOfAMethodThatItDoesNotHave) {
   grpc::GenericStub stub(grpc::CreateChannel(server_->control_address(), grpc::InsecureChannelCredentials()));
   std::string bytes;
