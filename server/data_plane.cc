@@ -360,6 +360,8 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   taken.outcome = *outcome;
   for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
   taken.envelope = std::move(message->envelope);
+  // The envelope may wait for long, and nothing reserves room for what it does not need.
+  taken.envelope.DiscardUnknownFields();
   return taken;
 }
 

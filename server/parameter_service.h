@@ -50,8 +50,10 @@ class ParameterServiceAdapter : public ControlledParameterService {
  private:
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
                      const std::string& job) const;
-  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable.
+  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable. Until
+  // then the memory of the parsed request is a part of the bytes in flight.
   grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
+                                        const google::protobuf::Message& request,
                                         absl::AnyInvocable<absl::Status()> change);
 
   const uint32_t rank_;
