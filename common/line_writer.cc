@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/line_writer.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,9 +22,25 @@ constexpr absl::Duration kPatience = absl::Seconds(1);
 // Between two looks at whether to stop.
 constexpr int kLookMilliseconds = 100;
 
+// The same terminal or pipe, opened so that write never waits. A terminal takes a part of a line and waits for room for
+// the rest, and another process may fill a pipe between poll and write. O_NONBLOCK on the descriptor itself would hold
+// for all processes that share it. -1 for other files, and where the system does not allow it.
+int OpenWithoutWaiting(int file) {
+  struct stat about;
+  if (fstat(file, &about) != 0) return -1;
+  if (!S_ISFIFO(about.st_mode) && isatty(file) == 0) return -1;
+  return open(absl::StrCat("/proc/self/fd/", file).c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
 }  // namespace
 
-LineWriter::LineWriter(int file, size_t max_bytes) : file_(file), max_bytes_(max_bytes), thread_([this] { Run(); }) {}
+LineWriter::LineWriter(int file, size_t max_bytes) : LineWriter(file, OpenWithoutWaiting(file), max_bytes) {}
+
+LineWriter::LineWriter(int file, int own_file, size_t max_bytes)
+    : file_(own_file >= 0 ? own_file : file),
+      owns_file_(own_file >= 0),
+      max_bytes_(max_bytes),
+      thread_([this] { Run(); }) {}
 
 LineWriter::~LineWriter() {
   {
@@ -31,6 +49,7 @@ LineWriter::~LineWriter() {
     latest_ = absl::Now() + kPatience;
   }
   thread_.join();
+  if (owns_file_) close(file_);
 }
 
 void LineWriter::Write(absl::string_view line) {
@@ -79,6 +98,7 @@ bool LineWriter::WriteAll(absl::string_view text) {
     if (!AwaitRoom()) return false;
     // So many bytes a pipe that has room takes without blocking.
     const ssize_t count = write(file_, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (count < 0 && errno == EAGAIN && !AwaitMoment()) return false;
     if (count < 0 && errno != EINTR && errno != EAGAIN) return false;
     text.remove_prefix(std::max<ssize_t>(count, 0));
   }
@@ -92,6 +112,12 @@ bool LineWriter::AwaitRoom() {
     absl::MutexLock lock(&mutex_);
     if (absl::Now() >= latest_) return false;
   }
+}
+
+bool LineWriter::AwaitMoment() {
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kLookMilliseconds));
+  return absl::Now() < latest_;
 }
 
 }  // namespace ballast

@@ -21,7 +21,8 @@ namespace ballast {
 // Thread safety: Write may be called from any thread.
 class LineWriter {
  public:
-  // `max_bytes`: of lines that wait for the reader; one may be longer. Does not own the descriptor.
+  // `max_bytes`: of lines that wait for the reader; one may be longer. Does not own the descriptor, which stays open
+  // as long as this, and changes nothing about it: a terminal or a pipe is opened once more.
   explicit LineWriter(int file, size_t max_bytes = 1 << 20);
   // Waits at most a second for the reader.
   ~LineWriter();
@@ -38,9 +39,14 @@ class LineWriter {
   // Whether everything was written; false if nobody can read it any more, or has by the latest time.
   bool WriteAll(absl::string_view text);
   bool AwaitRoom();
+  // Waits a moment if a reader has no room though poll says so. False once it is too late.
+  bool AwaitMoment();
+  LineWriter(int file, int own_file, size_t max_bytes);
   bool DueLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !waiting_.empty(); }
 
+  // The caller's descriptor; or one of the writer's own, on which write never waits.
   const int file_;
+  const bool owns_file_;
   const size_t max_bytes_;
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -2,6 +2,7 @@
 #include "common/line_writer.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -76,6 +77,30 @@ TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
 TEST_F(LineWriterTest, EndsThoughNobodyReads) {
   LineWriter lines(file_);
   for (int i = 0; i < 1000; ++i) lines.Write(std::string(100, 'x'));
+}
+
+// A terminal says that it has room, and then takes only a part of a line.
+TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
+  const int screen = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(screen, 0);
+  ASSERT_EQ(grantpt(screen), 0);
+  ASSERT_EQ(unlockpt(screen), 0);
+  const int terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  {
+    LineWriter lines(terminal);
+    for (int i = 0; i < 1000; ++i) lines.Write(std::string(1000, 'x'));
+  }
+  // Who shares the terminal may still block on it.
+  EXPECT_EQ(fcntl(terminal, F_GETFL) & O_NONBLOCK, 0);
+  close(terminal);
+  close(screen);
+}
+
+TEST_F(LineWriterTest, LeavesThePipeBlockingForOthers) {
+  { LineWriter lines(file_); }
+  EXPECT_EQ(fcntl(file_, F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_EQ(ReadToEnd(), "");
 }
 
 TEST_F(LineWriterTest, EndsThoughNobodyIsThere) {

@@ -5,6 +5,15 @@
 #include "common/error_reason.h"
 
 namespace ballast {
+namespace {
+
+// An area with its part of the budget.
+struct CountedArea {
+  ByteBudget::Reservation reservation;
+  std::shared_ptr<SharedArea> area;
+};
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<SharedArea>> AreaRegistry::Add(std::function<void(const absl::Status&)> end) {
   const uint64_t bytes = SharedArea::BytesOf(kBlocks);
@@ -19,9 +28,12 @@ absl::StatusOr<std::shared_ptr<SharedArea>> AreaRegistry::Add(std::function<void
   }
   absl::StatusOr<ByteBudget::Reservation> reservation = budget_.Reserve(bytes);
   if (!reservation.ok()) return reservation.status();
-  absl::StatusOr<std::shared_ptr<SharedArea>> area = SharedArea::Create(kBlocks);
-  if (!area.ok()) return area.status();
-  areas_[(*area)->id()] = {*area, *std::move(reservation), std::move(end)};
+  absl::StatusOr<std::shared_ptr<SharedArea>> created = SharedArea::Create(kBlocks);
+  if (!created.ok()) return created.status();
+  // Shared by the registry, the client's call and the borrowed blocks: each of them keeps the memory mapped.
+  const auto counted = std::make_shared<CountedArea>(CountedArea{*std::move(reservation), *std::move(created)});
+  std::shared_ptr<SharedArea> area(counted, counted->area.get());
+  areas_[area->id()] = {area, std::move(end)};
   return area;
 }
 

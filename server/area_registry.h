@@ -43,7 +43,8 @@ class BorrowedBlock {
 };
 
 // The memory that a server shares with clients of its machine. Invariant: it is counted in the budget of bytes in
-// flight, and takes at most three quarters of it. Thread safety: all methods may be called from any thread.
+// flight as long as it is mapped, and that of the clients takes at most three quarters of the budget. Thread safety:
+// all methods may be called from any thread.
 class AreaRegistry {
  public:
   // Messages that a client may have on their way in shared memory.
@@ -70,7 +71,6 @@ class AreaRegistry {
  private:
   struct Entry {
     std::shared_ptr<SharedArea> area;
-    ByteBudget::Reservation reservation;
     std::function<void(const absl::Status&)> end;
   };
 

@@ -14,11 +14,10 @@ const uint64_t kAreaBytes = SharedArea::BytesOf(AreaRegistry::kBlocks);
 TEST(AreaRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
   ByteBudget budget(2 * kAreaBytes);
   AreaRegistry registry(&budget);
-  const auto area = registry.Add([](const absl::Status&) {});
-  ASSERT_TRUE(area.ok()) << area.status();
+  const uint64_t id = (*registry.Add([](const absl::Status&) {}))->id();
   EXPECT_EQ(budget.used(), kAreaBytes);
   EXPECT_EQ(registry.size(), 1u);
-  registry.Release((*area)->id());
+  registry.Release(id);
   EXPECT_EQ(budget.used(), 0u);
   EXPECT_EQ(registry.size(), 0u);
 }
@@ -67,6 +66,24 @@ TEST(AreaRegistryTest, ABorrowedBlockOutlivesItsClient) {
   EXPECT_EQ(block->memory()[0], 'a');
 }
 
+TEST(AreaRegistryTest, CountsAnAreaInTheBudgetAsLongAsABlockOfItIsBorrowed) {
+  ByteBudget budget(2 * kAreaBytes);
+  AreaRegistry registry(&budget);
+  uint64_t id = 0;
+  {
+    const std::shared_ptr<SharedArea> area = *registry.Add([](const absl::Status&) {});
+    area->Lend(0);
+    id = area->id();
+  }
+  {
+    const auto block = registry.Borrow(id, 0);
+    ASSERT_TRUE(block.ok()) << block.status();
+    registry.Release(id);
+    EXPECT_EQ(budget.used(), kAreaBytes);
+  }
+  EXPECT_EQ(budget.used(), 0u);
+}
+
 TEST(AreaRegistryTest, AnswersAnUnknownAreaSoThatTheClientSendsTheMessageItself) {
   ByteBudget budget(2 * kAreaBytes);
   const AreaRegistry registry(&budget);
@@ -81,9 +98,7 @@ TEST(AreaRegistryTest, CloseEndsEveryAreaOnceAndRefusesNewOnes) {
     return registry.Add([&](const absl::Status& reason) { ends.push_back(std::string(reason.message())); });
   };
   ASSERT_TRUE(add().ok());
-  const auto released = add();
-  ASSERT_TRUE(released.ok());
-  registry.Release((*released)->id());
+  registry.Release((*add())->id());
   registry.Close(absl::UnavailableError("shutting down"));
   registry.Close(absl::UnavailableError("again"));
   EXPECT_EQ(ends, std::vector<std::string>{"shutting down"});

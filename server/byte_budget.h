@@ -14,6 +14,9 @@ namespace ballast {
 // memory grow. Knows nothing of who sends them. Thread safety: all methods may be called from any thread.
 class ByteBudget {
  public:
+  // What a call takes at least while it waits or is sent, however small its message: gRPC's own objects.
+  static constexpr uint64_t kCallBytes = 16 << 10;
+
   // Bytes that were let in, until destroyed. May outlive the budget: the network lets go of an answer when it likes.
   class Reservation {
    public:
@@ -32,6 +35,16 @@ class ByteBudget {
       if (bytes == 0) return;
       used_->fetch_sub(bytes, std::memory_order_relaxed);
       if (used_of_whole_ != nullptr) used_of_whole_->fetch_sub(bytes, std::memory_order_relaxed);
+    }
+
+    // Gives back what is more than `bytes`.
+    void ShrinkTo(uint64_t bytes) {
+      if (bytes_ <= bytes) return;
+      Reservation rest;
+      rest.used_ = used_;
+      rest.used_of_whole_ = used_of_whole_;
+      rest.bytes_ = bytes_ - bytes;
+      bytes_ = bytes;
     }
 
    private:

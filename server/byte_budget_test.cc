@@ -57,6 +57,21 @@ TEST(ByteBudgetTest, APartLeavesTheRestOfTheWholeToOthers) {
   EXPECT_EQ(whole.used(), 80u);
 }
 
+TEST(ByteBudgetTest, AReservationShrinksInThePartAndInTheWhole) {
+  ByteBudget whole(100);
+  ByteBudget part(50, &whole);
+  auto reservation = part.Reserve(30);
+  ASSERT_TRUE(reservation.ok());
+  reservation->ShrinkTo(10);
+  EXPECT_EQ(part.used(), 10u);
+  EXPECT_EQ(whole.used(), 10u);
+  reservation->ShrinkTo(20);
+  EXPECT_EQ(whole.used(), 10u);
+  reservation->Release();
+  EXPECT_EQ(part.used(), 0u);
+  EXPECT_EQ(whole.used(), 0u);
+}
+
 TEST(ByteBudgetTest, NeverPassesTheLimitWithManyThreads) {
   ByteBudget budget(10);
   std::atomic<bool> passed{false};

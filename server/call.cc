@@ -16,6 +16,14 @@ constexpr uint32_t kDefaultWaitMs = 30000;
 // When a caller that was refused shall try again.
 constexpr char kRetryDelay[] = "20";
 
+class UnknownMethod : public grpc::ServerGenericBidiReactor {
+ public:
+  explicit UnknownMethod(const std::string& method) {
+    Finish(ToGrpcStatus(absl::UnimplementedError(absl::StrCat(method, ": this server has no such method"))));
+  }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -30,6 +38,10 @@ absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerCont
   if (delay.empty()) delay = kRetryDelay;
   context.AddTrailingMetadata("retry-delay-ms", delay);
   return WithSubjects(status, {{"retry_delay_ms", delay}});
+}
+
+grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  return new UnknownMethod(context->method());
 }
 
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/data_plane.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <memory>
@@ -29,6 +30,11 @@ static_assert(std::endian::native == std::endian::little, "payloads are little-e
 
 // A smaller answer is sent, though the request came in shared memory.
 constexpr size_t kLeastSharedBytes = 1024;
+
+// Beyond the slices, those of fields that this server does not know.
+constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
+// What a slice's answer has beside its values, at most: two tags, two lengths, and four numbers.
+constexpr uint64_t kItemBytes = 40;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
   PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
@@ -98,10 +104,16 @@ grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const Slice::Snapshot&
       data, size, [](void* held) { delete static_cast<Encoded*>(held); }, encoded.release());
 }
 
+// An answer with values. What gRPC sends from elsewhere shares the reservation; the rest of it lies in `bytes`.
+struct ValuesAnswer {
+  grpc::ByteBuffer bytes;
+  std::shared_ptr<ByteBudget::Reservation> reservation;
+};
+
 // Answers with the slices' values as they are now, behind what `envelope` says.
-absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
-                                              std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
-                                              const google::protobuf::MessageLite& envelope, int field) {
+absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
+                                          std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
+                                          const google::protobuf::MessageLite& envelope, int field) {
   std::vector<Slice::Snapshot> snapshots;
   snapshots.reserve(keys.size());
   uint64_t bytes = 0;
@@ -115,7 +127,8 @@ absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<
     }
     snapshots.push_back(*std::move(snapshot));
   }
-  absl::StatusOr<ByteBudget::Reservation> reserved = budget.Reserve(bytes);
+  absl::StatusOr<ByteBudget::Reservation> reserved =
+      budget.Reserve(std::max(bytes + kItemBytes * keys.size(), ByteBudget::kCallBytes));
   if (!reserved.ok()) return reserved.status();
   auto reservation = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
   PayloadMessageWriter writer(envelope);
@@ -129,17 +142,8 @@ absl::StatusOr<grpc::ByteBuffer> EncodeValues(ParameterShard& shard, absl::Span<
                codec.encoding() == v1::ENCODING_FP32 ? SliceOver(std::move(snapshots[i].values), reservation)
                                                      : EncodeValue(codec, keys[i], snapshots[i], reservation));
   }
-  return writer.Finish();
+  return ValuesAnswer{writer.Finish(), std::move(reservation)};
 }
-
-// A call of a method that this server does not have.
-class UnknownMethod : public grpc::ServerGenericBidiReactor {
- public:
-  explicit UnknownMethod(const std::string& method) {
-    Finish(ToGrpcStatus(absl::UnimplementedError(absl::StrCat(method, ": this server has no such method"))));
-  }
-  void OnDone() override { delete this; }
-};
 
 }  // namespace
 
@@ -254,6 +258,12 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     own_request_ = {};
     reserved_.Release();
   }
+  // The same, but the answer that is sent next, which has no values, stays counted until the call is destroyed.
+  void DropRequestBeforeAnswer() {
+    reserved_.ShrinkTo(ByteBudget::kCallBytes);
+    request_.Clear();
+    own_request_ = {};
+  }
 
   void EndWith(grpc::ByteBuffer response) {
     if (block_.has_value() && response.Length() >= kLeastSharedBytes) {
@@ -293,7 +303,11 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
+  // For the request; then for the answer to a push, which is small.
   ByteBudget::Reservation reserved_;
+  // For an answer with values, until gRPC has sent it and is done with the call: a peer that reads nothing leaves it
+  // waiting. Shared with the values that gRPC sends from where they lie, which may be let go of later.
+  std::shared_ptr<ByteBudget::Reservation> answer_reserved_;
   // Whether the caller may speak as a worker; if not, why.
   absl::Status as_worker_;
   // Where request and answer lie in shared memory, instead. Nothing in it is read twice.
@@ -346,13 +360,15 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   taken.outcome = *outcome;
   for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
   taken.envelope = std::move(message->envelope);
+  // The envelope may wait for long, and nothing reserves room for what it does not need.
+  taken.envelope.DiscardUnknownFields();
   return taken;
 }
 
 void DataPlane::Call::Push() {
   const auto taken = TakePush<v1::PushRequest>([](const v1::PushRequest&) { return absl::OkStatus(); });
   if (!taken.ok()) return End(taken.status());
-  DropRequest();
+  DropRequestBeforeAnswer();
   v1::PushResponse answer;
   Encode(taken->outcome, answer.mutable_outcome());
   plane_->shard_->AwaitDurable(taken->outcome, [this, answer](const absl::Status& status) {
@@ -362,22 +378,29 @@ void DataPlane::Call::Push() {
 }
 
 void DataPlane::Call::Pull() {
-  const auto message = DecodeMessage<v1::PullRequest>(Request());
-  DropRequest();
-  if (!message.ok()) return End(OnShard(message.status()));
-  if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
-  map_epoch_ = message->map_epoch();
-  PullTerms pull{message->step(), std::nullopt};
-  if (message->has_worker()) {
-    // What a worker was handed last counts for its next gradient.
-    if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
-    pull.worker = message->worker();
-  }
+  PullTerms pull;
+  std::string job;
   std::vector<SliceKey> keys;
-  keys.reserve(message->slices_size());
-  for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
-  AnswerWithValues(message->job(), pull, std::move(keys), {message->wait_ms(), message->encoding()},
-                   v1::PullResponse());
+  AnswerTerms terms;
+  {
+    auto message = DecodeMessage<v1::PullRequest>(Request(), kMaxPullElements);
+    if (!message.ok()) return End(OnShard(message.status()));
+    if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
+    map_epoch_ = message->map_epoch();
+    pull.step = message->step();
+    if (message->has_worker()) {
+      // What a worker was handed last counts for its next gradient.
+      if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
+      pull.worker = message->worker();
+    }
+    keys.reserve(message->slices_size());
+    for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
+    terms = {message->wait_ms(), message->encoding()};
+    job = std::move(*message->mutable_job());
+  }
+  // Only now: the parsed message takes the room that was reserved for the request.
+  DropRequest();
+  AnswerWithValues(job, pull, std::move(keys), terms, v1::PullResponse());
 }
 
 void DataPlane::Call::PushPull() {
@@ -416,7 +439,7 @@ void DataPlane::Call::SetValues() {
   const absl::StatusOr<SetOutcome> outcome = plane_->shard_->SetValues(message->envelope.job(), views);
   if (!outcome.ok()) return End(outcome.status());
   for (const ValueView& view : views) plane_->push_bytes_ += PayloadBytes(view.payload);
-  DropRequest();
+  DropRequestBeforeAnswer();
   v1::SetValuesResponse answer;
   answer.set_set(outcome->set);
   answer.set_unchanged(outcome->unchanged);
@@ -441,12 +464,13 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& 
   }
   auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
     if (!status.ok()) return End(status);
-    absl::StatusOr<grpc::ByteBuffer> values =
+    absl::StatusOr<ValuesAnswer> values =
         EncodeValues(*plane_->shard_, keys, worker, *codec, Budget(), envelope, Response::kValuesFieldNumber);
     if (!values.ok()) return End(values.status());
-    plane_->pull_bytes_ += values->Length();
+    plane_->pull_bytes_ += values->bytes.Length();
+    answer_reserved_ = std::move(values->reservation);
     // What it sees it may push by: no shard that comes back may know less.
-    plane_->shard_->AwaitDurable([this, values = *std::move(values)](const absl::Status& durable) mutable {
+    plane_->shard_->AwaitDurable([this, values = std::move(values->bytes)](const absl::Status& durable) mutable {
       if (!durable.ok()) return End(OnShard(durable));
       EndWith(std::move(values));
     });
@@ -462,7 +486,7 @@ grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackSe
   if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
   if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
   if (method == "/ballast.v1.ParameterService/SetValues") return new Call(Call::Kind::kSetValues, this, context);
-  return new UnknownMethod(method);
+  return unknown_methods_.CreateReactor(context);
 }
 
 DataPlane::Traffic DataPlane::traffic() const {

@@ -12,6 +12,7 @@
 #include "server/area_registry.h"
 #include "server/buffer_pool.h"
 #include "server/byte_budget.h"
+#include "server/call.h"
 #include "server/parameter_shard.h"
 #include "server/serving_gate.h"
 
@@ -76,6 +77,7 @@ class DataPlane : public grpc::CallbackGenericService {
   AreaRegistry areas_{&budget_};
   // For requests out of shared memory.
   BufferPool buffers_{SharedArea::kBlockBytes, kBuffersKept};
+  UnknownMethods unknown_methods_;
   std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/parameter_service.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,10 @@ ParameterServiceAdapter::ParameterServiceAdapter(uint32_t rank, ParameterShard* 
   MarkMethodCallback(index("GetStatus"), ParsingHandler(this, &Self::GetStatus));
 }
 
+ShardStatusService::ShardStatusService(ParameterServiceAdapter* adapter) : adapter_(adapter) {
+  MarkMethodCallback(IndexOf<v1::ParameterService>("GetStatus"), ParsingHandler(this, &ShardStatusService::GetStatus));
+}
+
 absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& context, absl::string_view method,
                                             const std::string& job) const {
   if (absl::Status access = access_->Check(context, method, job); !access.ok()) return access;
@@ -38,15 +44,23 @@ absl::Status ParameterServiceAdapter::Check(const grpc::CallbackServerContext& c
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
+                                                               const google::protobuf::Message& request,
                                                                absl::AnyInvocable<absl::Status()> change) {
+  absl::StatusOr<ByteBudget::Reservation> reserved =
+      data_plane_->Reserve(std::max<uint64_t>(request.SpaceUsedLong(), ByteBudget::kCallBytes));
+  if (!reserved.ok()) return Answer(context, reserved.status());
+  // Shared by the copies of the function that the journal keeps.
+  auto held = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status taken = executor->Submit([this, context, reactor, change = std::move(change)]() mutable {
-    // Who has gone will ask again for what it still wants.
-    const absl::Status status = context->IsCancelled() ? absl::CancelledError("the caller has gone") : change();
-    if (!status.ok()) return reactor->Finish(ToGrpcStatus(status));
-    // Told once, and not again by whoever finds the shard older than that.
-    shard_->AwaitSynced([reactor](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
-  });
+  const absl::Status taken =
+      executor->Submit([this, context, reactor, held = std::move(held), change = std::move(change)]() mutable {
+        // Who has gone will ask again for what it still wants.
+        const absl::Status status = context->IsCancelled() ? absl::CancelledError("the caller has gone") : change();
+        if (!status.ok()) return reactor->Finish(ToGrpcStatus(status));
+        // Told once, and not again by whoever finds the shard older than that.
+        shard_->AwaitSynced(
+            [reactor, held = std::move(held)](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
+      });
   if (!taken.ok()) reactor->Finish(ToGrpcStatus(Annotate(taken, absl::StrCat("shard ", rank_))));
   return reactor;
 }
@@ -62,10 +76,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
                                           "shard ", rank_, ": got protocol version ", request->protocol_version(),
                                           ", want ", kProtocolVersion, " (ballast ", kVersion, ")"))));
   }
-  // Declarations may wait long, and their requests with them.
-  absl::StatusOr<ByteBudget::Reservation> reserved = data_plane_->Reserve(request->ByteSizeLong());
-  if (!reserved.ok()) return Answer(context, reserved.status());
-  auto declare = [this, request, response, reserved = *std::move(reserved)]() -> absl::Status {
+  auto declare = [this, request, response]() -> absl::Status {
     std::vector<OwnedTensor> tensors;
     tensors.reserve(request->tensors_size());
     for (const v1::TensorDeclaration& declaration : request->tensors()) {
@@ -81,14 +92,14 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::DeclareTensors(grpc::Callback
     }
     return absl::OkStatus();
   };
-  return AnswerLater(context, executors_.declarations, std::move(declare));
+  return AnswerLater(context, executors_.declarations, *request, std::move(declare));
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::Pause(grpc::CallbackServerContext* context,
                                                          const v1::PauseRequest* request, v1::PauseResponse*) {
   if (absl::Status may = Check(*context, "ParameterService/Pause", request->job()); !may.ok())
     return Answer(context, may);
-  return AnswerLater(context, executors_.changes, [this, request] {
+  return AnswerLater(context, executors_.changes, *request, [this, request] {
     return shard_->Pause(request->job(), request->worker(), request->incarnation());
   });
 }
@@ -103,12 +114,12 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::ReportVersions(grpc::Callback
         "shard ", rank_, ": got a report of ", request->slices_size(), " slices, want at most ", kMaxSlicesPerMessage));
     return Answer(context, WithReason(v1::ERROR_REASON_INVALID_REQUEST, status));
   }
-  std::vector<SeenSlice> seen;
-  seen.reserve(request->slices_size());
-  for (const v1::ReportVersionsRequest::Slice& slice : request->slices()) {
-    seen.push_back({{slice.tensor_id(), slice.slice_index()}, slice.version(), slice.finished_steps()});
-  }
-  return AnswerLater(context, executors_.changes, [this, request, response, seen = std::move(seen)]() -> absl::Status {
+  return AnswerLater(context, executors_.changes, *request, [this, request, response]() -> absl::Status {
+    std::vector<SeenSlice> seen;
+    seen.reserve(request->slices_size());
+    for (const v1::ReportVersionsRequest::Slice& slice : request->slices()) {
+      seen.push_back({{slice.tensor_id(), slice.slice_index()}, slice.version(), slice.finished_steps()});
+    }
     const absl::StatusOr<uint32_t> raised =
         shard_->ReportVersions(request->job(), request->worker(), request->incarnation(), seen);
     if (raised.ok()) response->set_raised(*raised);

@@ -50,8 +50,10 @@ class ParameterServiceAdapter : public ControlledParameterService {
  private:
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
                      const std::string& job) const;
-  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable.
+  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable. Until
+  // then the memory of the parsed request is a part of the bytes in flight.
   grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
+                                        const google::protobuf::Message& request,
                                         absl::AnyInvocable<absl::Status()> change);
 
   const uint32_t rank_;
@@ -62,12 +64,20 @@ class ParameterServiceAdapter : public ControlledParameterService {
   const Executors executors_;
 };
 
-// The calls of ballast.v1.ParameterService that a control port takes: GetStatus. All others are UNIMPLEMENTED there.
-// Thread safety: all methods may be called from any thread.
-class ShardStatusService : public v1::ParameterService::CallbackService {
+// The generated service without all methods but GetStatus, which would be parsed in full only to be refused.
+using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_DeclareTensors<
+    v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
+        v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
+            v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
+                v1::ParameterService::WithGenericMethod_ShareMemory<
+                    v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
+
+// The calls of ballast.v1.ParameterService that a control port takes: GetStatus. All others are left to the port's
+// generic service, UnknownMethods. Thread safety: all methods may be called from any thread.
+class ShardStatusService : public StatusOnlyParameterService {
  public:
   // The adapter must outlive the server that this is registered with.
-  explicit ShardStatusService(ParameterServiceAdapter* adapter) : adapter_(adapter) {}
+  explicit ShardStatusService(ParameterServiceAdapter* adapter);
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
                                       v1::GetStatusResponse* response) override {

@@ -569,17 +569,18 @@ absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional
 }
 
 absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint64_t incarnation) {
-  std::vector<std::pair<SliceKey, Slice*>> slices;
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    if (absl::Status status = CheckJobLocked(job); !status.ok()) return status;
-    slices = catalog_.Slices();
-  }
+  if (absl::Status status = CheckJob(job); !status.ok()) return status;
   absl::StatusOr<PushWindow*> window = WindowOf(worker);
   if (!window.ok()) return window.status();
   std::vector<WaitRoom::Ticket> released;
   {
     absl::ReaderMutexLock gate(&gate_);
+    // Listed within the gate, because a replay pauses all tensors whose declaration was written before this record.
+    std::vector<std::pair<SliceKey, Slice*>> slices;
+    {
+      absl::ReaderMutexLock lock(&mutex_);
+      slices = catalog_.Slices();
+    }
     internal::v1::ShardRecord record;
     record.mutable_pause()->set_worker(worker);
     record.mutable_pause()->set_incarnation(incarnation);

@@ -6,6 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/grpc_status.h"
+#include "common/wire/element_count.h"
+#include "common/wire/limits.h"
 #include "common/wire/malformed_message.h"
 #include "google/protobuf/descriptor.h"
 #include "grpcpp/generic/async_generic_service.h"
@@ -16,7 +18,8 @@
 namespace ballast {
 
 // A request as it came: a message, or a failure that says what is wrong with its bytes. gRPC 1.51 by itself answers
-// UNIMPLEMENTED, and calls no handler, when bytes do not parse as the message of the method.
+// UNIMPLEMENTED, and calls no handler, when bytes do not parse as the message of the method. gRPC parses before any
+// handler can look at the call: so bytes that would become more than kMaxElementsPerMessage objects are not parsed.
 template <typename Message>
 struct ParsedRequest {
   Message message;
@@ -77,12 +80,28 @@ class SerializationTraits<ballast::ParsedRequest<Message>> {
   static Status Deserialize(ByteBuffer* bytes, ballast::ParsedRequest<Message>* request) {
     // Parsing takes the bytes; their memory is shared, not copied.
     const ByteBuffer kept = *bytes;
+    // Small ones are not worth being put together.
+    if (kept.Length() / 2 > ballast::kMaxElementsPerMessage) {
+      const Slice slice = InOnePiece(kept);
+      request->status = ballast::CheckElements(*Message::descriptor(), TextOf(slice), ballast::kMaxElementsPerMessage);
+      if (!request->status.ok()) {
+        bytes->Clear();
+        return Status::OK;
+      }
+    }
     if (SerializationTraits<Message>::Deserialize(bytes, &request->message).ok()) return Status::OK;
-    Slice text;
-    if (!kept.DumpToSingleSlice(&text).ok()) text = Slice();
-    request->status = ballast::MalformedMessage(
-        *Message::descriptor(), absl::string_view(reinterpret_cast<const char*>(text.begin()), text.size()));
+    const Slice slice = InOnePiece(kept);
+    request->status = ballast::MalformedMessage(*Message::descriptor(), TextOf(slice));
     return Status::OK;
+  }
+
+ private:
+  static Slice InOnePiece(const ByteBuffer& bytes) {
+    Slice slice;
+    return bytes.DumpToSingleSlice(&slice).ok() ? slice : Slice();
+  }
+  static absl::string_view TextOf(const Slice& slice) {
+    return absl::string_view(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
 };
 

@@ -251,6 +251,7 @@ absl::Status Server::Listen() {
   }
   auto control = ServingPort::Open(port, [this](grpc::ServerBuilder& builder) {
     builder.RegisterService(&shard_status_service_);
+    builder.RegisterCallbackGenericService(&unknown_methods_);
     if (control_coordinator_service_ != nullptr) builder.RegisterService(control_coordinator_service_.get());
   });
   if (!control.ok()) return control.status();

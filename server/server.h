@@ -18,6 +18,7 @@
 #include "common/security/tokens.h"
 #include "common/storage/checkpoint_folder.h"
 #include "server/access_guard.h"
+#include "server/call.h"
 #include "server/connection_gate.h"
 #include "server/coordinator.h"
 #include "server/coordinator_member.h"
@@ -175,6 +176,8 @@ class Server {
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
   // At the control port.
   ShardStatusService shard_status_service_{&parameter_service_};
+  // Of the control port.
+  UnknownMethods unknown_methods_;
   std::unique_ptr<CoordinatorServiceAdapter> control_coordinator_service_;
   std::unique_ptr<ServingPort> control_;
   std::unique_ptr<ServingPort> data_;

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/security/credentials.h"
 #include "common/wire/limits.h"
+#include "grpc/compression.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -52,6 +53,11 @@ void SetLimits(const ServingPort::Options& options, grpc::ServerBuilder& builder
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.max_streams));
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  // gRPC inflates a whole message before it looks at the limit on its size: 4 MiB can become gigabytes. Ballast's
+  // clients do not compress.
+  builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxSendMessageSize(kMaxReceivedBytes);
   grpc::ResourceQuota quota(options.flag);
   quota.Resize(options.max_bytes);

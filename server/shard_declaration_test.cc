@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other calls may do while a shard makes its tensors, however long that takes.
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "server/parameter_shard.h"
@@ -18,9 +23,10 @@ using testing::Test;
 // A journal that keeps nothing.
 class CountingJournal : public ShardJournal {
  public:
-  absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord&, absl::Span<const absl::string_view>,
+  absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view>,
                                   absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override {
     if (!status.ok()) return status;
+    if (record.has_declaration()) on_declaration();
     if (!admit()) return 0;
     in_order();
     return ++records;
@@ -30,6 +36,8 @@ class CountingJournal : public ShardJournal {
 
   uint64_t records = 0;
   absl::Status status;
+  // Called while a declaration is written.
+  std::function<void()> on_declaration = [] {};
 };
 
 class ShardDeclarationTest : public Test {
@@ -125,6 +133,39 @@ TEST_F(ShardDeclarationTest, AllOtherCallsGoOnWhileTensorsAreMade) {
   read.Notify();
   declaring.join();
   EXPECT_EQ(Values(2), (std::vector<float>{7, 7, 7}));
+}
+
+// Returns once the thread of this process waits for something.
+void AwaitBlocked(pid_t thread) {
+  const std::string path = absl::StrCat("/proc/self/task/", thread, "/stat");
+  for (std::string stat; !absl::StrContains(stat, ") S ");) {
+    std::this_thread::yield();
+    std::getline(std::ifstream(path), stat);
+  }
+}
+
+// Its record stands behind the declaration's, so a replay pauses those tensors, too.
+TEST_F(ShardDeclarationTest, APauseBehindADeclarationCoversItsTensors) {
+  JobTerms job = Job(v1::Durability::WAL);
+  job.policy.mutable_sync();
+  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w")}).ok());
+  absl::Notification started;
+  pid_t pausing_thread = 0;
+  std::thread pausing;
+  journal_.on_declaration = [&] {
+    pausing = std::thread([&] {
+      pausing_thread = gettid();
+      started.Notify();
+      EXPECT_EQ(shard_.Pause("job", 1, 1), absl::OkStatus());
+    });
+    started.WaitForNotification();
+    AwaitBlocked(pausing_thread);
+  };
+  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w"), Tensor(2, "v")}).ok());
+  pausing.join();
+  // Worker 0 alone makes an update.
+  EXPECT_EQ(Push(2, 1)->applied, 1u);
+  EXPECT_EQ(Values(2), (std::vector<float>{-1, -1, -1}));
 }
 
 TEST_F(ShardDeclarationTest, TwoWhoDeclareTheSameAtOnceCauseTheWorkOnce) {

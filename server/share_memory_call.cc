@@ -39,7 +39,12 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
 
   void OnCancel() override { ending_->End(absl::CancelledError("the client is gone")); }
   void OnDone() override {
-    if (area_ != nullptr) registry_.Release(area_->id());
+    if (area_ != nullptr) {
+      const uint64_t id = area_->id();
+      // What the registry does not list any more is not to be counted any more.
+      area_.reset();
+      registry_.Release(id);
+    }
     delete this;
   }
 

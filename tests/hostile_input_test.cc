@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <set>
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
@@ -33,6 +35,7 @@ namespace {
 using ::google::protobuf::Message;
 using ::google::protobuf::TextFormat;
 using ::testing::Each;
+using ::testing::HasSubstr;
 using Random = std::mt19937_64;
 
 // The rank that no hostile message uses, and the tensor.
@@ -44,6 +47,40 @@ T Parse(const std::string& text) {
   EXPECT_TRUE(TextFormat::ParseFromString(text, &message)) << text;
   return message;
 }
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Watches how much more memory this process takes, at the peak, than it had at the start.
+class PeakWatch {
+ public:
+  PeakWatch() {
+    std::ofstream("/proc/self/clear_refs") << "5" << std::flush;
+    before_ = PeakBytes();
+  }
+
+  void ExpectLess([[maybe_unused]] uint64_t bytes, [[maybe_unused]] absl::string_view what) const {
+#ifndef __SANITIZE_ADDRESS__
+    // A sanitizer keeps freed memory.
+    EXPECT_LT(PeakBytes(), before_ + bytes) << what;
+#endif
+  }
+
+ private:
+  static uint64_t PeakBytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      uint64_t kilobytes = 0;
+      absl::string_view text = line;
+      if (!absl::ConsumePrefix(&text, "VmHWM:") || !absl::ConsumeSuffix(&text, "kB")) continue;
+      EXPECT_TRUE(absl::SimpleAtoi(text, &kilobytes)) << line;
+      return kilobytes << 10;
+    }
+    ADD_FAILURE() << "/proc/self/status names no VmHWM";
+    return 0;
+  }
+
+  uint64_t before_ = 0;
+};
 
 class HostileInputTest : public ::testing::Test {
  protected:
@@ -78,12 +115,15 @@ class HostileInputTest : public ::testing::Test {
     if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     const grpc::Slice slice(bytes);
-    const grpc::ByteBuffer request(&slice, 1);
+    return Call(*stub_, context, method, grpc::ByteBuffer(&slice, 1));
+  }
+  static grpc::Status Call(grpc::GenericStub& stub, grpc::ClientContext& context, const std::string& method,
+                           const grpc::ByteBuffer& request) {
     grpc::ByteBuffer response;
     grpc::Status status;
     absl::Notification done;
     const char* const package = absl::StartsWith(method, "StandbyService/") ? "/ballast.internal.v1." : "/ballast.v1.";
-    stub_->UnaryCall(&context, package + method, {}, &request, &response, [&](grpc::Status end) {
+    stub.UnaryCall(&context, package + method, {}, &request, &response, [&](grpc::Status end) {
       status = std::move(end);
       done.Notify();
     });
@@ -601,6 +641,116 @@ TEST_F(HostileInputTest, WhatIsRefusedChangesNothing) {
   // The sequence number that all of them had is still free.
   EXPECT_TRUE(Call("ParameterService/Push", push_.SerializeAsString()).ok());
   EXPECT_THAT(Values(1), Each(4));
+}
+
+TEST_F(HostileInputTest, RefusesACompressedMessageWithoutInflatingIt) {
+  // The client holds this mebibyte once, and sends a thousandth of it 128 times.
+  const std::string zeros(kMiB, '\0');
+  const std::vector<grpc::Slice> slices(128, grpc::Slice(zeros.data(), zeros.size(), grpc::Slice::STATIC_SLICE));
+  for (const std::string& address : {server_->address(), server_->control_address()}) {
+    grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    for (const char* method : {"Push", "DeclareTensors", "GetStatus", "NoSuch"}) {
+      for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+        grpc::ClientContext context;
+        context.set_compression_algorithm(algorithm);
+        context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
+        const grpc::ByteBuffer request(slices.data(), slices.size());
+        const PeakWatch watch;
+        const grpc::Status status = Call(stub, context, absl::StrCat("ParameterService/", method), request);
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method << ": " << status.error_message();
+        watch.ExpectLess(32 * kMiB, method);
+      }
+    }
+  }
+  EXPECT_THAT(Values(kHonest), Each(5));
+}
+
+// A message with as many empty messages within as four mebibytes hold.
+TEST_F(HostileInputTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem) {
+  const std::pair<const char*, absl::string_view> methods[] = {
+      {"ParameterService/DeclareTensors", absl::string_view("\x22\x00", 2)},
+      {"ParameterService/ReportVersions", absl::string_view("\x22\x00", 2)},
+      {"ParameterService/Pause", absl::string_view("\x73\x74", 2)},
+      {"CoordinatorService/PlaceTensors", absl::string_view("\x12\x00", 2)},
+      {"ParameterService/Pull", absl::string_view("\x1a\x00", 2)},
+  };
+  for (const auto& [method, empty] : methods) {
+    std::string bytes;
+    while (bytes.size() < 4 * kMiB) absl::StrAppend(&bytes, empty);
+    const PeakWatch watch;
+    const grpc::Status status = Call(method, bytes);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method << ": " << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("bytes with more than ")) << method;
+    watch.ExpectLess(32 * kMiB, method);
+  }
+}
+
+TEST_F(HostileInputTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
+  constexpr int kCalls = 8;
+  grpc::ChannelArguments arguments;
+  // The server may send five bytes of an answer, until somebody reads.
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  grpc::GenericStub stub(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  const auto bytes_in_flight = [&] {
+    grpc::ClientContext context;
+    v1::GetStatusResponse status;
+    EXPECT_TRUE(v1::ParameterService::NewStub(channel_)->GetStatus(&context, {}, &status).ok());
+    return status.bytes_in_flight();
+  };
+  const auto await_bytes = [&](uint64_t bytes) {
+    const absl::Time give_up = absl::Now() + absl::Seconds(20);
+    while (bytes_in_flight() != bytes && absl::Now() < give_up) {
+    }
+    return bytes_in_flight();
+  };
+  for (const bool push : {false, true}) {
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
+    for (int i = 0; i < kCalls; ++i) {
+      v1::PushRequest request = push_;
+      request.mutable_header()->set_sequence(i + 1);
+      const grpc::Slice slice(push ? request.SerializeAsString() : pull_.SerializeAsString());
+      contexts.push_back(std::make_unique<grpc::ClientContext>());
+      calls.push_back(stub.PrepareCall(contexts.back().get(),
+                                       push ? "/ballast.v1.ParameterService/Push" : "/ballast.v1.ParameterService/Pull",
+                                       &queue));
+      calls.back()->StartCall(nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+      calls.back()->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
+      ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+    }
+    EXPECT_EQ(await_bytes(kCalls * ByteBudget::kCallBytes), kCalls * ByteBudget::kCallBytes) << push;
+    for (const auto& context : contexts) context->TryCancel();
+    // What was prepared must be finished before it is destroyed.
+    std::vector<grpc::Status> ends(calls.size());
+    for (size_t i = 0; i < calls.size(); ++i) calls[i]->Finish(&ends[i], nullptr);
+    for (size_t i = 0; i < calls.size(); ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_EQ(await_bytes(0), 0u) << push;
+  }
+  queue.Shutdown();
+}
+
+TEST_F(HostileInputTest, TheControlPortParsesNoMessageOfAMethodThatItDoesNotHave) {
+  grpc::GenericStub stub(grpc::CreateChannel(server_->control_address(), grpc::InsecureChannelCredentials()));
+  std::string bytes;
+  while (bytes.size() < 4 * kMiB) absl::StrAppend(&bytes, absl::string_view("\x12\x00", 2));
+  const grpc::Slice slice(bytes);
+  const auto* const type =
+      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(v1::ParameterService::service_full_name());
+  for (int i = 0; i < type->method_count(); ++i) {
+    const std::string method = absl::StrCat("ParameterService/", type->method(i)->name());
+    if (method == "ParameterService/GetStatus") continue;
+    grpc::ClientContext context;
+    const PeakWatch watch;
+    const grpc::Status status = Call(stub, context, method, grpc::ByteBuffer(&slice, 1));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;
+    EXPECT_THAT(status.error_message(), HasSubstr("this server has no such method")) << method;
+    watch.ExpectLess(32 * kMiB, method);
+  }
 }
 
 TEST_F(HostileInputTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {

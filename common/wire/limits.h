@@ -12,4 +12,8 @@ inline constexpr uint64_t kMaxMessageBytes = uint64_t{4} << 20;
 // Slices in one message at most: what 4 MiB of empty ones would make of themselves in memory is many times more.
 inline constexpr size_t kMaxSlicesPerMessage = 65536;
 
+// Messages, texts and unknown fields within one request at most, at every depth. A list of tensors needs about six for
+// each, in a hundred bytes; 4 MiB of empty ones would take 144 MiB of memory.
+inline constexpr size_t kMaxElementsPerMessage = 4 * kMaxSlicesPerMessage;
+
 }  // namespace ballast

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/error_reason.h"
+#include "common/wire/element_count.h"
 #include "common/wire/limits.h"
 #include "common/wire/malformed_message.h"
 #include "common/wire/piece_reader.h"
@@ -101,10 +103,13 @@ ReceivedBytes BytesOf(const grpc::ByteBuffer& buffer);
 // Messages without payloads.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
+// With `max_elements`, bytes of a message with more than that within it are refused and not parsed; see CheckElements.
 template <typename Message>
-absl::StatusOr<Message> DecodeMessage(const ReceivedBytes& bytes) {
-  Message message;
+absl::StatusOr<Message> DecodeMessage(const ReceivedBytes& bytes,
+                                      size_t max_elements = std::numeric_limits<size_t>::max()) {
   const std::string text = absl::StrJoin(bytes.pieces, "");
+  if (absl::Status status = CheckElements(*Message::descriptor(), text, max_elements); !status.ok()) return status;
+  Message message;
   if (message.ParseFromString(text)) return message;
   return MalformedMessage(*Message::descriptor(), text);
 }
