@@ -205,7 +205,7 @@ class Coordinator {
   internal::v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has a checkpoint committed whose parts are all there.
   void BeginCommit() ABSL_LOCKS_EXCLUDED(mutex_);
-  void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CommitCheckpoint(const internal::v1::CheckpointManifest& manifest, uint32_t keep) ABSL_LOCKS_EXCLUDED(mutex_);
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
   // server's that returns with what it holds.
   absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);

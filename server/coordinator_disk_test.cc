@@ -69,6 +69,19 @@ class CoordinatorDiskTest : public Test {
     }
   }
 
+  // A minute passes, and the server writes its shard of checkpoint 1; what it is to say of that.
+  v1::CheckpointPart WriteShard() {
+    Pass(absl::Seconds(61), {server_, worker0_, worker1_});
+    const uint64_t id = coordinator_->Heartbeat(server_)->capture;
+    EXPECT_EQ(id, 1u);
+    std::ofstream(folder_.PathOf(CheckpointFolder::ShardFileName(id, 0, 1))) << "weights";
+    v1::CheckpointPart part;
+    part.set_id(id);
+    part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
+    part.set_bytes(7);
+    return part;
+  }
+
   ManualClock clock_;
   SlowFileSystem files_;
   CheckpointFolder folder_{&files_, testing::TempDir() + "/coordinator-disk"};
@@ -104,14 +117,7 @@ TEST_F(CoordinatorDiskTest, WhileTheJournalStandsStillOnlyWhatDependsOnItWaits) 
 
 TEST_F(CoordinatorDiskTest, HeartbeatsGoOnWhileACheckpointIsCommittedToADiskThatStandsStill) {
   Gather(v1::Durability::CHECKPOINT);
-  Pass(absl::Seconds(61), {server_, worker0_, worker1_});
-  const uint64_t id = coordinator_->Heartbeat(server_)->capture;
-  ASSERT_EQ(id, 1u);
-  std::ofstream(folder_.PathOf(CheckpointFolder::ShardFileName(id, 0, 1))) << "weights";
-  v1::CheckpointPart part;
-  part.set_id(id);
-  part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
-  part.set_bytes(7);
+  const v1::CheckpointPart part = WriteShard();
   files_.Block();
   EXPECT_TRUE(coordinator_->Heartbeat(server_, part).ok());
   files_.AwaitBlocked(1);
@@ -123,6 +129,26 @@ TEST_F(CoordinatorDiskTest, HeartbeatsGoOnWhileACheckpointIsCommittedToADiskThat
   files_.Release();
   coordinator_.reset();
   EXPECT_EQ(folder_.Newest()->id, 1u);
+}
+
+TEST_F(CoordinatorDiskTest, AWholeCheckpointIsCommittedThoughTheJobFailsWhileTheDiskIsBusy) {
+  Gather(v1::Durability::WAL);
+  const v1::CheckpointPart part = WriteShard();
+  files_.Block();
+  ASSERT_TRUE(coordinator_->ReportProgress(worker0_, {}, nullptr).ok());
+  coordinator_->AwaitSaved([](const absl::Status&) {});
+  files_.AwaitBlocked(1);
+  EXPECT_TRUE(coordinator_->Heartbeat(server_, part).ok());
+  ASSERT_TRUE(coordinator_->Leave(worker1_, "its loss is not finite").ok());
+  EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_FAILED);
+  files_.Release();
+  coordinator_.reset();
+  const auto newest = folder_.Newest();
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->id, 1u);
+  const auto manifest = ReadManifest(newest->manifest_path);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->job().name(), "job");
 }
 
 TEST_F(CoordinatorDiskTest, ItsOwnPauseIsNoMembersSilence) {
