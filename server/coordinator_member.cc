@@ -101,8 +101,10 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
     const absl::Duration left = start + patience - absl::Now();
     context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
     const absl::Status status = FromGrpcStatus(call(&context));
-    const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-    if (!unreachable) return status;
+    // The coordinator may be busy, or its disk full, in passing.
+    const bool passing =
+        absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+    if (!passing) return status;
     const absl::Duration silent = absl::Now() - start;
     if (silent >= patience) {
       return WithReason(v1::ERROR_REASON_UNREACHABLE,

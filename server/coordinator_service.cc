@@ -33,6 +33,15 @@ void Encode(const DataLease& lease, v1::Lease* to) {
 // Who speaks as a server has the workers' gradients sent to it.
 AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessRole::kWorker : AccessRole::kAdmin; }
 
+// A disk may be full in passing. Members repeat a heartbeat that got no answer for as long as they would wait for a
+// coordinator that is gone; any other error would end them at once.
+absl::Status WithCodeOfPassing(const absl::Status& saved) {
+  if (saved.ok()) return saved;
+  absl::Status passing(absl::StatusCode::kUnavailable, saved.message());
+  saved.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { passing.SetPayload(url, payload); });
+  return passing;
+}
+
 absl::Status CheckVersion(const v1::JoinRequest& request) {
   if (request.protocol_version() == kProtocolVersion) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_PROTOCOL_VERSION,
@@ -70,7 +79,8 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackS
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
                                                                  uint64_t change) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AwaitSaved(change, [reactor](const absl::Status& saved) { reactor->Finish(ToGrpcStatus(saved)); });
+  coordinator_->AwaitSaved(
+      change, [reactor](const absl::Status& saved) { reactor->Finish(ToGrpcStatus(WithCodeOfPassing(saved))); });
   return reactor;
 }
 

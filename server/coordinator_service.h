@@ -39,7 +39,7 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
   // Deletes itself.
   WaitingCall* NewWaitingCall();
   // Ends the call once the coordinator has saved what the answer depends on: all that has changed until now, or until
-  // that change. No thread waits for it.
+  // that change. No thread waits for it. The second is for heartbeats: it answers a save that failed with UNAVAILABLE.
   grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, const absl::Status& status);
   grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, uint64_t change);
 
