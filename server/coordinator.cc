@@ -397,14 +397,20 @@ bool Coordinator::OutlivesLocked() const {
 GroupSave::Outcome Coordinator::SaveNow() {
   GroupSave::Outcome outcome;
   std::string state;
+  uint64_t told = 0;
   bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    sync = job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC;
+    // Shards on other machines outlive this one: they would take a second worker of one incarnation for the first.
+    sync = told_ > synced_told_ || (job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC);
+    told = told_;
     outcome.change = changes_;
     ExportLocked().SerializeToString(&state);
   }
   outcome.status = options_.journal->Save(state, sync);
+  if (!outcome.status.ok() || !sync) return outcome;
+  absl::MutexLock lock(&mutex_);
+  synced_told_ = told;
   return outcome;
 }
 

@@ -268,7 +268,8 @@ class Coordinator {
   // Whether the state is to outlive the process. Under checkpoint it is part of the cut that all go back to. Who may
   // take over is known before the job is.
   bool OutlivesLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Puts what has changed until now into the journal; one thread at a time.
+  // Puts what has changed until now into the journal, and syncs it where members have come or gone, or under WAL_SYNC;
+  // one thread at a time.
   GroupSave::Outcome SaveNow() ABSL_LOCKS_EXCLUDED(mutex_);
   // After a change: begins to save it, logs it, and lets everyone who waits for a lease look again.
   void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -276,9 +277,11 @@ class Coordinator {
   const Options options_;
   const Clock* const clock_;
   mutable absl::Mutex mutex_;
-  // Of what is exported; and the last one that heartbeats tell of: neither a lease nor progress.
+  // Of what is exported; the last one that heartbeats tell of: neither a lease nor progress; and the last of those that
+  // outlives the machine.
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t told_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t synced_told_ ABSL_GUARDED_BY(mutex_) = 0;
   // When anyone was heard last.
   absl::Time heard_ ABSL_GUARDED_BY(mutex_);
   // A checkpoint is being committed.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/storage/checkpoint_folder.h"
+#include "common/storage/testing/lossy_file_system.h"
 #include "common/storage/testing/slow_file_system.h"
 #include "gtest/gtest.h"
 #include "server/coordinator.h"
@@ -177,6 +178,36 @@ TEST_F(CoordinatorDiskTest, ItsOwnPauseIsNotTakenOffTheTimeToReturn) {
   EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_RUNNING);
   Pass(absl::Seconds(1), {server_});
   EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_FAILED);
+}
+
+// Under WAL a second of leases and progress may be lost with the machine.
+TEST_F(CoordinatorDiskTest, AMachineThatDiesForgetsNoIncarnationThatItGaveOut) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    LossyFileSystem files;
+    const std::string folder = absl::StrCat(testing::TempDir(), "/lossy-", seed);
+    std::filesystem::remove_all(folder);
+    std::unique_ptr<CoordinatorStore> store = *CoordinatorStore::Open(&files, folder, &clock_);
+    Coordinator::Newcomer worker{MemberRole::kWorker, 0, "", "first", Job(v1::Durability::WAL), 20};
+    {
+      Coordinator coordinator({.servers = 1, .workers = 1, .journal = store.get()}, &clock_);
+      ASSERT_TRUE(coordinator.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0}).ok());
+      const Membership::Id first = *coordinator.Join(worker);
+      ASSERT_TRUE(coordinator.Leave(first, "killed by signal 9", true).ok());
+      worker.description = "second";
+      ASSERT_EQ(coordinator.Join(worker)->incarnation, 2u);
+    }
+    store.reset();
+    ASSERT_TRUE(files.LoseUnsynced(seed).ok());
+    store = *CoordinatorStore::Open(&files, folder, &clock_);
+    internal::v1::CoordinatorState state;
+    ASSERT_TRUE(state.ParseFromString(store->recovered()));
+    Coordinator coordinator({.servers = 1, .workers = 1, .journal = store.get()}, &clock_);
+    ASSERT_TRUE(coordinator.Restore(state).ok());
+    worker.description = "second";
+    const absl::StatusOr<Membership::Id> again = coordinator.Join(worker);
+    ASSERT_TRUE(again.ok()) << "seed " << seed << ": " << again.status();
+    EXPECT_EQ(again->incarnation, 3u) << "seed " << seed;
+  }
 }
 
 }  // namespace
