@@ -371,6 +371,8 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
+    // Those will not come any more.
+    if (state_ == v1::JOB_STATE_FAILED) return JobFailedError(reason_, failure_);
     return WithReason(
         v1::ERROR_REASON_SERVERS_MISSING,
         absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined")),
