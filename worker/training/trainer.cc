@@ -398,8 +398,11 @@ std::optional<absl::Status> Trainer::TakePart() {
     link = link_.get();
   }
   const JobCondition condition = link->condition();
-  if (!status.ok() && !interrupted_ && condition.given_up) {
-    std::cerr << "was given up, joins again: " << condition.reason << std::endl;
+  // The answer to another call may have come before the next heartbeat's.
+  const bool given_up = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
+  if (!status.ok() && !interrupted_ && given_up) {
+    std::cerr << "was given up, joins again: "
+              << (condition.given_up ? condition.reason : std::string(status.message())) << std::endl;
     return std::nullopt;
   }
   if (!status.ok() && !interrupted_ && condition.before_start) {
