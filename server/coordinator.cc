@@ -277,8 +277,14 @@ void Coordinator::CheckReturnsLocked() {
   FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(patience), last));
 }
 
+void Coordinator::HearLocked(const Membership::Id& id) {
+  // Not for one that was lost: a server's heartbeat would bring it back.
+  if (membership_.CheckJoined(id).ok()) membership_.Heartbeat(id).IgnoreError();
+}
+
 void Coordinator::DiscountSilenceLocked() {
   const absl::Time now = clock_->Now();
+  for (const auto& [number, id] : unanswered_) HearLocked(id);
   const absl::Duration silence = now - std::exchange(heard_, now);
   if (silence <= options_.longest_silence) return;
   membership_.Discount(silence);
@@ -433,6 +439,23 @@ void Coordinator::AwaitSaved(uint64_t change, SavedDone done) {
   }
   if (!outlives) return done(absl::OkStatus());
   saves_.Await(change, std::move(done));
+}
+
+void Coordinator::AwaitSaved(const Membership::Id& heard, uint64_t change, SavedDone done) {
+  uint64_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = next_unanswered_++;
+    unanswered_.emplace(number, heard);
+  }
+  AwaitSaved(change, [this, number, heard, done = std::move(done)](const absl::Status& saved) {
+    {
+      absl::MutexLock lock(&mutex_);
+      unanswered_.erase(number);
+      HearLocked(heard);
+    }
+    done(saved);
+  });
 }
 
 void Coordinator::Publish() {

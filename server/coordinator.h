@@ -126,6 +126,9 @@ class Coordinator {
   // as the job's durability asks for it; else with why it does not. May call it before returning.
   void AwaitSaved(SavedDone done);
   void AwaitSaved(uint64_t change, SavedDone done);
+  // The same for the answer to that member's heartbeat. Until then the member waits for the coordinator and is not
+  // silent; its silence counts from the answer on.
+  void AwaitSaved(const Membership::Id& heard, uint64_t change, SavedDone done);
 
   // The codes of CoordinatorService.Join.
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
@@ -240,7 +243,9 @@ class Coordinator {
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What heartbeats tell of has changed.
   void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { told_ = ++changes_; }
-  // Takes time in which nobody at all was heard off everyone's silence.
+  // The member lives, if it takes part still.
+  void HearLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes time in which nobody at all was heard off everyone's silence; members that wait for an answer have none.
   void DiscountSilenceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `at_fault`: the member without which the job goes no further, if it is one.
   void FailLocked(std::string reason, const std::optional<Membership::Id>& at_fault = std::nullopt)
@@ -284,6 +289,9 @@ class Coordinator {
   uint64_t synced_told_ ABSL_GUARDED_BY(mutex_) = 0;
   // When anyone was heard last.
   absl::Time heard_ ABSL_GUARDED_BY(mutex_);
+  // Members whose heartbeats wait to be answered, by a number of each such heartbeat.
+  std::map<uint64_t, Membership::Id> unanswered_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   // A checkpoint is being committed.
   bool committing_ ABSL_GUARDED_BY(mutex_) = false;
   v1::JobState state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;

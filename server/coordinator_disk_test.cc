@@ -180,6 +180,25 @@ TEST_F(CoordinatorDiskTest, ItsOwnPauseIsNotTakenOffTheTimeToReturn) {
   EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_FAILED);
 }
 
+TEST_F(CoordinatorDiskTest, AMemberThatWaitsForAnAnswerIsNotSilent) {
+  Gather(v1::Durability::WAL);
+  files_.Block();
+  ASSERT_TRUE(coordinator_->Leave(worker1_, "its device failed", true).ok());
+  const absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(server_);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  absl::Notification answered;
+  coordinator_->AwaitSaved(server_, verdict->change, [&](const absl::Status&) { answered.Notify(); });
+  Pass(absl::Seconds(10), {worker0_});
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 0);
+  files_.Release();
+  answered.WaitForNotification();
+  Pass(absl::Milliseconds(2500), {worker0_});
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 0) << "its next heartbeat may be on its way";
+  Pass(absl::Milliseconds(500), {worker0_});
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 1);
+  coordinator_.reset();
+}
+
 // Under WAL a second of leases and progress may be lost with the machine.
 TEST_F(CoordinatorDiskTest, AMachineThatDiesForgetsNoIncarnationThatItGaveOut) {
   for (uint64_t seed = 0; seed < 20; ++seed) {

@@ -76,11 +76,12 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackS
   return reactor;
 }
 
-grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
-                                                                 uint64_t change) {
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerHeartbeat(grpc::CallbackServerContext* context,
+                                                                     const Membership::Id& member, uint64_t change) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AwaitSaved(
-      change, [reactor](const absl::Status& saved) { reactor->Finish(ToGrpcStatus(WithCodeOfPassing(saved))); });
+  coordinator_->AwaitSaved(member, change, [reactor](const absl::Status& saved) {
+    reactor->Finish(ToGrpcStatus(WithCodeOfPassing(saved)));
+  });
   return reactor;
 }
 
@@ -142,7 +143,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   response->set_reason(verdict->reason);
   if (verdict->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = verdict->failure;
   // Workers need not know.
-  if (id->role == MemberRole::kWorker) return AnswerSaved(context, verdict->change);
+  if (id->role == MemberRole::kWorker) return AnswerHeartbeat(context, *id, verdict->change);
   for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);
   if (verdict->hasten) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
   response->set_capture(verdict->capture);
@@ -151,7 +152,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
     response->mutable_standby()->set_address(verdict->standby->address);
   }
   if (verdict->promoted.has_value()) *response->mutable_promoted() = ToProto(*verdict->promoted);
-  return AnswerSaved(context, verdict->change);
+  return AnswerHeartbeat(context, verdict->promoted.value_or(*id), verdict->change);
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,
