@@ -159,7 +159,10 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
     job_name_ = job_->name();
     train_examples_ = newcomer.train_examples;
     if (admission.leases.has_value()) leases_.emplace(*std::move(admission.leases));
-    if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
+    if (options_.resume.has_value()) {
+      resumed_from_ = options_.resume->id();
+      board_.Resume(options_.resume->progress(), options_.workers);
+    }
   }
   const absl::StatusOr<Membership::Id> id =
       membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description),
@@ -301,7 +304,7 @@ void Coordinator::UpdateStateLocked() {
   if (state_ == v1::JOB_STATE_GATHERING && membership_.Missing().empty()) {
     state_ = v1::JOB_STATE_RUNNING;
     running_since_ = clock_->Now();
-    if (options_.resume.has_value()) running_since_ -= absl::Seconds(options_.resume->seconds());
+    if (ResumedLocked()) running_since_ -= absl::Seconds(options_.resume->seconds());
     ChangedLocked();
   }
   if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && leases_->Finished()) {

@@ -250,6 +250,10 @@ class Coordinator {
   // `at_fault`: the member without which the job goes no further, if it is one.
   void FailLocked(std::string reason, const std::optional<Membership::Id>& at_fault = std::nullopt)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the job began from the checkpoint in the options.
+  bool ResumedLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return options_.resume.has_value() && options_.resume->id() == resumed_from_;
+  }
   absl::Duration ReturnTimeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Duration RunningForLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckWorkerLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -304,6 +308,9 @@ class Coordinator {
   std::string job_name_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The checkpoint that the job began from; 0: none. After a restart Options::resume may name another, of the job
+  // itself.
+  uint64_t resumed_from_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);
   // Since the job runs, where it takes checkpoints.
   std::optional<CheckpointPlan> plan_ ABSL_GUARDED_BY(mutex_);
