@@ -11,6 +11,7 @@
 #include "common/error_reason.h"
 #include "common/grpc_status.h"
 #include "common/rpc/channel.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -72,6 +73,38 @@ TEST_F(CoordinatorMemberTest, OutlivesACoordinatorWhoseDiskIsFullInPassing) {
   service_.SetBusy(false);
   ASSERT_TRUE(service_.AwaitHeartbeats(2));
   EXPECT_EQ(end(), std::nullopt);
+}
+
+TEST_F(CoordinatorMemberTest, JoinsAgainAtACoordinatorThatWasStartedAnewBeforeAllHadJoined) {
+  service_.SetHeartbeat(
+      ToGrpcStatus(WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError("server 3 has not joined"))),
+      v1::JOB_STATE_GATHERING, "");
+  Start();
+  EXPECT_TRUE(service_.AwaitJoins(2));
+  EXPECT_EQ(end(), std::nullopt);
+}
+
+TEST_F(CoordinatorMemberTest, OneThatWasLostInARunningJobDoesNotJoinAgain) {
+  service_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+  Start();
+  ASSERT_TRUE(service_.AwaitHeartbeats(2));
+  service_.SetHeartbeat(ToGrpcStatus(WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                                                absl::FailedPreconditionError("another has taken its place"))),
+                        v1::JOB_STATE_RUNNING, "");
+  EXPECT_EQ(ReasonOf(AwaitEnd()), v1::ERROR_REASON_MEMBER_LOST);
+}
+
+TEST_F(CoordinatorMemberTest, WaitsForALostCoordinatorAsLongAsForAllToJoin) {
+  options_.gather_timeout = absl::Seconds(2);
+  options_.patience = absl::Seconds(10);
+  service_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_GATHERING, "waits for worker 0 to join");
+  Start();
+  ASSERT_TRUE(service_.AwaitHeartbeats(1));
+  server_.Stop();
+  const absl::Status status = AwaitEnd();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              testing::StartsWith("the job has not gathered within 2s, server 0 was lost: coordinator at "));
 }
 
 }  // namespace

@@ -43,6 +43,12 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     const auto came = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return heartbeats_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&came), absl::Minutes(1));
   }
+  // Waits, at most a minute, until members have joined so often.
+  bool AwaitJoins(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto joined = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return joins_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&joined), absl::Minutes(1));
+  }
   // Until then AcquireLease waits as long as it is asked to and answers with nothing.
   void HandOutLeases() {
     absl::MutexLock lock(&mutex_);
@@ -92,6 +98,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request, v1::JoinResponse* response) override {
     absl::MutexLock lock(&mutex_);
     last_join_ = *request;
+    ++joins_;
     response->mutable_member()->set_role(request->role());
     response->mutable_member()->set_rank(3);
     response->mutable_member()->set_incarnation(7);
@@ -179,6 +186,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;
   bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> held_leases_ ABSL_GUARDED_BY(mutex_);
+  int joins_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::JoinRequest last_join_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
 };
