@@ -34,6 +34,7 @@ CoordinatorMember::~CoordinatorMember() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    if (calling_ != nullptr) calling_->TryCancel();
     *request.mutable_member() = joined_.member();
   }
   thread_.join();
@@ -102,7 +103,16 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
     context.set_wait_for_ready(true);
     const absl::Duration left = start + patience - absl::Now();
     context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return absl::CancelledError("the server ends");
+      calling_ = &context;
+    }
     const absl::Status status = FromGrpcStatus(call(&context));
+    {
+      absl::MutexLock lock(&mutex_);
+      calling_ = nullptr;
+    }
     // The coordinator may be busy, or its disk full, in passing.
     const bool passing =
         absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);

@@ -98,6 +98,8 @@ class CoordinatorMember {
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool hastened_ ABSL_GUARDED_BY(mutex_) = false;
+  // The call under way; the destructor cancels it.
+  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   v1::JobState job_state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::thread thread_;

@@ -107,5 +107,15 @@ TEST_F(CoordinatorMemberTest, WaitsForALostCoordinatorAsLongAsForAllToJoin) {
               testing::StartsWith("the job has not gathered within 2s, server 0 was lost: coordinator at "));
 }
 
+TEST_F(CoordinatorMemberTest, EndsAtOnceThoughItsCoordinatorDoesNotAnswer) {
+  service_.SetBusy(true);
+  Start();
+  ASSERT_TRUE(service_.AwaitHeartbeats(1));
+  const absl::Time told = absl::Now();
+  member_.reset();
+  EXPECT_LT(absl::Now() - told, absl::Seconds(4)) << "a heartbeat may take 5 s";
+  service_.SetBusy(false);
+}
+
 }  // namespace
 }  // namespace ballast
