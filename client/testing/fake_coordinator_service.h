@@ -68,6 +68,11 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     map.set_shards(rank, address);
     map_ = *ShardMap::FromProto(map);
   }
+  // The shard's server has a control port there.
+  void MoveControl(int rank, const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    map_.MoveControl(rank, address);
+  }
   // GetShardMap fails so from now on, those that wait among them.
   void FailMaps(grpc::Status status) {
     absl::MutexLock lock(&mutex_);
@@ -86,6 +91,10 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     return held_leases_;
   }
 
+  int reports() const {
+    absl::MutexLock lock(&mutex_);
+    return reports_;
+  }
   v1::JoinRequest last_join() const {
     absl::MutexLock lock(&mutex_);
     return last_join_;
@@ -164,6 +173,10 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   }
   grpc::Status ReportProgress(grpc::ServerContext*, const v1::ReportProgressRequest* request,
                               v1::ReportProgressResponse* response) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++reports_;
+    }
     response->mutable_progress()->set_step(request->progress().step());
     *response->mutable_progress()->mutable_last_evaluation() = request->evaluation();
     return grpc::Status::OK;
@@ -186,6 +199,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;
   bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> held_leases_ ABSL_GUARDED_BY(mutex_);
+  int reports_ ABSL_GUARDED_BY(mutex_) = 0;
   int joins_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::JoinRequest last_join_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);

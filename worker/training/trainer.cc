@@ -251,8 +251,15 @@ absl::Status Trainer::Connect() {
       !status.ok()) {
     return status;
   }
-  absl::MutexLock lock(&mutex_);
-  client_ = *std::move(client);
+  const ShardMap map = (*client)->shard_map();
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client_ = *std::move(client);
+    link = link_.get();
+  }
+  // The client has placed the tensors over a link of its own.
+  link->Follow(map);
   return absl::OkStatus();
 }
 
