@@ -568,7 +568,7 @@ void Client::OnMessageDone(Operation* operation, const ShardMessage& message, Sh
       Tensor& tensor = tensors_.at(message.slices[i].tensor_id);
       const uint32_t index = message.slices[i].slice_index;
       if (i < reply.versions.size()) tensor.versions[index] = reply.versions[i];
-      if (message.kind == Kind::kPull) continue;
+      if (message.kind != Kind::kPush && message.kind != Kind::kPushPull) continue;
       tensor.finished_steps[index] = std::max(tensor.finished_steps[index], message.step + 1);
     }
   }

@@ -208,6 +208,19 @@ TEST_F(ClientTest, RetriesWithTheSameSequenceNumber) {
   EXPECT_THAT(shard0_.sequences(), ElementsAre(1, 1, 1));
 }
 
+TEST_F(ClientTest, ReportsNoStepAsFinishedForValuesThatItSet) {
+  options_.durability.set_mode(v1::Durability::WAL);
+  auto client = Ready();
+  ASSERT_TRUE(client->SetValues({{1, g4_}}).Get().ok());
+  ASSERT_TRUE(client->Pull(0, {{1, absl::MakeSpan(w_)}}).Get().ok());
+  shard0_.FailNext(1, grpc::Status(grpc::StatusCode::UNAVAILABLE, "restarting"));
+  ASSERT_TRUE(client->Push(0, 1, {{1, g4_}}).Get().ok());
+  const v1::ReportVersionsRequest report = shard0_.AwaitReport();
+  ASSERT_EQ(report.slices_size(), 1);
+  EXPECT_EQ(report.slices(0).version(), 1);
+  EXPECT_EQ(report.slices(0).finished_steps(), 0) << "the shard would drop the gradient of step 0";
+}
+
 TEST_F(ClientTest, SaysThatAPushHadBeenTakenBefore) {
   auto client = Ready();
   EXPECT_FALSE(client->Push(0, 1, {{1, g4_}, {2, g2_}}).Get()->duplicate);

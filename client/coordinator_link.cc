@@ -60,10 +60,10 @@ std::shared_ptr<v1::CoordinatorService::Stub> CoordinatorLink::stub() const {
   return control_ != nullptr ? control_ : home_;
 }
 
-void CoordinatorLink::Follow(const absl::StatusOr<ShardMap>& map) {
+void CoordinatorLink::Follow(const ShardMap& map) {
   // The coordinator is where shard 0 is, but for a standby that has taken that over.
-  if (!map.ok() || map->controls().empty() || map->controls()[0].empty() || map->shards()[0] != address_) return;
-  const std::string& address = map->controls()[0];
+  if (map.controls().empty() || map.controls()[0].empty() || map.shards()[0] != address_) return;
+  const std::string& address = map.controls()[0];
   {
     absl::MutexLock lock(&mutex_);
     if (address == control_address_) return;
@@ -79,6 +79,7 @@ void CoordinatorLink::Follow(const absl::StatusOr<ShardMap>& map) {
 void CoordinatorLink::ReturnHome() {
   absl::MutexLock lock(&mutex_);
   control_ = nullptr;
+  control_address_.clear();
 }
 
 CoordinatorLink::~CoordinatorLink() {
@@ -285,7 +286,7 @@ absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, a
       &calls_, Within("place tensors", timeout), std::move(request), &Async::PlaceTensors);
   if (!answer.ok()) return answer.status();
   absl::StatusOr<ShardMap> map = ShardMap::FromProto(answer->map());
-  Follow(map);
+  if (map.ok()) Follow(*map);
   return map;
 }
 

@@ -84,6 +84,11 @@ class CoordinatorLink {
   // its error comes soon after a coordinator is gone.
   absl::StatusOr<ShardMap> AwaitShardMap(uint64_t newer_than, absl::Duration wait);
 
+  // Calls go to the control port that the map names for the coordinator from now on, until it answers no more. Waits up
+  // to 2 seconds for it; if there is none or it does not answer, calls go where they went. PlaceTensors follows its
+  // map.
+  void Follow(const ShardMap& map);
+
   // Ends calls in flight and all later ones with CANCELLED and the reason; heartbeats go on.
   void CancelCalls(const std::string& reason);
 
@@ -94,8 +99,6 @@ class CoordinatorLink {
                                                                                   std::function<void(grpc::Status)>);
 
   CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job);
-  // Calls go to the coordinator's control port from now on, if it has one that answers; until it does no more.
-  void Follow(const absl::StatusOr<ShardMap>& map);
   void ReturnHome();
   std::shared_ptr<v1::CoordinatorService::Stub> stub() const;
   template <typename Response, typename Request>
@@ -119,7 +122,7 @@ class CoordinatorLink {
 
   mutable absl::Mutex mutex_;
   std::shared_ptr<v1::CoordinatorService::Stub> control_ ABSL_GUARDED_BY(mutex_);
-  // The control port's address, also while it does not answer.
+  // The control port's address, also if it never answered; empty once it, or the address at home, answered no more.
   std::string control_address_ ABSL_GUARDED_BY(mutex_);
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   // For a coordinator to return.

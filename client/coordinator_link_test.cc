@@ -48,6 +48,20 @@ TEST_F(CoordinatorLinkTest, JoinSaysTheVersions) {
   EXPECT_FALSE(coordinator_.last_join().version().empty());
 }
 
+TEST_F(CoordinatorLinkTest, FollowsTheSameControlPortAgainOnceItIsBackHome) {
+  FakeCoordinatorService control;
+  auto server = std::make_unique<FakeServer>(&control);
+  const ShardMap moved({server_.address()}, {server->address()});
+  link_->Follow(moved);
+  server->Stop();
+  // Fails at the control port, and then is at home.
+  ASSERT_TRUE(link_->GetProgress().ok());
+  FakeServer again(&control, nullptr, server->address());
+  link_->Follow(moved);
+  ASSERT_TRUE(link_->ReportProgress({}, std::nullopt).ok());
+  EXPECT_EQ(control.reports(), 1);
+}
+
 TEST_F(CoordinatorLinkTest, HeartbeatsBringTheJobsState) {
   Future<JobCondition> running = Await(v1::JOB_STATE_RUNNING);
   ASSERT_TRUE(running.WaitFor(absl::Minutes(1)));

@@ -159,7 +159,10 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
     job_name_ = job_->name();
     train_examples_ = newcomer.train_examples;
     if (admission.leases.has_value()) leases_.emplace(*std::move(admission.leases));
-    if (options_.resume.has_value()) board_.Resume(options_.resume->progress(), options_.workers);
+    if (options_.resume.has_value()) {
+      resumed_from_ = options_.resume->id();
+      board_.Resume(options_.resume->progress(), options_.workers);
+    }
   }
   const absl::StatusOr<Membership::Id> id =
       membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description),
@@ -277,8 +280,14 @@ void Coordinator::CheckReturnsLocked() {
   FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(patience), last));
 }
 
+void Coordinator::HearLocked(const Membership::Id& id) {
+  // Not for one that was lost: a server's heartbeat would bring it back.
+  if (membership_.CheckJoined(id).ok()) membership_.Heartbeat(id).IgnoreError();
+}
+
 void Coordinator::DiscountSilenceLocked() {
   const absl::Time now = clock_->Now();
+  for (const auto& [number, id] : unanswered_) HearLocked(id);
   const absl::Duration silence = now - std::exchange(heard_, now);
   if (silence <= options_.longest_silence) return;
   membership_.Discount(silence);
@@ -295,7 +304,7 @@ void Coordinator::UpdateStateLocked() {
   if (state_ == v1::JOB_STATE_GATHERING && membership_.Missing().empty()) {
     state_ = v1::JOB_STATE_RUNNING;
     running_since_ = clock_->Now();
-    if (options_.resume.has_value()) running_since_ -= absl::Seconds(options_.resume->seconds());
+    if (ResumedLocked()) running_since_ -= absl::Seconds(options_.resume->seconds());
     ChangedLocked();
   }
   if (state_ == v1::JOB_STATE_RUNNING && leases_.has_value() && leases_->Finished()) {
@@ -371,6 +380,8 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
+    // Those will not come any more.
+    if (state_ == v1::JOB_STATE_FAILED) return JobFailedError(reason_, failure_);
     return WithReason(
         v1::ERROR_REASON_SERVERS_MISSING,
         absl::UnavailableError(absl::StrCat("tensors cannot be placed yet: ", missing, " has not joined")),
@@ -397,14 +408,20 @@ bool Coordinator::OutlivesLocked() const {
 GroupSave::Outcome Coordinator::SaveNow() {
   GroupSave::Outcome outcome;
   std::string state;
+  uint64_t told = 0;
   bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    sync = job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC;
+    // Shards on other machines outlive this one: they would take a second worker of one incarnation for the first.
+    sync = told_ > synced_told_ || (job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC);
+    told = told_;
     outcome.change = changes_;
     ExportLocked().SerializeToString(&state);
   }
   outcome.status = options_.journal->Save(state, sync);
+  if (!outcome.status.ok() || !sync) return outcome;
+  absl::MutexLock lock(&mutex_);
+  synced_told_ = told;
   return outcome;
 }
 
@@ -425,6 +442,23 @@ void Coordinator::AwaitSaved(uint64_t change, SavedDone done) {
   }
   if (!outlives) return done(absl::OkStatus());
   saves_.Await(change, std::move(done));
+}
+
+void Coordinator::AwaitSaved(const Membership::Id& heard, uint64_t change, SavedDone done) {
+  uint64_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = next_unanswered_++;
+    unanswered_.emplace(number, heard);
+  }
+  AwaitSaved(change, [this, number, heard, done = std::move(done)](const absl::Status& saved) {
+    {
+      absl::MutexLock lock(&mutex_);
+      unanswered_.erase(number);
+      HearLocked(heard);
+    }
+    done(saved);
+  });
 }
 
 void Coordinator::Publish() {

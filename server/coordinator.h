@@ -126,6 +126,9 @@ class Coordinator {
   // as the job's durability asks for it; else with why it does not. May call it before returning.
   void AwaitSaved(SavedDone done);
   void AwaitSaved(uint64_t change, SavedDone done);
+  // The same for the answer to that member's heartbeat. Until then the member waits for the coordinator and is not
+  // silent; its silence counts from the answer on.
+  void AwaitSaved(const Membership::Id& heard, uint64_t change, SavedDone done);
 
   // The codes of CoordinatorService.Join.
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
@@ -205,7 +208,7 @@ class Coordinator {
   internal::v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has a checkpoint committed whose parts are all there.
   void BeginCommit() ABSL_LOCKS_EXCLUDED(mutex_);
-  void CommitCheckpoint() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CommitCheckpoint(const internal::v1::CheckpointManifest& manifest, uint32_t keep) ABSL_LOCKS_EXCLUDED(mutex_);
   // The rank that a newcomer may take in a job that is done: a worker's that was lost, to save what was learnt; a
   // server's that returns with what it holds.
   absl::StatusOr<uint32_t> LateRankLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -240,11 +243,17 @@ class Coordinator {
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What heartbeats tell of has changed.
   void ChangedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { told_ = ++changes_; }
-  // Takes time in which nobody at all was heard off everyone's silence.
+  // The member lives, if it takes part still.
+  void HearLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes time in which nobody at all was heard off everyone's silence; members that wait for an answer have none.
   void DiscountSilenceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `at_fault`: the member without which the job goes no further, if it is one.
   void FailLocked(std::string reason, const std::optional<Membership::Id>& at_fault = std::nullopt)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether the job began from the checkpoint in the options.
+  bool ResumedLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return options_.resume.has_value() && options_.resume->id() == resumed_from_;
+  }
   absl::Duration ReturnTimeLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Duration RunningForLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckWorkerLocked(const Membership::Id& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -268,7 +277,8 @@ class Coordinator {
   // Whether the state is to outlive the process. Under checkpoint it is part of the cut that all go back to. Who may
   // take over is known before the job is.
   bool OutlivesLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Puts what has changed until now into the journal; one thread at a time.
+  // Puts what has changed until now into the journal, and syncs it where members have come or gone, or under WAL_SYNC;
+  // one thread at a time.
   GroupSave::Outcome SaveNow() ABSL_LOCKS_EXCLUDED(mutex_);
   // After a change: begins to save it, logs it, and lets everyone who waits for a lease look again.
   void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -276,11 +286,16 @@ class Coordinator {
   const Options options_;
   const Clock* const clock_;
   mutable absl::Mutex mutex_;
-  // Of what is exported; and the last one that heartbeats tell of: neither a lease nor progress.
+  // Of what is exported; the last one that heartbeats tell of: neither a lease nor progress; and the last of those that
+  // outlives the machine.
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t told_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t synced_told_ ABSL_GUARDED_BY(mutex_) = 0;
   // When anyone was heard last.
   absl::Time heard_ ABSL_GUARDED_BY(mutex_);
+  // Members whose heartbeats wait to be answered, by a number of each such heartbeat.
+  std::map<uint64_t, Membership::Id> unanswered_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   // A checkpoint is being committed.
   bool committing_ ABSL_GUARDED_BY(mutex_) = false;
   v1::JobState state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
@@ -293,6 +308,9 @@ class Coordinator {
   std::string job_name_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::Job> job_ ABSL_GUARDED_BY(mutex_);
   uint64_t train_examples_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The checkpoint that the job began from; 0: none. After a restart Options::resume may name another, of the job
+  // itself.
+  uint64_t resumed_from_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);
   // Since the job runs, where it takes checkpoints.
   std::optional<CheckpointPlan> plan_ ABSL_GUARDED_BY(mutex_);

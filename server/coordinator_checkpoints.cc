@@ -100,26 +100,24 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
 }
 
 void Coordinator::BeginCommit() {
+  internal::v1::CheckpointManifest manifest;
+  uint32_t keep = 0;
   {
     absl::MutexLock lock(&mutex_);
     if (committing_ || !plan_.has_value() || plan_->phase() != CheckpointPlan::Phase::kCommitting) return;
     committing_ = true;
+    // The job may end before the disk gets to it, and the plan with it; the checkpoint is whole all the same.
+    manifest = plan_->manifest();
+    keep = CheckpointsKept(job_->durability());
   }
-  if (disk_ == nullptr) return CommitCheckpoint();
-  if (disk_->Submit([this] { CommitCheckpoint(); }).ok()) return;
+  if (disk_ == nullptr) return CommitCheckpoint(manifest, keep);
+  if (disk_->Submit([this, manifest, keep] { CommitCheckpoint(manifest, keep); }).ok()) return;
   // The next heartbeat tries again.
   absl::MutexLock lock(&mutex_);
   committing_ = false;
 }
 
-void Coordinator::CommitCheckpoint() {
-  internal::v1::CheckpointManifest manifest;
-  uint32_t keep = 0;
-  {
-    absl::MutexLock lock(&mutex_);
-    manifest = plan_->manifest();
-    keep = CheckpointsKept(job_->durability());
-  }
+void Coordinator::CommitCheckpoint(const internal::v1::CheckpointManifest& manifest, uint32_t keep) {
   const absl::Status status = options_.checkpoints->Commit(manifest);
   // What cannot be removed now may be later.
   if (status.ok()) options_.checkpoints->Prune(keep, manifest.id()).IgnoreError();

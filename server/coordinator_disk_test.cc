@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/storage/checkpoint_folder.h"
+#include "common/storage/testing/lossy_file_system.h"
 #include "common/storage/testing/slow_file_system.h"
 #include "gtest/gtest.h"
 #include "server/coordinator.h"
@@ -69,6 +70,19 @@ class CoordinatorDiskTest : public Test {
     }
   }
 
+  // A minute passes, and the server writes its shard of checkpoint 1; what it is to say of that.
+  v1::CheckpointPart WriteShard() {
+    Pass(absl::Seconds(61), {server_, worker0_, worker1_});
+    const uint64_t id = coordinator_->Heartbeat(server_)->capture;
+    EXPECT_EQ(id, 1u);
+    std::ofstream(folder_.PathOf(CheckpointFolder::ShardFileName(id, 0, 1))) << "weights";
+    v1::CheckpointPart part;
+    part.set_id(id);
+    part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
+    part.set_bytes(7);
+    return part;
+  }
+
   ManualClock clock_;
   SlowFileSystem files_;
   CheckpointFolder folder_{&files_, testing::TempDir() + "/coordinator-disk"};
@@ -104,14 +118,7 @@ TEST_F(CoordinatorDiskTest, WhileTheJournalStandsStillOnlyWhatDependsOnItWaits) 
 
 TEST_F(CoordinatorDiskTest, HeartbeatsGoOnWhileACheckpointIsCommittedToADiskThatStandsStill) {
   Gather(v1::Durability::CHECKPOINT);
-  Pass(absl::Seconds(61), {server_, worker0_, worker1_});
-  const uint64_t id = coordinator_->Heartbeat(server_)->capture;
-  ASSERT_EQ(id, 1u);
-  std::ofstream(folder_.PathOf(CheckpointFolder::ShardFileName(id, 0, 1))) << "weights";
-  v1::CheckpointPart part;
-  part.set_id(id);
-  part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
-  part.set_bytes(7);
+  const v1::CheckpointPart part = WriteShard();
   files_.Block();
   EXPECT_TRUE(coordinator_->Heartbeat(server_, part).ok());
   files_.AwaitBlocked(1);
@@ -123,6 +130,26 @@ TEST_F(CoordinatorDiskTest, HeartbeatsGoOnWhileACheckpointIsCommittedToADiskThat
   files_.Release();
   coordinator_.reset();
   EXPECT_EQ(folder_.Newest()->id, 1u);
+}
+
+TEST_F(CoordinatorDiskTest, AWholeCheckpointIsCommittedThoughTheJobFailsWhileTheDiskIsBusy) {
+  Gather(v1::Durability::WAL);
+  const v1::CheckpointPart part = WriteShard();
+  files_.Block();
+  ASSERT_TRUE(coordinator_->ReportProgress(worker0_, {}, nullptr).ok());
+  coordinator_->AwaitSaved([](const absl::Status&) {});
+  files_.AwaitBlocked(1);
+  EXPECT_TRUE(coordinator_->Heartbeat(server_, part).ok());
+  ASSERT_TRUE(coordinator_->Leave(worker1_, "its loss is not finite").ok());
+  EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_FAILED);
+  files_.Release();
+  coordinator_.reset();
+  const auto newest = folder_.Newest();
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->id, 1u);
+  const auto manifest = ReadManifest(newest->manifest_path);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->job().name(), "job");
 }
 
 TEST_F(CoordinatorDiskTest, ItsOwnPauseIsNoMembersSilence) {
@@ -151,6 +178,55 @@ TEST_F(CoordinatorDiskTest, ItsOwnPauseIsNotTakenOffTheTimeToReturn) {
   EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_RUNNING);
   Pass(absl::Seconds(1), {server_});
   EXPECT_EQ(coordinator_->Heartbeat(server_)->state, v1::JOB_STATE_FAILED);
+}
+
+TEST_F(CoordinatorDiskTest, AMemberThatWaitsForAnAnswerIsNotSilent) {
+  Gather(v1::Durability::WAL);
+  files_.Block();
+  ASSERT_TRUE(coordinator_->Leave(worker1_, "its device failed", true).ok());
+  const absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(server_);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  absl::Notification answered;
+  coordinator_->AwaitSaved(server_, verdict->change, [&](const absl::Status&) { answered.Notify(); });
+  Pass(absl::Seconds(10), {worker0_});
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 0);
+  files_.Release();
+  answered.WaitForNotification();
+  Pass(absl::Milliseconds(2500), {worker0_});
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 0) << "its next heartbeat may be on its way";
+  Pass(absl::Milliseconds(500), {worker0_});
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 1);
+  coordinator_.reset();
+}
+
+// Under WAL a second of leases and progress may be lost with the machine.
+TEST_F(CoordinatorDiskTest, AMachineThatDiesForgetsNoIncarnationThatItGaveOut) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    LossyFileSystem files;
+    const std::string folder = absl::StrCat(testing::TempDir(), "/lossy-", seed);
+    std::filesystem::remove_all(folder);
+    std::unique_ptr<CoordinatorStore> store = *CoordinatorStore::Open(&files, folder, &clock_);
+    Coordinator::Newcomer worker{MemberRole::kWorker, 0, "", "first", Job(v1::Durability::WAL), 20};
+    {
+      Coordinator coordinator({.servers = 1, .workers = 1, .journal = store.get()}, &clock_);
+      ASSERT_TRUE(coordinator.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0}).ok());
+      const Membership::Id first = *coordinator.Join(worker);
+      ASSERT_TRUE(coordinator.Leave(first, "killed by signal 9", true).ok());
+      worker.description = "second";
+      ASSERT_EQ(coordinator.Join(worker)->incarnation, 2u);
+    }
+    store.reset();
+    ASSERT_TRUE(files.LoseUnsynced(seed).ok());
+    store = *CoordinatorStore::Open(&files, folder, &clock_);
+    internal::v1::CoordinatorState state;
+    ASSERT_TRUE(state.ParseFromString(store->recovered()));
+    Coordinator coordinator({.servers = 1, .workers = 1, .journal = store.get()}, &clock_);
+    ASSERT_TRUE(coordinator.Restore(state).ok());
+    worker.description = "second";
+    const absl::StatusOr<Membership::Id> again = coordinator.Join(worker);
+    ASSERT_TRUE(again.ok()) << "seed " << seed << ": " << again.status();
+    EXPECT_EQ(again->incarnation, 3u) << "seed " << seed;
+  }
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ namespace ballast {
 namespace {
 
 constexpr absl::Duration kAttempt = absl::Seconds(5);
+// For an answer when the time to gather is nearly over.
+constexpr absl::Duration kLeastPatience = absl::Seconds(1);
 
 }  // namespace
 
@@ -32,6 +34,7 @@ CoordinatorMember::~CoordinatorMember() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    if (calling_ != nullptr) calling_->TryCancel();
     *request.mutable_member() = joined_.member();
   }
   thread_.join();
@@ -100,9 +103,20 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
     context.set_wait_for_ready(true);
     const absl::Duration left = start + patience - absl::Now();
     context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return absl::CancelledError("the server ends");
+      calling_ = &context;
+    }
     const absl::Status status = FromGrpcStatus(call(&context));
-    const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-    if (!unreachable) return status;
+    {
+      absl::MutexLock lock(&mutex_);
+      calling_ = nullptr;
+    }
+    // The coordinator may be busy, or its disk full, in passing.
+    const bool passing =
+        absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+    if (!passing) return status;
     const absl::Duration silent = absl::Now() - start;
     if (silent >= patience) {
       return WithReason(v1::ERROR_REASON_UNREACHABLE,
@@ -113,6 +127,13 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
     }
     if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
   }
+}
+
+absl::Status CoordinatorMember::FailToGather(absl::string_view why, const absl::Status& status) const {
+  return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                    absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
+                                                             absl::FormatDuration(options_.gather_timeout), ", ", why,
+                                                             ": ", status.message())));
 }
 
 absl::Status CoordinatorMember::Join() {
@@ -130,12 +151,7 @@ absl::Status CoordinatorMember::Join() {
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
                              "a server that joins", gathers ? options_.gather_timeout : options_.patience);
-  if (gathers && absl::IsUnavailable(status)) {
-    return WithReason(v1::ERROR_REASON_UNREACHABLE,
-                      absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
-                                                               absl::FormatDuration(options_.gather_timeout),
-                                                               ", server 0 does not answer: ", status.message())));
-  }
+  if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 does not answer", status);
   if (!status.ok()) return status;
   {
     absl::MutexLock lock(&mutex_);
@@ -172,9 +188,12 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     const PairNews news = events_.pair_news();
     *request.mutable_standby() = news.standby;
     request.set_server_lost(news.server_lost);
+    const bool gathers = options_.gather_timeout > absl::ZeroDuration() && job_state() == v1::JOB_STATE_GATHERING;
+    const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastPatience);
     absl::Status status =
         Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
-             options_.patience);
+             gathers ? gather_time : options_.patience);
+    if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 was lost", status);
     if (!status.ok()) return status;
     if (absl::Status gathered = CheckGathered(response); !gathered.ok()) return gathered;
     {
@@ -199,14 +218,18 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
 }
 
 void CoordinatorMember::Run() {
-  if (absl::Status joined = Join(); !joined.ok()) {
-    if (!stopping()) events_.on_fatal(joined);
-    return;
+  while (true) {
+    if (absl::Status joined = Join(); !joined.ok()) {
+      if (!stopping()) events_.on_fatal(joined);
+      return;
+    }
+    const absl::Status status = BeatUntilStopped();
+    if (status.ok() || stopping()) return;
+    if (ReasonOf(status) != v1::ERROR_REASON_MEMBER_LOST) return events_.on_fatal(status);
+    // A coordinator that was started anew before there was a job has forgotten who had joined. One of a pair follows
+    // its server, and starts anew itself.
+    if (options_.replicated || job_state() != v1::JOB_STATE_GATHERING) return events_.on_displaced(status);
   }
-  const absl::Status status = BeatUntilStopped();
-  if (status.ok() || stopping()) return;
-  if (ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST) return events_.on_displaced(status);
-  events_.on_fatal(status);
 }
 
 }  // namespace ballast

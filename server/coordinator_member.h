@@ -35,6 +35,7 @@ class CoordinatorMember {
     // How long the coordinator may be silent, before joining and after.
     absl::Duration patience = absl::Seconds(60);
     // For all servers and workers to have joined; 0: no limit. DEADLINE_EXCEEDED, which names who is missing, is fatal.
+    // Until then it bounds the coordinator's silence instead of `patience`.
     absl::Duration gather_timeout = absl::ZeroDuration();
   };
   struct Events {
@@ -80,6 +81,8 @@ class CoordinatorMember {
   absl::Status BeatUntilStopped();
   absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
                     absl::Duration patience);
+  // Members have been missing for too long: DEADLINE_EXCEEDED, because the coordinator, for example, does not answer.
+  absl::Status FailToGather(absl::string_view why, const absl::Status& status) const;
   // DEADLINE_EXCEEDED if members have been missing for too long.
   absl::Status CheckGathered(const v1::HeartbeatResponse& response) const;
   // Ends early where there is news. False once it is to stop.
@@ -95,6 +98,8 @@ class CoordinatorMember {
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool hastened_ ABSL_GUARDED_BY(mutex_) = false;
+  // The call under way; the destructor cancels it.
+  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   v1::JobState job_state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
   std::thread thread_;

@@ -40,7 +40,7 @@ absl::StatusOr<v1::JobProgress> Coordinator::ReportProgress(const Membership::Id
 Coordinator::Beginning Coordinator::BeginningOf(const Membership::Id& worker) const {
   absl::MutexLock lock(&mutex_);
   Beginning beginning{board_.StepOf(worker.rank), std::nullopt};
-  if (options_.resume.has_value() && worker.incarnation == membership_.first_incarnation(worker.rank)) {
+  if (ResumedLocked() && worker.incarnation == membership_.first_incarnation(worker.rank)) {
     beginning.resumed_batches = board_.BatchesOf(worker.rank);
   }
   return beginning;

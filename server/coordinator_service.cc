@@ -33,6 +33,15 @@ void Encode(const DataLease& lease, v1::Lease* to) {
 // Who speaks as a server has the workers' gradients sent to it.
 AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessRole::kWorker : AccessRole::kAdmin; }
 
+// A disk may be full in passing. Members repeat a heartbeat that got no answer for as long as they would wait for a
+// coordinator that is gone; any other error would end them at once.
+absl::Status WithCodeOfPassing(const absl::Status& saved) {
+  if (saved.ok()) return saved;
+  absl::Status passing(absl::StatusCode::kUnavailable, saved.message());
+  saved.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { passing.SetPayload(url, payload); });
+  return passing;
+}
+
 absl::Status CheckVersion(const v1::JoinRequest& request) {
   if (request.protocol_version() == kProtocolVersion) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_PROTOCOL_VERSION,
@@ -67,10 +76,12 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackS
   return reactor;
 }
 
-grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerSaved(grpc::CallbackServerContext* context,
-                                                                 uint64_t change) {
+grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AnswerHeartbeat(grpc::CallbackServerContext* context,
+                                                                     const Membership::Id& member, uint64_t change) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  coordinator_->AwaitSaved(change, [reactor](const absl::Status& saved) { reactor->Finish(ToGrpcStatus(saved)); });
+  coordinator_->AwaitSaved(member, change, [reactor](const absl::Status& saved) {
+    reactor->Finish(ToGrpcStatus(WithCodeOfPassing(saved)));
+  });
   return reactor;
 }
 
@@ -132,7 +143,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   response->set_reason(verdict->reason);
   if (verdict->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = verdict->failure;
   // Workers need not know.
-  if (id->role == MemberRole::kWorker) return AnswerSaved(context, verdict->change);
+  if (id->role == MemberRole::kWorker) return AnswerHeartbeat(context, *id, verdict->change);
   for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);
   if (verdict->hasten) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
   response->set_capture(verdict->capture);
@@ -141,7 +152,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
     response->mutable_standby()->set_address(verdict->standby->address);
   }
   if (verdict->promoted.has_value()) *response->mutable_promoted() = ToProto(*verdict->promoted);
-  return AnswerSaved(context, verdict->change);
+  return AnswerHeartbeat(context, verdict->promoted.value_or(*id), verdict->change);
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,

@@ -38,10 +38,11 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
  private:
   // Deletes itself.
   WaitingCall* NewWaitingCall();
-  // Ends the call once the coordinator has saved what the answer depends on: all that has changed until now, or until
-  // that change. No thread waits for it.
+  // Ends the call once the coordinator has saved all that has changed until now. No thread waits for it.
   grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, const absl::Status& status);
-  grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, uint64_t change);
+  // Ends a member's heartbeat the same way once that change is saved. Answers a save that failed with UNAVAILABLE.
+  grpc::ServerUnaryReactor* AnswerHeartbeat(grpc::CallbackServerContext* context, const Membership::Id& member,
+                                            uint64_t change);
 
   Coordinator* const coordinator_;
   const AccessGuard* const access_;

@@ -80,6 +80,7 @@ internal::v1::CoordinatorState Coordinator::ExportLocked() const {
   if (state_ == v1::JOB_STATE_FAILED) *state.mutable_failure() = failure_;
   if (job_.has_value()) *state.mutable_job() = *job_;
   state.set_train_examples(train_examples_);
+  state.set_resumed_from(resumed_from_);
   *state.mutable_map() = map_.ToProto();
   for (const Membership::Member& member : membership_.members()) *state.add_members() = ToRecord(member);
   if (leases_.has_value()) *state.mutable_leases() = leases_->Export();
@@ -116,6 +117,7 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
     job_ = state.job();
     job_name_ = job_->name();
     train_examples_ = state.train_examples();
+    resumed_from_ = state.resumed_from();
     if (LeasesData(*job_, train_examples_)) {
       leases_.emplace(LeaseOptions(*job_, train_examples_));
       if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;

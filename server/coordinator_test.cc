@@ -687,6 +687,29 @@ TEST_F(CoordinatorCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
   });
 }
 
+// A coordinator that is started again may be told to resume from the newest checkpoint.
+TEST_F(CoordinatorCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom) {
+  const auto beginning_again = [&](const Coordinator& before, const internal::v1::CheckpointManifest& newest) {
+    Coordinator after({.servers = 1, .workers = 2, .resume = newest}, &clock_);
+    EXPECT_TRUE(after.Restore(before.Export()).ok());
+    const absl::StatusOr<Membership::Id> returned =
+        after.Join({MemberRole::kWorker, 1, "", "process 0", LongJob(), 20});
+    EXPECT_TRUE(returned.ok()) << returned.status();
+    return after.BeginningOf(*returned);
+  };
+  const std::unique_ptr<Coordinator> coordinator = Start();
+  Pass(*coordinator, 60);
+  Write(*coordinator, coordinator->Heartbeat(server_)->capture);
+  const auto first = ReadManifest(folder_.ManifestPath(1));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(beginning_again(*coordinator, *first).resumed_batches, std::nullopt);
+
+  const std::unique_ptr<Coordinator> resumed = Start(*first);
+  Coordinator restored({.servers = 1, .workers = 2, .resume = *first}, &clock_);
+  ASSERT_TRUE(restored.Restore(resumed->Export()).ok());
+  EXPECT_EQ(restored.BeginningOf(worker1_).resumed_batches, 0) << "it did begin from that one";
+}
+
 TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
   const std::unique_ptr<Coordinator> coordinator = Start();
   Pass(*coordinator, 60);

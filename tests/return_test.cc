@@ -232,9 +232,11 @@ class ByHandReturnTest : public ReturnTest {
     return server;
   }
 
-  ChildProcess Worker(const std::string& rank) {
-    return ChildProcess({Binary("worker/ballast_worker"), "--coordinator", address_, "--job", Path("job.textproto"),
-                         "--threads", "1", "--device", "cpu", "--run_dir", Path("run"), "--rank", rank});
+  ChildProcess Worker(const std::string& rank, std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(),
+                 {Binary("worker/ballast_worker"), "--coordinator", address_, "--job", Path("job.textproto"),
+                  "--threads", "1", "--device", "cpu", "--run_dir", Path("run"), "--rank", rank});
+    return ChildProcess(flags);
   }
 
   std::string address_;
@@ -278,6 +280,24 @@ TEST_F(ByHandReturnTest, AWorkerThatWasGivenUpThoughItLivesJoinsAgain) {
   ASSERT_TRUE(second.AwaitOutput("was given up, joins again")) << second.output();
   ASSERT_TRUE(server.AwaitOutput("worker 1 takes part again")) << server.output();
   ASSERT_TRUE(first.AwaitOutput(absl::StrCat("epoch ", LastEpoch(first) + 30, ":"))) << first.output();
+}
+
+TEST_F(ByHandReturnTest, AWorkerThatJoinsAgainWaitsForALostServerAsLongAsTheJobDoes) {
+  WriteJob({{"epochs: 3", "epochs: 1000000"}, {"policy {", "durability { mode: WAL return_seconds: 5 }\npolicy {"}});
+  ChildProcess server = Server({"--servers", "2", "--state_dir", Path("state0")});
+  const std::string coordinator = address_;
+  ChildProcess lost = Server({"--rank", "1", "--coordinator", coordinator, "--state_dir", Path("state1")});
+  address_ = coordinator;
+  ChildProcess worker = Worker("0", {"--gather_timeout", "3"});
+  ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
+  // Nothing is left of the time to gather when it is given up.
+  worker.Signal(SIGSTOP);
+  lost.Signal(SIGKILL);
+  ASSERT_TRUE(server.AwaitOutput("no worker is left, one has 5s to return")) << server.output();
+  worker.Signal(SIGCONT);
+  ASSERT_TRUE(worker.AwaitOutput("was given up, joins again")) << worker.output();
+  EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
+  EXPECT_THAT(worker.last_line(), HasSubstr("did not return within 5s"));
 }
 
 TEST_F(ByHandReturnTest, WithoutAnyWorkerTheJobFailsInItsTime) {

@@ -43,6 +43,12 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     const auto came = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return heartbeats_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&came), absl::Minutes(1));
   }
+  // Waits, at most a minute, until members have joined so often.
+  bool AwaitJoins(int count) {
+    absl::MutexLock lock(&mutex_);
+    const auto joined = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return joins_ >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&joined), absl::Minutes(1));
+  }
   // Until then AcquireLease waits as long as it is asked to and answers with nothing.
   void HandOutLeases() {
     absl::MutexLock lock(&mutex_);
@@ -62,6 +68,11 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     map.set_shards(rank, address);
     map_ = *ShardMap::FromProto(map);
   }
+  // The shard's server has a control port there.
+  void MoveControl(int rank, const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    map_.MoveControl(rank, address);
+  }
   // GetShardMap fails so from now on, those that wait among them.
   void FailMaps(grpc::Status status) {
     absl::MutexLock lock(&mutex_);
@@ -80,6 +91,10 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     return held_leases_;
   }
 
+  int reports() const {
+    absl::MutexLock lock(&mutex_);
+    return reports_;
+  }
   v1::JoinRequest last_join() const {
     absl::MutexLock lock(&mutex_);
     return last_join_;
@@ -92,6 +107,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request, v1::JoinResponse* response) override {
     absl::MutexLock lock(&mutex_);
     last_join_ = *request;
+    ++joins_;
     response->mutable_member()->set_role(request->role());
     response->mutable_member()->set_rank(3);
     response->mutable_member()->set_incarnation(7);
@@ -157,6 +173,10 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   }
   grpc::Status ReportProgress(grpc::ServerContext*, const v1::ReportProgressRequest* request,
                               v1::ReportProgressResponse* response) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      ++reports_;
+    }
     response->mutable_progress()->set_step(request->progress().step());
     *response->mutable_progress()->mutable_last_evaluation() = request->evaluation();
     return grpc::Status::OK;
@@ -179,6 +199,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;
   bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> held_leases_ ABSL_GUARDED_BY(mutex_);
+  int reports_ ABSL_GUARDED_BY(mutex_) = 0;
+  int joins_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::JoinRequest last_join_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
 };

@@ -72,6 +72,13 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     return declarations_;
   }
+  // Waits, at most a minute, for the first report of what a client has seen, and returns it.
+  v1::ReportVersionsRequest AwaitReport() {
+    absl::MutexLock lock(&mutex_);
+    const auto reported = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !reports_.empty(); };
+    mutex_.AwaitWithTimeout(absl::Condition(&reported), absl::Minutes(1));
+    return reports_.empty() ? v1::ReportVersionsRequest() : reports_.front();
+  }
   // That the last declaration may take.
   absl::Duration declaration_time() const {
     absl::MutexLock lock(&mutex_);
@@ -141,6 +148,21 @@ class FakeParameterService : public v1::ParameterService::Service {
     for (const v1::SliceGradient& gradient : request->gradients()) {
       AnswerLocked(gradient.tensor_id(), gradient.slice_index(), request->encoding(), response->add_values());
     }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status SetValues(grpc::ServerContext*, const v1::SetValuesRequest* request, v1::SetValuesResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    for (const v1::SliceValue& value : request->values()) {
+      ++slices_[{value.tensor_id(), value.slice_index()}].version;
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReportVersions(grpc::ServerContext*, const v1::ReportVersionsRequest* request,
+                              v1::ReportVersionsResponse*) override {
+    absl::MutexLock lock(&mutex_);
+    reports_.push_back(*request);
     return grpc::Status::OK;
   }
 
@@ -214,6 +236,7 @@ class FakeParameterService : public v1::ParameterService::Service {
   bool spoil_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> sequences_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> versions_sent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::ReportVersionsRequest> reports_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::DeclareTensorsRequest> declarations_ ABSL_GUARDED_BY(mutex_);
   absl::Duration declaration_time_ ABSL_GUARDED_BY(mutex_);
   v1::PushHeader last_header_ ABSL_GUARDED_BY(mutex_);

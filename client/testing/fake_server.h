@@ -11,14 +11,17 @@
 
 namespace ballast {
 
-// A service on a free port of this host, for tests.
+// A service, or two, on a free port of this host, for tests.
 class FakeServer {
  public:
-  explicit FakeServer(grpc::Service* service) {
+  // `address`: where another one was before.
+  explicit FakeServer(grpc::Service* service, grpc::Service* second = nullptr,
+                      const std::string& address = "127.0.0.1:0") {
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service);
+    if (second != nullptr) builder.RegisterService(second);
     server_ = builder.BuildAndStart();
     address_ = absl::StrCat("127.0.0.1:", port);
   }

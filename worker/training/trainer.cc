@@ -187,7 +187,10 @@ void Trainer::OnJobChange(const JobCondition& condition) {
 }
 
 absl::Duration Trainer::GatherTimeLeft() const {
-  return std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
+  const absl::Duration left = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
+  if (!returns_) return left;
+  // The job may be waiting for a server, too.
+  return std::max({left, kReturnTimeout, ReturnTime(options_.job.durability())});
 }
 
 absl::Status Trainer::FailToGather(const absl::Status& status, absl::string_view missing) {
@@ -199,14 +202,13 @@ absl::Status Trainer::FailToGather(const absl::Status& status, absl::string_view
 
 absl::Status Trainer::Join() {
   absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
-      CoordinatorLink::Connect(options_.coordinator, joined_.has_member() ? kReturnTimeout : GatherTimeLeft(),
-                               options_.credentials, options_.job.name());
+      CoordinatorLink::Connect(options_.coordinator, GatherTimeLeft(), options_.credentials, options_.job.name());
   if (!link.ok()) return link.status();
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);
   if (options_.rank.has_value()) request.set_rank(*options_.rank);
   // The same again, where this process was given up.
-  if (joined_.has_member()) request.set_rank(joined_.member().rank());
+  if (returns_) request.set_rank(joined_.member().rank());
   request.set_description(DescribeThisProcess());
   request.set_process(getpid());
   *request.mutable_job() = options_.job;
@@ -249,8 +251,15 @@ absl::Status Trainer::Connect() {
       !status.ok()) {
     return status;
   }
-  absl::MutexLock lock(&mutex_);
-  client_ = *std::move(client);
+  const ShardMap map = (*client)->shard_map();
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client_ = *std::move(client);
+    link = link_.get();
+  }
+  // The client has placed the tensors over a link of its own.
+  link->Follow(map);
   return absl::OkStatus();
 }
 
@@ -383,10 +392,10 @@ void Trainer::Part() {
 }
 
 std::optional<absl::Status> Trainer::TakePart() {
-  const bool was_here = joined_.has_member();
+  returns_ = joined_.has_member();
   if (absl::Status status = Join(); !status.ok()) {
     const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-    return silence && !was_here ? FailToGather(status, ", server 0 does not answer") : status;
+    return silence && !returns_ ? FailToGather(status, ", server 0 does not answer") : status;
   }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
@@ -396,8 +405,11 @@ std::optional<absl::Status> Trainer::TakePart() {
     link = link_.get();
   }
   const JobCondition condition = link->condition();
-  if (!status.ok() && !interrupted_ && condition.given_up) {
-    std::cerr << "was given up, joins again: " << condition.reason << std::endl;
+  // The answer to another call may have come before the next heartbeat's.
+  const bool given_up = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
+  if (!status.ok() && !interrupted_ && given_up) {
+    std::cerr << "was given up, joins again: "
+              << (condition.given_up ? condition.reason : std::string(status.message())) << std::endl;
     return std::nullopt;
   }
   if (!status.ok() && !interrupted_ && condition.before_start) {

@@ -85,6 +85,7 @@ class Trainer {
   std::optional<absl::Status> TakePart();
   // Lets go of what belongs to one membership.
   void Part();
+  // For the job to gather; for a worker that returns, at least the time that a lost member has to do so.
   absl::Duration GatherTimeLeft() const;
   absl::Status FailToGather(const absl::Status& status, absl::string_view missing);
   absl::Status Join();
@@ -108,6 +109,8 @@ class Trainer {
   int64_t max_batch_ = 0;
   absl::Time started_;
   bool failed_to_gather_ = false;
+  // It takes part again, after it was given up.
+  bool returns_ = false;
   v1::JoinResponse joined_;
   std::optional<RunRecorder> recorder_;
   // Ended by other threads when the job fails; hence the lock around the pointers, which are set once.
