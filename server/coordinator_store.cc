@@ -55,21 +55,26 @@ absl::Status CoordinatorStore::SaveInNewLog(absl::string_view state) {
 
 absl::Status CoordinatorStore::Save(absl::string_view state, bool sync) {
   if (log_ == nullptr || log_->size() >= kLogBytes) return SaveInNewLog(state);
-  absl::Status status = log_->Append({state}, synced_);
+  const absl::Status status = log_->Append({state}, synced_);
   next_ = log_->next();
-  if (status.ok() && sync) status = Sync();
-  if (!status.ok() && !absl::IsResourceExhausted(status)) AbandonLog();
+  if (status.ok()) return sync ? Sync() : status;
+  // Only an append that found the disk full leaves the file as it was.
+  if (!absl::IsResourceExhausted(status)) AbandonLog();
   return status;
 }
 
 void CoordinatorStore::Settle() {
   const bool due = log_ != nullptr && synced_ + 1 < next_ && clock_->Now() - synced_at_ >= kSyncInterval;
-  // The next state begins a log, and syncs it.
-  if (due && !Sync().ok()) AbandonLog();
+  // Where that fails, the next state begins a log, and syncs it.
+  if (due) Sync().IgnoreError();
 }
 
 absl::Status CoordinatorStore::Sync() {
-  if (absl::Status status = log_->Sync(); !status.ok()) return status;
+  if (absl::Status status = log_->Sync(); !status.ok()) {
+    // A full disk shows here as well, and then the kernel may have dropped what it could not write.
+    AbandonLog();
+    return status;
+  }
   synced_ = next_ - 1;
   synced_at_ = clock_->Now();
   return absl::OkStatus();

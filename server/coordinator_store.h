@@ -39,6 +39,7 @@ class CoordinatorStore : public CoordinatorJournal {
   CoordinatorStore(FileSystem* files, std::string folder, const Clock* clock)
       : files_(files), folder_(std::move(folder)), clock_(clock) {}
   absl::Status Recover();
+  // After an error the log is abandoned.
   absl::Status Sync();
   // After it nobody knows what the file holds.
   void AbandonLog();

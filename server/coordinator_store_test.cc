@@ -96,6 +96,20 @@ TEST_F(CoordinatorStoreTest, AfterASyncThatFailedTheNextStateIsSyncedInANewLog) 
   EXPECT_EQ(Open()->recovered(), "four");
 }
 
+TEST_F(CoordinatorStoreTest, AfterASyncThatFoundTheDiskFullTheNextStateIsSyncedInANewLog) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", true).ok());
+  files_.FailSyncsWith(absl::ResourceExhaustedError("No space left on device"));
+  EXPECT_EQ(store->Save("two", true).code(), absl::StatusCode::kResourceExhausted);
+  files_.FailSyncs(false);
+  const uint64_t syncs = files_.syncs();
+  ASSERT_TRUE(store->Save("three", false).ok());
+  EXPECT_EQ(files_.syncs(), syncs + 1) << "it stands behind a state that the disk may not have";
+  store.reset();
+  ASSERT_TRUE(files_.LoseUnsynced(1).ok());
+  EXPECT_EQ(Open()->recovered(), "three");
+}
+
 TEST_F(CoordinatorStoreTest, ALongLogIsBegunAnew) {
   auto store = Open();
   const std::string state(1 << 20, 'x');

@@ -36,7 +36,7 @@ class LossyFileSystem::File : public AppendFile {
 
   absl::Status Sync() override {
     absl::MutexLock lock(&system_->mutex_);
-    if (system_->fail_syncs_) return absl::InternalError("Input/output error");
+    if (!system_->fail_syncs_.ok()) return system_->fail_syncs_;
     ++system_->syncs_;
     if (system_->dead_) return absl::OkStatus();
     sizes_->synced = sizes_->written;
@@ -173,9 +173,13 @@ void LossyFileSystem::LoseUnsyncedFromNowOn() {
   dead_ = true;
 }
 
-void LossyFileSystem::FailSyncs(bool fail) {
+void LossyFileSystem::FailSyncsWith(absl::Status status) {
   absl::MutexLock lock(&mutex_);
-  fail_syncs_ = fail;
+  fail_syncs_ = std::move(status);
+}
+
+void LossyFileSystem::FailSyncs(bool fail) {
+  FailSyncsWith(fail ? absl::InternalError("Input/output error") : absl::OkStatus());
 }
 
 uint64_t LossyFileSystem::syncs() const {

@@ -38,6 +38,8 @@ class LossyFileSystem : public FileSystem {
 
   // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
   void SetFree(uint64_t bytes);
+  // From now on syncs answer that and do nothing; OK: they work again.
+  void FailSyncsWith(absl::Status status);
   void FailSyncs(bool fail);
   // From now on a bit of whatever is appended to files with `part` in their path is wrong on the disk; empty: of none.
   void CorruptFilesWith(std::string part);
@@ -62,7 +64,7 @@ class LossyFileSystem : public FileSystem {
   std::map<std::string, std::shared_ptr<Sizes>> sizes_ ABSL_GUARDED_BY(mutex_);
   uint64_t free_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
   bool dead_ ABSL_GUARDED_BY(mutex_) = false;
-  bool fail_syncs_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status fail_syncs_ ABSL_GUARDED_BY(mutex_);
   std::string corrupt_ ABSL_GUARDED_BY(mutex_);
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t reuses_ ABSL_GUARDED_BY(mutex_) = 0;
