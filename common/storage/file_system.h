@@ -21,7 +21,8 @@ class AppendFile {
   // Appends all parts, or nothing: RESOURCE_EXHAUSTED where the disk is full.
   virtual absl::Status Append(absl::Span<const absl::string_view> parts) = 0;
 
-  // What was appended before the call survives the machine's death. After an error nobody knows how much of it does.
+  // What was appended before the call survives the machine's death. After an error nobody knows how much of it does,
+  // and every later call answers that error.
   virtual absl::Status Sync() = 0;
 
   virtual uint64_t size() const = 0;

@@ -36,7 +36,8 @@ class LossyFileSystem::File : public AppendFile {
 
   absl::Status Sync() override {
     absl::MutexLock lock(&system_->mutex_);
-    if (!system_->fail_syncs_.ok()) return system_->fail_syncs_;
+    sync_failed_.Update(system_->fail_syncs_);
+    if (!sync_failed_.ok()) return sync_failed_;
     ++system_->syncs_;
     if (system_->dead_) return absl::OkStatus();
     sizes_->synced = sizes_->written;
@@ -63,6 +64,7 @@ class LossyFileSystem::File : public AppendFile {
   const std::unique_ptr<AppendFile> file_;
   LossyFileSystem* const system_;
   const std::shared_ptr<Sizes> sizes_;
+  absl::Status sync_failed_ ABSL_GUARDED_BY(system_->mutex_);
 };
 
 absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Create(const std::string& path) {

@@ -38,7 +38,7 @@ class LossyFileSystem : public FileSystem {
 
   // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
   void SetFree(uint64_t bytes);
-  // From now on syncs answer that and do nothing; OK: they work again.
+  // From now on syncs answer that and do nothing; OK: those of other files work again.
   void FailSyncsWith(absl::Status status);
   void FailSyncs(bool fail);
   // From now on a bit of whatever is appended to files with `part` in their path is wrong on the disk; empty: of none.
