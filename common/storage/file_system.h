@@ -34,7 +34,8 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Created where there is none; ALREADY_EXISTS where there is one.
+  // Created where there is none; ALREADY_EXISTS where there is one. DATA_LOSS where the file may be there once the
+  // machine has died; after any other error it is not. The same is true of Reuse.
   virtual absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) = 0;
 
   // Takes a file that nobody needs any more, under another name, to be written anew from its beginning; lasts when it

@@ -181,12 +181,14 @@ class Posix : public FileSystem {
   }
 
  private:
-  // The file, once its name lasts. Else the name is free again.
+  // The file, once its name lasts. Else the name is free again for good, or the error is DATA_LOSS.
   static absl::StatusOr<std::unique_ptr<AppendFile>> Lasting(std::unique_ptr<AppendFile> file,
                                                              const std::string& path) {
     absl::Status status = SyncFolderOf(path);
     if (status.ok()) return file;
-    remove(path.c_str());
+    if (remove(path.c_str()) != 0 || !SyncFolderOf(path).ok()) {
+      return absl::DataLossError(absl::StrCat(status.message(), "; nor can the new file be removed for good"));
+    }
     return status;
   }
 };

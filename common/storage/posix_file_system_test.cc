@@ -11,7 +11,7 @@
 
 namespace {
 
-std::atomic<int> failing_syncs{0};
+std::atomic<int> failing_syncs{0}, failing_folder_syncs{0};
 
 }  // namespace
 
@@ -23,6 +23,16 @@ extern "C" int fdatasync(int fd) {
     return -1;
   }
   return static_cast<int>(syscall(SYS_fdatasync, fd));
+}
+
+// The same for folders.
+extern "C" int fsync(int fd) {
+  if (failing_folder_syncs > 0) {
+    --failing_folder_syncs;
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_fsync, fd));
 }
 
 namespace ballast {
@@ -53,6 +63,17 @@ TEST(PosixFileSystemTest, AnotherFileThanTheOneThatFailedToSyncIsSynced) {
   failing_syncs = 1;
   EXPECT_FALSE(failed->Sync().ok());
   EXPECT_EQ(Create()->Sync(), absl::OkStatus());
+}
+
+TEST(PosixFileSystemTest, AFileWhoseNameMayComeBackIsToldFromOneThatIsGone) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/name-that-does-not-last");
+  failing_folder_syncs = 1;
+  const absl::Status gone = PosixFileSystem()->Create(path).status();
+  EXPECT_FALSE(gone.ok());
+  EXPECT_NE(gone.code(), absl::StatusCode::kDataLoss);
+  failing_folder_syncs = 2;
+  EXPECT_EQ(PosixFileSystem()->Create(path).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(access(path.c_str(), F_OK), -1);
 }
 
 }  // namespace

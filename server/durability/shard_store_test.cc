@@ -682,6 +682,51 @@ TEST(ShardStoreTest, AFullDiskRefusesPushesAndTakesThemAgainLater) {
   EXPECT_FALSE(again->duplicate);
 }
 
+TEST(ShardStoreTest, ALogThatCouldNotBeBegunDoesNotComeBackWhenTheMachineDies) {
+  const std::string folder = NewFolder();
+  LossyFileSystem files;
+  files.ForgetRemovals();
+  std::string before;
+  {
+    Process process(folder, &files);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    files.SetFree(10);
+    EXPECT_EQ(process.store->TakeSnapshot().code(), absl::StatusCode::kResourceExhausted);
+    files.SetFree(1 << 20);
+    // The file before it goes on, at the position at which the new one would have begun.
+    ASSERT_TRUE(process.Push(0, 2, 1, 1).ok());
+    before = process.Fingerprint();
+  }
+  ASSERT_TRUE(files.LoseUnsynced(1).ok());
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
+}
+
+TEST(ShardStoreTest, WritesNoMoreBesideALogThatItCannotRemove) {
+  const std::string folder = NewFolder();
+  LossyFileSystem files;
+  std::string before;
+  {
+    Process process(folder, &files);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    before = process.Fingerprint();
+    files.SetFree(10);
+    files.FailRenames();
+    const absl::Status status = process.store->TakeSnapshot();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "cannot be removed")) << status;
+    files.SetFree(1 << 20);
+    EXPECT_EQ(process.Push(0, 2, 1, 1).status().code(), absl::StatusCode::kUnavailable);
+    process.failed.WaitForNotification();
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
+}
+
 TEST(ShardStoreTest, ASyncThatFailsIsNoAcknowledgement) {
   LossyFileSystem files;
   Process process(NewFolder(), &files);

@@ -41,6 +41,11 @@ class LossyFileSystem : public FileSystem {
   // From now on syncs answer that and do nothing; OK: those of other files work again.
   void FailSyncsWith(absl::Status status);
   void FailSyncs(bool fail);
+  // From now on no file can be renamed.
+  void FailRenames();
+  // From now on LoseUnsynced brings back what was removed, unless a file was created or renamed after it: that syncs
+  // the folder.
+  void ForgetRemovals();
   // From now on a bit of whatever is appended to files with `part` in their path is wrong on the disk; empty: of none.
   void CorruptFilesWith(std::string part);
 
@@ -65,6 +70,10 @@ class LossyFileSystem : public FileSystem {
   uint64_t free_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
   bool dead_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status fail_syncs_ ABSL_GUARDED_BY(mutex_);
+  bool fail_renames_ ABSL_GUARDED_BY(mutex_) = false;
+  bool forget_removals_ ABSL_GUARDED_BY(mutex_) = false;
+  // What was in the files whose removal may not last.
+  std::map<std::string, std::string> removed_ ABSL_GUARDED_BY(mutex_);
   std::string corrupt_ ABSL_GUARDED_BY(mutex_);
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t reuses_ ABSL_GUARDED_BY(mutex_) = 0;
