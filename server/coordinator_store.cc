@@ -29,42 +29,49 @@ absl::Status CoordinatorStore::SaveInNewLog(absl::string_view state) {
   if (!before.ok()) return before.status();
   const std::string path = CoordinatorLogPath(folder_, next_);
   absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Create(files_, path, next_);
-  if (!log.ok()) {
-    // A log that could not be begun is not tried again under its name.
-    ++next_;
-    return log.status();
-  }
-  absl::Status status = (*log)->Append({state}, synced_);
+  absl::Status status = log.status();
+  if (status.ok()) status = (*log)->Append({state}, synced_);
   // The others must not go before it is there to stay.
   if (status.ok()) status = (*log)->Sync();
   if (!status.ok()) {
-    ++next_;
-    files_->Remove(path).IgnoreError();
+    // A directory's first log keeps its name until it holds a state: without that log, a state must have been there.
+    if (!files_->Remove(path).ok()) ++next_;
     return status;
   }
   log_ = *std::move(log);
   next_ = log_->next();
-  synced_ = next_ - 1;
+  last_ = synced_ = next_ - 1;
   synced_at_ = clock_->Now();
   for (uint64_t first : *before) {
     // One that stays is older, and goes with the next.
     files_->Remove(CoordinatorLogPath(folder_, first)).IgnoreError();
   }
+  Mark();
   return absl::OkStatus();
+}
+
+void CoordinatorStore::Mark() {
+  const absl::Status status = log_->Append({}, synced_);
+  next_ = log_->next();
+  // It need not be there, but what was begun must not stay.
+  if (!status.ok() && !absl::IsResourceExhausted(status)) AbandonLog();
 }
 
 absl::Status CoordinatorStore::Save(absl::string_view state, bool sync) {
   if (log_ == nullptr || log_->size() >= kLogBytes) return SaveInNewLog(state);
   const absl::Status status = log_->Append({state}, synced_);
   next_ = log_->next();
-  if (status.ok()) return sync ? Sync() : status;
+  if (status.ok()) {
+    last_ = next_ - 1;
+    return sync ? Sync() : status;
+  }
   // Only an append that found the disk full leaves the file as it was.
   if (!absl::IsResourceExhausted(status)) AbandonLog();
   return status;
 }
 
 void CoordinatorStore::Settle() {
-  const bool due = log_ != nullptr && synced_ + 1 < next_ && clock_->Now() - synced_at_ >= kSyncInterval;
+  const bool due = log_ != nullptr && synced_ < last_ && clock_->Now() - synced_at_ >= kSyncInterval;
   // Where that fails, the next state begins a log, and syncs it.
   if (due) Sync().IgnoreError();
 }
@@ -77,6 +84,7 @@ absl::Status CoordinatorStore::Sync() {
   }
   synced_ = next_ - 1;
   synced_at_ = clock_->Now();
+  Mark();
   return absl::OkStatus();
 }
 

@@ -14,10 +14,11 @@
 
 namespace ballast {
 
-// A coordinator's state in a folder: logs of records, each a whole state, of which the last one counts. A new log
-// begins with each process and when the one before is long; those before it go once it holds a state. Invariant: there
-// is always a log with the newest state that Save answered OK to. Does not know what is in a state. Thread safety:
-// none; one thread saves at a time.
+// A coordinator's state in a folder: logs of records, each a whole state, of which the last one counts. Behind a state
+// that is on the disk an empty record says so: without it, damage to that state would look like a crash's work. A new
+// log begins with each process and when the one before is long; those before it go once it holds a state. Invariant:
+// there is always a log with the newest state that Save answered OK to. Does not know what is in a state. Thread
+// safety: none; one thread saves at a time.
 class CoordinatorStore : public CoordinatorJournal {
  public:
   // A log is not much longer.
@@ -41,6 +42,7 @@ class CoordinatorStore : public CoordinatorJournal {
   absl::Status Recover();
   // After an error the log is abandoned.
   absl::Status Sync();
+  void Mark();
   // After it nobody knows what the file holds.
   void AbandonLog();
   // Begins the next log and takes the others away once the state is in it.
@@ -52,8 +54,9 @@ class CoordinatorStore : public CoordinatorJournal {
   std::string recovered_;
   // Null until something is saved, and after a write that failed so that nobody knows what is in the file.
   std::unique_ptr<RecordWriter> log_;
-  // Of the next record, and of the last that is on the disk.
+  // Positions of the next record, of the last state, and of the last record that is on the disk.
   uint64_t next_ = 1;
+  uint64_t last_ = 0;
   uint64_t synced_ = 0;
   absl::Time synced_at_;
 };
