@@ -13,18 +13,28 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(FileSys
   if (absl::Status status = files->MakeFolder(folder); !status.ok()) return status;
   std::unique_ptr<CoordinatorStore> store(new CoordinatorStore(files, std::move(folder), clock));
   if (absl::Status status = store->Recover(); !status.ok()) return status;
+  store->thread_ = std::thread([store = store.get()] { store->SettleUntilStopped(); });
   return store;
+}
+
+CoordinatorStore::~CoordinatorStore() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
 }
 
 absl::Status CoordinatorStore::Recover() {
   absl::StatusOr<CoordinatorStates> states = ReadCoordinatorLogs(*files_, folder_);
   if (!states.ok()) return states.status();
   recovered_ = std::move(states->last);
+  absl::MutexLock lock(&mutex_);
   next_ = states->next;
   return absl::OkStatus();
 }
 
-absl::Status CoordinatorStore::SaveInNewLog(absl::string_view state) {
+absl::Status CoordinatorStore::SaveInNewLogLocked(absl::string_view state) {
   const absl::StatusOr<std::vector<uint64_t>> before = ListCoordinatorLogs(*files_, folder_);
   if (!before.ok()) return before.status();
   const std::string path = CoordinatorLogPath(folder_, next_);
@@ -46,49 +56,65 @@ absl::Status CoordinatorStore::SaveInNewLog(absl::string_view state) {
     // One that stays is older, and goes with the next.
     files_->Remove(CoordinatorLogPath(folder_, first)).IgnoreError();
   }
-  Mark();
+  MarkLocked();
   return absl::OkStatus();
 }
 
-void CoordinatorStore::Mark() {
+void CoordinatorStore::MarkLocked() {
   const absl::Status status = log_->Append({}, synced_);
   next_ = log_->next();
   // It need not be there, but what was begun must not stay.
-  if (!status.ok() && !absl::IsResourceExhausted(status)) AbandonLog();
+  if (!status.ok() && !absl::IsResourceExhausted(status)) AbandonLogLocked();
 }
 
 absl::Status CoordinatorStore::Save(absl::string_view state, bool sync) {
-  if (log_ == nullptr || log_->size() >= kLogBytes) return SaveInNewLog(state);
+  absl::MutexLock lock(&mutex_);
+  if (log_ == nullptr || log_->size() >= kLogBytes) return SaveInNewLogLocked(state);
   const absl::Status status = log_->Append({state}, synced_);
   next_ = log_->next();
   if (status.ok()) {
     last_ = next_ - 1;
-    return sync ? Sync() : status;
+    return sync ? SyncLocked() : status;
   }
   // Only an append that found the disk full leaves the file as it was.
-  if (!absl::IsResourceExhausted(status)) AbandonLog();
+  if (!absl::IsResourceExhausted(status)) AbandonLogLocked();
   return status;
 }
 
 void CoordinatorStore::Settle() {
-  const bool due = log_ != nullptr && synced_ < last_ && clock_->Now() - synced_at_ >= kSyncInterval;
-  // Where that fails, the next state begins a log, and syncs it.
-  if (due) Sync().IgnoreError();
+  absl::MutexLock lock(&mutex_);
+  SettleLocked();
 }
 
-absl::Status CoordinatorStore::Sync() {
+// A coordinator in which nothing happens saves nothing, and settles nothing then.
+void CoordinatorStore::SettleUntilStopped() {
+  absl::MutexLock lock(&mutex_);
+  while (true) {
+    mutex_.Await(absl::Condition(this, &CoordinatorStore::DueLocked));
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kSyncInterval)) return;
+    SettleLocked();
+  }
+}
+
+void CoordinatorStore::SettleLocked() {
+  const bool due = UnsyncedLocked() && clock_->Now() - synced_at_ >= kSyncInterval;
+  // Where that fails, the next state begins a log, and syncs it.
+  if (due) SyncLocked().IgnoreError();
+}
+
+absl::Status CoordinatorStore::SyncLocked() {
   if (absl::Status status = log_->Sync(); !status.ok()) {
     // A full disk shows here as well, and then the kernel may have dropped what it could not write.
-    AbandonLog();
+    AbandonLogLocked();
     return status;
   }
   synced_ = next_ - 1;
   synced_at_ = clock_->Now();
-  Mark();
+  MarkLocked();
   return absl::OkStatus();
 }
 
-void CoordinatorStore::AbandonLog() {
+void CoordinatorStore::AbandonLogLocked() {
   log_.reset();
   ++next_;
 }

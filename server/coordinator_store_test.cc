@@ -82,6 +82,20 @@ TEST_F(CoordinatorStoreTest, OthersAreSyncedOnceASecond) {
   EXPECT_EQ(files_.syncs(), syncs + 1) << "nothing is new";
 }
 
+TEST_F(CoordinatorStoreTest, AStateThatNoOtherFollowsIsSyncedToo) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", false).ok());
+  const uint64_t syncs = files_.syncs();
+  ASSERT_TRUE(store->Save("two", false).ok());
+  store->Settle();
+  EXPECT_EQ(files_.syncs(), syncs);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(files_.AwaitSyncs(syncs + 1, absl::Seconds(30)));
+  store.reset();
+  ASSERT_TRUE(files_.LoseUnsynced(1).ok());
+  EXPECT_EQ(Open()->recovered(), "two");
+}
+
 TEST_F(CoordinatorStoreTest, AfterASyncThatFailedTheNextStateIsSyncedInANewLog) {
   auto store = Open();
   ASSERT_TRUE(store->Save("one", true).ok());

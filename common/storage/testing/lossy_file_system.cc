@@ -213,6 +213,15 @@ uint64_t LossyFileSystem::syncs() const {
   return syncs_;
 }
 
+bool LossyFileSystem::AwaitSyncs(uint64_t count, absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto there = [this, count] {
+    mutex_.AssertReaderHeld();
+    return syncs_ >= count;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&there), timeout);
+}
+
 uint64_t LossyFileSystem::reuses() const {
   absl::MutexLock lock(&mutex_);
   return reuses_;

@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/storage/file_system.h"
 
 namespace ballast {
@@ -50,6 +51,8 @@ class LossyFileSystem : public FileSystem {
   void CorruptFilesWith(std::string part);
 
   uint64_t syncs() const;
+  // Waits until there were that many, but not longer than `timeout`; false then.
+  bool AwaitSyncs(uint64_t count, absl::Duration timeout) const;
   uint64_t reuses() const;
 
  private:
