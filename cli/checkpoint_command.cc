@@ -136,7 +136,8 @@ std::vector<std::string> CoordinatorsOf(absl::Span<const std::string> states) {
 absl::StatusOr<CoordinatorStates> ReadCoordinator(const std::string& directory) {
   absl::StatusOr<CoordinatorStates> states = ReadCoordinatorLogs(*PosixFileSystem(), directory);
   if (!states.ok() || internal::v1::CoordinatorState().ParseFromString(states->last)) return states;
-  return absl::DataLossError(absl::StrCat(directory, ": record ", states->next - 1, " is no state of a coordinator"));
+  return absl::DataLossError(
+      absl::StrCat(directory, ": record ", states->last_position, " is no state of a coordinator"));
 }
 
 uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {

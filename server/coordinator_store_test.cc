@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "common/storage/coordinator_log.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 
@@ -81,6 +82,20 @@ TEST_F(CoordinatorStoreTest, OthersAreSyncedOnceASecond) {
   EXPECT_EQ(files_.syncs(), syncs + 1) << "nothing is new";
 }
 
+TEST_F(CoordinatorStoreTest, AStateThatNoOtherFollowsIsSyncedToo) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", false).ok());
+  const uint64_t syncs = files_.syncs();
+  ASSERT_TRUE(store->Save("two", false).ok());
+  store->Settle();
+  EXPECT_EQ(files_.syncs(), syncs);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(files_.AwaitSyncs(syncs + 1, absl::Seconds(30)));
+  store.reset();
+  ASSERT_TRUE(files_.LoseUnsynced(1).ok());
+  EXPECT_EQ(Open()->recovered(), "two");
+}
+
 TEST_F(CoordinatorStoreTest, AfterASyncThatFailedTheNextStateIsSyncedInANewLog) {
   auto store = Open();
   ASSERT_TRUE(store->Save("one", true).ok());
@@ -94,6 +109,20 @@ TEST_F(CoordinatorStoreTest, AfterASyncThatFailedTheNextStateIsSyncedInANewLog) 
   store.reset();
   ASSERT_TRUE(files_.LoseUnsynced(1).ok());
   EXPECT_EQ(Open()->recovered(), "four");
+}
+
+TEST_F(CoordinatorStoreTest, AfterASyncThatFoundTheDiskFullTheNextStateIsSyncedInANewLog) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", true).ok());
+  files_.FailSyncsWith(absl::ResourceExhaustedError("No space left on device"));
+  EXPECT_EQ(store->Save("two", true).code(), absl::StatusCode::kResourceExhausted);
+  files_.FailSyncs(false);
+  const uint64_t syncs = files_.syncs();
+  ASSERT_TRUE(store->Save("three", false).ok());
+  EXPECT_EQ(files_.syncs(), syncs + 1) << "it stands behind a state that the disk may not have";
+  store.reset();
+  ASSERT_TRUE(files_.LoseUnsynced(1).ok());
+  EXPECT_EQ(Open()->recovered(), "three");
 }
 
 TEST_F(CoordinatorStoreTest, ALongLogIsBegunAnew) {
@@ -138,6 +167,59 @@ TEST_F(CoordinatorStoreTest, DamageIsRefusedWithItsFile) {
   const auto damaged = CoordinatorStore::Open(&files_, folder_, &clock_);
   EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(damaged.status().message().find("states-1"), absl::string_view::npos) << damaged.status();
+}
+
+// Flips a bit of the state that a log begins with.
+void DamageFirstState(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(50);
+  file.put('X');
+}
+
+TEST_F(CoordinatorStoreTest, DamageToTheOnlyStateIsRefused) {
+  ASSERT_TRUE(Open()->Save("one", false).ok());
+  DamageFirstState(folder_ + "/states-1");
+  const auto damaged = CoordinatorStore::Open(&files_, folder_, &clock_);
+  EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss) << damaged.status();
+}
+
+TEST_F(CoordinatorStoreTest, DamageToTheLastSyncedStateIsRefused) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", true).ok());
+  ASSERT_TRUE(store->Save("two", true).ok());
+  store.reset();
+  // Records of 56 bytes: one, its mark of 48, two.
+  std::fstream file(folder_ + "/states-1", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(56 + 48 + 48);
+  file.put('X');
+  file.close();
+  const auto damaged = CoordinatorStore::Open(&files_, folder_, &clock_);
+  EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss) << damaged.status();
+}
+
+TEST_F(CoordinatorStoreTest, ALaterLogWithoutAWholeStateIsDamage) {
+  auto store = Open();
+  ASSERT_TRUE(store->Save("one", false).ok());
+  store = Open();
+  ASSERT_TRUE(store->Save("two", false).ok());
+  store.reset();
+  const auto logs = ListCoordinatorLogs(files_, folder_);
+  ASSERT_TRUE(logs.ok()) << logs.status();
+  ASSERT_EQ(logs->size(), 1);
+  std::filesystem::resize_file(CoordinatorLogPath(folder_, logs->front()), 0);
+  const auto damaged = CoordinatorStore::Open(&files_, folder_, &clock_);
+  EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss) << damaged.status();
+}
+
+TEST_F(CoordinatorStoreTest, AFirstStateThatCouldNotBeSavedIsNoDamage) {
+  auto store = Open();
+  files_.SetFree(10);
+  EXPECT_FALSE(store->Save("one", false).ok());
+  EXPECT_EQ(Open()->recovered(), "");
+  files_.SetFree(1 << 20);
+  ASSERT_TRUE(store->Save("two", false).ok());
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/states-1"));
+  EXPECT_EQ(Open()->recovered(), "two");
 }
 
 }  // namespace

@@ -109,8 +109,18 @@ absl::StatusOr<SetOutcome> ParameterShard::SetValues(absl::string_view job, absl
   if (!checked.ok()) return checked.status();
   std::vector<WaitRoom::Ticket> released;
   const absl::StatusOr<SetOutcome> outcome = TakeValues(values, *std::move(checked), released);
-  // Waits end outside the gate, for what they end with may take its time.
-  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  if (released.empty()) return outcome;
+  // Whoever goes on with values that a machine's death takes builds on what nobody may set again. Waits end outside the
+  // gate, for what they end with may take its time.
+  AwaitSynced([this, released = std::move(released)](const absl::Status& synced) {
+    for (WaitRoom::Ticket ticket : released) {
+      if (synced.ok()) {
+        waits_.Arrive(ticket);
+      } else {
+        waits_.End(ticket, synced);
+      }
+    }
+  });
   return outcome;
 }
 

@@ -26,9 +26,17 @@ absl::Status ShardBuilder::Declare(std::vector<OwnedTensor> tensors) {
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::Add(ShardCapture::SliceCapture slice) {
-  return built_.catalog.Insert(slice.key, {std::move(slice.weights), std::move(slice.policy)}, built_.job.policy,
-                               built_.job.workers);
+absl::Status ShardBuilder::Add(ShardCapture::SliceCapture slice, uint64_t captured_at) {
+  const SliceKey key = slice.key;
+  absl::Status status = built_.catalog.Insert(key, {std::move(slice.weights), std::move(slice.policy)},
+                                              built_.job.policy, built_.job.workers);
+  if (status.ok()) captured_at_[key] = captured_at;
+  return status;
+}
+
+bool ShardBuilder::Lacks(const SliceKey& key, uint64_t position) const {
+  const auto captured_at = captured_at_.find(key);
+  return captured_at != captured_at_.end() && captured_at->second < position;
 }
 
 absl::Status ShardBuilder::CheckWorker(uint32_t worker) const {
@@ -62,10 +70,11 @@ absl::Status ShardBuilder::Push(const PushTicket& push, absl::Span<const Gradien
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::SetValues(absl::Span<const ValueView> values) {
+absl::Status ShardBuilder::SetValues(uint64_t position, absl::Span<const ValueView> values) {
   for (const ValueView& view : values) {
+    if (!Lacks(view.key, position)) continue;
     const absl::StatusOr<Slice*> slice = built_.catalog.Find(view.key);
-    if (!slice.ok()) continue;
+    if (!slice.ok()) return slice.status();
     absl::StatusOr<DecodedValues> decoded =
         DecodeValues(view, (*slice)->range().elements(), built_.job.policy.accept_non_finite());
     if (!decoded.ok()) return decoded.status();
@@ -74,9 +83,11 @@ absl::Status ShardBuilder::SetValues(absl::Span<const ValueView> values) {
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::Pause(uint32_t worker) {
+absl::Status ShardBuilder::Pause(uint64_t position, uint32_t worker) {
   if (absl::Status status = CheckWorker(worker); !status.ok()) return status;
-  for (const auto& [key, slice] : built_.catalog.Slices()) slice->Pause(worker, std::nullopt);
+  for (const auto& [key, slice] : built_.catalog.Slices()) {
+    if (Lacks(key, position)) slice->Pause(worker, std::nullopt);
+  }
   return absl::OkStatus();
 }
 

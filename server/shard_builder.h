@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -24,7 +25,8 @@ struct BuiltShard {
 };
 
 // A shard that is put together from captured slices, while nobody else sees it. Slices may be captured one after
-// another, and a slice that is here follows the changes that its original makes meanwhile.
+// another, and a slice that is here follows the changes that its original makes meanwhile. A change may come after a
+// slice that was captured later: the capture holds it already, so it is not made to that slice again.
 // Invariant: each slice equals its original as of the last change that was made to both. Deliberately has no push
 // windows: changes were found good where they were first made, and come once.
 // Thread safety: none.
@@ -37,16 +39,18 @@ class ShardBuilder {
   // More tensors; those that are known already may be among them. Their slices are to be added.
   absl::Status Declare(std::vector<OwnedTensor> tensors);
 
-  // INVALID_ARGUMENT for a slice that no tensor has, that came before, or that does not fit.
-  absl::Status Add(ShardCapture::SliceCapture slice);
+  // A slice whose capture holds all changes up to `captured_at`. INVALID_ARGUMENT for a slice that no tensor has, that
+  // came before, or that does not fit.
+  absl::Status Add(ShardCapture::SliceCapture slice, uint64_t captured_at);
 
-  // Changes to slices that are here: FAILED_PRECONDITION for a gradient of another, INVALID_ARGUMENT for one that does
-  // not fit.
+  // Gradients of slices that were here when the push was made: FAILED_PRECONDITION for a gradient of another,
+  // INVALID_ARGUMENT for one that does not fit.
   absl::Status Push(const PushTicket& push, absl::Span<const GradientView> gradients);
-  // Those of slices that are here; others' are in their captures. INVALID_ARGUMENT for ones that do not fit.
-  absl::Status SetValues(absl::Span<const ValueView> values);
-  // Of all that are here; of others it is in their captures.
-  absl::Status Pause(uint32_t worker);
+  // The change at `position`, made to the slices that are here and were captured before it; the captures of the others
+  // hold it. INVALID_ARGUMENT for values that do not fit.
+  absl::Status SetValues(uint64_t position, absl::Span<const ValueView> values);
+  // The same for a worker that pauses. INVALID_ARGUMENT for a rank that the job does not have.
+  absl::Status Pause(uint64_t position, uint32_t worker);
 
   // INVALID_ARGUMENT while slices are missing, and for more windows than workers.
   absl::StatusOr<BuiltShard> Finish(std::vector<internal::v1::WindowState> windows) &&;
@@ -57,8 +61,12 @@ class ShardBuilder {
   explicit ShardBuilder(BuiltShard built) : built_(std::move(built)) {}
   absl::Status CheckWorker(uint32_t worker) const;
   absl::Status Offer(const PushTicket& push, const GradientView& view);
+  // True if the slice is here and its capture does not hold the change at that position.
+  bool Lacks(const SliceKey& key, uint64_t position) const;
 
   BuiltShard built_;
+  // By slice: the last change that its capture holds.
+  absl::flat_hash_map<SliceKey, uint64_t> captured_at_;
 };
 
 }  // namespace ballast

@@ -39,7 +39,7 @@ class ShardBuilderTest : public testing::Test {
   }
   void Copy(uint32_t tensor, ShardBuilder& builder) {
     for (auto& slice : shard_.CaptureSlices({{tensor, 0}}, [] {})) {
-      const absl::Status added = builder.Add(std::move(slice));
+      const absl::Status added = builder.Add(std::move(slice), position_);
       EXPECT_TRUE(added.ok()) << added;
     }
   }
@@ -52,6 +52,7 @@ class ShardBuilderTest : public testing::Test {
                                                  {{2, 0}, step, v1::ENCODING_FP32, {&of_2, 1}}};
     const PushTicket ticket{worker, 1, step + 1, step, 1};
     EXPECT_TRUE(shard_.Push("job", ticket, gradients).ok());
+    ++position_;
     std::vector<GradientView> kept;
     for (uint32_t tensor : to) kept.push_back(gradients[tensor - 1]);
     const absl::Status pushed = builder.Push(ticket, kept);
@@ -82,6 +83,8 @@ class ShardBuilderTest : public testing::Test {
   }
 
   JobTerms job_;
+  // The last change that shard_ has made.
+  uint64_t position_ = 0;
   ParameterShard shard_{{.max_state_bytes = kMaxBytes}, Clock::Real()};
   ParameterShard copy_{{.max_state_bytes = kMaxBytes}, Clock::Real()};
 };
@@ -95,7 +98,7 @@ TEST_F(ShardBuilderTest, SlicesThatAreCopiedAtDifferentTimesMakeTheSameShard) {
   Push(1, 0, builder, {1, 2});
   Push(1, 1, builder, {1, 2});
   EXPECT_TRUE(shard_.Pause("job", 0, 1).ok());
-  EXPECT_TRUE(builder.Pause(0).ok());
+  EXPECT_TRUE(builder.Pause(++position_, 0).ok());
   ASSERT_TRUE(Finish(std::move(builder)).ok());
   EXPECT_EQ(copy_.status().state_bytes, shard_.status().state_bytes);
   ExpectEqual(shard_, copy_);
@@ -125,13 +128,47 @@ TEST_F(ShardBuilderTest, ValuesThatAreSetMeanwhileAreSetOnce) {
                                         {{2, 0}, v1::ENCODING_FP32, {&of_2, 1}}};
   ASSERT_TRUE(shard_.SetValues("job", views).ok());
   // The builder has not heard of tensor 2 yet: that one comes with its values.
-  ASSERT_EQ(builder.SetValues(views), absl::OkStatus());
+  ASSERT_EQ(builder.SetValues(++position_, views), absl::OkStatus());
   Copy(2, builder);
   Push(0, 0, builder, {1, 2});
   Push(1, 0, builder, {1, 2});
   ASSERT_TRUE(Finish(std::move(builder)).ok());
   ExpectEqual(shard_, copy_);
   EXPECT_EQ(copy_.SetValues("job", views)->unchanged, 2);
+}
+
+TEST_F(ShardBuilderTest, ACaptureIsNotChangedAgainByWhatItHolds) {
+  ShardBuilder builder = Begin();
+  Copy(1, builder);
+  const std::vector<float> values = {7, 8};
+  const absl::string_view of_2(reinterpret_cast<const char*>(values.data()), 8);
+  const std::vector<ValueView> views = {{{2, 0}, v1::ENCODING_FP32, {&of_2, 1}}};
+  ASSERT_TRUE(shard_.SetValues("job", views).ok());
+  const uint64_t set_at = ++position_;
+  Push(0, 0, builder, {1});
+  Push(1, 0, builder, {1});
+  // Tensor 2 is captured before the builder hears of the values that the two pushes have built on.
+  Copy(2, builder);
+  ASSERT_EQ(builder.SetValues(set_at, views), absl::OkStatus());
+  ASSERT_TRUE(Finish(std::move(builder)).ok());
+  ExpectEqual(shard_, copy_);
+}
+
+TEST_F(ShardBuilderTest, ACaptureInWhichAWorkerIsBackIsNotPausedAgain) {
+  ShardBuilder builder = Begin();
+  Copy(1, builder);
+  ASSERT_TRUE(shard_.Pause("job", 0, 1).ok());
+  const uint64_t paused_at = ++position_;
+  // The worker's next push ends its pause.
+  Push(0, 0, builder, {});
+  Copy(2, builder);
+  ASSERT_EQ(builder.Pause(paused_at, 0), absl::OkStatus());
+  // Tensor 1 gets the push that follows the pause.
+  const std::vector<float> gradient = {1, 2, 3};
+  const absl::string_view of_1(reinterpret_cast<const char*>(gradient.data()), 12);
+  ASSERT_EQ(builder.Push({0, 1, 1, 0, 1}, {{{1, 0}, 0, v1::ENCODING_FP32, {&of_1, 1}}}), absl::OkStatus());
+  ASSERT_TRUE(Finish(std::move(builder)).ok());
+  ExpectEqual(shard_, copy_);
 }
 
 TEST_F(ShardBuilderTest, IsNoShardWhileASliceIsMissing) {
@@ -145,13 +182,13 @@ TEST_F(ShardBuilderTest, RefusesWhatDoesNotFit) {
   ShardBuilder builder = Begin();
   Copy(1, builder);
   auto slice = shard_.CaptureSlices({{1, 0}}, [] {});
-  EXPECT_EQ(builder.Add(slice[0]), absl::InvalidArgumentError("\"w1\" slice 0 came twice"));
+  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w1\" slice 0 came twice"));
   slice[0].key = {2, 0};
-  EXPECT_EQ(builder.Add(slice[0]), absl::InvalidArgumentError("\"w2\" slice 0: got 3 elements, want 2"));
+  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w2\" slice 0: got 3 elements, want 2"));
   slice[0].key = {2, 1};
-  EXPECT_EQ(builder.Add(slice[0]), absl::InvalidArgumentError("\"w2\" has no slice 1 here"));
+  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w2\" has no slice 1 here"));
   slice[0].key = {9, 0};
-  EXPECT_EQ(builder.Add(slice[0]), absl::InvalidArgumentError("tensor 9 is not declared"));
+  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("tensor 9 is not declared"));
   const absl::string_view short_bytes = "1234";
   EXPECT_EQ(builder.Push({0, 1, 1, 0, 1}, {{{1, 0}, 0, v1::ENCODING_FP32, {&short_bytes, 1}}}).code(),
             absl::StatusCode::kInvalidArgument);
@@ -159,7 +196,7 @@ TEST_F(ShardBuilderTest, RefusesWhatDoesNotFit) {
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(builder.Push({2, 1, 1, 0, 1}, {}),
             absl::InvalidArgumentError("worker: got rank 2, want below the job's 2 workers"));
-  EXPECT_EQ(builder.Pause(2).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(builder.Pause(1, 2).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ShardBuilderTest, RefusesTermsThatNoJobMayHave) {

@@ -48,12 +48,18 @@ absl::StatusOr<CoordinatorStates> ReadCoordinatorLogs(FileSystem& files, const s
       absl::StatusOr<std::optional<RecordReader::Record>> record = (*reader)->Next();
       if (!record.ok()) return record.status();
       if (!record->has_value()) break;
+      if ((*record)->body.empty()) continue;
       ++states.records;
+      states.last_position = (*record)->position;
       states.last = std::move((*record)->body);
     }
     states.bytes += (*reader)->end();
     states.unfinished += (*reader)->unfinished();
     states.next = std::max({states.next, first + 1, (*reader)->next()});
+  }
+  if (states.records == 0 && !logs->empty() && logs->front() > 1) {
+    return absl::DataLossError(absl::StrCat(CoordinatorLogPath(directory, logs->front()),
+                                            ": at offset 0: has no whole state, though the log before it was removed"));
   }
   return states;
 }

@@ -11,8 +11,9 @@
 
 namespace ballast {
 
-// The files of a coordinator's directory: logs, each named after its first record. Each record is a whole state
-// (ballast/internal/v1/coordinator_state.proto), so only the last one counts.
+// The files of a coordinator's directory: logs, each named after its first record. A record is a whole state
+// (ballast/internal/v1/coordinator_state.proto), so only the last state counts, or it is empty: a mark, which says that
+// the state before it is on the disk. A log goes only after a later one holds a state.
 
 std::string CoordinatorLogPath(absl::string_view directory, uint64_t first);
 
@@ -21,17 +22,20 @@ absl::StatusOr<std::vector<uint64_t>> ListCoordinatorLogs(FileSystem& files, con
 
 // What the logs of a directory hold.
 struct CoordinatorStates {
+  // Whole states.
   uint64_t records = 0;
   uint64_t bytes = 0;
   // What a crash left behind the last whole record of a file.
   uint64_t unfinished = 0;
   // Position of the record that would come next.
   uint64_t next = 1;
-  // The last record; empty if there is none.
+  // The last state and its position; empty if there is none.
   std::string last;
+  uint64_t last_position = 0;
 };
 
-// Reads all of them. DATA_LOSS, with file and offset, if one is damaged.
+// Reads all of them. DATA_LOSS, with file and offset, if one is damaged, and if there must have been a state
+// and none is whole.
 absl::StatusOr<CoordinatorStates> ReadCoordinatorLogs(FileSystem& files, const std::string& directory);
 
 }  // namespace ballast

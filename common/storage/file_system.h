@@ -21,7 +21,8 @@ class AppendFile {
   // Appends all parts, or nothing: RESOURCE_EXHAUSTED where the disk is full.
   virtual absl::Status Append(absl::Span<const absl::string_view> parts) = 0;
 
-  // What was appended before the call survives the machine's death. After an error nobody knows how much of it does.
+  // What was appended before the call survives the machine's death. After an error nobody knows how much of it does,
+  // and every later call answers that error.
   virtual absl::Status Sync() = 0;
 
   virtual uint64_t size() const = 0;
@@ -33,7 +34,8 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Created where there is none; ALREADY_EXISTS where there is one.
+  // Created where there is none; ALREADY_EXISTS where there is one. DATA_LOSS where the file may be there once the
+  // machine has died; after any other error it is not. The same is true of Reuse.
   virtual absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) = 0;
 
   // Takes a file that nobody needs any more, under another name, to be written anew from its beginning; lasts when it

@@ -12,8 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/error_reason.h"
 #include "common/storage/file_system.h"
 
@@ -75,9 +77,12 @@ class PosixAppendFile : public AppendFile {
     return status;
   }
 
+  // The kernel reports an error of writing back once: of two syncs at a time, or one after another, the second would
+  // answer OK though the file has lost something. So syncs take turns, and the first error is every later one's answer.
   absl::Status Sync() override {
-    if (fdatasync(fd_) == 0) return absl::OkStatus();
-    return Errno(path_);
+    absl::MutexLock lock(&sync_mutex_);
+    if (sync_failed_.ok() && fdatasync(fd_) != 0) sync_failed_ = Errno(path_);
+    return sync_failed_;
   }
 
   uint64_t size() const override { return size_; }
@@ -105,6 +110,9 @@ class PosixAppendFile : public AppendFile {
   const std::string path_;
   uint64_t old_size_;
   std::atomic<uint64_t> size_{0};
+  // Held while the disk is waited for, by syncs alone.
+  absl::Mutex sync_mutex_;
+  absl::Status sync_failed_ ABSL_GUARDED_BY(sync_mutex_);
 };
 
 class Posix : public FileSystem {
@@ -173,12 +181,14 @@ class Posix : public FileSystem {
   }
 
  private:
-  // The file, once its name lasts. Else the name is free again.
+  // The file, once its name lasts. Else the name is free again for good, or the error is DATA_LOSS.
   static absl::StatusOr<std::unique_ptr<AppendFile>> Lasting(std::unique_ptr<AppendFile> file,
                                                              const std::string& path) {
     absl::Status status = SyncFolderOf(path);
     if (status.ok()) return file;
-    remove(path.c_str());
+    if (remove(path.c_str()) != 0 || !SyncFolderOf(path).ok()) {
+      return absl::DataLossError(absl::StrCat(status.message(), "; nor can the new file be removed for good"));
+    }
     return status;
   }
 };

@@ -373,6 +373,16 @@ TEST_F(CheckpointTest, AFullDiskIsSaidAndLeavesNothing) {
   EXPECT_TRUE(Await(writer).digest.ok());
 }
 
+TEST_F(CheckpointTest, APartThatTheDiskHasDamagedIsNoOutcome) {
+  LossyFileSystem files;
+  const std::string name = CheckpointFolder::ShardFileName(6, 0, 2);
+  files.CorruptFilesWith(name);
+  CheckpointWriter writer(&files, folder_.path(), 0);
+  writer.Begin(6, 2, shards_[0]->Capture([] {}));
+  EXPECT_EQ(Await(writer).digest.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_FALSE(std::filesystem::exists(folder_.PathOf(name)));
+}
+
 TEST_F(CheckpointTest, WhoBeginsAPartNeverWaitsForADiskThatStandsStill) {
   SlowFileSystem files;
   CheckpointWriter writer(&files, folder_.path(), 0);

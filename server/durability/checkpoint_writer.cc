@@ -58,8 +58,10 @@ absl::StatusOr<FileDigest> CheckpointWriter::Write(const Part& part) {
   if (absl::Status status = files_.MakeFolder(folder_.path()); !status.ok()) return status;
   const std::string path = folder_.PathOf(CheckpointFolder::ShardFileName(part.id, shard_, part.shards));
   if (absl::Status status = files_.Remove(path); !status.ok()) return status;
-  absl::Status status =
-      WriteSnapshot(&files_, path, {.shard = shard_, .shards = part.shards, .position = part.id}, part.capture);
+  const SnapshotPlace place{.shard = shard_, .shards = part.shards, .position = part.id};
+  absl::Status status = WriteSnapshot(&files_, path, place, part.capture);
+  // A digest of what is there would hold for damage, too.
+  if (status.ok()) status = VerifySnapshot(path, place, part.capture);
   absl::StatusOr<FileDigest> digest = status.ok() ? DigestFile(path) : status;
   if (!digest.ok()) files_.Remove(path).IgnoreError();
   return digest;

@@ -98,7 +98,8 @@ absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::Shar
   }
 }
 
-absl::Status ApplyChange(ShardBuilder& shard, const internal::v1::ShardRecord& change, absl::string_view behind) {
+absl::Status ApplyChange(ShardBuilder& shard, uint64_t position, const internal::v1::ShardRecord& change,
+                         absl::string_view behind) {
   switch (change.kind_case()) {
     case internal::v1::ShardRecord::kDeclaration:
       return shard.Declare(DecodeTensors(change.declaration()));
@@ -108,10 +109,10 @@ absl::Status ApplyChange(ShardBuilder& shard, const internal::v1::ShardRecord& c
     }
     case internal::v1::ShardRecord::kValues: {
       std::vector<absl::string_view> pieces;
-      return shard.SetValues(ViewValues(change.values(), behind, pieces));
+      return shard.SetValues(position, ViewValues(change.values(), behind, pieces));
     }
     case internal::v1::ShardRecord::kPause:
-      return shard.Pause(change.pause().worker());
+      return shard.Pause(position, change.pause().worker());
     default:
       return absl::DataLossError("is of no known kind");
   }

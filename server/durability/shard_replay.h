@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ballast/internal/v1/storage.pb.h"
@@ -15,7 +17,9 @@ namespace ballast {
 absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change,
                                  absl::string_view behind);
 
-// The same to a shard that is put together: a push of slices that are there; of a declaration the tensors alone.
-absl::Status ApplyChange(ShardBuilder& shard, const internal::v1::ShardRecord& change, absl::string_view behind);
+// The same change, which is at `position`, to a shard that is put together: a push of slices that are there; of a
+// declaration the tensors alone.
+absl::Status ApplyChange(ShardBuilder& shard, uint64_t position, const internal::v1::ShardRecord& change,
+                         absl::string_view behind);
 
 }  // namespace ballast

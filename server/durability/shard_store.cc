@@ -209,7 +209,7 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> ShardStore::OpenLog(uint64_t first
   if (spare.has_value()) {
     const std::string old = LogPath(options_.folder, *spare);
     absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Reuse(files_, old, path, first);
-    if (log.ok()) return log;
+    if (log.ok() || absl::IsDataLoss(log.status())) return log;
     // Not every file system can.
     files_->Remove(old).IgnoreError();
   }
@@ -230,8 +230,18 @@ absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(
   // All before it are on the disk.
   absl::Status status = (*log)->Append({FrameMessage(record)}, first - 1);
   if (status.ok()) return std::shared_ptr<RecordWriter>(*std::move(log));
-  files_->Remove(LogPath(options_.folder, first)).IgnoreError();
-  return status;
+  return DropLog(LogPath(options_.folder, first), status);
+}
+
+absl::Status ShardStore::DropLog(const std::string& path, const absl::Status& reason) {
+  // A removal may not outlive the machine, but a rename does, and a recovery removes what has that name.
+  const std::string partial = absl::StrCat(path, kPartial);
+  if (absl::Status renamed = files_->Rename(path, partial); !renamed.ok()) {
+    return absl::DataLossError(
+        absl::StrCat(reason.message(), "; ", path, " cannot be removed for good: ", renamed.message()));
+  }
+  files_->Remove(partial).IgnoreError();
+  return reason;
 }
 
 absl::Status ShardStore::SyncLog(RecordWriter& log) {
@@ -243,6 +253,7 @@ absl::Status ShardStore::SyncLog(RecordWriter& log) {
 }
 
 absl::Status ShardStore::RotateLocked() {
+  if (!failed_.ok()) return failed_;
   // A file that another follows has no torn end: what is broken in it is damage, and is not taken for a crash's work.
   if (absl::Status status = SyncLog(*log_); !status.ok()) return status;
   const uint64_t first = log_->next();
@@ -253,6 +264,12 @@ absl::Status ShardStore::RotateLocked() {
   }
   absl::StatusOr<std::shared_ptr<RecordWriter>> log =
       CreateLog(job_, first, DescribePrevious(logs_.back(), log_->digest()), spare);
+  if (absl::IsDataLoss(log.status())) {
+    // With a record more in this file a recovery would find two that begin at that position, and refuse both.
+    failed_ = WithReason(v1::ERROR_REASON_STORAGE_FAILED, absl::UnavailableError(log.status().message()));
+    commit_->Fail(log.status());
+    return failed_;
+  }
   if (!log.ok()) return log.status();
   logs_.push_back(first);
   finished_bytes_ += log_->size();
@@ -277,7 +294,7 @@ void ShardStore::Mark(uint64_t synced) {
   record.mutable_mark();
   absl::MutexLock lock(&write_mutex_);
   // It need not be there: without it, damage to the last record looks like a crash's work.
-  if (log_->next() == synced + 1) log_->Append({FrameMessage(record)}, synced).IgnoreError();
+  if (failed_.ok() && log_->next() == synced + 1) log_->Append({FrameMessage(record)}, synced).IgnoreError();
 }
 
 absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& record,
@@ -290,6 +307,7 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
   bool long_enough = false;
   {
     absl::MutexLock lock(&write_mutex_);
+    if (!failed_.ok()) return failed_;
     if (log_->size() >= options_.file_bytes) {
       if (absl::Status status = RotateLocked(); !status.ok()) return status;
     }

@@ -101,9 +101,13 @@ class ShardStore : public ShardJournal {
   absl::StatusOr<LogEnd> ReplayLogs(Recovered& recovered, uint64_t next);
   absl::Status BeginWriting(const JobTerms& job, const LogEnd& end);
   // In the place of a file that a snapshot stands for, if there is one: its memory and blocks need not be found again.
+  // DATA_LOSS if the file may be there all the same.
   absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(
       const std::string& job, uint64_t first, const std::optional<internal::v1::LogHeader::Previous>& previous,
       std::optional<uint64_t> spare);
+  // Takes away a file that could not be begun, so that it is gone after the machine's death, too. DATA_LOSS, with
+  // `reason`, if it cannot; `reason` otherwise.
+  absl::Status DropLog(const std::string& path, const absl::Status& reason);
   absl::StatusOr<std::unique_ptr<RecordWriter>> OpenLog(uint64_t first, std::optional<uint64_t> spare);
   absl::Status SyncLog(RecordWriter& log);
   // Ends the file, which is on the disk from then on, and begins the next.
@@ -135,6 +139,8 @@ class ShardStore : public ShardJournal {
   mutable absl::Mutex write_mutex_;
   std::shared_ptr<RecordWriter> log_ ABSL_GUARDED_BY(write_mutex_);
   std::string job_ ABSL_GUARDED_BY(write_mutex_);
+  // Why nothing may be written any more: a new file may be there that begins where this one would go on.
+  absl::Status failed_ ABSL_GUARDED_BY(write_mutex_);
   // Of finished files behind the last snapshot.
   uint64_t finished_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
   // Values in the last snapshot.

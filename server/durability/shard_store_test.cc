@@ -224,6 +224,31 @@ TEST(ShardStoreTest, KeepsTheValuesThatWereSet) {
   EXPECT_EQ(set(process, others).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(ShardStoreTest, APullThatWaitedForValuesGoesOnOnceTheyAreOnTheDisk) {
+  for (const bool disk_fails : {false, true}) {
+    const std::string folder = NewFolder();
+    LossyFileSystem files;
+    Process process(folder, &files);
+    OwnedTensor tensor = Tensor(1, "w", 2);
+    tensor.spec.mutable_initializer()->mutable_provided();
+    ASSERT_TRUE(process.shard.Declare(Job(v1::Durability::WAL), {tensor}).ok());
+    absl::Notification ended;
+    absl::Status pulled;
+    process.shard.AwaitPull("job", {.step = 0}, {{1, 0}}, absl::Seconds(30), /*by_reader=*/false,
+                            [&](absl::Status status) {
+                              pulled = std::move(status);
+                              ended.Notify();
+                            });
+    files.FailSyncs(disk_fails);
+    const std::vector<float> values = {1, 2};
+    const absl::string_view payload(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    ASSERT_TRUE(process.shard.SetValues("job", {{{1, 0}, v1::ENCODING_FP32, {&payload, 1}}}).ok());
+    ASSERT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(20)));
+    EXPECT_EQ(pulled.code(), disk_fails ? absl::StatusCode::kUnavailable : absl::StatusCode::kOk) << pulled;
+    EXPECT_EQ(process.store->status().synced >= 3, !disk_fails) << "header, declaration, values";
+  }
+}
+
 TEST(ShardStoreTest, AnswersAPushFromBeforeTheCrashAsADuplicate) {
   const std::string folder = NewFolder();
   PushOutcome first;
@@ -680,6 +705,51 @@ TEST(ShardStoreTest, AFullDiskRefusesPushesAndTakesThemAgainLater) {
   const absl::StatusOr<PushOutcome> again = process.Push(0, 2, 1, 1);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_FALSE(again->duplicate);
+}
+
+TEST(ShardStoreTest, ALogThatCouldNotBeBegunDoesNotComeBackWhenTheMachineDies) {
+  const std::string folder = NewFolder();
+  LossyFileSystem files;
+  files.ForgetRemovals();
+  std::string before;
+  {
+    Process process(folder, &files);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    files.SetFree(10);
+    EXPECT_EQ(process.store->TakeSnapshot().code(), absl::StatusCode::kResourceExhausted);
+    files.SetFree(1 << 20);
+    // The file before it goes on, at the position at which the new one would have begun.
+    ASSERT_TRUE(process.Push(0, 2, 1, 1).ok());
+    before = process.Fingerprint();
+  }
+  ASSERT_TRUE(files.LoseUnsynced(1).ok());
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
+}
+
+TEST(ShardStoreTest, WritesNoMoreBesideALogThatItCannotRemove) {
+  const std::string folder = NewFolder();
+  LossyFileSystem files;
+  std::string before;
+  {
+    Process process(folder, &files);
+    process.Declare(Job(v1::Durability::WAL));
+    ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
+    before = process.Fingerprint();
+    files.SetFree(10);
+    files.FailRenames();
+    const absl::Status status = process.store->TakeSnapshot();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "cannot be removed")) << status;
+    files.SetFree(1 << 20);
+    EXPECT_EQ(process.Push(0, 2, 1, 1).status().code(), absl::StatusCode::kUnavailable);
+    process.failed.WaitForNotification();
+  }
+  Process process(folder);
+  ASSERT_TRUE(process.status.ok()) << process.status;
+  EXPECT_EQ(process.Fingerprint(), before);
 }
 
 TEST(ShardStoreTest, ASyncThatFailsIsNoAcknowledgement) {

@@ -263,6 +263,7 @@ void ReplicaJournal::FeedUntilStopped() {
       if (stopping_) return;
       target = std::exchange(next_target_, {});
       standby_ = target.incarnation();
+      stage_ = Stage::kNone;
     }
     FeedOne(target);
   }
@@ -308,7 +309,8 @@ void ReplicaJournal::FeedOne(const v1::StandbyTarget& target) {
     over = queue_.Clear();
     transferring_ = false;
     sent_.clear();
-    if (standby_ == target.incarnation()) stage_ = Stage::kLost;
+    // One whose place another takes is not lost: the coordinator has forgotten it.
+    if (standby_ == target.incarnation() && next_target_.incarnation() == 0) stage_ = Stage::kLost;
     if (reason_.empty()) reason_ = end.ok() ? "it ended the stream" : std::string(end.message());
     reason = reason_;
     // One that was never said to be in step nobody waits for.

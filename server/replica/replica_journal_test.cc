@@ -76,7 +76,8 @@ class ReplicaJournalTest : public testing::Test {
  protected:
   ReplicaJournalTest() {
     ReplicaJournal::Options options;
-    options.open = [](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+    options.open = [this](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+      on_open_();
       return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
     };
     options.log = [this](const std::string& line) {
@@ -170,6 +171,8 @@ class ReplicaJournalTest : public testing::Test {
   }
 
   JobTerms job_;
+  // Called before the way to a standby is opened.
+  std::function<void()> on_open_ = [] {};
   std::unique_ptr<ReplicaJournal> journal_;
   // The journal is asked for when the first tensors are declared.
   ParameterShard shard_{[this] {
@@ -222,6 +225,26 @@ TEST_F(ReplicaJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
   ASSERT_TRUE(shard_.Pause("job", 1, 1).ok());
   ASSERT_TRUE(Push(0, 1, {}).ok());
   ExpectEqual(standby);
+}
+
+TEST_F(ReplicaJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
+  Declare(1, 10);
+  Standby first(7), second(8);
+  journal_->Feed(first.target());
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  v1::StandbyReport early;
+  absl::Notification opened;
+  on_open_ = [&] {
+    early = journal_->Report();
+    opened.Notify();
+  };
+  // The first one's stream still runs.
+  journal_->Feed(second.target());
+  ASSERT_TRUE(opened.WaitForNotificationWithTimeout(kPatience));
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  EXPECT_NE(early.stage(), v1::StandbyReport::STAGE_LOST) << early.DebugString();
+  EXPECT_EQ(report_.incarnation(), 8);
+  ExpectEqual(second);
 }
 
 TEST_F(ReplicaJournalTest, SaysWhyAStandbyWasLost) {

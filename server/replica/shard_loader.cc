@@ -34,7 +34,7 @@ absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view byte
   if (!kind.ok()) return Annotate(kind.status(), "snapshot");
   if (*kind == SnapshotParser::Kind::kPart) return absl::OkStatus();
   if (*kind == SnapshotParser::Kind::kSlice) {
-    absl::Status added = builder_->Add(ToSliceCapture(parser_.TakeSlice()));
+    absl::Status added = builder_->Add(ToSliceCapture(parser_.TakeSlice()), position);
     return added.ok() ? added : absl::DataLossError(absl::StrCat("snapshot: ", added.message()));
   }
   if (*kind != SnapshotParser::Kind::kHeader) return absl::DataLossError("snapshot: got the end of a file");
@@ -62,7 +62,7 @@ absl::Status ShardLoader::TakeChange(uint64_t position, absl::string_view bytes)
   absl::StatusOr<bool> made = true;
   if (whole_) {
     made = ApplyChange(*shard_, change, *behind);
-  } else if (absl::Status status = ApplyChange(*builder_, change, *behind); !status.ok()) {
+  } else if (absl::Status status = ApplyChange(*builder_, position, change, *behind); !status.ok()) {
     made = status;
   }
   if (!made.ok()) return absl::DataLossError(absl::StrCat("change ", position, ": ", made.status().message()));

@@ -14,6 +14,15 @@
 #include "absl/strings/str_cat.h"
 
 namespace ballast {
+namespace {
+
+std::string Contents(const std::string& path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return contents.str();
+}
+
+}  // namespace
 
 class LossyFileSystem::File : public AppendFile {
  public:
@@ -36,7 +45,8 @@ class LossyFileSystem::File : public AppendFile {
 
   absl::Status Sync() override {
     absl::MutexLock lock(&system_->mutex_);
-    if (system_->fail_syncs_) return absl::InternalError("Input/output error");
+    sync_failed_.Update(system_->fail_syncs_);
+    if (!sync_failed_.ok()) return sync_failed_;
     ++system_->syncs_;
     if (system_->dead_) return absl::OkStatus();
     sizes_->synced = sizes_->written;
@@ -63,6 +73,7 @@ class LossyFileSystem::File : public AppendFile {
   const std::unique_ptr<AppendFile> file_;
   LossyFileSystem* const system_;
   const std::shared_ptr<Sizes> sizes_;
+  absl::Status sync_failed_ ABSL_GUARDED_BY(system_->mutex_);
 };
 
 absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Create(const std::string& path) {
@@ -72,6 +83,7 @@ absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Create(const std::s
   if (dead_) return std::make_unique<File>(nullptr, this, std::move(sizes));
   absl::StatusOr<std::unique_ptr<AppendFile>> file = files_->Create(path);
   if (!file.ok()) return file.status();
+  removed_.clear();
   sizes_[path] = sizes;
   return std::make_unique<File>(*std::move(file), this, std::move(sizes));
 }
@@ -80,11 +92,10 @@ absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Reuse(const std::st
   auto sizes = std::make_shared<Sizes>();
   absl::MutexLock lock(&mutex_);
   if (dead_) return std::make_unique<File>(nullptr, this, std::move(sizes));
-  std::ostringstream old;
-  old << std::ifstream(from, std::ios::binary).rdbuf();
-  sizes->old = old.str();
+  sizes->old = Contents(from);
   absl::StatusOr<std::unique_ptr<AppendFile>> file = files_->Reuse(from, to);
   if (!file.ok()) return file.status();
+  removed_.clear();
   ++reuses_;
   // Of what was not synced in its former life the disk may have something else; nobody reads it.
   sizes_.erase(from);
@@ -104,7 +115,9 @@ absl::Status LossyFileSystem::Truncate(const std::string& path, uint64_t size) {
 absl::Status LossyFileSystem::Rename(const std::string& from, const std::string& to) {
   absl::MutexLock lock(&mutex_);
   if (dead_) return absl::OkStatus();
+  if (fail_renames_) return absl::InternalError("Input/output error");
   if (absl::Status status = files_->Rename(from, to); !status.ok()) return status;
+  removed_.clear();
   if (auto moved = sizes_.extract(from); !moved.empty()) sizes_[to] = std::move(moved.mapped());
   return absl::OkStatus();
 }
@@ -113,6 +126,7 @@ absl::Status LossyFileSystem::Remove(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   if (dead_) return absl::OkStatus();
   sizes_.erase(path);
+  if (forget_removals_ && std::ifstream(path).good()) removed_[path] = Contents(path);
   return files_->Remove(path);
 }
 
@@ -130,6 +144,8 @@ absl::Status LossyFileSystem::LoseUnsynced(uint64_t seed) {
     if (absl::Status status = Lose(path, *sizes, random); !status.ok()) return status;
   }
   sizes_.clear();
+  for (const auto& [path, contents] : removed_) std::ofstream(path, std::ios::binary) << contents;
+  removed_.clear();
   return absl::OkStatus();
 }
 
@@ -173,14 +189,37 @@ void LossyFileSystem::LoseUnsyncedFromNowOn() {
   dead_ = true;
 }
 
-void LossyFileSystem::FailSyncs(bool fail) {
+void LossyFileSystem::FailRenames() {
   absl::MutexLock lock(&mutex_);
-  fail_syncs_ = fail;
+  fail_renames_ = true;
+}
+
+void LossyFileSystem::ForgetRemovals() {
+  absl::MutexLock lock(&mutex_);
+  forget_removals_ = true;
+}
+
+void LossyFileSystem::FailSyncsWith(absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  fail_syncs_ = std::move(status);
+}
+
+void LossyFileSystem::FailSyncs(bool fail) {
+  FailSyncsWith(fail ? absl::InternalError("Input/output error") : absl::OkStatus());
 }
 
 uint64_t LossyFileSystem::syncs() const {
   absl::MutexLock lock(&mutex_);
   return syncs_;
+}
+
+bool LossyFileSystem::AwaitSyncs(uint64_t count, absl::Duration timeout) const {
+  absl::MutexLock lock(&mutex_);
+  const auto there = [this, count] {
+    mutex_.AssertReaderHeld();
+    return syncs_ >= count;
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&there), timeout);
 }
 
 uint64_t LossyFileSystem::reuses() const {

@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/storage/file_system.h"
 
 namespace ballast {
@@ -38,11 +39,20 @@ class LossyFileSystem : public FileSystem {
 
   // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
   void SetFree(uint64_t bytes);
+  // From now on syncs answer that and do nothing; OK: those of other files work again.
+  void FailSyncsWith(absl::Status status);
   void FailSyncs(bool fail);
+  // From now on no file can be renamed.
+  void FailRenames();
+  // From now on LoseUnsynced brings back what was removed, unless a file was created or renamed after it: that syncs
+  // the folder.
+  void ForgetRemovals();
   // From now on a bit of whatever is appended to files with `part` in their path is wrong on the disk; empty: of none.
   void CorruptFilesWith(std::string part);
 
   uint64_t syncs() const;
+  // Waits until there were that many, but not longer than `timeout`; false then.
+  bool AwaitSyncs(uint64_t count, absl::Duration timeout) const;
   uint64_t reuses() const;
 
  private:
@@ -62,7 +72,11 @@ class LossyFileSystem : public FileSystem {
   std::map<std::string, std::shared_ptr<Sizes>> sizes_ ABSL_GUARDED_BY(mutex_);
   uint64_t free_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
   bool dead_ ABSL_GUARDED_BY(mutex_) = false;
-  bool fail_syncs_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status fail_syncs_ ABSL_GUARDED_BY(mutex_);
+  bool fail_renames_ ABSL_GUARDED_BY(mutex_) = false;
+  bool forget_removals_ ABSL_GUARDED_BY(mutex_) = false;
+  // What was in the files whose removal may not last.
+  std::map<std::string, std::string> removed_ ABSL_GUARDED_BY(mutex_);
   std::string corrupt_ ABSL_GUARDED_BY(mutex_);
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t reuses_ ABSL_GUARDED_BY(mutex_) = 0;
