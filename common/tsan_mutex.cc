@@ -19,7 +19,7 @@ extern "C" {
 // What Abseil does to its own lists of locks, under locks of its own, and to the counted payloads of a status.
 const char* __tsan_default_suppressions() {
   return "called_from_lib:libabsl_graphcycles_internal\ncalled_from_lib:libabsl_malloc_internal\n"
-         "race:libabsl_status\n";
+         "race:libabsl_status\nrace:absl::*::Status::Unref\n";
 }
 
 void AnnotateIgnoreReadsBegin(const char* file, int line);
