@@ -120,8 +120,8 @@ class Http2AttackTest : public ::testing::Test {
     EXPECT_GT(watched.pushes, 0u);
     EXPECT_LT(watched.longest, kLongestCall);
 #ifndef __SANITIZE_ADDRESS__
-    // A sanitizer keeps freed memory.
-    EXPECT_LT(PeakBytes(), peak_before + 64 * kMiB);
+    // Attackers and server together; a server alone took hundreds of MiB before. A sanitizer keeps freed memory.
+    EXPECT_LT(PeakBytes(), peak_before + 128 * kMiB);
 #endif
   }
 
