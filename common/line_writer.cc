@@ -98,8 +98,10 @@ bool LineWriter::WriteAll(absl::string_view text) {
     if (!AwaitRoom()) return false;
     // So many bytes a pipe that has room takes without blocking.
     const ssize_t count = write(file_, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
-    if (count < 0 && errno == EAGAIN && !AwaitMoment()) return false;
-    if (count < 0 && errno != EINTR && errno != EAGAIN) return false;
+    // A wait may change errno.
+    const int error = count < 0 ? errno : 0;
+    if (error == EAGAIN && !AwaitMoment()) return false;
+    if (error != 0 && error != EINTR && error != EAGAIN) return false;
     text.remove_prefix(std::max<ssize_t>(count, 0));
   }
   return true;

@@ -2,6 +2,7 @@
 #include "common/line_writer.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -93,6 +95,33 @@ TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
   }
   // Who shares the terminal may still block on it.
   EXPECT_EQ(fcntl(terminal, F_GETFL) & O_NONBLOCK, 0);
+  close(terminal);
+  close(screen);
+}
+
+TEST_F(LineWriterTest, GoesOnOnceATerminalMovesAgain) {
+  const int screen = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(screen, 0);
+  ASSERT_EQ(grantpt(screen), 0);
+  ASSERT_EQ(unlockpt(screen), 0);
+  const int terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  {
+    LineWriter lines(terminal);
+    for (int i = 0; i < 500; ++i) lines.Write(std::string(1000, 'x'));
+    lines.Write("the end");
+    // It has waited in vain a few times by then.
+    absl::SleepFor(absl::Milliseconds(500));
+    std::string all;
+    char buffer[1000];
+    pollfd waiting = {screen, POLLIN, 0};
+    while (all.find("the end") == std::string::npos) {
+      ASSERT_EQ(poll(&waiting, 1, 10'000), 1) << "after " << all.size() << " bytes";
+      const ssize_t got = read(screen, buffer, sizeof(buffer));
+      ASSERT_GT(got, 0);
+      all.append(buffer, got);
+    }
+  }
   close(terminal);
   close(screen);
 }
