@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error_reason.h"
+#include "common/wire/limits.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 
@@ -15,9 +16,6 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
-
-// Protobuf refuses messages that are nested deeper.
-constexpr int kMaxDepth = 100;
 
 WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
   return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
@@ -54,7 +52,7 @@ bool Count(const Descriptor& type, absl::string_view bytes, size_t limit, int de
         if (size > bytes.size() - begin) return false;
         in.Skip(static_cast<int>(size));
         if (!is_message) break;
-        if (depth == kMaxDepth) return false;
+        if (depth == kMaxMessageDepth) return false;
         if (!Count(*field->message_type(), bytes.substr(begin, size), limit, depth + 1, count)) return false;
         break;
       }

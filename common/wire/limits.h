@@ -16,4 +16,7 @@ inline constexpr size_t kMaxSlicesPerMessage = 65536;
 // each, in a hundred bytes; 4 MiB of empty ones would take 144 MiB of memory.
 inline constexpr size_t kMaxElementsPerMessage = 4 * kMaxSlicesPerMessage;
 
+// Messages within messages, as protobuf itself refuses deeper ones.
+inline constexpr int kMaxMessageDepth = 100;
+
 }  // namespace ballast

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error_reason.h"
+#include "common/wire/limits.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 
@@ -17,9 +18,6 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
-
-// Protobuf refuses messages that are nested deeper.
-constexpr int kMaxDepth = 100;
 
 struct Fault {
   size_t offset = 0;
@@ -82,7 +80,7 @@ std::optional<Fault> FindFault(const Descriptor& type, absl::string_view bytes, 
     const absl::string_view content = bytes.substr(begin, size);
     std::optional<Fault> fault;
     if (field->type() == FieldDescriptor::TYPE_MESSAGE) {
-      if (depth == kMaxDepth) return Fault{base + at, name, "messages that are nested too deep"};
+      if (depth == kMaxMessageDepth) return Fault{base + at, name, "messages that are nested too deep"};
       fault = FindFault(*field->message_type(), content, base + begin, depth + 1);
       if (fault.has_value()) fault->field = fault->field.empty() ? name : absl::StrCat(name, ".", fault->field);
     } else if (field->type() == FieldDescriptor::TYPE_STRING) {

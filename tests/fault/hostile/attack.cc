@@ -21,6 +21,8 @@ constexpr int kNice = 19;
 
 }  // namespace
 
+void YieldThreadToOthers() { setpriority(PRIO_PROCESS, gettid(), kNice); }
+
 void YieldToOthers() {
   // Priority is a thread's, and gRPC has threads that were there before any attack.
   std::error_code error;
@@ -35,7 +37,7 @@ uint64_t AttackUntil(absl::Time end, int threads, const std::function<void(int, 
   std::vector<std::thread> running;
   for (int thread = 0; thread < threads; ++thread) {
     running.emplace_back([&, thread] {
-      setpriority(PRIO_PROCESS, gettid(), kNice);
+      YieldThreadToOthers();
       for (uint64_t own = 0; absl::Now() < end; ++own) {
         attempt(thread, own);
         attempts.fetch_add(1, std::memory_order_relaxed);

@@ -30,8 +30,9 @@ struct Attack {
   std::function<absl::StatusOr<uint64_t>(const HostileTarget& target, absl::Time end)> run;
 };
 
-// Gives all threads of this process the lowest priority, so that what attackers compute themselves takes little from
-// the job beside them: only what servers do for them counts.
+// Gives the calling thread, or all threads of this process, the lowest priority, so that what attackers compute
+// themselves takes little from the job beside them: only what servers do for them counts.
+void YieldThreadToOthers();
 void YieldToOthers();
 
 // Runs `attempt` again and again on `threads` threads, until `end`; answers the number of attempts. The threads have

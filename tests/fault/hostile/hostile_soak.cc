@@ -15,6 +15,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
+#include "common/error_reason.h"
 #include "common/run/metrics_reader.h"
 #include "common/security/key_folder.h"
 #include "tests/fault/jobs/fashion_job.h"
@@ -194,10 +195,6 @@ class Run {
     if (absl::Status status = AwaitEpoch(job, absl::InfinitePast()); !status.ok()) return status;
     attacked_ = job.Accuracies();
     return job.End();
-  }
-
-  static absl::Status Annotate(const absl::Status& status, const std::string& context) {
-    return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
   }
 
   // Until that time, and until at least one epoch has ended.

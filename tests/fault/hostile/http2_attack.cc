@@ -2,8 +2,6 @@
 #include "tests/fault/hostile/http2_attack.h"
 
 #include <signal.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
@@ -18,13 +16,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "tests/fault/hostile/attack.h"
 #include "tests/fault/hostile/http2_peer.h"
 
 namespace ballast {
 namespace {
 
 constexpr size_t kFrameBytes = 16384;
-constexpr int kNice = 19;
 // Between two attempts of a connection that the server ended.
 constexpr absl::Duration kPause = absl::Milliseconds(20);
 
@@ -186,8 +184,7 @@ absl::Status Open(Http2Peer& peer, const Script& script) {
 
 // Attacks over one connection at a time; counts what happened. The first error that says that no attack is possible.
 absl::Status Talk(const Http2AttackOptions& options, absl::Time end, Http2AttackCounts& counts) {
-  // What attackers compute themselves is to take little from what runs beside them.
-  setpriority(PRIO_PROCESS, gettid(), kNice);
+  YieldThreadToOthers();
   // OpenSSL writes to sockets that the server has closed.
   sigset_t broken_pipe;
   sigemptyset(&broken_pipe);
