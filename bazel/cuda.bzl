@@ -56,20 +56,25 @@ _cuda_objects = rule(
 )
 
 def _double(label):
-    """A library of this package has a double; others stand for both."""
-    return label + "_emulated" if label.startswith(":") else label
+    """The libraries of //worker/device/cuda have doubles; others stand for both."""
+    if label.startswith(":"):
+        return label + "_emulated"
+    if label.startswith("//worker/device/cuda"):
+        return (label if ":" in label else label + ":" + label.split("/")[-1]) + "_emulated"
+    return label
 
-def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, alwayslink = False, visibility = None):
+def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], emulated = True, alwayslink = False, visibility = None):
     """A library over the CUDA runtime.
 
     Makes `name`, for GPUs, where there is a toolkit; and everywhere, for tests, `name`_emulated: the same sources
-    compiled for the CPU over //worker/device/cuda/emulator. deps that begin with ":" must be cuda_library targets.
+    compiled for the CPU over //worker/device/cuda/emulator.
 
     Args:
       name: the library.
       srcs: .cu files, which nvcc compiles, and .cc files, which the C++ compiler does.
       hdrs: its headers.
-      deps: libraries.
+      deps: libraries; those under //worker/device/cuda are cuda_library targets.
+      host_deps: libraries under //worker/device/cuda that know no GPU.
       emulated: whether to make the double; without, the package has another `name`_emulated where one is needed.
       alwayslink: as for cc_library; of the library for GPUs.
       visibility: as for cc_library.
@@ -78,14 +83,14 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, alwaysl
     hosts = [src for src in srcs if not src.endswith(".cu")]
     if CUDA_PRESENT:
         if kernels:
-            _cuda_objects(name = name + "_objects", srcs = kernels, hdrs = hdrs, deps = deps, visibility = ["//visibility:private"])
+            _cuda_objects(name = name + "_objects", srcs = kernels, hdrs = hdrs, deps = deps + host_deps, visibility = ["//visibility:private"])
         native.cc_library(
             name = name,
             srcs = hosts + ([":%s_objects" % name] if kernels else []),
             hdrs = hdrs,
             alwayslink = alwayslink,
             visibility = visibility,
-            deps = deps + ["@cuda//:runtime"],
+            deps = deps + host_deps + ["@cuda//:runtime"],
         )
     if not emulated:
         return
@@ -104,5 +109,5 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], emulated = True, alwaysl
         hdrs = hdrs,
         textual_hdrs = kernels,
         visibility = visibility,
-        deps = [_double(dep) for dep in deps] + [_EMULATOR],
+        deps = [_double(dep) for dep in deps] + host_deps + [_EMULATOR],
     )

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/apply_benchmark.h"
 #include "bench/bench_flags.h"
 #include "bench/bench_report.h"
-#include "cli/arguments.h"
-#include "cli/command.h"
+#include "bench/micro/apply_benchmark.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "cli/command.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/bench_report.h"
-#include "cli/arguments.h"
+#include "cli/command/arguments.h"
 
 namespace ballast {
 

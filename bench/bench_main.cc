@@ -8,15 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "bench/apply_command.h"
+#include "bench/peers/stub_peer.h"
+#include "bench/peers/tcp_stream.h"
 #include "bench/scaling_benchmark.h"
 #include "bench/step_benchmark.h"
 #include "bench/straggler_benchmark.h"
-#include "bench/stub_peer.h"
-#include "bench/tcp_stream.h"
 #include "bench/transfer_benchmark.h"
-#include "cli/arguments.h"
-#include "cli/command.h"
-#include "common/this_process.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
+#include "common/program/this_process.h"
 
 namespace ballast {
 namespace {

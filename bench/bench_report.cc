@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/machine_facts.h"
-#include "common/version.h"
+#include "cli/doctor/machine_facts.h"
+#include "common/program/version.h"
 
 namespace ballast {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "bench/bench_report.h"
-#include "bench/child_server.h"
+#include "bench/peers/child_server.h"
 
 namespace ballast {
 namespace {

@@ -9,8 +9,8 @@
 #include "bench/bench_flags.h"
 #include "bench/bench_report.h"
 #include "bench/simulation.h"
-#include "cli/arguments.h"
-#include "cli/command.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 namespace {

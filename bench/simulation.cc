@@ -10,7 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "bench/child_server.h"
+#include "bench/peers/child_server.h"
 #include "client/client.h"
 
 namespace ballast {

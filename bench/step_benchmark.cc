@@ -11,9 +11,9 @@
 #include "bench/bench_flags.h"
 #include "bench/bench_report.h"
 #include "bench/step_contestants.h"
-#include "cli/arguments.h"
-#include "cli/command.h"
-#include "cli/machine_facts.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
+#include "cli/doctor/machine_facts.h"
 
 namespace ballast {
 namespace {

@@ -11,18 +11,18 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/substitute.h"
 #include "absl/time/clock.h"
-#include "bench/child_program.h"
-#include "bench/child_server.h"
-#include "cli/binary_finder.h"
-#include "common/run/file.h"
+#include "bench/peers/child_program.h"
+#include "bench/peers/child_server.h"
+#include "cli/command/binary_finder.h"
 #include "common/run/metrics_reader.h"
 #include "common/security/key_folder.h"
+#include "common/storage/file.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
 namespace {
 
-// bench/torch_peer.py as it was when this program was built, so that the program needs no other file.
+// bench/peers/torch_peer.py as it was when this program was built, so that the program needs no other file.
 constexpr char kTorchPeer[] =
 #include "bench/torch_peer_text.inc"
     ;

@@ -9,8 +9,8 @@
 #include "absl/strings/str_replace.h"
 #include "bench/bench_flags.h"
 #include "bench/transfer_ring.h"
-#include "cli/arguments.h"
-#include "cli/command.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 namespace {

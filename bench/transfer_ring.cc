@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "bench/tcp_stream.h"
-#include "cli/binary_finder.h"
+#include "bench/peers/tcp_stream.h"
+#include "cli/command/binary_finder.h"
 
 namespace ballast {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "bench/child_server.h"
 #include "bench/contestant.h"
-#include "bench/stub_peer.h"
+#include "bench/peers/child_server.h"
+#include "bench/peers/stub_peer.h"
 #include "client/client.h"
 
 namespace ballast {

@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "cli/binary_finder.h"
-#include "cli/command.h"
+#include "cli/command/binary_finder.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 

@@ -11,10 +11,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "cli/arguments.h"
-#include "cli/command.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
 #include "common/security/key_folder.h"
-#include "common/tensor_spec.h"
+#include "common/tensors/tensor_spec.h"
 
 namespace ballast {
 namespace {

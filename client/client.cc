@@ -15,10 +15,10 @@
 #include "client/error_feedback.h"
 #include "client/shard_channel.h"
 #include "common/codecs/codec.h"
-#include "common/error_reason.h"
-#include "common/policy_config.h"
-#include "common/tensor_spec.h"
-#include "common/version.h"
+#include "common/job/policy_config.h"
+#include "common/program/version.h"
+#include "common/status/error_reason.h"
+#include "common/tensors/tensor_spec.h"
 
 namespace ballast {
 namespace {

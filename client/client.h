@@ -22,8 +22,8 @@
 #include "client/encoded_elements.h"
 #include "client/future.h"
 #include "client/message_packer.h"
-#include "common/security/credentials.h"
-#include "common/shard_map.h"
+#include "common/rpc/credentials.h"
+#include "common/tensors/shard_map.h"
 
 namespace ballast {
 

@@ -6,9 +6,9 @@
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
-#include "common/error_reason.h"
-#include "common/grpc_status.h"
-#include "common/tensor_spec.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
+#include "common/tensors/tensor_spec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

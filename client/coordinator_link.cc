@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/durability_terms.h"
-#include "common/error_reason.h"
-#include "common/version.h"
+#include "common/job/durability_config.h"
+#include "common/program/version.h"
+#include "common/status/error_reason.h"
 
 namespace ballast {
 namespace {

@@ -17,8 +17,8 @@
 #include "absl/types/span.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "client/call_group.h"
-#include "common/security/credentials.h"
-#include "common/shard_map.h"
+#include "common/rpc/credentials.h"
+#include "common/tensors/shard_map.h"
 
 namespace ballast {
 

@@ -5,7 +5,7 @@
 
 #include "ballast/v1/parameter_service.pb.h"
 #include "client/slice_message.h"
-#include "common/tensor_spec.h"
+#include "common/tensors/tensor_spec.h"
 #include "gtest/gtest.h"
 
 namespace ballast {

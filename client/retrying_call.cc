@@ -7,8 +7,8 @@
 #include "absl/random/random.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/error_reason.h"
-#include "common/grpc_status.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
 
 namespace ballast {
 namespace {

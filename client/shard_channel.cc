@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/slice_message.h"
 #include "common/codecs/codec_seed.h"
-#include "common/error_reason.h"
-#include "common/grpc_status.h"
+#include "common/rpc/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
-#include "common/tensor_spec.h"
+#include "common/status/error_reason.h"
+#include "common/tensors/tensor_spec.h"
 
 namespace ballast {
 namespace {

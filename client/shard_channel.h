@@ -17,12 +17,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "client/block_lender.h"
 #include "client/call_group.h"
 #include "client/error_feedback.h"
 #include "client/future.h"
 #include "client/message_packer.h"
-#include "common/security/credentials.h"
+#include "client/shared_memory/slot_sender.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {

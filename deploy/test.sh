@@ -10,7 +10,7 @@ Usage: deploy/test.sh [bazel target pattern ...]
 Installs missing Debian packages, builds, and runs the tests and the checks of tests/lint.
 Ends with "N passed, N failed" (", N skipped" where there are any), counting test cases;
 the exit status is 0 only when none failed.
-With patterns (//server/..., //common:env_flags_test) only those tests run, and no check.
+With patterns (//server/..., //common/program:env_flags_test) only those tests run, and no check.
   --help   prints this
 USAGE
 }

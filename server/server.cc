@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/error_reason.h"
-#include "common/parallel_for.h"
+#include "common/concurrency/parallel_for.h"
 #include "common/rpc/channel.h"
+#include "common/status/error_reason.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"

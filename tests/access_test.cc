@@ -11,13 +11,13 @@
 #include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "common/error_reason.h"
-#include "common/grpc_status.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "server/access_guard.h"
+#include "server/rpc/port/access_guard.h"
 #include "server/server.h"
 #include "tests/testing/security_folder.h"
 
@@ -311,7 +311,7 @@ class CertificateTest : public AccessTest {
 
 TEST(MethodsTest, EachCallHasARoleAndIsTriedHere) {
   for (const std::string& method : AllMethods()) {
-    EXPECT_TRUE(LeastRole(method).has_value()) << method << " wants a line in server/access_guard.cc";
+    EXPECT_TRUE(LeastRole(method).has_value()) << method << " wants a line in server/rpc/port/access_guard.cc";
     EXPECT_EQ(Requests().count(method), 1) << method << " wants a request in this test";
   }
   EXPECT_EQ(Requests().size(), AllMethods().size());

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "cli/checkpoint_command.h"
+#include "cli/checkpoint/checkpoint_command.h"
 #include "common/run/safetensors.h"
 #include "common/run/summary.h"
 #include "common/storage/checkpoint_folder.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/coordinator_member.h"
+#include "server/rpc/coordinator_member.h"
 
 #include <memory>
 #include <optional>
@@ -8,9 +8,9 @@
 #include "absl/synchronization/mutex.h"
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_server.h"
-#include "common/error_reason.h"
-#include "common/grpc_status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

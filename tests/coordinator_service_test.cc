@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/coordinator_service.h"
+#include "server/rpc/coordinator_service.h"
 
 #include <string>
 
 #include "absl/synchronization/mutex.h"
 #include "client/testing/fake_server.h"
-#include "common/clock.h"
-#include "common/error_reason.h"
-#include "common/grpc_status.h"
+#include "common/concurrency/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
 #include "gtest/gtest.h"
 
 namespace ballast {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every call of both services fails in every way that it documents, with the code and the reason that it documents.
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 
 #include <memory>
 #include <string>
@@ -16,8 +16,8 @@
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/error.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "common/grpc_status.h"
-#include "common/shared_memory/shared_area.h"
+#include "common/rpc/grpc_status.h"
+#include "common/shared_memory/shared_region.h"
 #include "google/protobuf/dynamic_message.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/create_channel.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a person sees when something goes wrong, with the real programs. The command line's own errors, job files with
-// typos and a launch that is killed are in cli/launch_command_test.cc.
+// typos and a launch that is killed are in cli/launch/launch_command_test.cc.
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>

@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "gtest/gtest.h"
 #include "tests/testing/cluster.h"
 

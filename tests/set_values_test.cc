@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
 #include "tests/testing/cluster.h"

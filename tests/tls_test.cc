@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
-#include "common/security/credentials.h"
+#include "common/rpc/credentials.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"

@@ -12,15 +12,15 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/env_flags.h"
-#include "common/job_file.h"
-#include "common/job_overrides.h"
-#include "common/security/credentials.h"
-#include "common/signal_watch.h"
-#include "common/this_process.h"
-#include "common/version.h"
+#include "common/job/job_file.h"
+#include "common/job/job_overrides.h"
+#include "common/program/env_flags.h"
+#include "common/program/signal_watch.h"
+#include "common/program/this_process.h"
+#include "common/program/version.h"
+#include "common/rpc/credentials.h"
 #include "worker/device/cuda_options.h"
-#include "worker/training/trainer.h"
+#include "worker/training/worker.h"
 
 ABSL_FLAG(std::string, job, "", "The job file (examples/*.textproto). Required.");
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");

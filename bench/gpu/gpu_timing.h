@@ -10,7 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "worker/device/device.h"
-#include "worker/device/device_factory.h"
+#include "worker/device/factory/device_factory.h"
 
 // What the benchmarks beside this one share.
 namespace ballast {

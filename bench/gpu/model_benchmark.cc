@@ -7,9 +7,9 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "bench/gpu/gpu_timing.h"
-#include "common/env_flags.h"
-#include "common/job_file.h"
-#include "common/this_process.h"
+#include "common/job/job_file.h"
+#include "common/program/env_flags.h"
+#include "common/program/this_process.h"
 #include "worker/model/model.h"
 
 ABSL_FLAG(std::string, job, "", "The job file whose model is timed; its model says what its input is. Required.");

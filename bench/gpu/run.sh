@@ -56,7 +56,7 @@ cd "$here/../.."
 # Builds into the folder $1. Static, for the machine that runs them may be another Linux.
 build() {
   local targets=(bench/gpu/mlp_benchmark bench/gpu/model_benchmark cli/ballast server/ballast_server
-    worker/ballast_worker worker/device/cuda_device_test)
+    worker/ballast_worker worker/device/factory/cuda_device_test)
   mkdir -p "$1"
   bazel build --config=static $(printf '//%s ' "${targets[@]}" | sed 's#/\([^/ ]*\) #:\1 #g') >&2
   cp -fL $(printf 'bazel-bin/%s ' "${targets[@]}") "$1/"

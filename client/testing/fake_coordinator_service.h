@@ -9,8 +9,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
-#include "common/grpc_status.h"
-#include "common/shard_map.h"
+#include "common/rpc/grpc_status.h"
+#include "common/tensors/shard_map.h"
 
 namespace ballast {
 

@@ -13,7 +13,7 @@
 #include "common/codecs/int8.h"
 #include "common/codecs/sign.h"
 #include "common/codecs/top_k.h"
-#include "common/nearest_name.h"
+#include "common/text/nearest_name.h"
 
 namespace ballast {
 namespace {

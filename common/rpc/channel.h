@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/security/credentials.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server.h"
 

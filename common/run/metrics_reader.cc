@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "common/run/file.h"
-#include "common/run/json_fields.h"
+#include "common/storage/file.h"
+#include "common/text/json_fields.h"
 
 namespace ballast {
 namespace {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/run/file.h"
-#include "common/run/json_fields.h"
+#include "common/storage/file.h"
+#include "common/text/json_fields.h"
 
 namespace ballast {
 

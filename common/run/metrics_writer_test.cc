@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "common/run/file.h"
 #include "common/run/metrics_reader.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {

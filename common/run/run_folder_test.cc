@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "common/run/file.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {

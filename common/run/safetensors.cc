@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/run/file.h"
-#include "common/run/json_fields.h"
+#include "common/storage/file.h"
+#include "common/text/json_fields.h"
 
 namespace ballast {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/run/file.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {

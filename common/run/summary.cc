@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/run/file.h"
-#include "common/run/json_fields.h"
+#include "common/storage/file.h"
+#include "common/text/json_fields.h"
 
 namespace ballast {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/memory_bytes.h"
+#include "common/metrics/memory_bytes.h"
 
 namespace ballast {
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "absl/strings/str_replace.h"
-#include "common/run/file.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {

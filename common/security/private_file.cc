@@ -14,7 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/run/file.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/run/file.h"
 #include "common/security/openssl.h"
 #include "common/security/private_file.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/security/private_file.h"
-#include "common/tensor_spec.h"
+#include "common/tensors/tensor_spec.h"
 
 namespace ballast {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "common/storage/checksum.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"

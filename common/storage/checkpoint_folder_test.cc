@@ -9,7 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/run/file.h"
+#include "common/storage/file.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/record_log.h"
 #include "common/storage/testing/lossy_file_system.h"

@@ -16,7 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "common/storage/file_system.h"
 
 namespace ballast {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/run/file.h"
+#include "common/storage/file.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/error_reason.h"
+#include "common/program/version.h"
+#include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
-#include "common/version.h"
 
 namespace ballast {
 namespace {

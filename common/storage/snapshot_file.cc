@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
 
 namespace ballast {

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/run/json_fields.h"
+#include "common/text/json_fields.h"
 
 namespace ballast {
 namespace {

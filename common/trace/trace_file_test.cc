@@ -10,7 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "common/run/json_fields.h"
+#include "common/text/json_fields.h"
 
 namespace ballast {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "gtest/gtest.h"
 
 namespace ballast {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "ballast/v1/coordinator_service.pb.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

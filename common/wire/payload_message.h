@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "common/wire/element_count.h"
 #include "common/wire/limits.h"
 #include "common/wire/malformed_message.h"

@@ -6,11 +6,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/error_reason.h"
-#include "common/policy_config.h"
-#include "common/shard_map.h"
+#include "common/job/policy_config.h"
+#include "common/status/error_reason.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/snapshot_file.h"
+#include "common/tensors/shard_map.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/durability/shard_snapshot.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/internal/v1/checkpoint.pb.h"
-#include "server/shard_capture.h"
+#include "server/shard/shard_state.h"
 
 namespace ballast {
 

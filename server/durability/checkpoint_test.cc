@@ -8,16 +8,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/clock.h"
-#include "common/shard_map.h"
+#include "common/concurrency/clock.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "common/storage/testing/slow_file_system.h"
+#include "common/tensors/shard_map.h"
 #include "gtest/gtest.h"
 #include "server/durability/checkpoint_source.h"
 #include "server/durability/checkpoint_writer.h"
 #include "server/durability/shard_snapshot.h"
-#include "server/parameter_shard.h"
+#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
-#include "server/shard_capture.h"
+#include "server/shard/shard_state.h"
 
 namespace ballast {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 
 namespace ballast {
 

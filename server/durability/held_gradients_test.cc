@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/clock.h"
+#include "common/concurrency/clock.h"
 #include "common/storage/file_system.h"
 #include "common/storage/snapshot_file.h"
 #include "gtest/gtest.h"
 #include "server/durability/shard_snapshot.h"
-#include "server/parameter_shard.h"
+#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 namespace {

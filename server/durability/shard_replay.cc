@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "common/error_reason.h"
-#include "server/durability/shard_record.h"
+#include "common/status/error_reason.h"
+#include "server/shard/shard_record.h"
 
 namespace ballast {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ballast/internal/v1/storage.pb.h"
-#include "server/parameter_shard.h"
+#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 

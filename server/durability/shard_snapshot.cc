@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/durability/shard_record.h"
+#include "server/shard/shard_record.h"
 
 namespace ballast {
 namespace {

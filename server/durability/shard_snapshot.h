@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "common/storage/file_system.h"
 #include "common/storage/snapshot_file.h"
-#include "server/shard_capture.h"
+#include "server/shard/shard_state.h"
 
 namespace ballast {
 

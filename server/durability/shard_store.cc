@@ -17,12 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
-#include "server/durability/shard_record.h"
 #include "server/durability/shard_replay.h"
 #include "server/durability/shard_snapshot.h"
+#include "server/shard/shard_record.h"
 
 namespace ballast {
 namespace {

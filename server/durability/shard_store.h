@@ -19,8 +19,8 @@
 #include "common/storage/record_log.h"
 #include "common/storage/shard_log.h"
 #include "server/durability/group_commit.h"
-#include "server/parameter_shard.h"
-#include "server/shard_journal.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/shard_journal.h"
 
 namespace ballast {
 

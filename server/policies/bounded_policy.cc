@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "server/policies/staleness.h"
 
 namespace ballast {

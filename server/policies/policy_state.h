@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ballast/internal/v1/storage.pb.h"
-#include "server/value_buffer.h"
+#include "server/memory/value_buffer.h"
 
 namespace ballast {
 

@@ -2,7 +2,7 @@
 #include "server/policies/slice_policy.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/policy_config.h"
+#include "common/job/policy_config.h"
 #include "server/policies/async_policy.h"
 #include "server/policies/bounded_policy.h"
 #include "server/policies/sync_policy.h"

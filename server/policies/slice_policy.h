@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
-#include "server/gradient.h"
 #include "server/policies/policy_state.h"
-#include "server/slice_weights.h"
+#include "server/weights/optimizers/gradient.h"
+#include "server/weights/slice_weights.h"
 
 namespace ballast {
 

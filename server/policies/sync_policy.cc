@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/error_reason.h"
+#include "common/status/error_reason.h"
 #include "server/policies/weighted_sum.h"
 
 namespace ballast {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/gradient.h"
+#include "server/memory/value_buffer.h"
 #include "server/policies/policy_state.h"
-#include "server/value_buffer.h"
+#include "server/weights/optimizers/gradient.h"
 
 namespace ballast {
 

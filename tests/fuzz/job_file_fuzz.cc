@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Job files: refused with a message, or a job that is written and read back the same.
-#include "common/job_file.h"
+#include "common/job/job_file.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/fuzz_target.h"
 

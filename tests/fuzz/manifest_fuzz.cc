@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint's manifest: a choice, then the file itself, or its records' bodies. Refused, or one whose files lie
 // beside it, and whose map, where it is one, is a map.
-#include "common/shard_map.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
+#include "common/tensors/shard_map.h"
 #include "tests/fuzz/input_file.h"
 #include "tests/fuzz/record_files.h"
 

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "server/parameter_shard.h"
-#include "server/replica/shard_stream.h"
-#include "server/replica/standby_receiver.h"
+#include "common/concurrency/clock.h"
+#include "server/replication/shard_stream.h"
+#include "server/replication/standby_receiver.h"
+#include "server/shard/parameter_shard.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/record_files.h"
 

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 found=$(git grep -nE '\b(Create(Custom)?Channel|CreateCustomChannelWithInterceptors|CreateInsecureChannelFromFd|InProcessChannel(WithInterceptors)?|ChannelArguments)\b *[({a-z]|Credentials\(\)\.ForChannel|\bForChannel\(\)' \
-  -- '*.cc' '*.h' ':!common/rpc/channel.cc' ':!common/security/credentials.*' ':!tests' ':!bench/stub_peer.cc' ':!*_test.cc' || true)
+  -- '*.cc' '*.h' ':!common/rpc/channel.cc' ':!common/rpc/credentials.*' ':!tests' ':!bench/peers/stub_peer.cc' ':!*_test.cc' || true)
 [[ -z $found ]] && exit 0
 echo "$found" >&2
 echo "open channels with OpenChannel or OpenInProcessChannel (common/rpc/channel.h)" >&2

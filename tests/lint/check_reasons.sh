@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Failures that callers tell apart carry a reason: common/error_reason.h. A status code alone says too little where ten
+# Failures that callers tell apart carry a reason: common/status/error_reason.h. A status code alone says too little where ten
 # different things have it, and a status that is built anew from another one's code loses the reason. Each reason is in
 # the table of docs/wire_protocol.md.
 set -euo pipefail
@@ -12,9 +12,9 @@ for reason in $(sed -n 's/^  ERROR_REASON_\([A-Z_]*\) = [1-9].*/\1/p' proto/ball
   bad=1
 done
 # What these files refuse ends a program before it serves, or a connection, without a word: nobody can branch on it.
-own='^(common/run/|common/security/|server/connection_gate\.cc|server/http2_inspector\.cc)'
+own='^(common/run/|common/security/|server/rpc/port/connection_gate\.cc|server/rpc/port/http2_inspector\.cc)'
 git ls-files 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' 'common/*.cc' 'common/*.h' |
-  grep -vE '(_test\.cc|/testing/)|^common/error_reason\.cc|^common/grpc_status\.cc' | grep -vE "$own" |
+  grep -vE '(_test\.cc|/testing/)|^common/status/error_reason\.cc|^common/rpc/grpc_status\.cc' | grep -vE "$own" |
   xargs perl -0777 -ne '
     sub complain { my ($at, $what) = @_; my $line = 1 + (substr($_, 0, $at) =~ tr/\n//);
                    print STDERR "$ARGV:$line: $what\n"; $bad = 1; }

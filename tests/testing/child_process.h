@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "cli/process.h"
+#include "common/program/process.h"
 #include "gtest/gtest.h"
 
 namespace ballast {

@@ -16,7 +16,7 @@
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/gpu_choice.h"
 #include "worker/device/cuda/nccl_reducer.h"
-#include "worker/device/cuda_device.h"
+#include "worker/device/factory/cuda_device.h"
 
 namespace ballast {
 namespace {

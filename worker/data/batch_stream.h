@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "worker/data/dataset.h"
+#include "worker/data/datasets/dataset.h"
 #include "worker/data/lease_source.h"
 #include "worker/data/shuffle.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "common/data_lease.h"
+#include "common/job/data_lease.h"
 
 namespace ballast {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "common/memory_bytes.h"
+#include "common/metrics/memory_bytes.h"
 #include "worker/device/device_types.h"
 
 namespace ballast {

@@ -19,8 +19,8 @@
 #include "worker/device/transfer.h"
 #include "worker/model/gradient_plan.h"
 #include "worker/model/layer_chain.h"
+#include "worker/model/layers/parameter.h"
 #include "worker/model/memory_needs.h"
-#include "worker/model/parameter.h"
 #include "worker/model/trainable_model.h"
 #include "worker/model/value_plan.h"
 

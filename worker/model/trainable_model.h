@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/memory_bytes.h"
+#include "common/metrics/memory_bytes.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/device/named_device.h"
-#include "worker/model/parameter.h"
+#include "worker/model/layers/parameter.h"
 
 namespace ballast {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "worker/data/dataset.h"
+#include "worker/data/datasets/dataset.h"
 #include "worker/model/trainable_model.h"
 
 namespace ballast {

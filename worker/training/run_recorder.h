@@ -10,7 +10,7 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/job.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
-#include "common/memory_bytes.h"
+#include "common/metrics/memory_bytes.h"
 #include "common/run/metrics_writer.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/grpc_status.h"
-#include "common/version.h"
+#include "common/program/version.h"
+#include "common/rpc/grpc_status.h"
 #include "grpcpp/grpcpp.h"
 
 namespace ballast {

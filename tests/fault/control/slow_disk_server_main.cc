@@ -7,8 +7,8 @@
 #include "absl/flags/flag.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "common/env_flags.h"
-#include "common/signal_watch.h"
+#include "common/program/env_flags.h"
+#include "common/program/signal_watch.h"
 #include "common/storage/testing/slow_file_system.h"
 #include "server/server.h"
 

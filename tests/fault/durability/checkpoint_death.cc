@@ -12,9 +12,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/shard_map.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/testing/lossy_file_system.h"
+#include "common/tensors/shard_map.h"
 #include "server/durability/checkpoint_source.h"
 #include "server/durability/shard_snapshot.h"
 

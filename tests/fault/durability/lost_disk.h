@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
-#include "tests/fault/count_fields.h"
+#include "tests/fault/programs/count_fields.h"
 
 namespace ballast {
 

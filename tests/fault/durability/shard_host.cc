@@ -3,8 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/clock.h"
 #include "common/codecs/codec_seed.h"
+#include "common/concurrency/clock.h"
 
 namespace ballast {
 namespace {

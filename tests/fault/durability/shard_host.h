@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/storage/file_system.h"
 #include "server/durability/shard_store.h"
-#include "server/parameter_shard.h"
+#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 

@@ -15,9 +15,9 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "common/error_reason.h"
 #include "common/run/metrics_reader.h"
 #include "common/security/key_folder.h"
+#include "common/status/error_reason.h"
 #include "tests/fault/jobs/fashion_job.h"
 #include "tests/fault/jobs/job_processes.h"
 

@@ -11,7 +11,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
-#include "common/env_flags.h"
+#include "common/program/env_flags.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/fault/hostile/http2_attack.h"

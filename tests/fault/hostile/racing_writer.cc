@@ -10,9 +10,9 @@
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "common/codecs/codec.h"
-#include "common/grpc_status.h"
 #include "common/rpc/channel.h"
-#include "common/security/credentials.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
 
 namespace ballast {

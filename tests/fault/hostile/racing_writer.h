@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "common/shared_memory/shared_area.h"
+#include "common/shared_memory/shared_region.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"

@@ -14,7 +14,7 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/rpc/channel.h"
-#include "common/security/credentials.h"
+#include "common/rpc/credentials.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/stubs/logging.h"

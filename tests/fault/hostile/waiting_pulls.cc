@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
 #include "common/rpc/channel.h"
-#include "common/security/credentials.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/client_context.h"
 
 namespace ballast {

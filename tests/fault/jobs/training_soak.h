@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "tests/fault/count_fields.h"
+#include "tests/fault/programs/count_fields.h"
 
 namespace ballast {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "tests/fault/count_fields.h"
+#include "tests/fault/programs/count_fields.h"
 
 namespace ballast {
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/time/clock.h"
-#include "common/security/credentials.h"
+#include "common/rpc/credentials.h"
 #include "tests/fault/oracle/push_oracle.h"
 #include "tests/fault/oracle/server_fleet.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tests/fault/count_fields.h"
+#include "tests/fault/programs/count_fields.h"
 
 namespace ballast {
 

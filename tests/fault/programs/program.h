@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "cli/process.h"
+#include "common/program/process.h"
 
 namespace ballast {
 

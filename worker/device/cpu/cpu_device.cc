@@ -23,10 +23,10 @@
 #include "worker/device/cpu/cpu_buffer.h"
 #include "worker/device/cpu/default_convolution.h"
 #include "worker/device/cpu/elementwise.h"
+#include "worker/device/cpu/gemm/small_batch_gemm.h"
 #include "worker/device/cpu/loss.h"
 #include "worker/device/cpu/normalization.h"
 #include "worker/device/cpu/pooling.h"
-#include "worker/device/cpu/small_batch_gemm.h"
 
 namespace ballast {
 namespace {

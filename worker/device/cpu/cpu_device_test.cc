@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "worker/device/conformance/device_conformance_test.h"
 #include "worker/device/cpu/im2col_convolution.h"
-#include "worker/device/device_conformance_test.h"
 
 namespace ballast {
 namespace {

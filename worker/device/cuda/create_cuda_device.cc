@@ -2,9 +2,9 @@
 #include "absl/strings/str_cat.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/gpu_choice.h"
-#include "worker/device/cuda/nccl_library.h"
+#include "worker/device/cuda/library/nccl_library.h"
 #include "worker/device/cuda/nccl_reducer.h"
-#include "worker/device/cuda_device.h"
+#include "worker/device/factory/cuda_device.h"
 
 namespace ballast {
 

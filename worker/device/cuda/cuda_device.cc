@@ -13,10 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/device/cuda/convolution.h"
-#include "worker/device/cuda/cuda_buffer.h"
-#include "worker/device/cuda/cuda_status.h"
-#include "worker/device/cuda/gemm.h"
+#include "worker/device/cuda/convolution/convolution.h"
+#include "worker/device/cuda/gemm/gemm.h"
 #include "worker/device/cuda/gpu_choice.h"
 #include "worker/device/cuda/grouped_rows.h"
 #include "worker/device/cuda/kernels/activation.h"
@@ -31,10 +29,12 @@
 #include "worker/device/cuda/kernels/scale_and_check.h"
 #include "worker/device/cuda/kernels/sum_rows.h"
 #include "worker/device/cuda/kernels/vector.h"
+#include "worker/device/cuda/memory/cuda_buffer.h"
+#include "worker/device/cuda/memory/scratch.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/operation_queue.h"
 #include "worker/device/cuda/peer_copy.h"
-#include "worker/device/cuda/scratch.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {
 namespace {

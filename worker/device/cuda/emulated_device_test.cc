@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "worker/device/conformance/device_conformance_test.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
-#include "worker/device/device_conformance_test.h"
 
 // The CUDA device and its kernels as they are written, on an emulated GPU.
 namespace ballast {

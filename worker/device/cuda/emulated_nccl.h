@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "worker/device/cuda/nccl_library.h"
+#include "worker/device/cuda/library/nccl_library.h"
 
 namespace ballast::emulator {
 

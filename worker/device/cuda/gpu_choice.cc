@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/cuda_support.h"
-#include "worker/device/cuda/cuda_status.h"
-#include "worker/device/cuda/gemm.h"
+#include "common/program/cuda_support.h"
+#include "worker/device/cuda/gemm/gemm.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/device/collective/reducer.h"
-#include "worker/device/cuda/nccl_library.h"
+#include "worker/device/cuda/library/nccl_library.h"
 #include "worker/device/named_device.h"
 
 namespace ballast {

@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "worker/device/cuda/cuda_buffer.h"
-#include "worker/device/cuda/gemm.h"
+#include "worker/device/cuda/gemm/gemm.h"
 #include "worker/device/cuda/kernels/batch_norm.h"
 #include "worker/device/cuda/kernels/elements.h"
+#include "worker/device/cuda/memory/cuda_buffer.h"
 #include "worker/device/device_types.h"
 #include "worker/device/image_shape.h"
 #include "worker/device/normalization_operations.h"

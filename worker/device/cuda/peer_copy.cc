@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cuda/peer_copy.h"
 
-#include "worker/device/cuda/cuda_status.h"
-#include "worker/device/cuda/handles.h"
 #include "worker/device/cuda/operands.h"
+#include "worker/device/cuda/stream/cuda_status.h"
+#include "worker/device/cuda/stream/handles.h"
 
 namespace ballast {
 namespace {

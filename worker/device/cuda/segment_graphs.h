@@ -15,12 +15,12 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "worker/device/cuda/cuda_buffer.h"
-#include "worker/device/cuda/half_copies.h"
-#include "worker/device/cuda/memory_pool.h"
-#include "worker/device/cuda/scratch.h"
-#include "worker/device/cuda/scratch_shelf.h"
-#include "worker/device/cuda/stream_order.h"
+#include "worker/device/cuda/memory/cuda_buffer.h"
+#include "worker/device/cuda/memory/half_copies.h"
+#include "worker/device/cuda/memory/memory_pool.h"
+#include "worker/device/cuda/memory/scratch.h"
+#include "worker/device/cuda/memory/scratch_shelf.h"
+#include "worker/device/cuda/stream/stream_order.h"
 #include "worker/device/segment.h"
 
 namespace ballast {

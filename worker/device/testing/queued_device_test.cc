@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/device/device_conformance_test.h"
+#include "worker/device/conformance/device_conformance_test.h"
 
 namespace ballast {
 namespace {

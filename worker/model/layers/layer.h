@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 #include "worker/device/device.h"
-#include "worker/model/parameter.h"
+#include "worker/model/layers/parameter.h"
 
 namespace ballast {
 

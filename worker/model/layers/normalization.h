@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/device/device_types.h"
 #include "worker/device/image_shape.h"
-#include "worker/model/parameter.h"
+#include "worker/model/layers/parameter.h"
 
 // What layers that normalise have in common.
 namespace ballast {

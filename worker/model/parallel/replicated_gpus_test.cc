@@ -12,7 +12,7 @@
 #include "worker/device/cuda/emulated_nccl.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/nccl_reducer.h"
-#include "worker/device/cuda_device.h"
+#include "worker/device/factory/cuda_device.h"
 #include "worker/model/parallel/replicated_model.h"
 
 namespace ballast {

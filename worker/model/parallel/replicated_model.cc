@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/device/collective/host_reducer.h"
-#include "worker/device/cuda_device.h"
+#include "worker/device/factory/cuda_device.h"
 #include "worker/model/parallel/replica_step.h"
 
 namespace ballast {

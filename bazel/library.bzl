@@ -1,0 +1,47 @@
+"""A library and its test, which stands below it in the same folder."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+
+_ABSEIL = "@system//:absl"
+
+def ballast_test(name, srcs = None, deps = [], **kwargs):
+    """A GoogleTest program.
+
+    Args:
+      name: the test.
+      srcs: its sources; by default `name`.cc.
+      deps: libraries; GoogleTest with a main function and Abseil are added.
+      **kwargs: as for cc_test.
+    """
+    cc_test(
+        name = name,
+        srcs = srcs or [name + ".cc"],
+        deps = deps + [_ABSEIL, "@system//:gtest_main", "//common/concurrency:tsan_mutex"],
+        **kwargs
+    )
+
+def ballast_library(name, srcs = None, hdrs = None, deps = [], test = True, **kwargs):
+    """A C++ library, and its test if the folder has `name`_test.cc.
+
+    Args:
+      name: the library.
+      srcs: its sources; by default `name`.cc, if that exists.
+      hdrs: its headers; by default `name`.h, if that exists.
+      deps: libraries; Abseil is added.
+      test: False if the package declares `name`_test itself.
+      **kwargs: as for cc_library. `test_deps`, `test_tags` and so on are the test's `deps`, `tags` and so on; the
+        library itself and what ballast_test adds need no mention there.
+    """
+    of_test = {key[len("test_"):]: value for key, value in kwargs.items() if key.startswith("test_")}
+    cc_library(
+        name = name,
+        srcs = native.glob([name + ".cc"], allow_empty = True) if srcs == None else srcs,
+        hdrs = native.glob([name + ".h"], allow_empty = True) if hdrs == None else hdrs,
+        deps = deps + ([] if name == "tsan_mutex" else [_ABSEIL]),
+        **{key: value for key, value in kwargs.items() if not key.startswith("test_")}
+    )
+    if test and native.glob([name + "_test.cc"], allow_empty = True):
+        of_test["deps"] = [":" + name] + of_test.get("deps", [])
+        ballast_test(name = name + "_test", **of_test)
+    elif of_test:
+        fail("%s has no %s_test.cc, but %s" % (name, name, ["test_" + key for key in of_test]))

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/peers/child_server.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "cli/command/binary_finder.h"
+
+namespace ballast {
+namespace {
+
+constexpr absl::Duration kStart = absl::Seconds(15);
+constexpr absl::Duration kPoll = absl::Milliseconds(10);
+
+}  // namespace
+
+absl::StatusOr<ScratchFolder> ScratchFolder::Create() {
+  std::error_code error;
+  std::string path = (std::filesystem::temp_directory_path(error) / "ballast-bench-XXXXXX").string();
+  if (error) path = "/tmp/ballast-bench-XXXXXX";
+  if (mkdtemp(path.data()) == nullptr) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make a folder like ", path));
+  }
+  return ScratchFolder(path);
+}
+
+ScratchFolder::ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, "")) {}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+}
+
+absl::StatusOr<ChildServer> ChildServer::Start(std::vector<std::string> argv, const ScratchFolder& folder) {
+  const std::string file = absl::StrCat(folder.path(), "/address");
+  std::filesystem::remove(file);
+  argv.insert(argv.end(), {"--address_file", file});
+  absl::StatusOr<ChildProgram> program = ChildProgram::Start(argv);
+  if (!program.ok()) return program.status();
+  const absl::Time deadline = absl::Now() + kStart;
+  bool talks = true;
+  while (talks && absl::Now() < deadline) {
+    talks = program->Hear(kPoll);
+    // It is renamed into place, so it is whole as soon as it is there.
+    std::string address;
+    if (std::getline(std::ifstream(file), address) && !address.empty()) {
+      return ChildServer(*std::move(program), address);
+    }
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat(argv[0], talks ? " did not serve within 15 s" : " ended at once", program->LastWords()));
+}
+
+double ChildServer::CpuSeconds() const {
+  std::ostringstream text;
+  text << std::ifstream(absl::StrCat("/proc/", program_.pid(), "/stat")).rdbuf();
+  // The second field, the name, is in parentheses and may hold anything; utime and stime are the 14th and 15th.
+  const std::string all = text.str();
+  const std::vector<std::string> fields = absl::StrSplit(all.substr(all.rfind(')') + 1), ' ', absl::SkipEmpty());
+  double user = 0, system = 0;
+  if (fields.size() < 13 || !absl::SimpleAtod(fields[11], &user) || !absl::SimpleAtod(fields[12], &system)) return 0;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+uint64_t ChildServer::PeakMemoryBytes() const {
+  std::ifstream file(absl::StrCat("/proc/", program_.pid(), "/status"));
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view text = line;
+    uint64_t kibibytes = 0;
+    if (absl::ConsumePrefix(&text, "VmHWM:") && absl::ConsumeSuffix(&text, " kB") &&
+        absl::SimpleAtoi(text, &kibibytes)) {
+      return kibibytes * 1024;
+    }
+  }
+  return 0;
+}
+
+absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder,
+                                                      const std::vector<std::string>& flags) {
+  const absl::StatusOr<std::string> binary = FindBinary("server", OwnPath());
+  if (!binary.ok()) return binary.status();
+  std::vector<ChildServer> started;
+  for (int rank = 0; rank < servers; ++rank) {
+    std::vector<std::string> argv = {*binary,
+                                     "--rank",
+                                     absl::StrCat(rank),
+                                     "--listen",
+                                     "127.0.0.1:0",
+                                     "--servers",
+                                     absl::StrCat(servers),
+                                     "--workers",
+                                     absl::StrCat(workers)};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    if (rank > 0) argv.insert(argv.end(), {"--coordinator", started[0].address()});
+    absl::StatusOr<ChildServer> server = ChildServer::Start(std::move(argv), folder);
+    if (!server.ok()) return server.status();
+    started.push_back(*std::move(server));
+  }
+  return started;
+}
+
+double CpuSecondsWith(absl::Span<const ChildServer> children) {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  double sum = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  for (const ChildServer& child : children) sum += child.CpuSeconds();
+  return sum;
+}
+
+}  // namespace ballast

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/checkpoint/checkpoint_command.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
+#include "common/run/safetensors.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/coordinator_log.h"
+#include "common/storage/file_system.h"
+#include "common/storage/shard_log.h"
+#include "common/storage/snapshot_file.h"
+#include "common/tensors/shard_map.h"
+#include "common/tensors/tensor_spec.h"
+#include "common/text/number_text.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kUsage[] =
+    "usage: ballast checkpoint list DIR [--json]\n"
+    "       ballast checkpoint verify DIR [--json]\n"
+    "       ballast checkpoint export DIR FILE [--json]\n\n"
+    "What a job kept to go on from. DIR is a run folder, a folder of checkpoints, one checkpoint's manifest, or, for\n"
+    "verify, a server's --state_dir.\n"
+    "list shows the whole checkpoints; verify reads all files of each, and the logs and snapshots of each server's\n"
+    "state directory and of the coordinator in it, and checks them; export writes the newest checkpoint's weights as\n"
+    "safetensors.\n"
+    "verify changes nothing, and exits with 1 if a file is damaged or missing. Of a server that runs it may find the\n"
+    "newest file half written.\n\n";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{
+      {"json", "", "Print one JSON object, and nothing else, to the output."},
+  };
+  return *flags;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where) {
+  if (!IsFolder(where)) return std::vector<std::string>{where};
+  const std::string inner = where + "/checkpoints";
+  const CheckpointFolder folder(PosixFileSystem(), IsFolder(inner) ? inner : where);
+  const absl::StatusOr<std::vector<CheckpointFolder::Entry>> entries = folder.List();
+  if (!entries.ok()) return entries.status();
+  std::vector<std::string> manifests;
+  for (const CheckpointFolder::Entry& entry : *entries) manifests.push_back(entry.manifest_path);
+  if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": holds no checkpoint"));
+  return manifests;
+}
+
+// The state directories that a run folder has, or the folder itself if it is one.
+absl::StatusOr<std::vector<std::string>> FindStates(const std::string& where) {
+  std::vector<std::string> found;
+  if (!IsFolder(where)) return found;
+  const std::string inner = where + "/state";
+  std::vector<std::string> candidates = {where};
+  const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem()->List(inner);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) candidates.push_back(absl::StrCat(inner, "/", name));
+  for (std::string& candidate : candidates) {
+    const absl::StatusOr<std::vector<uint64_t>> logs = ListLogs(*PosixFileSystem(), candidate);
+    if (!logs.ok()) return logs.status();
+    const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*PosixFileSystem(), candidate);
+    if (!snapshots.ok()) return snapshots.status();
+    if (!logs->empty() || !snapshots->empty()) found.push_back(std::move(candidate));
+  }
+  return found;
+}
+
+// What a state directory holds.
+struct StateContents {
+  uint64_t snapshot = 0, records = 0, bytes = 0, unfinished = 0;
+};
+
+absl::Status ReadSnapshot(const std::string& path, std::optional<uint32_t>& shard) {
+  const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  shard = (*reader)->header().shard();
+  while (true) {
+    const absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> slice = (*reader)->Next();
+    if (!slice.ok()) return slice.status();
+    if (!slice->has_value()) return absl::OkStatus();
+  }
+}
+
+// Reads what a recovery would.
+absl::StatusOr<StateContents> ReadState(const std::string& directory) {
+  StateContents contents;
+  std::optional<uint32_t> shard;
+  const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*PosixFileSystem(), directory);
+  if (!snapshots.ok()) return snapshots.status();
+  for (uint64_t position : *snapshots) {
+    contents.snapshot = position;
+    if (absl::Status status = ReadSnapshot(SnapshotPath(directory, position), shard); !status.ok()) return status;
+  }
+  const absl::StatusOr<LogEnd> end =
+      ReadShardLog(*PosixFileSystem(), directory, contents.snapshot + 1, shard, [&](const LogRecord&) {
+        ++contents.records;
+        return absl::OkStatus();
+      });
+  if (!end.ok()) return end.status();
+  contents.bytes = end->bytes;
+  contents.unfinished = end->unfinished;
+  return contents;
+}
+
+// Those of the state directories in which a coordinator keeps its own.
+std::vector<std::string> CoordinatorsOf(absl::Span<const std::string> states) {
+  std::vector<std::string> found;
+  for (const std::string& state : states) {
+    std::string directory = state + "/coordinator";
+    if (IsFolder(directory)) found.push_back(std::move(directory));
+  }
+  return found;
+}
+
+absl::StatusOr<CoordinatorStates> ReadCoordinator(const std::string& directory) {
+  absl::StatusOr<CoordinatorStates> states = ReadCoordinatorLogs(*PosixFileSystem(), directory);
+  if (!states.ok() || internal::v1::CoordinatorState().ParseFromString(states->last)) return states;
+  return absl::DataLossError(
+      absl::StrCat(directory, ": record ", states->last_position, " is no state of a coordinator"));
+}
+
+uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
+  uint64_t bytes = 0;
+  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) bytes += file.bytes();
+  return bytes;
+}
+
+uint64_t StepOf(const internal::v1::CheckpointManifest& manifest) {
+  uint64_t step = 0;
+  for (const internal::v1::ProgressBoardState::Worker& worker : manifest.progress().workers()) {
+    step = std::max<uint64_t>(step, worker.lease_steps());
+  }
+  return step;
+}
+
+nlohmann::json Describe(const std::string& path, const internal::v1::CheckpointManifest& manifest) {
+  nlohmann::json json = {
+      {"path", path},
+      {"id", manifest.id()},
+      {"job", manifest.job().name()},
+      {"created",
+       absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixMillis(manifest.created_unix_ms()), absl::UTCTimeZone())},
+      {"version", manifest.version()},
+      {"epoch", manifest.progress().epoch()},
+      {"step", StepOf(manifest)},
+      {"examples", manifest.progress().examples()},
+      {"servers", manifest.files_size()},
+      {"bytes", BytesOf(manifest)}};
+  if (manifest.progress().has_evaluation() && manifest.progress().evaluation().has_accuracy()) {
+    json["test_accuracy"] = manifest.progress().evaluation().accuracy();
+  }
+  return json;
+}
+
+// Reads every record of every file; each slice of the map must be there. `take` gets the weights of each.
+absl::Status ReadAll(
+    const std::string& path, const internal::v1::CheckpointManifest& manifest, const ShardMap& map,
+    absl::FunctionRef<void(const PlacedTensor&, const PlacedSlice&, absl::Span<const float> weights)> take) {
+  std::map<std::pair<uint32_t, uint32_t>, bool> found;
+  for (const PlacedTensor& tensor : map.tensors()) {
+    for (const PlacedSlice& slice : tensor.slices) found[{tensor.spec.id(), slice.index}] = false;
+  }
+  const auto take_slice = [&](const internal::v1::SnapshotHeader&,
+                              const SnapshotReader::SliceRecord& slice) -> absl::Status {
+    const uint32_t id = slice.state.tensor_id(), index = slice.state.slice_index();
+    const PlacedTensor* const tensor = map.Find(id);
+    const bool fits = tensor != nullptr && index < tensor->slices.size() && !slice.arrays.empty() &&
+                      slice.arrays[0].size() == tensor->slices[index].elements;
+    if (!fits) {
+      return absl::DataLossError(
+          absl::StrCat(path, ": slice ", index, " of tensor ", id, " does not fit the shard map"));
+    }
+    found[{id, index}] = true;
+    take(*tensor, tensor->slices[index], slice.arrays[0]);
+    return absl::OkStatus();
+  };
+  for (const internal::v1::CheckpointManifest::File& file : manifest.files()) {
+    if (absl::Status status = ReadSlices(path, file, take_slice); !status.ok()) return status;
+  }
+  for (const auto& [key, there] : found) {
+    if (there) continue;
+    return absl::DataLossError(absl::StrCat(path, ": slice ", key.second, " of tensor ", key.first, " is missing"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardMap> ReadMap(const std::string& path, const internal::v1::CheckpointManifest& manifest) {
+  absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest.map());
+  if (!map.ok()) return absl::DataLossError(absl::StrCat(path, ": ", map.status().message()));
+  return map;
+}
+
+absl::Status Verify(const std::string& path, const internal::v1::CheckpointManifest& manifest) {
+  const absl::StatusOr<ShardMap> map = ReadMap(path, manifest);
+  if (!map.ok()) return map.status();
+  return ReadAll(path, manifest, *map, [](const PlacedTensor&, const PlacedSlice&, absl::Span<const float>) {});
+}
+
+absl::Status Export(const std::string& path, const internal::v1::CheckpointManifest& manifest, const std::string& to) {
+  const absl::StatusOr<ShardMap> map = ReadMap(path, manifest);
+  if (!map.ok()) return map.status();
+  std::map<uint32_t, std::vector<float>> values;
+  for (const PlacedTensor& tensor : map->tensors()) values[tensor.spec.id()].resize(CountElements(tensor.spec));
+  const auto copy = [&](const PlacedTensor& tensor, const PlacedSlice& slice, absl::Span<const float> weights) {
+    std::copy(weights.begin(), weights.end(), values[tensor.spec.id()].begin() + slice.offset);
+  };
+  if (absl::Status status = ReadAll(path, manifest, *map, copy); !status.ok()) return status;
+  std::vector<TensorView> tensors;
+  for (const PlacedTensor& tensor : map->tensors()) {
+    tensors.push_back(
+        {tensor.spec.name(), {tensor.spec.shape().begin(), tensor.spec.shape().end()}, values[tensor.spec.id()]});
+  }
+  return WriteSafetensors(to, tensors, {{"job", manifest.job().name()}, {"checkpoint", absl::StrCat(manifest.id())}});
+}
+
+int List(absl::Span<const std::string> manifests, bool json, std::ostream& out, std::ostream& err) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const std::string& path : manifests) {
+    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
+    if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);
+    const nlohmann::json one = Describe(path, *manifest);
+    all.push_back(one);
+    if (json) continue;
+    out << absl::StrFormat("%8d  %s  epoch %d  step %d  %d servers  %s  %s\n", manifest->id(),
+                           one["created"].get<std::string>(), manifest->progress().epoch() + 1, StepOf(*manifest),
+                           manifest->files_size(), BytesText(BytesOf(*manifest)), path);
+  }
+  if (json) out << nlohmann::json{{"checkpoints", all}}.dump() << std::endl;
+  return kExitSuccess;
+}
+
+// What was read, as text or as JSON. Thread safety: none.
+class Findings {
+ public:
+  Findings(bool json, std::ostream& out) : json_(json), out_(out) {}
+
+  void Add(nlohmann::json& list, nlohmann::json one, const std::string& path, const absl::Status& status) {
+    first_.Update(status);
+    one["path"] = path;
+    one["ok"] = status.ok();
+    if (!status.ok()) one["error"] = std::string(status.message());
+    list.push_back(std::move(one));
+    if (!json_) out_ << path << ": " << (status.ok() ? "ok" : std::string(status.message())) << "\n";
+  }
+
+  // The first failure.
+  const absl::Status& status() const { return first_; }
+
+ private:
+  const bool json_;
+  std::ostream& out_;
+  absl::Status first_;
+};
+
+int VerifyAll(absl::Span<const std::string> manifests, absl::Span<const std::string> states, bool json,
+              std::ostream& out, std::ostream& err) {
+  Findings findings(json, out);
+  nlohmann::json checkpoints = nlohmann::json::array(), shards = checkpoints, coordinators = checkpoints;
+  for (const std::string& path : manifests) {
+    const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
+    findings.Add(checkpoints, manifest.ok() ? Describe(path, *manifest) : nlohmann::json::object(), path,
+                 manifest.ok() ? Verify(path, *manifest) : manifest.status());
+  }
+  for (const std::string& path : states) {
+    const absl::StatusOr<StateContents> state = ReadState(path);
+    nlohmann::json one = nlohmann::json::object();
+    if (state.ok()) {
+      one = {{"snapshot", state->snapshot},
+             {"log_records", state->records},
+             {"log_bytes", state->bytes},
+             {"unfinished_bytes", state->unfinished}};
+    }
+    findings.Add(shards, std::move(one), path, state.status());
+  }
+  for (const std::string& path : CoordinatorsOf(states)) {
+    const absl::StatusOr<CoordinatorStates> found = ReadCoordinator(path);
+    nlohmann::json one = nlohmann::json::object();
+    if (found.ok()) {
+      one = {{"log_records", found->records}, {"log_bytes", found->bytes}, {"unfinished_bytes", found->unfinished}};
+    }
+    findings.Add(coordinators, std::move(one), path, found.status());
+  }
+  if (json) {
+    const nlohmann::json all = {{"ok", findings.status().ok()},
+                                {"checkpoints", checkpoints},
+                                {"shards", shards},
+                                {"coordinators", coordinators}};
+    out << all.dump() << std::endl;
+  }
+  return findings.status().ok() ? kExitSuccess : Fail(err, findings.status(), kExitFailure);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindManifest(const std::string& where) {
+  absl::StatusOr<std::vector<std::string>> manifests = FindManifests(where);
+  if (!manifests.ok()) return manifests.status();
+  return std::move(manifests->back());
+}
+
+int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  const std::vector<std::string>& words = arguments->positional();
+  const std::string verb = words.empty() ? "" : words[0];
+  const size_t wanted = verb == "export" ? 3 : 2;
+  if ((verb != "list" && verb != "verify" && verb != "export") || words.size() != wanted) {
+    return Fail(err,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "checkpoint: got ",
+                    words.empty() ? "nothing" : absl::StrCat("\"", verb, "\" and ", words.size() - 1, " words"),
+                    ", want list DIR, verify DIR or export DIR FILE; see --help")),
+                kExitBadInput);
+  }
+  absl::StatusOr<std::vector<std::string>> manifests = FindManifests(words[1]);
+  const bool json = arguments->Has("json");
+  if (verb == "verify") {
+    const absl::StatusOr<std::vector<std::string>> states = FindStates(words[1]);
+    if (!states.ok()) return Fail(err, states.status(), kExitFailure);
+    // A job that keeps a log need not keep checkpoints.
+    if (absl::IsNotFound(manifests.status()) && !states->empty()) manifests = std::vector<std::string>();
+    if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
+    return VerifyAll(*manifests, *states, json, out, err);
+  }
+  if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
+  if (verb == "list") return List(*manifests, json, out, err);
+  const std::string& path = manifests->back();
+  const absl::StatusOr<internal::v1::CheckpointManifest> manifest = ReadManifest(path);
+  if (!manifest.ok()) return Fail(err, manifest.status(), kExitFailure);
+  if (absl::Status status = Export(path, *manifest, words[2]); !status.ok()) return Fail(err, status, kExitFailure);
+  if (json) {
+    out << nlohmann::json{{"checkpoint", path}, {"file", words[2]}}.dump() << std::endl;
+  } else {
+    out << words[2] << "\n";
+  }
+  return kExitSuccess;
+}
+
+}  // namespace ballast

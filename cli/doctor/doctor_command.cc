@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/doctor/doctor_command.h"
+
+#include <google/protobuf/stubs/common.h>
+#include <grpcpp/version_info.h>
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/command/arguments.h"
+#include "cli/command/command.h"
+#include "cli/doctor/cuda_facts.h"
+#include "cli/doctor/machine_facts.h"
+#include "common/program/version.h"
+#include "nlohmann/json.hpp"
+
+namespace ballast {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kUsage[] =
+    "usage: ballast doctor [--json]\n\n"
+    "Says what this machine has for Ballast, and what it lacks. Exit status 0: all that training on the CPU needs.\n\n";
+
+const std::vector<FlagSpec>& Flags() {
+  static const auto* flags = new std::vector<FlagSpec>{{"json", "", "Print one JSON object."}};
+  return *flags;
+}
+
+struct Diagnosis {
+  CpuFacts cpu;
+  MemoryFacts memory;
+  std::string blas;
+  CudaFacts cuda;
+  absl::Status loopback;
+  ProgramFacts server;
+  ProgramFacts worker;
+  std::string dataset;
+  uint64_t disk_bytes = 0;
+  // What keeps a job from running here.
+  std::vector<std::string> problems;
+};
+
+Diagnosis Diagnose() {
+  Diagnosis found;
+  // First, while there are no threads.
+  found.server = ProbeProgram("server");
+  found.worker = ProbeProgram("worker");
+  found.cpu = ProbeCpu();
+  found.memory = ProbeMemory();
+  found.blas = ProbeBlas();
+  found.cuda = ProbeCuda();
+  found.loopback = ProbeLoopback();
+  found.dataset = ProbeDataset();
+  found.disk_bytes = ProbeDiskBytes();
+  for (const ProgramFacts* program : {&found.server, &found.worker}) {
+    if (program->starts.ok()) continue;
+    const std::string prefix = program->path.empty() ? "" : absl::StrCat(program->path, " ");
+    found.problems.push_back(absl::StrCat(prefix, program->starts.message()));
+  }
+  if (!found.loopback.ok()) found.problems.emplace_back(found.loopback.message());
+  return found;
+}
+
+std::string ProtobufVersion() {
+  return absl::StrCat(GOOGLE_PROTOBUF_VERSION / 1000000, ".", GOOGLE_PROTOBUF_VERSION / 1000 % 1000, ".",
+                      GOOGLE_PROTOBUF_VERSION % 1000);
+}
+
+// Clang names itself in its version, GCC does not.
+std::string Compiler() {
+  return absl::StrContains(absl::AsciiStrToLower(__VERSION__), "clang") ? __VERSION__
+                                                                        : absl::StrCat("GCC ", __VERSION__);
+}
+
+Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json ProgramJson(const ProgramFacts& program) {
+  return {{"path", OrNull(program.path)},
+          {"starts", program.starts.ok()},
+          {"reason", OrNull(std::string(program.starts.message()))}};
+}
+
+Json CudaJson(const CudaFacts& cuda) {
+  Json devices = Json::array();
+  for (const GpuFacts& gpu : cuda.devices) {
+    devices.push_back(
+        {{"name", gpu.name}, {"compute_capability", gpu.compute_capability}, {"memory_bytes", gpu.memory_bytes}});
+  }
+  Json libraries = Json::array();
+  for (const LibraryFacts& library : cuda.libraries) {
+    libraries.push_back(
+        {{"name", library.name}, {"use", library.use}, {"needed", library.needed}, {"path", OrNull(library.path)}});
+  }
+  return {{"toolkit", OrNull(cuda.toolkit)}, {"driver", OrNull(cuda.driver)}, {"devices", devices},
+          {"libraries", libraries},          {"usable", cuda.usable},         {"reason", OrNull(cuda.reason)}};
+}
+
+Json DiagnosisJson(const Diagnosis& found) {
+  return {{"ready", found.problems.empty()},
+          {"problems", found.problems},
+          {"version", kVersion},
+          {"protocol_version", kProtocolVersion},
+          {"grpc", GRPC_CPP_VERSION_STRING},
+          {"protobuf", ProtobufVersion()},
+          {"compiler", Compiler()},
+          {"cpu",
+           {{"model", found.cpu.model},
+            {"cores", found.cpu.cores},
+            {"avx2", found.cpu.avx2},
+            {"avx512", found.cpu.avx512}}},
+          {"memory", {{"total_bytes", found.memory.total_bytes}, {"available_bytes", found.memory.available_bytes}}},
+          {"blas", OrNull(found.blas)},
+          {"cuda", CudaJson(found.cuda)},
+          {"loopback", {{"usable", found.loopback.ok()}, {"reason", OrNull(std::string(found.loopback.message()))}}},
+          {"server", ProgramJson(found.server)},
+          {"worker", ProgramJson(found.worker)},
+          {"dataset", OrNull(found.dataset)},
+          {"disk", {{"free_bytes", found.disk_bytes}}}};
+}
+
+std::string Gibibytes(uint64_t bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1 << 30)); }
+
+std::string SimdText(const CpuFacts& cpu) {
+  if (cpu.avx512) return "AVX2, AVX-512";
+  return cpu.avx2 ? "AVX2" : "neither AVX2 nor AVX-512";
+}
+
+std::string ProgramText(const ProgramFacts& program) {
+  if (program.path.empty()) return "not found";
+  return program.starts.ok() ? program.path : absl::StrCat(program.path, " ", program.starts.message());
+}
+
+std::string CudaText(const CudaFacts& cuda) {
+  if (!cuda.usable) return absl::StrCat("not usable: ", cuda.reason);
+  return absl::StrJoin(cuda.devices, "; ", [](std::string* text, const GpuFacts& gpu) {
+    absl::StrAppend(text, gpu.name, ", ", Gibibytes(gpu.memory_bytes), ", compute capability ", gpu.compute_capability);
+  });
+}
+
+std::string LibrariesText(const std::vector<LibraryFacts>& libraries) {
+  if (libraries.empty()) return "none looked for";
+  return absl::StrJoin(libraries, "; ", [](std::string* text, const LibraryFacts& library) {
+    absl::StrAppend(text, library.path.empty() ? "no " : "", library.name,
+                    library.path.empty() ? absl::StrCat(" (", library.use, ")") : "");
+  });
+}
+
+void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
+  auto line = [&](absl::string_view what, const std::string& text) { out << absl::StrFormat("%-9s %s\n", what, text); };
+  line("ballast", absl::StrFormat("%s, wire protocol %d", kVersion, kProtocolVersion));
+  line("built by", absl::StrFormat("%s, gRPC %s, Protobuf %s", Compiler(), GRPC_CPP_VERSION_STRING, ProtobufVersion()));
+  line("cpu", absl::StrFormat("%d cores, %s, %s", found.cpu.cores,
+                              found.cpu.model.empty() ? "unknown model" : found.cpu.model, SimdText(found.cpu)));
+  line("memory", absl::StrFormat("%s, %s available", Gibibytes(found.memory.total_bytes),
+                                 Gibibytes(found.memory.available_bytes)));
+  line("disk", absl::StrFormat("%s free here", Gibibytes(found.disk_bytes)));
+  line("blas", found.blas.empty() ? "no shared OpenBLAS; a statically linked worker brings its own" : found.blas);
+  line("gpu", CudaText(found.cuda));
+  line("cuda", absl::StrFormat("toolkit %s, driver %s", found.cuda.toolkit.empty() ? "none" : found.cuda.toolkit,
+                               found.cuda.driver.empty() ? "none" : found.cuda.driver));
+  line("libraries", LibrariesText(found.cuda.libraries));
+  line("ports", found.loopback.ok() ? "a server can listen on 127.0.0.1" : std::string(found.loopback.message()));
+  line("server", ProgramText(found.server));
+  line("worker", ProgramText(found.worker));
+  line("dataset",
+       found.dataset.empty() ? "no Fashion-MNIST; the example wants the package dataset-fashion-mnist" : found.dataset);
+  out << (found.problems.empty() ? "ready: this machine can train on the CPU" : "not ready")
+      << (found.problems.empty() && found.cuda.usable ? " and on its GPU" : "") << std::endl;
+}
+
+}  // namespace
+
+int DoctorCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
+  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  if (arguments->help()) {
+    out << kUsage << DescribeFlags(Flags());
+    return kExitSuccess;
+  }
+  if (!arguments->positional().empty()) {
+    return Fail(err, absl::InvalidArgumentError(absl::StrCat("unexpected word \"", arguments->positional()[0], "\"")),
+                kExitBadInput);
+  }
+  const Diagnosis found = Diagnose();
+  if (arguments->Has("json")) {
+    out << DiagnosisJson(found).dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+  } else {
+    PrintDiagnosis(found, out);
+  }
+  if (found.problems.empty()) return kExitSuccess;
+  return Fail(err, absl::FailedPreconditionError(absl::StrJoin(found.problems, "\n")), kExitFailure);
+}
+
+}  // namespace ballast

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/doctor/doctor_command.h"
+
+#include <ballast_cuda_build.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "cli/doctor/cuda_facts.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace ballast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class DoctorCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Place("server", "[ \"$1\" = --help ]");
+    Place("worker", "[ \"$1\" = --help ]");
+  }
+
+  // A stand-in for a program of ours.
+  void Place(const std::string& role, const std::string& script) {
+    const std::string path = ::testing::TempDir() + "/doctor_" + role;
+    std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    setenv(role == "server" ? "BALLAST_SERVER_BINARY" : "BALLAST_WORKER_BINARY", path.c_str(), 1);
+  }
+
+  int Run(std::vector<std::string> args) { return DoctorCommand(args, out_, err_); }
+
+  std::ostringstream out_;
+  std::ostringstream err_;
+};
+
+TEST_F(DoctorCommandTest, IsContentWhereBothProgramsStart) {
+  EXPECT_EQ(Run({}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("\nready: this machine can train on the CPU"));
+  EXPECT_EQ(err_.str(), "");
+}
+
+TEST_F(DoctorCommandTest, PrintsOneJsonObject) {
+  EXPECT_EQ(Run({"--json"}), 0);
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["ready"], true);
+  EXPECT_GE(json["cpu"]["cores"], 1);
+  EXPECT_GT(json["memory"]["total_bytes"], 1 << 20);
+  EXPECT_EQ(json["loopback"]["usable"], true);
+  EXPECT_EQ(json["version"], "0.1.0");
+  for (const char* key : {"toolkit", "driver", "devices", "usable", "reason"}) {
+    EXPECT_TRUE(json["cuda"].contains(key)) << key;
+  }
+  EXPECT_EQ(json["cuda"]["usable"].get<bool>(), json["cuda"]["reason"].is_null());
+  // A GPU may be there and not fit.
+  EXPECT_TRUE(!json["cuda"]["usable"].get<bool>() || !json["cuda"]["devices"].empty());
+}
+
+TEST_F(DoctorCommandTest, NamesEachLibraryOfNvidiasAndWhetherItIsNeeded) {
+  EXPECT_EQ(Run({"--json"}), 0);
+  const auto libraries = nlohmann::json::parse(out_.str())["cuda"]["libraries"];
+  if (BALLAST_CUBLAS_MAJOR == 0) {
+    EXPECT_TRUE(libraries.empty());
+    return;
+  }
+  std::vector<std::string> names, needed;
+  for (const auto& library : libraries) {
+    const std::string name = library["name"];
+    names.push_back(name.substr(0, name.find('.')));
+    if (library["needed"]) needed.push_back(names.back());
+    EXPECT_FALSE(library["use"].get<std::string>().empty());
+    // Where it is there is a file.
+    const std::string path = library["path"].is_null() ? "" : library["path"].get<std::string>();
+    EXPECT_TRUE(path.empty() || std::filesystem::exists(path)) << name;
+  }
+  EXPECT_THAT(names, ElementsAre("libcublasLt", "libcublas", "libcudnn", "libnccl"));
+  EXPECT_THAT(needed, ElementsAre("libcublasLt"));
+  out_.str("");
+  EXPECT_EQ(Run({}), 0);
+  EXPECT_THAT(out_.str(), ContainsRegex("\nlibraries [^\n]*libcublas[.]so[^\n]*libcudnn[.]so[^\n]*libnccl[.]so"));
+}
+
+TEST(WhyLibraryMissingTest, OnlyANeededLibraryMakesAGpuUnusable) {
+  EXPECT_EQ(WhyLibraryMissing({}), "");
+  EXPECT_EQ(WhyLibraryMissing({{"libcublasLt.so.13", "products", true, "/lib/libcublasLt.so.13"},
+                               {"libcudnn.so.9", "convolutions", false, ""},
+                               {"libnccl.so.2", "sums", false, ""}}),
+            "");
+  EXPECT_THAT(WhyLibraryMissing({{"libcublasLt.so.13", "products", true, ""}}),
+              AllOf(HasSubstr("no cuBLAS: libcublasLt.so.13 is neither where the loader looks nor in "),
+                    HasSubstr("name its folder in LD_LIBRARY_PATH")));
+}
+
+TEST_F(DoctorCommandTest, NamesAProgramThatDoesNotStart) {
+  Place("worker", "echo 'libopenblas.so.0: cannot open shared object file' >&2; exit 127");
+  EXPECT_EQ(Run({"--json"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("doctor_worker ended with status 127: libopenblas.so.0: cannot open"));
+  EXPECT_EQ(nlohmann::json::parse(out_.str())["ready"], false);
+}
+
+TEST_F(DoctorCommandTest, NamesAProgramThatIsMissing) {
+  setenv("BALLAST_SERVER_BINARY", "/nonexistent/ballast_server", 1);
+  EXPECT_EQ(Run({}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("error: environment variable BALLAST_SERVER_BINARY: /nonexistent/ballast_server"));
+  EXPECT_THAT(out_.str(), HasSubstr("server    not found\n"));
+}
+
+TEST_F(DoctorCommandTest, RefusesWordsItDoesNotKnow) {
+  EXPECT_EQ(Run({"please"}), 2);
+  EXPECT_EQ(err_.str(), "error: unexpected word \"please\"\n");
+  EXPECT_EQ(Run({"--jsno"}), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("did you mean \"--json\"?"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch/job_launch.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command/command.h"
+#include "common/job/durability_config.h"
+#include "common/storage/checkpoint_folder.h"
+#include "common/storage/file_system.h"
+
+namespace ballast {
+namespace {
+
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
+constexpr absl::Duration kProgressTimeout = absl::Milliseconds(300);
+// Before a process is started again the first time; doubles with each.
+constexpr absl::Duration kRestartPause = absl::Milliseconds(200);
+constexpr absl::Duration kLongestRestartPause = absl::Seconds(30);
+// On top of it, for the coordinator to hear that a worker is gone: it gives no rank away twice.
+constexpr absl::Duration kReportPatience = absl::Seconds(3);
+// Between attempts to say so.
+constexpr absl::Duration kReportPause = absl::Milliseconds(100);
+// For the process that the coordinator holds at fault to end by itself.
+constexpr absl::Duration kAccused = absl::Seconds(2);
+// What a worker ends with that lost its device or its connections, and the job goes on.
+constexpr int kExitLost = 3;
+
+}  // namespace
+
+std::string JobLaunch::Child::Name(absl::string_view separator) const {
+  return absl::StrCat(!server ? "worker" : standby ? "standby" : "server", separator, rank);
+}
+
+std::string WorkerTracePath(const std::string& run_dir, int rank) {
+  return absl::StrCat(run_dir, "/logs/worker-", rank, ".trace.json");
+}
+
+LaunchResult JobLaunch::Run() {
+  auto supervisor = Supervisor::Create(this);
+  if (!supervisor.ok()) return {kExitFailure, std::string(supervisor.status().message())};
+  supervisor_ = std::move(*supervisor);
+  absl::Status started = StartAll(/*again=*/false);
+  if (started.ok()) started = Watch();
+  if (failed() && signals_ == 0) AwaitAccused();
+  StopAll();
+  display_->Finish();
+  if (signals_ > 0) return {kExitInterrupted, "", restarts_};
+  if (failed()) {
+    const int culprit = Culprit();
+    const ExitStatus& end = *children_[culprit].end;
+    // These say what to do about it.
+    const bool telling = !end.signaled && (end.number == kExitBadInput || end.number == kExitTemporary);
+    return {telling ? end.number : kExitFailure, DescribeFailure(culprit), restarts_};
+  }
+  if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
+  return {kExitSuccess, "", restarts_};
+}
+
+void JobLaunch::OnEnd(int child, const ExitStatus& status) {
+  logs_->Finish(child);
+  children_[child].end = status;
+  // A worker may be done before the others; a server is never done by itself.
+  if (restart_all_) return;
+  const bool expected = children_[child].asked || (!children_[child].server && status.ok());
+  if (!expected && !Outlives(child)) failures_.push_back(child);
+}
+
+bool JobLaunch::Outlives(int index) {
+  Child& child = children_[index];
+  // What a process explained it would explain again.
+  const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
+  const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
+  if ((!died && !left) || coordinator_.empty()) return false;
+  const std::string who =
+      absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", child.end->ToString());
+  if (child.server && plan_.durability.mode() == v1::Durability::CHECKPOINT) {
+    if (!child.struck && ++job_restarts_ > plan_.max_restarts) return false;
+    restart_all_ = true;
+    display_->PrintLine(absl::StrCat(who, "; the job goes back to its newest checkpoint"));
+    return true;
+  }
+  if (child.server && !OutlivesAServer(plan_.durability)) return false;
+  unreported_.push_back(index);
+  if (died && (child.struck || child.restarts < plan_.max_restarts)) {
+    const int doublings = child.struck ? 0 : std::min(child.restarts, 16);
+    const absl::Duration pause = std::min(kRestartPause * (1 << doublings), kLongestRestartPause);
+    child.restart_at = absl::Now() + pause;
+    const std::string count =
+        child.struck ? "" : absl::StrCat(" (", child.restarts + 1, " of ", plan_.max_restarts, ")");
+    display_->PrintLine(absl::StrCat(who, "; it is started again in ", absl::FormatDuration(pause), count));
+    return true;
+  }
+  const auto replaces = [&](const Child& other) {
+    return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value();
+  };
+  const bool paired = replicated() && std::any_of(children_.begin(), children_.end(), replaces);
+  // Worker 0 alone saves what was learnt; of a pair the one that is left goes on.
+  const bool dispensable = child.server ? paired && !child.coordinates() : child.rank > 0 && AnyRunning(false, true);
+  if (!dispensable) return false;
+  display_->PrintLine(absl::StrCat(who, "; the others go on"));
+  return true;
+}
+
+bool JobLaunch::AnyToRestart() const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return child.restart_at.has_value(); });
+}
+
+std::string JobLaunch::AddressFile(const Child& server) const {
+  return absl::StrCat(plan_.run_dir, "/logs/", server.Name("-"), ".address");
+}
+
+std::string JobLaunch::ControlFile(const Child& server) const {
+  return absl::StrCat(plan_.run_dir, "/logs/", server.Name("-"), ".control");
+}
+
+std::vector<std::string> JobLaunch::FlagsAgain(const Child& child) const {
+  std::vector<std::string> flags = child.flags;
+  if (!child.server) return flags;
+  for (const auto& [flag, file] :
+       {std::pair("--listen", AddressFile(child)), std::pair("--control_listen", ControlFile(child))}) {
+    std::string address;
+    std::getline(std::ifstream(file), address);
+    const auto listen = std::find(flags.begin(), flags.end(), flag);
+    if (!address.empty() && listen + 1 < flags.end()) *(listen + 1) = address;
+  }
+  return flags;
+}
+
+absl::Time JobLaunch::RestartTime(int index) const {
+  const Child& child = children_[index];
+  if (!child.restart_at.has_value()) return absl::InfiniteFuture();
+  const bool unreported = std::find(unreported_.begin(), unreported_.end(), index) != unreported_.end();
+  return *child.restart_at + (unreported && !child.server ? kReportPatience : absl::ZeroDuration());
+}
+
+absl::Status JobLaunch::RestartDue() {
+  // By index: starting one adds to the children.
+  for (size_t index = 0; index < children_.size(); ++index) {
+    if (RestartTime(static_cast<int>(index)) > absl::Now()) continue;
+    children_[index].restart_at.reset();
+    Child next;
+    next.server = children_[index].server;
+    next.standby = children_[index].standby;
+    next.rank = children_[index].rank;
+    next.restarts = children_[index].restarts + (children_[index].struck ? 0 : 1);
+    next.flags = FlagsAgain(children_[index]);
+    if (absl::Status status = StartChild(std::move(next), /*again=*/true); !status.ok()) return status;
+    ++restarts_;
+  }
+  return absl::OkStatus();
+}
+
+std::string JobLaunch::ResumeManifest() const {
+  const auto newest = CheckpointFolder(PosixFileSystem(), absl::StrCat(plan_.run_dir, "/checkpoints")).Newest();
+  return newest.ok() ? newest->manifest_path : plan_.resume;
+}
+
+absl::Status JobLaunch::RestartAll() {
+  for (size_t child = 0; child < children_.size(); ++child) {
+    children_[child].asked = true;
+    children_[child].restart_at.reset();
+    if (supervisor_->running(static_cast<int>(child))) supervisor_->Signal(static_cast<int>(child), SIGKILL);
+  }
+  unreported_.clear();
+  const bool ended = PollUntil(kStop, [this] { return !AnyRunning(true, true); });
+  restart_all_ = false;
+  if (!ended) return absl::DeadlineExceededError("a process that was killed did not end");
+  if (signals_ > 0) return absl::OkStatus();
+  restarts_ += plan_.servers + plan_.workers;
+  const std::string manifest = ResumeManifest();
+  display_->PrintLine(manifest.empty() ? "there is no checkpoint yet; the job begins anew"
+                                       : absl::StrCat("the job resumes from ", manifest));
+  return StartAll(/*again=*/true);
+}
+
+void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source) {
+  const bool finished = progress.progress().state() == v1::JOB_STATE_FINISHED;
+  for (int index : std::exchange(unreported_, {})) {
+    Child& child = children_[index];
+    for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
+      // Its standby may have become the server, and it the standby.
+      const bool same = (status.member().role() != v1::ROLE_WORKER) == child.server &&
+                        status.process() == static_cast<uint64_t>(supervisor_->pid(index));
+      if (!same) continue;
+      // It had done its part and saved.
+      if (finished && !child.server && status.state() == "left") child.restart_at.reset();
+      source.ReportEnd(status.member(), child.end->ToString(), kProgressTimeout).IgnoreError();
+    }
+  }
+}
+
+int JobLaunch::RunningServer(uint64_t process) const {
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
+    if (!children_[child].server || children_[child].end.has_value()) continue;
+    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) return child;
+  }
+  return -1;
+}
+
+void JobLaunch::NotePairs(const v1::GetProgressResponse& progress) {
+  in_step_.clear();
+  for (const v1::GetProgressResponse::MemberStatus& standby : progress.members()) {
+    if (!standby.in_step()) continue;
+    for (const v1::GetProgressResponse::MemberStatus& server : progress.members()) {
+      if (server.member().role() != v1::ROLE_SERVER || server.member().rank() != standby.member().rank()) continue;
+      const int one = RunningServer(server.process()), other = RunningServer(standby.process());
+      if (one >= 0 && other >= 0) in_step_.insert({{one, other}, {other, one}});
+    }
+  }
+}
+
+bool JobLaunch::MayStrike(int child) const {
+  if (!children_[child].server || !replicated()) return Alive(child);
+  // A job does not outlive the loss of both of a pair, nor that of one before the other has all.
+  const auto pair = in_step_.find(child);
+  return Alive(child) && pair != in_step_.end() && Alive(pair->second);
+}
+
+void JobLaunch::Strike() {
+  if (!chaos_.has_value()) return;
+  for (bool server : {true, false}) {
+    std::vector<int> running;
+    for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
+      if (children_[child].server == server && MayStrike(child)) running.push_back(child);
+    }
+    const std::optional<int> victim = chaos_->Victim(server, running, absl::Now());
+    if (!victim.has_value()) continue;
+    display_->PrintLine(
+        absl::StrCat("chaos: kills ", logs_->name(*victim), " (process ", supervisor_->pid(*victim), ")"));
+    children_[*victim].struck = true;
+    supervisor_->Signal(*victim, SIGKILL);
+  }
+}
+
+absl::Time JobLaunch::NextEvent(absl::Time latest) const {
+  absl::Time next = latest;
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) next = std::min(next, RestartTime(child));
+  return chaos_.has_value() ? std::min(next, chaos_->next()) : next;
+}
+
+void JobLaunch::OnSignal(int) {
+  ++signals_;
+  if (signals_ == 1 && !failed()) {
+    display_->PrintLine("stopping: the workers finish their step and save; once more to stop at once");
+  }
+}
+
+absl::Status JobLaunch::StartAll(bool again) {
+  const std::string resume = ResumeManifest();
+  for (bool standby : {false, true}) {
+    if (standby && !replicated()) break;
+    for (int rank = 0; rank < plan_.servers; ++rank) {
+      if (absl::Status status = StartServer(rank, standby, resume, again); !status.ok()) return status;
+    }
+  }
+  for (int rank = 0; rank < plan_.workers; ++rank) {
+    if (absl::Status status = StartChild({.rank = rank, .flags = WorkerFlags(rank)}, again); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& resume, bool again) {
+  Child child{.server = true, .standby = standby, .rank = rank};
+  const bool coordinates = child.coordinates();
+  const std::string address_file = AddressFile(child);
+  const std::string control_file = ControlFile(child);
+  unlink(address_file.c_str());
+  unlink(control_file.c_str());
+  child.flags = {
+      "--listen", "127.0.0.1:0", "--servers", absl::StrCat(plan_.servers), "--workers", absl::StrCat(plan_.workers)};
+  std::vector<std::string>& flags = child.flags;
+  flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
+  if (!coordinates) flags.insert(flags.end(), {"--coordinator", coordinator_});
+  flags.insert(flags.end(), {"--address_file", address_file});
+  if (replicated()) flags.push_back("--replicated");
+  if (plan_.durability.mode() != v1::Durability::NONE) {
+    // What a pair holds is in its memory; what the coordinator knows is in its folder alone.
+    if (!replicated() || coordinates) {
+      flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
+    }
+    flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
+  }
+  if (!resume.empty()) flags.insert(flags.end(), {"--resume", resume});
+  flags.insert(flags.end(), {"--control_listen", "127.0.0.1:0", "--control_address_file", control_file});
+  if (absl::Status status = StartChild(std::move(child), again); !status.ok()) return status;
+  if (!coordinates) return absl::OkStatus();
+  absl::StatusOr<std::string> address = WaitForAddress(address_file);
+  if (!address.ok()) return address.status();
+  if (address->empty()) return absl::CancelledError("the start was ended");
+  // It was written before the other one.
+  if (!std::getline(std::ifstream(control_file), coordinator_)) coordinator_ = *address;
+  return absl::OkStatus();
+}
+
+std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
+  std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
+                                    "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
+  flags.insert(flags.end(), {"--gather_timeout", absl::StrCat(plan_.gather_seconds)});
+  flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
+  flags.insert(flags.end(), plan_.worker_security.begin(), plan_.worker_security.end());
+  if (!plan_.trace_steps.empty()) {
+    flags.insert(flags.end(), {"--trace", WorkerTracePath(plan_.run_dir, rank), "--trace_steps", plan_.trace_steps});
+  }
+  if (rank == 0) flags.insert(flags.end(), {"--run_dir", plan_.run_dir});
+  return flags;
+}
+
+absl::Status JobLaunch::StartChild(Child child, bool again) {
+  std::vector<std::string> argv = {child.server ? plan_.server_binary : plan_.worker_binary, "--rank",
+                                   absl::StrCat(child.rank)};
+  argv.insert(argv.end(), child.flags.begin(), child.flags.end());
+  const std::string log = absl::StrCat(plan_.run_dir, "/logs/", child.Name("-"), ".log");
+  absl::Status status = logs_->AddSource(child.Name(" "), log, again);
+  if (!status.ok()) return status;
+  absl::StatusOr<int> started = supervisor_->Start(argv);
+  if (!started.ok()) return started.status();
+  children_.push_back(std::move(child));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
+  const absl::Time deadline = absl::Now() + kStart;
+  while (absl::Now() < deadline && signals_ == 0 && !failed()) {
+    // It is renamed into place, so it is whole as soon as it is there.
+    std::string address;
+    if (std::getline(std::ifstream(path), address) && !address.empty()) return address;
+    supervisor_->Poll(absl::Milliseconds(20));
+  }
+  if (signals_ > 0 || failed()) return std::string();
+  return absl::DeadlineExceededError(absl::StrCat("server 0 (process ", supervisor_->pid(0), ") did not say within ",
+                                                  absl::FormatDuration(kStart), " where it listens; see ",
+                                                  logs_->path(0)));
+}
+
+absl::Time JobLaunch::Look(ProgressSource& source) {
+  const auto progress = source.GetProgress(kProgressTimeout);
+  // A server that is busy or on its way out answers the next time, or ends and is heard of.
+  if (!progress.ok()) return absl::Now() + (unreported_.empty() ? kProgressInterval : kReportPause);
+  ReportEnds(*progress, source);
+  NotePairs(*progress);
+  display_->Update(progress->progress());
+  const bool running = progress->progress().state() == v1::JOB_STATE_RUNNING;
+  if (running && plan_.chaos.has_value() && !chaos_.has_value()) chaos_.emplace(*plan_.chaos, absl::Now());
+  return absl::Now() + kProgressInterval;
+}
+
+absl::Status JobLaunch::Watch() {
+  std::unique_ptr<ProgressSource> source = connect_(coordinator_);
+  absl::Time next = absl::Now();
+  size_t reported = 0;
+  while ((AnyRunning(false, true) || AnyToRestart() || restart_all_) && signals_ == 0 && !failed()) {
+    if (restart_all_) {
+      if (absl::Status status = RestartAll(); !status.ok()) return status;
+      source = connect_(coordinator_);
+      continue;
+    }
+    if (absl::Now() >= next || unreported_.size() > reported) next = Look(*source);
+    // Those are tried again at that time.
+    reported = unreported_.size();
+    if (absl::Status status = RestartDue(); !status.ok()) return status;
+    Strike();
+    supervisor_->Poll(std::max(NextEvent(next) - absl::Now(), absl::ZeroDuration()));
+  }
+  return absl::OkStatus();
+}
+
+bool JobLaunch::PollUntil(absl::Duration timeout, const std::function<bool()>& done) {
+  const absl::Time deadline = absl::Now() + timeout;
+  // The first signal began a stop, unless a failure did.
+  const int patience = failed() ? 1 : 2;
+  while (!done() && signals_ < patience && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
+  return done();
+}
+
+void JobLaunch::AwaitAccused() {
+  if (coordinator_.empty()) return;
+  // Does not answer if its own process is the one that has failed.
+  const auto progress = connect_(coordinator_)->GetProgress(kProgressTimeout);
+  if (!progress.ok() || !progress->progress().failure().has_member()) return;
+  const uint64_t process = progress->progress().failure().process();
+  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
+    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) accused_ = child;
+  }
+  if (accused_ >= 0) PollUntil(kAccused, [&] { return !supervisor_->running(accused_); });
+}
+
+void JobLaunch::Stop(bool servers, bool workers, absl::Duration grace) {
+  auto signal_running = [&](int signal) {
+    for (size_t child = 0; child < children_.size(); ++child) {
+      if (!(children_[child].server ? servers : workers) || !supervisor_->running(static_cast<int>(child))) continue;
+      children_[child].asked = true;
+      supervisor_->Signal(static_cast<int>(child), signal);
+    }
+  };
+  auto all_ended = [&] { return !AnyRunning(servers, workers); };
+  signal_running(SIGTERM);
+  if (PollUntil(grace, all_ended)) return;
+  signal_running(SIGKILL);
+  // A process in the kernel's hands may take a moment; the supervisor's end waits for the rest.
+  const absl::Time deadline = absl::Now() + kStop;
+  while (!all_ended() && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
+}
+
+void JobLaunch::StopAll() {
+  if (failed()) {
+    Stop(true, true, kStop);
+    return;
+  }
+  // The workers need the servers until they have saved.
+  Stop(false, true, kSave);
+  Stop(true, false, kStop);
+}
+
+bool JobLaunch::AnyRunning(bool servers, bool workers) const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [&](const Child& child) { return (child.server ? servers : workers) && !child.end.has_value(); });
+}
+
+int JobLaunch::Culprit() const {
+  // A worker that ends because the coordinator told it of a failure may well end before the one that failed.
+  const bool accused = std::find(failures_.begin(), failures_.end(), accused_) != failures_.end();
+  return accused ? accused_ : failures_[0];
+}
+
+std::string JobLaunch::DescribeFailure(int child) const {
+  std::string text =
+      absl::StrCat(logs_->name(child), " (process ", supervisor_->pid(child), ") ", children_[child].end->ToString());
+  if (children_[child].end->ok()) absl::StrAppend(&text, " before the job was done");
+  display_->PrintLine(
+      absl::StrCat("the last lines of ", logs_->name(child), ", all of them in ", logs_->path(child), ":"));
+  for (const std::string& line : logs_->last_lines(child)) display_->PrintLine(absl::StrCat("  ", line));
+  const std::string error = logs_->LastError(child);
+  return error.empty() ? text : absl::StrCat(text, ": ", error);
+}
+
+}  // namespace ballast

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the program ballast with stand-ins for the server and the worker.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/program/process.h"
+#include "common/run/summary.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Reads the flags into variables of their names.
+constexpr char kHead[] = R"(#!/bin/sh
+while [ $# -gt 1 ]; do export "${1#--}=$2"; shift 2; done
+)";
+
+constexpr char kServer[] = R"(
+trap 'exit 0' TERM
+[ -n "$address_file" ] && echo 127.0.0.1:1 > "$address_file.new" && mv "$address_file.new" "$address_file"
+while :; do tail -f /dev/null & wait; done
+)";
+
+constexpr char kJob[] = R"(name: "small"
+data { train { csv { path: "train.csv" } } }
+model { layers { dense { units: 1 } } loss { mean_squared_error {} } }
+training { epochs: 1 batch_size: 4 }
+optimizer { sgd { learning_rate: 0.1 } }
+)";
+
+class LaunchCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(::testing::TempDir(), "/", ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    ballast_ = std::filesystem::absolute("cli/ballast").string();
+    Write("job.textproto", kJob);
+    Program("server", kServer);
+    Program("worker", "exit 0");
+    // The ends of a pipe between the stand-ins and the test.
+    ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+    pipe_ = open((folder_ + "/pipe").c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_GE(pipe_, 0);
+    setenv("PIPE", (folder_ + "/pipe").c_str(), 1);
+  }
+
+  void TearDown() override { close(pipe_); }
+
+  void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/" + name) << text; }
+
+  std::string Read(const std::string& name) {
+    std::ostringstream text;
+    text << std::ifstream(folder_ + "/" + name).rdbuf();
+    return text.str();
+  }
+
+  void Program(const std::string& role, const std::string& script) {
+    Write(role, kHead + script);
+    std::filesystem::permissions(folder_ + "/" + role, std::filesystem::perms::owner_all);
+    setenv(role == "server" ? "BALLAST_SERVER_BINARY" : "BALLAST_WORKER_BINARY", (folder_ + "/" + role).c_str(), 1);
+  }
+
+  // Starts `ballast launch` in the test's folder, output and errors each in a file.
+  Process Start(const std::string& flags) {
+    return Process::Start({"/bin/sh", "-c",
+                           absl::StrCat("cd ", folder_, " && exec ", ballast_, " launch ", flags, " > out 2> err")})
+        .value();
+  }
+
+  // Blocks until it has ended.
+  static ExitStatus Wait(Process& process) {
+    const int handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
+    pollfd waiting = {handle, POLLIN, 0};
+    EXPECT_EQ(poll(&waiting, 1, 30000), 1) << "still runs";
+    close(handle);
+    process.Reap();
+    return process.status().value_or(ExitStatus{true, 0});
+  }
+
+  int Run(const std::string& flags) {
+    Process process = Start(flags);
+    return Wait(process).number;
+  }
+
+  // The next line that a stand-in writes to $PIPE.
+  std::string NextLine() {
+    std::string line;
+    char c = 0;
+    pollfd waiting = {pipe_, POLLIN, 0};
+    while (poll(&waiting, 1, 20000) == 1 && read(pipe_, &c, 1) == 1 && c != '\n') line.push_back(c);
+    return line;
+  }
+
+  std::string folder_;
+  std::string ballast_;
+  int pipe_ = -1;
+};
+
+TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
+  Summary summary;
+  summary.job = "small";
+  summary.mode = "async";
+  summary.servers = 2;
+  summary.workers = 2;
+  summary.steps = 15;
+  summary.seconds = 1.5;
+  summary.samples_per_second = 100;
+  summary.run_dir = "run";
+  Write("ready.json", SummaryToJson(summary) + "\n");
+  Program("worker", "[ $rank = 0 ] && cp ready.json \"$run_dir/summary.json\"; exit 0");
+  ASSERT_EQ(Run("job.textproto --servers 2 --workers=2 --mode async --run_dir run --json"), 0) << Read("err");
+  EXPECT_EQ(Read("out"), SummaryToJson(summary) + "\n");
+  EXPECT_THAT(Read("err"), StartsWith("job small: async, servers 2, workers 2 of "));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/report.html"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/logs/worker-1.log"));
+}
+
+TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
+  Program("worker", "echo \"$mode $staleness $codec $precision\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8 --precision tf32"), 1);
+  EXPECT_EQ(NextLine(), "bounded 4 int8 tf32");
+  EXPECT_THAT(Read("err"),
+              StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 of "));
+}
+
+TEST_F(LaunchCommandTest, TellsWorkersHowManyGpusShareABatch) {
+  Program("worker", "echo \"$gpus\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --gpus all"), 1);
+  EXPECT_EQ(NextLine(), "all");
+}
+
+TEST_F(LaunchCommandTest, ClosesWithTheReportsPath) {
+  Summary summary;
+  summary.test_accuracy = 0.8913;
+  Write("ready.json", SummaryToJson(summary) + "\n");
+  Program("worker", "cp ready.json \"$run_dir/summary.json\"; exit 0");
+  ASSERT_EQ(Run("job.textproto --run-dir=run"), 0) << Read("err");
+  EXPECT_THAT(Read("out"), HasSubstr("test accuracy: 0.8913\nreport: run/report.html\n"));
+}
+
+TEST_F(LaunchCommandTest, MakesARunFolderOfItsOwn) {
+  Program("worker", "echo \"$run_dir\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto"), 1);
+  EXPECT_THAT(NextLine(), StartsWith("runs/small-"));
+}
+
+TEST_F(LaunchCommandTest, RefusesAJobFileWithATypo) {
+  Write("job.textproto", "name: \"small\"\ntraning { epochs: 1 }\n");
+  EXPECT_EQ(Run("job.textproto --run-dir run"), 2);
+  EXPECT_THAT(Read("err"), HasSubstr("error: job.textproto:2:1: "));
+  EXPECT_THAT(Read("err"), HasSubstr("did you mean \"training\"?"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/run"));
+}
+
+TEST_F(LaunchCommandTest, RefusesWrongFlags) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "launch wants one job file, got 0"},
+      {"a b", "launch wants one job file, got 2"},
+      {"missing.textproto", "missing.textproto"},
+      {"job.textproto --servers 0", "flag --servers: got \"0\", want a number from 1 to 64"},
+      {"job.textproto --workers 65", "flag --workers: got \"65\", want a number from 1 to 64"},
+      {"job.textproto --threads no", "flag --threads: got \"no\""},
+      {"job.textproto --mode fast", "flag --mode: got \"fast\", want sync, async, bounded, local_sgd"},
+      {"job.textproto --mode=", "flag --mode: got \"\""},
+      {"job.textproto --mode bounded", "flag --mode: got \"bounded\", want --staleness beside it"},
+      {"job.textproto --mode bounded --staleness -1", "flag --staleness: got \"-1\", want a number from 0 to 1000000"},
+      {"job.textproto --mode sync --staleness 4", "flag --staleness: got \"4\", want it with mode bounded only"},
+      {"job.textproto --workers 2 --quorum 3", "flag --quorum: got \"3\", want a number from 1 to 2"},
+      {"job.textproto --local_steps 4", "flag --local_steps: got \"4\", want it with mode local_sgd only"},
+      {"job.textproto --codec zip",
+       "flag --codec: unknown codec \"zip\", want one of fp32, fp16, bf16, int8, top_k, sign"},
+      {"job.textproto --value_codec top_k",
+       "flag --value_codec: codec of values: got top_k, which is for gradients only"},
+      {"job.textproto --precision bf61", "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean"},
+      {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
+      {"job.textproto --gpus 65", "flag --gpus: got \"65\", want a number from 1 to 64, or all"},
+      {"job.textproto --chaos kill-server=5s",
+       "flag --chaos: got kill-server with durability none, want checkpoint, wal, wal_sync or replica: the job would "
+       "not outlive it"},
+      {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
+  };
+  for (const auto& [flags, message] : cases) {
+    EXPECT_EQ(Run(flags), 2) << flags;
+    EXPECT_THAT(Read("err"), StartsWith("error: ")) << flags;
+    EXPECT_THAT(Read("err"), HasSubstr(message)) << flags;
+  }
+}
+
+TEST_F(LaunchCommandTest, NeverOverwritesARun) {
+  std::filesystem::create_directories(folder_ + "/run");
+  Write("run/metrics.jsonl", "");
+  EXPECT_EQ(Run("job.textproto --run-dir run"), 2);
+  EXPECT_THAT(Read("err"), HasSubstr("run"));
+}
+
+TEST_F(LaunchCommandTest, SaysWhichProgramIsMissing) {
+  setenv("BALLAST_WORKER_BINARY", "/nonexistent", 1);
+  EXPECT_EQ(Run("job.textproto"), 1);
+  EXPECT_EQ(Read("err"), "error: environment variable BALLAST_WORKER_BINARY: /nonexistent is no program\n");
+}
+
+TEST_F(LaunchCommandTest, PassesOnAWorkersBadInput) {
+  Program("worker", "echo 'error: train.csv:3: want 5 columns, got 4'; exit 2");
+  EXPECT_EQ(Run("job.textproto --run-dir run"), 2);
+  EXPECT_THAT(Read("err"), HasSubstr("ended with status 2: train.csv:3: want 5 columns, got 4\n"));
+  EXPECT_EQ(Read("out"), "");
+}
+
+TEST_F(LaunchCommandTest, ShowsLogsOnlyWhenVerbose) {
+  Program("worker", "echo 'hello from here'; exit 1");
+  Run("job.textproto --run-dir quiet");
+  EXPECT_THAT(Read("err"), ::testing::Not(HasSubstr("[worker 0]")));
+  Run("job.textproto --run-dir loud --verbose");
+  EXPECT_THAT(Read("err"), HasSubstr("[worker 0] hello from here\n"));
+}
+
+TEST_F(LaunchCommandTest, SavesWhatIsThereWhenAskedToEnd) {
+  Program("worker", R"(
+trap 'echo saved; exit 130' TERM
+echo ready > $PIPE
+while :; do tail -f /dev/null & wait; done
+)");
+  Process process = Start("job.textproto --run-dir run");
+  ASSERT_EQ(NextLine(), "ready");
+  process.Signal(SIGTERM);
+  EXPECT_EQ(Wait(process).number, 130);
+  EXPECT_EQ(Read("run/logs/worker-0.log"), "saved\n");
+  EXPECT_THAT(Read("err"), HasSubstr("warning: nothing was saved: "));
+}
+
+TEST_F(LaunchCommandTest, LeavesNoChildWhenItIsKilled) {
+  // They write nowhere: tail would end by itself when nobody reads what it writes.
+  Program("server", R"(
+echo $$ > $PIPE
+[ -n "$address_file" ] && echo 127.0.0.1:1 > "$address_file.new" && mv "$address_file.new" "$address_file"
+trap '' TERM INT HUP
+exec tail -f /dev/null > /dev/null
+)");
+  Program("worker", "trap '' TERM INT HUP; echo $$ > $PIPE; exec tail -f /dev/null > /dev/null");
+  Process process = Start("job.textproto --servers 2 --workers 2");
+  std::vector<int> handles;
+  for (int child = 0; child < 4; ++child) {
+    pid_t pid = 0;
+    ASSERT_TRUE(absl::SimpleAtoi(NextLine(), &pid));
+    handles.push_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    ASSERT_GE(handles.back(), 0);
+  }
+  kill(process.pid(), SIGKILL);
+  for (int handle : handles) {
+    pollfd waiting = {handle, POLLIN, 0};
+    EXPECT_EQ(poll(&waiting, 1, 5000), 1) << "a child outlives the launch";
+    close(handle);
+  }
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch/progress_display.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ballast {
+namespace {
+
+constexpr int kWidestBar = 40;
+constexpr int kNarrowestBar = 8;
+
+uint64_t CountSteps(const v1::JobProgress& progress, uint64_t examples_per_step) {
+  if (examples_per_step == 0 || progress.epochs() == 0) return 0;
+  const uint64_t per_epoch = progress.total_examples() / progress.epochs();
+  return (per_epoch + examples_per_step - 1) / examples_per_step * progress.epochs();
+}
+
+std::string Bar(double share, int columns, bool rich) {
+  const int full = std::clamp(static_cast<int>(share * columns), 0, columns);
+  std::string bar = rich ? "\x1b[36m" : "[";
+  for (int i = 0; i < full; ++i) absl::StrAppend(&bar, rich ? "━" : "#");
+  if (rich) absl::StrAppend(&bar, "\x1b[2;37m");
+  for (int i = full; i < columns; ++i) absl::StrAppend(&bar, rich ? "━" : ".");
+  return absl::StrCat(bar, rich ? "\x1b[0m" : "]");
+}
+
+}  // namespace
+
+ProgressDisplay::ProgressDisplay(Options options, std::ostream* out, const Clock* clock)
+    : options_(std::move(options)), out_(out), clock_(clock) {}
+
+void ProgressDisplay::Update(const v1::JobProgress& progress) {
+  if (finished_) return;
+  PrintNotices(progress);
+  if (progress.last_evaluation().epoch() > evaluated_epoch_) {
+    evaluated_epoch_ = progress.last_evaluation().epoch();
+    PrintEvaluation(progress.last_evaluation(), progress.epochs());
+  }
+  text_ = Describe(progress);
+  share_ =
+      progress.total_examples() == 0
+          ? 0
+          : std::min(1.0, static_cast<double>(progress.examples()) / static_cast<double>(progress.total_examples()));
+  const absl::Time now = clock_->Now();
+  if (options_.in_place) {
+    Draw();
+  } else if (!last_line_.has_value() || now - *last_line_ >= options_.interval) {
+    last_line_ = now;
+    *out_ << text_ << std::endl;
+  }
+}
+
+void ProgressDisplay::PrintLine(absl::string_view line) {
+  Erase();
+  *out_ << line << "\n";
+  if (options_.in_place && !finished_ && !text_.empty()) Draw();
+  out_->flush();
+}
+
+void ProgressDisplay::Finish() {
+  Erase();
+  out_->flush();
+  finished_ = true;
+}
+
+void ProgressDisplay::PrintNotices(const v1::JobProgress& progress) {
+  // The oldest of them may be gone.
+  const uint64_t first = progress.notices_made() - progress.notices_size();
+  for (int i = 0; i < progress.notices_size(); ++i) {
+    if (first + i >= notices_shown_) PrintLine(progress.notices(i));
+  }
+  notices_shown_ = std::max(notices_shown_, progress.notices_made());
+}
+
+void ProgressDisplay::PrintEvaluation(const v1::Evaluation& evaluation, uint32_t epochs) {
+  std::string line = absl::StrFormat("epoch %d/%d done  step %d  test loss %.4g", evaluation.epoch(), epochs,
+                                     evaluation.step(), evaluation.loss());
+  if (evaluation.has_accuracy()) absl::StrAppendFormat(&line, "  test accuracy %.4f", evaluation.accuracy());
+  PrintLine(line);
+}
+
+std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
+  if (progress.state() == v1::JOB_STATE_GATHERING || progress.state() == v1::JOB_STATE_UNSPECIFIED) {
+    return "starting";
+  }
+  // The coordinator counts epochs from 0.
+  const uint32_t epoch = std::min(progress.epoch() + 1, std::max(progress.epochs(), 1u));
+  std::string text = absl::StrFormat("epoch %d/%d  step %d", epoch, progress.epochs(), progress.step());
+  const uint64_t steps = CountSteps(progress, options_.examples_per_step);
+  if (steps >= progress.step() && steps > 0) absl::StrAppend(&text, "/", steps);
+  absl::StrAppendFormat(&text, "  loss %.3f", progress.train_loss());
+  if (progress.last_evaluation().has_accuracy()) {
+    absl::StrAppendFormat(&text, "  test %.3f", progress.last_evaluation().accuracy());
+  }
+  absl::StrAppend(&text, "  ", FormatCount(progress.samples_per_second()), " samples/s");
+  // What was lost with a worker was seen again.
+  const double left =
+      std::max(0.0, static_cast<double>(progress.total_examples()) - static_cast<double>(progress.examples()));
+  absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
+  return text;
+}
+
+void ProgressDisplay::Draw() {
+  // The last column stays free: some terminals wrap as soon as it is written.
+  const int width = std::max(options_.width() - 1, 1);
+  const int percent = static_cast<int>(100 * share_);
+  const std::string head = absl::StrFormat(" %3d%%  ", percent);
+  const int room = width - static_cast<int>(head.size() + text_.size()) - (options_.rich ? 0 : 2);
+  std::string line;
+  if (room >= kNarrowestBar) {
+    line = absl::StrCat(Bar(share_, std::min(room, kWidestBar), options_.rich), head, text_);
+  } else {
+    line = text_.substr(0, width);
+  }
+  *out_ << "\r\x1b[K" << line << std::flush;
+  drawn_ = true;
+}
+
+void ProgressDisplay::Erase() {
+  if (drawn_) *out_ << "\r\x1b[K";
+  drawn_ = false;
+}
+
+std::string FormatClock(absl::Duration duration) {
+  if (duration < absl::ZeroDuration() || duration >= absl::Hours(100 * 24)) return "-:--";
+  const int64_t seconds = absl::ToInt64Seconds(absl::Ceil(duration, absl::Seconds(1)));
+  if (seconds < 3600) return absl::StrFormat("%d:%02d", seconds / 60, seconds % 60);
+  return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
+}
+
+std::string FormatCount(double number) {
+  if (!std::isfinite(number)) return "-";
+  std::string digits = absl::StrFormat("%.0f", number);
+  for (int at = static_cast<int>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3) digits.insert(at, 1, ',');
+  return digits;
+}
+
+}  // namespace ballast

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/shared_memory/slot_sender.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/shared_memory/shared_region.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/client_callback.h"
+
+namespace ballast {
+namespace {
+
+// After the server was lost.
+constexpr absl::Duration kAskAgain = absl::Seconds(1);
+
+}  // namespace
+
+class BlockLender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryResponse> {
+ public:
+  explicit Stream(BlockLender* lender) : lender_(*lender) {
+    request_.set_job(lender->job_);
+    request_.set_machine(MachineId());
+  }
+
+  void Start() {
+    lender_.stub_.async()->ShareMemory(&context_, &request_, this);
+    StartRead(&response_);
+    StartCall();
+  }
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    lender_.OnArea(response_.area());
+    // Ends when the call does.
+    StartRead(&response_);
+  }
+  void OnDone(const grpc::Status& status) override { lender_.OnEnd(status); }
+
+ private:
+  BlockLender& lender_;
+  grpc::ClientContext context_;
+  v1::ShareMemoryRequest request_;
+  v1::ShareMemoryResponse response_;
+};
+
+BlockLender::BlockLender(v1::ParameterService::Stub* stub, std::string job) : stub_(*stub), job_(std::move(job)) {}
+
+BlockLender::~BlockLender() {
+  Shutdown();
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(
+      +[](bool* streaming) { return !*streaming; }, &streaming_));
+}
+
+void BlockLender::Shutdown() {
+  absl::MutexLock lock(&mutex_);
+  shutdown_ = true;
+  pool_.reset();
+  if (streaming_) stream_->Cancel();
+}
+
+std::optional<BlockLoan> BlockLender::Lend(const grpc::ByteBuffer& message) {
+  std::shared_ptr<BlockPool> pool;
+  {
+    absl::MutexLock lock(&mutex_);
+    pool = pool_;
+    if (pool == nullptr) AskIfDueLocked();
+  }
+  if (pool == nullptr) return std::nullopt;
+  return BlockLoan::Make(std::move(pool), message);
+}
+
+void BlockLender::AskIfDueLocked() {
+  if (shutdown_ || streaming_ || absl::Now() < ask_at_) return;
+  streaming_ = true;
+  stream_ = std::make_unique<Stream>(this);
+  // It calls back from other threads only.
+  stream_->Start();
+}
+
+void BlockLender::OnArea(const v1::SharedArea& description) {
+  absl::StatusOr<std::shared_ptr<SharedArea>> area = SharedArea::Open(description);
+  absl::MutexLock lock(&mutex_);
+  if (area.ok() && !shutdown_) {
+    pool_ = std::make_shared<BlockPool>(*std::move(area));
+    return;
+  }
+  ask_at_ = absl::InfiniteFuture();
+  stream_->Cancel();
+}
+
+void BlockLender::OnEnd(const grpc::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  pool_.reset();
+  streaming_ = false;
+  const bool server_lost = status.error_code() == grpc::StatusCode::UNAVAILABLE;
+  ask_at_ = std::max(ask_at_, server_lost ? absl::Now() + kAskAgain : absl::InfiniteFuture());
+}
+
+}  // namespace ballast

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/concurrency/executor.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/error_reason.h"
+
+namespace ballast {
+
+Executor::Executor(int threads, size_t max_queued) : max_queued_(max_queued), running_(threads) {
+  threads_.reserve(threads);
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
+
+void Executor::Shutdown() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+absl::Status Executor::Submit(Task task) {
+  absl::MutexLock lock(&mutex_);
+  if (running_ == 0) {
+    return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("got a task after the end"));
+  }
+  if (queue_.size() >= max_queued_) {
+    return WithReason(v1::ERROR_REASON_SERVER_BUSY,
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("got a task while ", queue_.size(), " wait, want at most ", max_queued_)));
+  }
+  queue_.push_back(std::move(task));
+  return absl::OkStatus();
+}
+
+void Executor::Run() {
+  while (true) {
+    Task task;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.Await(absl::Condition(this, &Executor::DueLocked));
+      if (queue_.empty()) {
+        --running_;
+        return;
+      }
+      task = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    std::move(task)();
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/concurrency/wait_list.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/status/error_reason.h"
+
+namespace ballast {
+
+WaitRoom::WaitRoom(const Clock* clock) : clock_(clock), sweeper_([this] { SweepUntilStopped(); }) {}
+
+WaitRoom::~WaitRoom() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  sweeper_.join();
+  EndAll(absl::CancelledError("the server ends"));
+}
+
+WaitRoom::Wait WaitRoom::TakeLocked(std::map<Ticket, Wait>::iterator wait) {
+  by_deadline_.erase({wait->second.deadline, wait->first});
+  Wait taken = std::move(wait->second);
+  waits_.erase(wait);
+  return taken;
+}
+
+WaitRoom::Ticket WaitRoom::Enter(absl::Time deadline, GoOn go_on, Explain explain, Done done) {
+  absl::MutexLock lock(&mutex_);
+  const Ticket ticket = next_++;
+  waits_.emplace(ticket,
+                 Wait{deadline, std::make_shared<const GoOn>(std::move(go_on)), std::move(explain), std::move(done)});
+  by_deadline_.emplace(deadline, ticket);
+  if (by_deadline_.begin()->second == ticket) changed_.Signal();
+  return ticket;
+}
+
+void WaitRoom::Arrive(Ticket ticket) {
+  std::shared_ptr<const GoOn> go_on;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto wait = waits_.find(ticket);
+    if (wait == waits_.end()) return;
+    go_on = wait->second.go_on;
+  }
+  if ((*go_on)(ticket)) End(ticket, absl::OkStatus());
+}
+
+void WaitRoom::End(Ticket ticket, absl::Status status) {
+  Wait ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    auto wait = waits_.find(ticket);
+    if (wait == waits_.end()) return;
+    ended = TakeLocked(wait);
+  }
+  ended.done(std::move(status));
+}
+
+void WaitRoom::EndAll(const absl::Status& status) {
+  std::map<Ticket, Wait> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    ended.swap(waits_);
+    by_deadline_.clear();
+  }
+  for (auto& [ticket, wait] : ended) wait.done(status);
+}
+
+void WaitRoom::Sweep() {
+  std::vector<Wait> ended;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    while (!by_deadline_.empty() && by_deadline_.begin()->first <= now) {
+      ended.push_back(TakeLocked(waits_.find(by_deadline_.begin()->second)));
+    }
+  }
+  for (Wait& wait : ended) {
+    wait.done(WithReason(v1::ERROR_REASON_WAIT_TIMEOUT, absl::DeadlineExceededError(wait.explain())));
+  }
+}
+
+void WaitRoom::SweepUntilStopped() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return;
+      const absl::Duration left =
+          by_deadline_.empty() ? absl::InfiniteDuration() : by_deadline_.begin()->first - clock_->Now();
+      if (left > absl::ZeroDuration()) {
+        changed_.WaitWithTimeout(&mutex_, left);
+        if (stopping_) return;
+      }
+    }
+    Sweep();
+  }
+}
+
+size_t WaitRoom::size() const {
+  absl::MutexLock lock(&mutex_);
+  return waits_.size();
+}
+
+}  // namespace ballast

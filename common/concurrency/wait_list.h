@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/concurrency/clock.h"
+
+namespace ballast {
+
+// Bounded waits: each ends exactly once, when all it waits for has come, when its deadline passes, or when it is ended.
+// Nothing is left of it then. Knows nothing of what is waited for. Callbacks run outside the lock, on the thread that
+// ended the wait.
+// Thread safety: all methods may be called from any thread.
+class WaitRoom {
+ public:
+  using Ticket = uint64_t;
+  static constexpr Ticket kNoTicket = 0;
+  using Done = std::function<void(absl::Status)>;
+  // Says, when something has come, whether that was all. May still be called when the wait has just ended.
+  using GoOn = std::function<bool(Ticket)>;
+  // Says whom the wait was for, once it has run out.
+  using Explain = std::function<std::string()>;
+
+  explicit WaitRoom(const Clock* clock);
+  // Ends what still waits with CANCELLED.
+  ~WaitRoom();
+  WaitRoom(const WaitRoom&) = delete;
+
+  // Begins a wait.
+  Ticket Enter(absl::Time deadline, GoOn go_on, Explain explain, Done done);
+
+  // Something has come: asks the wait's GoOn, and ends it with OK if that was all. Nothing for a wait that has ended.
+  void Arrive(Ticket ticket);
+
+  void End(Ticket ticket, absl::Status status);
+  void EndAll(const absl::Status& status);
+
+  // Ends the waits whose deadline has passed with DEADLINE_EXCEEDED. An own thread calls it in time.
+  void Sweep();
+
+  size_t size() const;
+
+ private:
+  struct Wait {
+    absl::Time deadline;
+    // Shared with the threads that ask it just now.
+    std::shared_ptr<const GoOn> go_on;
+    Explain explain;
+    Done done;
+  };
+
+  Wait TakeLocked(std::map<Ticket, Wait>::iterator wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepUntilStopped();
+
+  const Clock* const clock_;
+  mutable absl::Mutex mutex_;
+  Ticket next_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<Ticket, Wait> waits_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<absl::Time, Ticket>> by_deadline_ ABSL_GUARDED_BY(mutex_);
+  absl::CondVar changed_;
+  std::thread sweeper_;
+};
+
+}  // namespace ballast

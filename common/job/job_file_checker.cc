@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/job_file_checker.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/text/nearest_name.h"
+
+namespace ballast {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::io::Tokenizer;
+
+// Protobuf's parser meets the same faults and reports them.
+class Silence : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int, int, const std::string&) override {}
+};
+
+// "; did you mean ...?", or all that there is where nothing is near.
+std::string Suggest(absl::string_view got, const std::vector<std::string>& valid) {
+  if (valid.empty()) return "; it has none";
+  const NearestName nearest = FindNearestName(got, valid);
+  if (nearest.distance <= std::max<size_t>(2, std::min(got.size(), nearest.name->size()) / 2)) {
+    return absl::StrCat("; did you mean \"", *nearest.name, "\"?");
+  }
+  return absl::StrCat("; there are \"", absl::StrJoin(valid, "\", \""), "\"");
+}
+
+// A job's fields around a residual are 3 deep, each residual 2.
+constexpr int kMaxDepth = 32;
+
+class Walker {
+ public:
+  Walker(absl::string_view text, absl::string_view root)
+      : input_(text.data(), static_cast<int>(text.size())), tokens_(&input_, &silence_), root_(root) {
+    tokens_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+    tokens_.set_allow_f_after_float(true);
+    tokens_.set_require_space_after_number(false);
+    tokens_.set_allow_multiline_strings(true);
+    tokens_.Next();
+  }
+
+  // Walks fields up to a closing bracket or the end; `path` is empty for the outermost message.
+  // False: the syntax is bad from here on, or messages lie deeper in each other than any that is valid: only residuals
+  // can, and only in residuals.
+  bool Fields(const Descriptor& type, const std::string& path) {
+    if (++depth_ > kMaxDepth) {
+      Add(absl::StrCat(path.substr(0, 80), "... is ", depth_, " messages deep, want at most ", kMaxDepth));
+      return false;
+    }
+    while (!At("}") && !At(">") && !AtEnd()) {
+      if (tokens_.current().type != Tokenizer::TYPE_IDENTIFIER) return false;
+      const std::string name = tokens_.current().text;
+      const FieldDescriptor* field = type.FindFieldByName(name);
+      if (field == nullptr) {
+        Add(absl::StrCat(path.empty() ? root_ : path, " has no field \"", name, "\"", Suggest(name, FieldNames(type))));
+        tokens_.Next();
+        if (!SkipUnknown()) return false;
+      } else {
+        tokens_.Next();
+        if (!Field(*field, path.empty() ? name : absl::StrCat(path, ".", name))) return false;
+      }
+      if (At(",") || At(";")) tokens_.Next();
+    }
+    --depth_;
+    return true;
+  }
+
+  std::vector<TextError>& errors() { return errors_; }
+
+ private:
+  bool At(absl::string_view text) {
+    return tokens_.current().type == Tokenizer::TYPE_SYMBOL && tokens_.current().text == text;
+  }
+  bool AtEnd() { return tokens_.current().type == Tokenizer::TYPE_END; }
+
+  static std::vector<std::string> FieldNames(const Descriptor& type) {
+    std::vector<std::string> names;
+    for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+    return names;
+  }
+
+  void Add(std::string message) {
+    errors_.push_back({tokens_.current().line + 1, tokens_.current().column + 1, std::move(message)});
+  }
+
+  // `path` names the field itself. Stands behind its name.
+  bool Field(const FieldDescriptor& field, const std::string& path) {
+    const bool is_message = field.type() == FieldDescriptor::TYPE_MESSAGE;
+    if (At(":")) {
+      tokens_.Next();
+    } else if (!is_message) {
+      return false;
+    }
+    if (!At("[") || !field.is_repeated()) return Value(field, path);
+    tokens_.Next();
+    while (!At("]")) {
+      if (!Value(field, path)) return false;
+      if (At(",")) tokens_.Next();
+    }
+    tokens_.Next();
+    return true;
+  }
+
+  bool Value(const FieldDescriptor& field, const std::string& path) {
+    if (field.type() != FieldDescriptor::TYPE_MESSAGE) return Scalar(field, path);
+    if (!At("{") && !At("<")) {
+      Add(absl::StrCat(path, " is ", Got(), ", want { ... }"));
+      return SkipScalar();
+    }
+    const char* const close = At("{") ? "}" : ">";
+    tokens_.Next();
+    if (!Fields(*field.message_type(), path)) return false;
+    if (!At(close)) return false;
+    tokens_.Next();
+    return true;
+  }
+
+  bool Scalar(const FieldDescriptor& field, const std::string& path) {
+    if (At("{") || At("<") || At("[")) {
+      Add(absl::StrCat(path, " is ", Got(), ", want ", Want(field)));
+      return SkipBracketed();
+    }
+    if (const EnumDescriptor* type = field.enum_type();
+        type != nullptr && tokens_.current().type == Tokenizer::TYPE_IDENTIFIER) {
+      CheckEnumName(*type, path);
+    } else if (!Fits(field)) {
+      Add(absl::StrCat(path, " is ", Got(), ", want ", Want(field)));
+    }
+    return SkipScalar();
+  }
+
+  void CheckEnumName(const EnumDescriptor& type, const std::string& path) {
+    const std::string& name = tokens_.current().text;
+    if (type.FindValueByName(name) != nullptr) return;
+    std::vector<std::string> names;
+    for (int i = 0; i < type.value_count(); ++i) names.push_back(type.value(i)->name());
+    // ENCODING_INT8 for int8, as flags and people call it; BF16 for bf16.
+    const std::string upper = absl::AsciiStrToUpper(name), ending = absl::StrCat("_", upper);
+    const auto meant = std::find_if(names.begin(), names.end(), [&](absl::string_view full) {
+      return full == upper || absl::EndsWith(full, ending);
+    });
+    Add(absl::StrCat(path, " has no value \"", name, "\"", Suggest(meant == names.end() ? name : *meant, names)));
+  }
+
+  // Whether the value that begins here is of the field's type.
+  bool Fits(const FieldDescriptor& field) {
+    const Tokenizer::Token& token = tokens_.current();
+    const bool negative = At("-");
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_STRING:
+        return token.type == Tokenizer::TYPE_STRING;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        return (token.type == Tokenizer::TYPE_IDENTIFIER &&
+                (token.text == "true" || token.text == "false" || token.text == "True" || token.text == "False" ||
+                 token.text == "t" || token.text == "f")) ||
+               (token.type == Tokenizer::TYPE_INTEGER && (token.text == "0" || token.text == "1"));
+      case FieldDescriptor::CPPTYPE_FLOAT:
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        // inf and nan are identifiers; ParseJob's validation names the range that they are out of.
+        return negative || token.type == Tokenizer::TYPE_FLOAT || token.type == Tokenizer::TYPE_INTEGER ||
+               token.text == "inf" || token.text == "nan";
+      case FieldDescriptor::CPPTYPE_UINT32:
+      case FieldDescriptor::CPPTYPE_UINT64:
+        return token.type == Tokenizer::TYPE_INTEGER;
+      default:
+        return negative || token.type == Tokenizer::TYPE_INTEGER;
+    }
+  }
+
+  static std::string Want(const FieldDescriptor& field) {
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_STRING:
+        return "a text in quotes";
+      case FieldDescriptor::CPPTYPE_BOOL:
+        return "true or false";
+      case FieldDescriptor::CPPTYPE_FLOAT:
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return "a number";
+      case FieldDescriptor::CPPTYPE_ENUM:
+        return absl::StrCat("a name of ", field.enum_type()->name());
+      case FieldDescriptor::CPPTYPE_UINT32:
+      case FieldDescriptor::CPPTYPE_UINT64:
+        return "a whole number of at least 0";
+      default:
+        return "a whole number";
+    }
+  }
+
+  std::string Got() {
+    if (AtEnd()) return "missing";
+    if (At("{") || At("<")) return "{ ... }";
+    if (At("[")) return "[ ... ]";
+    if (At("-")) return "a negative number";
+    return tokens_.current().text.substr(0, 80);
+  }
+
+  // A number, a name, or texts in quotes side by side.
+  bool SkipScalar() {
+    if (At("-")) tokens_.Next();
+    if (tokens_.current().type == Tokenizer::TYPE_STRING) {
+      while (tokens_.current().type == Tokenizer::TYPE_STRING) tokens_.Next();
+      return true;
+    }
+    if (AtEnd() || tokens_.current().type == Tokenizer::TYPE_SYMBOL) return false;
+    tokens_.Next();
+    return true;
+  }
+
+  // What stands behind an unknown field's name.
+  bool SkipUnknown() {
+    if (At(":")) tokens_.Next();
+    return At("{") || At("<") || At("[") ? SkipBracketed() : SkipScalar();
+  }
+
+  bool SkipBracketed() {
+    int64_t depth = 0;
+    do {
+      if (AtEnd()) return false;
+      if (At("{") || At("<") || At("[")) ++depth;
+      if (At("}") || At(">") || At("]")) --depth;
+      tokens_.Next();
+    } while (depth > 0);
+    return true;
+  }
+
+  Silence silence_;
+  google::protobuf::io::ArrayInputStream input_;
+  Tokenizer tokens_;
+  const std::string root_;
+  std::vector<TextError> errors_;
+  // Messages around where it stands.
+  int depth_ = 0;
+};
+
+}  // namespace
+
+std::vector<TextError> CheckMessageText(absl::string_view text, const Descriptor& type, absl::string_view root) {
+  Walker walker(text, root);
+  walker.Fields(type, "");
+  return std::move(walker.errors());
+}
+
+}  // namespace ballast

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/job_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_replace.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kGood[] = R"(name: "tiny"
+data { train { csv { path: "train.csv" } } }
+model {
+  layers { dense { units: 10 } }
+  loss { mean_squared_error {} }
+}
+training { epochs: 3 batch_size: 8 }
+optimizer { sgd { learning_rate: 0.5 } }
+)";
+
+std::string With(absl::string_view from, absl::string_view to) {
+  const std::string text = absl::StrReplaceAll(kGood, {{from, to}});
+  EXPECT_NE(text, kGood);
+  return text;
+}
+
+void ExpectFault(const std::string& text, const std::string& message) {
+  const absl::StatusOr<v1::Job> job = ParseJob(text, "tiny.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(job.status().message(), message);
+}
+
+TEST(ParseJobTest, ReadsAJob) {
+  const absl::StatusOr<v1::Job> job = ParseJob(kGood, "tiny.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "tiny");
+  EXPECT_EQ(job->model().layers(0).dense().units(), 10);
+  EXPECT_EQ(job->optimizer().sgd().learning_rate(), 0.5f);
+}
+
+TEST(ParseJobTest, MakesAnAbsentPolicySyncAndFillsInNothingElse) {
+  const absl::StatusOr<v1::Job> job = ParseJob(kGood, "tiny.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->policy().has_sync());
+  EXPECT_FALSE(job->policy().sync().deterministic());
+  EXPECT_EQ(job->training().wait_seconds(), 0);
+  EXPECT_EQ(job->data().train().csv().delimiter(), "");
+}
+
+TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
+  ExpectFault(With("units", "unit"),
+              "tiny.textproto:4:20: model.layers.dense has no field \"unit\"; did you mean "
+              "\"units\"?");
+}
+
+TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
+  ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
+              "tiny.textproto:1:1: the job has no field \"a1\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
+              "tiny.textproto:2:1: the job has no field \"a2\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
+              "tiny.textproto:3:1: the job has no field \"a3\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
+              "tiny.textproto:4:1: the job has no field \"a4\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
+              "tiny.textproto:5:1: the job has no field \"a5\"; there are \"name\", \"seed\", "
+              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
+              "and 2 more");
+}
+
+TEST(ParseJobTest, LocatesBadSyntax) {
+  ExpectFault(With("epochs: 3", "epochs 3"), "tiny.textproto:7:19: Expected \":\", found \"3\".");
+}
+
+TEST(ParseJobTest, LocatesAnUnterminatedText) {
+  const absl::StatusOr<v1::Job> job = ParseJob("name: \"tiny\nseed: 1", "tiny.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(job.status().message().substr(0, 17), "tiny.textproto:1:") << job.status();
+}
+
+TEST(ParseJobTest, LocatesANumberOutOfItsTypesRange) {
+  ExpectFault(With("epochs: 3", "epochs: 4294967296"), "tiny.textproto:7:20: Integer out of range (4294967296)");
+}
+
+TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
+  const absl::StatusOr<v1::Job> job =
+      ParseJob(With("dense { units: 10 }", "dense { units: 10 } relu {}"), "tiny.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(job.status().message().substr(0, 17), "tiny.textproto:4:") << job.status();
+}
+
+TEST(ParseJobTest, RefusesAnImpossibleValue) {
+  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto:7:12: training.epochs is 0, want 1 to 1000000");
+}
+
+TEST(ParseJobTest, LocatesAValueOutOfItsRange) {
+  ExpectFault(With("units: 10", "units: 0"),
+              "tiny.textproto:4:20: model.layers[0].dense.units is 0, want 1 to 1048576");
+  ExpectFault(With("epochs: 3 batch_size: 8", "epochs: 0 batch_size: 8 accumulate_batches: 65537"),
+              "tiny.textproto:7:12: training.epochs is 0, want 1 to 1000000\n"
+              "tiny.textproto:7:36: training.accumulate_batches is 65537, want 1 to 65536, or nothing for 1");
+}
+
+TEST(ParseJobTest, LocatesWhatServersWouldRefuse) {
+  ExpectFault(With("0.5", "-0.5"),
+              "tiny.textproto:8:19: optimizer.sgd.learning_rate: got -0.5, want a finite number above 0");
+  ExpectFault(With("optimizer {", "optimizer { schedule { step { every: 5 factor: 2 } }"),
+              "tiny.textproto:8:40: optimizer.schedule.step.factor: got 2, want a number in (0, 1]");
+  ExpectFault(std::string(kGood) + "policy { local_sgd { local_steps: 0 } }",
+              "tiny.textproto:9:1: policy local_sgd local_steps: got 0, want 1 to 1000000");
+  ExpectFault(std::string(kGood) + "codec { top_k_share: 2 }",
+              "tiny.textproto:9:1: codec: top_k_share: got 2, want above 0 and at most 1");
+}
+
+TEST(ParseJobTest, LocatesWhatIsAroundAFieldThatIsNotSet) {
+  ExpectFault(With(" batch_size: 8", ""), "tiny.textproto:7:1: training.batch_size is 0, want 1 to 1048576");
+  ExpectFault(With("name: \"tiny\"\n", ""),
+              "tiny.textproto: name is \"\", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter");
+}
+
+TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {
+  const auto fault = [](const std::string& text) {
+    return std::string(ParseJob(kGood + text, "tiny.textproto").status().message());
+  };
+  EXPECT_EQ(fault("policy { bouned { staleness: 4 } }"),
+            "tiny.textproto:9:10: policy has no field \"bouned\"; did you mean \"bounded\"?");
+  EXPECT_EQ(fault("policy { gossip {} }"),
+            "tiny.textproto:9:10: policy has no field \"gossip\"; there are \"sync\", \"async\", \"bounded\", "
+            "\"local_sgd\", \"accept_non_finite\"");
+  EXPECT_EQ(fault("codec { gradients: int8 }"),
+            "tiny.textproto:9:20: codec.gradients has no value \"int8\"; did you mean \"ENCODING_INT8\"?");
+  EXPECT_EQ(fault("codec { gradients: zip }"),
+            "tiny.textproto:9:20: codec.gradients has no value \"zip\"; there are \"ENCODING_UNSPECIFIED\", "
+            "\"ENCODING_FP32\", \"ENCODING_FP16\", \"ENCODING_BF16\", \"ENCODING_INT8\", \"ENCODING_TOP_K\", "
+            "\"ENCODING_SIGN\"");
+  const std::string unknown = fault("optimizer { lion { learning_rate: 1 } }");
+  EXPECT_EQ(unknown.find("tiny.textproto:9:13: optimizer has no field \"lion\"; there are \"sgd\", \"momentum\", "), 0)
+      << unknown;
+}
+
+TEST(ParseJobTest, PrecisionGoesByItsName) {
+  const absl::StatusOr<v1::Job> job =
+      ParseJob(With("batch_size: 8", "batch_size: 8 precision: BF16"), "tiny.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->training().precision(), v1::BF16);
+  ExpectFault(With("batch_size: 8", "batch_size: 8 precision: bf16"),
+              "tiny.textproto:7:47: training.precision has no value \"bf16\"; did you mean \"BF16\"?");
+  ExpectFault(With("batch_size: 8", "batch_size: 8 precision: INT4"),
+              "tiny.textproto:7:47: training.precision has no value \"INT4\"; there are \"FP32\", \"TF32\", "
+              "\"BF16\", \"FP16\"");
+}
+
+TEST(ParseJobTest, RefusesAnEmptyFile) {
+  EXPECT_EQ(ParseJob("", "x").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Characters changed and cut off at random.
+TEST(ParseJobTest, SurvivesAnyDamage) {
+  constexpr char kPieces[] = "{}[]<>:;,\"'-#\n 0x1e9.name\\\xff";
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string damaged = kGood;
+    if (random() % 4 == 0) damaged.resize(random() % damaged.size());
+    for (int changes = random() % 4; changes > 0 && !damaged.empty(); --changes) {
+      damaged[random() % damaged.size()] = kPieces[random() % (sizeof(kPieces) - 1)];
+    }
+    const absl::StatusOr<v1::Job> job = ParseJob(damaged, "tiny.textproto");
+    if (job.ok()) continue;
+    ++refused;
+    EXPECT_EQ(job.status().message().find("tiny.textproto:"), 0) << job.status();
+  }
+  EXPECT_GT(refused, 10000);
+}
+
+TEST(LoadJobTest, ReadsAFile) {
+  const std::string path = testing::TempDir() + "/tiny.textproto";
+  std::ofstream(path) << kGood;
+  const absl::StatusOr<v1::Job> job = LoadJob(path);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "tiny");
+}
+
+TEST(LoadJobTest, NamesAMissingFile) {
+  const absl::Status status = LoadJob("no/such.textproto").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "job file no/such.textproto: No such file or directory");
+}
+
+TEST(LoadJobTest, RefusesWhatIsNoRegularFile) {
+  EXPECT_EQ(LoadJob("/dev/zero").status().message(), "job file /dev/zero is no regular file");
+  EXPECT_EQ(LoadJob("/").status().message(), "job file / is no regular file");
+}
+
+TEST(LoadJobTest, ReadsTheConvolutionExample) {
+  const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist_cnn.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "fashion_mnist_cnn");
+  EXPECT_EQ(job->model().input().width(), 28);
+}
+
+TEST(LoadJobTest, ReadsTheExample) {
+  const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "fashion_mnist");
+  EXPECT_TRUE(job->policy().sync().deterministic());
+}
+
+}  // namespace
+}  // namespace ballast

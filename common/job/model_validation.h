@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/v1/job.pb.h"
+#include "common/text/validation_errors.h"
+
+namespace ballast {
+
+// Whether the fields of a job's model are in the range that job.proto states. Whether layers fit each other and the
+// data is the worker's affair.
+void CheckModel(const v1::Model& model, Faults& faults);
+
+}  // namespace ballast

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/optimizer_config.h"
+
+#include <string>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+std::string Fault(const std::string& text) {
+  v1::Optimizer optimizer;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &optimizer)) << text;
+  const absl::Status status = ValidateOptimizer(optimizer);
+  EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInvalidArgument) << status;
+  return std::string(status.message());
+}
+
+TEST(OptimizerConfigTest, TakesEveryKindWithItsDefaults) {
+  for (const char* kind : {"sgd", "adam", "adagrad", "rmsprop", "adamw", "lamb", "ftrl"}) {
+    EXPECT_EQ(Fault(std::string(kind) + " { learning_rate: 0.1 }"), "");
+  }
+  EXPECT_EQ(Fault("momentum { learning_rate: 0.1 }"), "");
+  EXPECT_EQ(Fault("nesterov { learning_rate: 0.1 momentum: 0.9 }"), "");
+}
+
+TEST(OptimizerConfigTest, SaysWhichKindsThereAreWhereNoneIsSet) {
+  EXPECT_EQ(Fault("weight_decay: 1"),
+            "optimizer: got none, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb or ftrl");
+}
+
+struct Case {
+  const char* config;
+  const char* fault;
+};
+
+TEST(OptimizerConfigTest, RefusesEachNumberOutOfRangeByName) {
+  const Case cases[] = {
+      {"sgd {}", "optimizer.sgd.learning_rate: got 0, want a finite number above 0"},
+      {"sgd { learning_rate: -1 }", "optimizer.sgd.learning_rate: got -1, want a finite number above 0"},
+      {"sgd { learning_rate: inf }", "optimizer.sgd.learning_rate: got inf, want a finite number above 0"},
+      {"sgd { learning_rate: nan }", "optimizer.sgd.learning_rate: got nan, want a finite number above 0"},
+      {"momentum { momentum: 0.5 }", "optimizer.momentum.learning_rate: got 0, want a finite number above 0"},
+      {"momentum { learning_rate: 1 momentum: 1 }", "optimizer.momentum.momentum: got 1, want a number in [0, 1)"},
+      {"momentum { learning_rate: 1 momentum: nan }", "optimizer.momentum.momentum: got nan, want a number in [0, 1)"},
+      {"nesterov { momentum: 0.5 }", "optimizer.nesterov.learning_rate: got 0, want a finite number above 0"},
+      {"nesterov { learning_rate: 1 }", "optimizer.nesterov.momentum: got 0, want a number in (0, 1)"},
+      {"adagrad {}", "optimizer.adagrad.learning_rate: got 0, want a finite number above 0"},
+      {"adagrad { learning_rate: 1 epsilon: 0 }", "optimizer.adagrad.epsilon: got 0, want a finite number above 0"},
+      {"rmsprop {}", "optimizer.rmsprop.learning_rate: got 0, want a finite number above 0"},
+      {"rmsprop { learning_rate: 1 alpha: 1 }", "optimizer.rmsprop.alpha: got 1, want a number in [0, 1)"},
+      {"rmsprop { learning_rate: 1 epsilon: -1 }", "optimizer.rmsprop.epsilon: got -1, want a finite number above 0"},
+      {"adam {}", "optimizer.adam.learning_rate: got 0, want a finite number above 0"},
+      {"adam { learning_rate: 1 beta1: -0.5 }", "optimizer.adam.beta1: got -0.5, want a number in [0, 1)"},
+      {"adam { learning_rate: 1 beta2: 1 }", "optimizer.adam.beta2: got 1, want a number in [0, 1)"},
+      {"adam { learning_rate: 1 epsilon: 0 }", "optimizer.adam.epsilon: got 0, want a finite number above 0"},
+      {"adamw { learning_rate: 1 beta2: 2 }", "optimizer.adamw.beta2: got 2, want a number in [0, 1)"},
+      {"lamb { learning_rate: 1 epsilon: inf }", "optimizer.lamb.epsilon: got inf, want a finite number above 0"},
+      {"ftrl {}", "optimizer.ftrl.learning_rate: got 0, want a finite number above 0"},
+      {"ftrl { learning_rate: 1 beta: -1 }", "optimizer.ftrl.beta: got -1, want a finite number, at least 0"},
+      {"ftrl { learning_rate: 1 l1: -1 }", "optimizer.ftrl.l1: got -1, want a finite number, at least 0"},
+      {"ftrl { learning_rate: 1 l2: inf }", "optimizer.ftrl.l2: got inf, want a finite number, at least 0"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(Fault(c.config), c.fault) << c.config;
+}
+
+TEST(OptimizerConfigTest, RefusesWhatEveryKindHasByName) {
+  const Case cases[] = {
+      {"weight_decay: -1", "optimizer.weight_decay: got -1, want a finite number, at least 0"},
+      {"clip_value: nan", "optimizer.clip_value: got nan, want a finite number, at least 0"},
+      {"clip_norm: inf", "optimizer.clip_norm: got inf, want a finite number, at least 0"},
+      {"schedule { step { factor: 0.5 } }", "optimizer.schedule.step.every: got 0, want at least 1"},
+      {"schedule { step { every: 1 } }", "optimizer.schedule.step.factor: got 0, want a number in (0, 1]"},
+      {"schedule { exponential { factor: 1.5 } }",
+       "optimizer.schedule.exponential.factor: got 1.5, want a number in (0, 1]"},
+      {"schedule { polynomial {} }", "optimizer.schedule.polynomial.total: got 0, want at least 1"},
+      {"schedule { polynomial { total: 1 power: 0 } }",
+       "optimizer.schedule.polynomial.power: got 0, want a finite number above 0"},
+      {"schedule { step { every: 1 factor: 0.5 } total_from_job: true }",
+       "optimizer.schedule.total_from_job: got true, want it only with polynomial, cosine or one_cycle"},
+      {"schedule { cosine {} }", "optimizer.schedule.cosine.total: got 0, want at least 1"},
+      {"schedule { cosine { total: 1 final_share: 2 } }",
+       "optimizer.schedule.cosine.final_share: got 2, want a number in [0, 1]"},
+      {"schedule { one_cycle { total: 1 } }", "optimizer.schedule.one_cycle.total: got 1, want at least 2"},
+      {"schedule { one_cycle { total: 2 rise_share: 1 } }",
+       "optimizer.schedule.one_cycle.rise_share: got 1, want a number in (0, 1)"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(Fault(std::string("sgd { learning_rate: 1 } ") + c.config), c.fault);
+  EXPECT_EQ(Fault("sgd { learning_rate: 1 } schedule { one_cycle { total: 2 } warmup: 5 }"), "");
+  EXPECT_EQ(Fault("sgd { learning_rate: 1 } weight_decay: 0.1 clip_value: 1 clip_norm: 1 schedule { constant {} }"),
+            "");
+}
+
+}  // namespace
+}  // namespace ballast

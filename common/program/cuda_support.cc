@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/program/cuda_support.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+namespace {
+
+// The oldest chips that kernels are compiled for, see bazel/cuda.bzl.
+constexpr int kLeastComputeMajor = 8;
+
+}  // namespace
+
+std::string CudaVersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+std::string WhyBuildLacksCuda(int build_version) {
+  if (build_version != 0) return "";
+  return "this build has no CUDA support, for no CUDA toolkit was found where it was built";
+}
+
+std::string WhyDriverUnfit(int driver_version, int build_version) {
+  if (driver_version == 0) {
+    return "no NVIDIA driver: libcuda.so.1 is not there; install the driver (in a container, start it with the GPUs)";
+  }
+  if (driver_version / 1000 >= build_version / 1000) return "";
+  return absl::StrCat("the NVIDIA driver is too old: it knows CUDA ", CudaVersionText(driver_version),
+                      ", want at least ", build_version / 1000, ".0; update the driver");
+}
+
+std::string WhyGpuUnfit(absl::string_view name, int compute_major, int compute_minor) {
+  if (compute_major >= kLeastComputeMajor) return "";
+  return absl::StrCat("the GPU is too old: ", name, " has compute capability ", compute_major, ".", compute_minor,
+                      ", want at least ", kLeastComputeMajor, ".0");
+}
+
+std::string WhyNoGpu() {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return "the NVIDIA driver finds no GPU; see nvidia-smi";
+  return absl::StrCat("the NVIDIA driver finds no GPU, and CUDA_VISIBLE_DEVICES is \"", visible,
+                      "\"; name a GPU there, or unset it");
+}
+
+}  // namespace ballast

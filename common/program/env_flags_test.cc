@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/program/env_flags.h"
+
+#include <cstdlib>
+
+#include "absl/flags/flag.h"
+#include "gtest/gtest.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "Where to listen.");
+ABSL_FLAG(int, servers, 1, "How many.");
+ABSL_FLAG(bool, reflection, false, "Whether.");
+
+namespace ballast {
+namespace {
+
+absl::Status Parse(std::vector<std::string> words) {
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return ParseFlags(argv.size(), argv.data(), "usage", {"listen", "servers", "reflection"});
+}
+
+TEST(EnvFlagsTest, TakesValuesAfterEqualsAndAfterASpace) {
+  ASSERT_TRUE(Parse({"--listen=a:1", "--servers", "3", "--reflection"}).ok());
+  EXPECT_EQ(absl::GetFlag(FLAGS_listen), "a:1");
+  EXPECT_EQ(absl::GetFlag(FLAGS_servers), 3);
+  EXPECT_TRUE(absl::GetFlag(FLAGS_reflection));
+  ASSERT_TRUE(Parse({"--noreflection"}).ok());
+  EXPECT_FALSE(absl::GetFlag(FLAGS_reflection));
+}
+
+TEST(EnvFlagsTest, CommandLineWinsOverEnvironment) {
+  setenv("BALLAST_SERVERS", "5", 1);
+  ASSERT_TRUE(Parse({}).ok());
+  EXPECT_EQ(absl::GetFlag(FLAGS_servers), 5);
+  ASSERT_TRUE(Parse({"--servers=2"}).ok());
+  EXPECT_EQ(absl::GetFlag(FLAGS_servers), 2);
+  unsetenv("BALLAST_SERVERS");
+}
+
+TEST(EnvFlagsTest, NamesWhatItDoesNotUnderstand) {
+  EXPECT_EQ(Parse({"--sevrers=2"}).message(), "unknown flag --sevrers; see --help");
+  EXPECT_EQ(Parse({"stray"}).message(), "unexpected argument \"stray\"; see --help");
+  EXPECT_EQ(Parse({"--servers"}).message(), "flag --servers wants a value");
+  EXPECT_NE(Parse({"--servers=two"}).message().find("flag --servers: got \"two\""), std::string::npos);
+  setenv("BALLAST_SERVERS", "many", 1);
+  EXPECT_NE(Parse({}).message().find("environment variable BALLAST_SERVERS: got \"many\""), std::string::npos);
+  unsetenv("BALLAST_SERVERS");
+}
+
+TEST(EnvFlagsTest, ReadsRankFromNumberOrPodName) {
+  EXPECT_EQ(ParseRank("0"), 0);
+  EXPECT_EQ(ParseRank("ballast-server-12"), 12);
+  EXPECT_EQ(ParseRank("ballast-server"), -1);
+  EXPECT_EQ(ParseRank(""), -1);
+  EXPECT_EQ(ParseRank("99999999999"), -1);
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/program/line_writer.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+class LineWriterTest : public testing::Test {
+ protected:
+  LineWriterTest() {
+    int ends[2];
+    EXPECT_EQ(pipe(ends), 0);
+    reader_ = ends[0];
+    file_ = ends[1];
+    EXPECT_EQ(fcntl(file_, F_SETPIPE_SZ, 16384), 16384);
+  }
+  ~LineWriterTest() override {
+    if (file_ >= 0) close(file_);
+    close(reader_);
+  }
+
+  // Everything, once nobody writes any more.
+  std::string ReadToEnd() {
+    close(std::exchange(file_, -1));
+    std::string all;
+    char buffer[1000];
+    for (ssize_t count; (count = read(reader_, buffer, sizeof(buffer))) > 0;) all.append(buffer, count);
+    return all;
+  }
+
+  int reader_ = -1;
+  int file_ = -1;
+};
+
+TEST_F(LineWriterTest, WritesLinesInTheirOrder) {
+  {
+    LineWriter lines(file_);
+    for (int i = 0; i < 3; ++i) lines.Write(absl::StrCat("line ", i));
+  }
+  EXPECT_EQ(ReadToEnd(), "line 0\nline 1\nline 2\n");
+}
+
+TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
+  auto lines = std::make_unique<LineWriter>(file_, 10'000);
+  // Five times what pipe and writer hold together.
+  const int count = 1400;
+  for (int i = 0; i < count; ++i) lines->Write(absl::StrCat(std::string(96, 'x'), i));
+  const uint64_t left_out = lines->left_out();
+  EXPECT_GT(left_out, 1000);
+  // Now there is a reader.
+  std::string all;
+  char buffer[1000];
+  while (all.find("left out") == std::string::npos) {
+    const ssize_t got = read(reader_, buffer, sizeof(buffer));
+    ASSERT_GT(got, 0);
+    all.append(buffer, got);
+  }
+  lines->Write("the end");
+  lines.reset();
+  all += ReadToEnd();
+  const std::string gap = absl::StrCat("(", left_out, " lines are left out: nobody read them)\n");
+  EXPECT_EQ(all.substr(all.size() - gap.size() - 8), gap + "the end\n");
+  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), count - left_out + 2);
+}
+
+TEST_F(LineWriterTest, EndsThoughNobodyReads) {
+  LineWriter lines(file_);
+  for (int i = 0; i < 1000; ++i) lines.Write(std::string(100, 'x'));
+}
+
+// A terminal says that it has room, and then takes only a part of a line.
+TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
+  const int screen = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(screen, 0);
+  ASSERT_EQ(grantpt(screen), 0);
+  ASSERT_EQ(unlockpt(screen), 0);
+  const int terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  {
+    LineWriter lines(terminal);
+    for (int i = 0; i < 1000; ++i) lines.Write(std::string(1000, 'x'));
+  }
+  // Who shares the terminal may still block on it.
+  EXPECT_EQ(fcntl(terminal, F_GETFL) & O_NONBLOCK, 0);
+  close(terminal);
+  close(screen);
+}
+
+TEST_F(LineWriterTest, GoesOnOnceATerminalMovesAgain) {
+  const int screen = posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(screen, 0);
+  ASSERT_EQ(grantpt(screen), 0);
+  ASSERT_EQ(unlockpt(screen), 0);
+  const int terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  {
+    LineWriter lines(terminal);
+    for (int i = 0; i < 500; ++i) lines.Write(std::string(1000, 'x'));
+    lines.Write("the end");
+    // It has waited in vain a few times by then.
+    absl::SleepFor(absl::Milliseconds(500));
+    std::string all;
+    char buffer[1000];
+    pollfd waiting = {screen, POLLIN, 0};
+    while (all.find("the end") == std::string::npos) {
+      ASSERT_EQ(poll(&waiting, 1, 10'000), 1) << "after " << all.size() << " bytes";
+      const ssize_t got = read(screen, buffer, sizeof(buffer));
+      ASSERT_GT(got, 0);
+      all.append(buffer, got);
+    }
+  }
+  close(terminal);
+  close(screen);
+}
+
+TEST_F(LineWriterTest, LeavesThePipeBlockingForOthers) {
+  { LineWriter lines(file_); }
+  EXPECT_EQ(fcntl(file_, F_GETFL) & O_NONBLOCK, 0);
+  EXPECT_EQ(ReadToEnd(), "");
+}
+
+TEST_F(LineWriterTest, EndsThoughNobodyIsThere) {
+  close(std::exchange(reader_, open("/dev/null", O_RDONLY)));
+  LineWriter lines(file_);
+  lines.Write("nobody hears this");
+}
+
+TEST_F(LineWriterTest, WritesALineThatIsLongerThanAPipe) {
+  const std::string longest(100'000, 'x');
+  std::string all;
+  {
+    LineWriter lines(file_);
+    lines.Write(longest);
+    char buffer[1000];
+    while (all.size() <= longest.size()) {
+      const ssize_t got = read(reader_, buffer, sizeof(buffer));
+      ASSERT_GT(got, 0);
+      all.append(buffer, got);
+    }
+  }
+  EXPECT_EQ(all, longest + "\n");
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/program/this_process.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+namespace ballast {
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  // Each arena keeps what was freed in it: with one for each thread that would be many times what is in use.
+  mallopt(M_ARENA_MAX, 2);
+}
+
+uint64_t UnusedResidentBytes() {
+  uint64_t size = 0, resident = 0, shared = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident >> shared;
+  const uint64_t own = (resident - shared) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const struct mallinfo2 heap = mallinfo2();
+  const uint64_t allocated = heap.uordblks + heap.hblkhd;
+  return own > allocated ? own - allocated : 0;
+}
+
+void ReturnFreedMemory() { malloc_trim(0); }
+
+void SkipLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+
+std::string DescribeThisProcess() {
+  char host[256] = "unknown host";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ", process ", getpid());
+}
+
+}  // namespace ballast

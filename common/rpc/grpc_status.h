@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/support/status.h"
+
+namespace ballast {
+
+// The codes of absl::Status and grpc::Status are the same numbers; these carry code, message, reason and
+// subjects (common/status/error_reason.h) across. A message that is too long for gRPC is cut. Every failure gets a
+// reason: if it has none, the one that its code implies.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+// `context` ("shard 3 at host:port: push") is put before the message of a failure; empty adds nothing.
+absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view context = "");
+
+}  // namespace ballast

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/shared_memory/shared_region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/error_reason.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kName[] = "ballast-shared-area";
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kOwnerSpacing = 64;
+static_assert(kOwnerSpacing * (SharedArea::kMaxBlocks + 1) <= kPageBytes);
+static_assert(SharedArea::kBlockBytes % kPageBytes == 0);
+static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+
+enum OwnerCode : uint32_t { kClient = 0, kLent = 1, kServer = 2 };
+
+std::string LinkTarget(const std::string& path) {
+  char target[256];
+  const ssize_t size = readlink(path.c_str(), target, sizeof(target));
+  return size < 0 ? std::string() : std::string(target, size);
+}
+
+// Null where it fails, with errno.
+char* Map(int descriptor, uint64_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
+}
+
+}  // namespace
+
+uint64_t SharedArea::BytesOf(uint32_t blocks) { return kPageBytes + blocks * kBlockBytes; }
+
+absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Create(uint32_t blocks) {
+  const uint64_t bytes = BytesOf(blocks);
+  const auto error = [&](const char* call) {
+    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                      absl::ResourceExhaustedError(
+                          absl::StrCat("shared memory of ", bytes, " bytes: ", call, ": ", std::strerror(errno))));
+  };
+  const int descriptor = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (descriptor < 0) return error("memfd_create");
+  absl::Cleanup close_it = [descriptor] { close(descriptor); };
+  if (ftruncate(descriptor, bytes) != 0) return error("ftruncate");
+  // Else the other side could take away the memory under this one's hands.
+  if (fcntl(descriptor, F_ADD_SEALS, kSeals) != 0) return error("sealing it");
+  char* const memory = Map(descriptor, bytes);
+  if (memory == nullptr) return error("mmap");
+  std::move(close_it).Cancel();
+  const auto id = absl::Uniform<uint64_t>(absl::BitGen());
+  std::memcpy(memory, &id, sizeof(id));
+  return std::shared_ptr<SharedArea>(new SharedArea(descriptor, memory, blocks, id));
+}
+
+absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Open(const v1::SharedArea& description) {
+  const std::string path = absl::StrCat("/proc/", description.process(), "/fd/", description.file());
+  const auto error = [&](absl::string_view why) {
+    return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                      absl::FailedPreconditionError(absl::StrCat("shared memory at ", path, ": ", why)));
+  };
+  if (description.blocks() == 0 || description.blocks() > kMaxBlocks || description.block_bytes() != kBlockBytes) {
+    return error(absl::StrCat("got ", description.blocks(), " blocks of ", description.block_bytes(),
+                              " bytes, want 1 to ", kMaxBlocks, " of ", kBlockBytes));
+  }
+  // Anything else is not opened: that alone could have an effect.
+  if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) return error("is not such memory");
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return error(std::strerror(errno));
+  const absl::Cleanup close_it = [descriptor] { close(descriptor); };
+  const uint64_t bytes = BytesOf(description.blocks());
+  struct stat found = {};
+  if (fstat(descriptor, &found) != 0 || static_cast<uint64_t>(found.st_size) != bytes ||
+      (fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) {
+    return error(absl::StrCat("is not ", bytes, " bytes that cannot shrink"));
+  }
+  char* const memory = Map(descriptor, bytes);
+  if (memory == nullptr) return error(std::strerror(errno));
+  std::shared_ptr<SharedArea> area(new SharedArea(-1, memory, description.blocks(), description.id()));
+  uint64_t id = 0;
+  std::memcpy(&id, memory, sizeof(id));
+  if (id != description.id()) return error("is another's");
+  return area;
+}
+
+SharedArea::~SharedArea() {
+  munmap(memory_, BytesOf(blocks_));
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+v1::SharedArea SharedArea::Describe() const {
+  v1::SharedArea description;
+  description.set_id(id_);
+  description.set_process(getpid());
+  description.set_file(descriptor_);
+  description.set_blocks(blocks_);
+  description.set_block_bytes(kBlockBytes);
+  return description;
+}
+
+absl::Span<char> SharedArea::Block(uint32_t block) const {
+  return {memory_ + kPageBytes + block * kBlockBytes, kBlockBytes};
+}
+
+std::atomic<uint32_t>& SharedArea::Owner(uint32_t block) const {
+  return *std::launder(reinterpret_cast<std::atomic<uint32_t>*>(memory_ + kOwnerSpacing * (block + 1)));
+}
+
+void SharedArea::Lend(uint32_t block) { Owner(block).store(kLent, std::memory_order_release); }
+
+bool SharedArea::TakeBack(uint32_t block) {
+  uint32_t owner = kLent;
+  return Owner(block).compare_exchange_strong(owner, kClient, std::memory_order_acq_rel) || owner == kClient;
+}
+
+bool SharedArea::Borrow(uint32_t block) {
+  uint32_t owner = kLent;
+  return Owner(block).compare_exchange_strong(owner, kServer, std::memory_order_acq_rel);
+}
+
+void SharedArea::GiveBack(uint32_t block) { Owner(block).store(kClient, std::memory_order_release); }
+
+std::string MachineId() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return absl::StrCat(boot, ":", LinkTarget("/proc/self/ns/pid"), ":", LinkTarget("/proc/self/ns/net"), ":", geteuid());
+}
+
+}  // namespace ballast

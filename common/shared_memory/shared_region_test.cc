@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/shared_memory/shared_region.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace ballast {
+namespace {
+
+// Both sides of one area.
+struct Sides {
+  std::shared_ptr<SharedArea> server, client;
+};
+
+Sides MakeSides(uint32_t blocks) {
+  absl::StatusOr<std::shared_ptr<SharedArea>> server = SharedArea::Create(blocks);
+  EXPECT_TRUE(server.ok()) << server.status();
+  absl::StatusOr<std::shared_ptr<SharedArea>> client = SharedArea::Open((*server)->Describe());
+  EXPECT_TRUE(client.ok()) << client.status();
+  return {*server, *client};
+}
+
+// Of what Open says to a description that was changed.
+template <typename Change>
+std::string ErrorOf(Change change) {
+  const std::shared_ptr<SharedArea> server = *SharedArea::Create(2);
+  v1::SharedArea description = server->Describe();
+  change(description);
+  const auto area = SharedArea::Open(description);
+  EXPECT_TRUE(absl::IsFailedPrecondition(area.status())) << area.status();
+  return std::string(area.status().message());
+}
+
+TEST(SharedAreaTest, ShowsTheSameBytesToBothSides) {
+  const Sides sides = MakeSides(2);
+  sides.client->Block(0)[0] = 'a';
+  sides.client->Block(1)[SharedArea::kBlockBytes - 1] = 'z';
+  EXPECT_EQ(sides.server->Block(0)[0], 'a');
+  EXPECT_EQ(sides.server->Block(1)[SharedArea::kBlockBytes - 1], 'z');
+}
+
+TEST(SharedAreaTest, IsBorrowedOnlyWhereItIsLentAndOnce) {
+  const Sides sides = MakeSides(2);
+  EXPECT_FALSE(sides.server->Borrow(0));
+  sides.client->Lend(0);
+  EXPECT_FALSE(sides.server->Borrow(1));
+  EXPECT_TRUE(sides.server->Borrow(0));
+  EXPECT_FALSE(sides.server->Borrow(0));
+}
+
+TEST(SharedAreaTest, IsTakenBackOnlyWhereTheServerDoesNotUseIt) {
+  const Sides sides = MakeSides(1);
+  sides.client->Lend(0);
+  EXPECT_TRUE(sides.client->TakeBack(0));
+  EXPECT_FALSE(sides.server->Borrow(0)) << "it was taken back";
+  sides.client->Lend(0);
+  ASSERT_TRUE(sides.server->Borrow(0));
+  EXPECT_FALSE(sides.client->TakeBack(0));
+  sides.server->GiveBack(0);
+  EXPECT_TRUE(sides.client->TakeBack(0));
+}
+
+TEST(SharedAreaTest, CannotBeCutUnderTheOtherSidesHands) {
+  const std::shared_ptr<SharedArea> server = *SharedArea::Create(1);
+  const int file = open(absl::StrCat("/proc/self/fd/", server->Describe().file()).c_str(), O_RDWR);
+  ASSERT_GE(file, 0);
+  EXPECT_NE(ftruncate(file, 0), 0);
+  close(file);
+  server->Block(0)[0] = 'a';
+}
+
+TEST(SharedAreaTest, KeepsItsMemoryWhenTheOtherSideIsGone) {
+  Sides sides = MakeSides(1);
+  sides.server.reset();
+  sides.client->Block(0)[0] = 'a';
+  EXPECT_EQ(sides.client->Block(0)[0], 'a');
+}
+
+TEST(SharedAreaTest, RefusesMemoryThatIsAnotherAreas) {
+  EXPECT_EQ(ErrorOf([](v1::SharedArea& area) { area.set_id(area.id() + 1); }).substr(0, 16), "shared memory at");
+}
+
+TEST(SharedAreaTest, RefusesFilesThatAreNoSuchMemory) {
+  const int null = open("/dev/null", O_RDWR);
+  ASSERT_GE(null, 0);
+  EXPECT_NE(ErrorOf([&](v1::SharedArea& area) { area.set_file(null); }).find("is not such memory"), std::string::npos);
+  close(null);
+  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_file(1000000); }).find("is not such memory"),
+            std::string::npos);
+}
+
+TEST(SharedAreaTest, RefusesDescriptionsThatDoNotFit) {
+  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_blocks(3); }).find("that cannot shrink"), std::string::npos);
+  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_blocks(0); }).find("got 0 blocks"), std::string::npos);
+  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_blocks(61); }).find("got 61 blocks"), std::string::npos);
+  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_block_bytes(4096); }).find("blocks of 4096 bytes"),
+            std::string::npos);
+}
+
+TEST(MachineIdTest, IsTheSameForThisProcessAndNamesItsUser) {
+  EXPECT_EQ(MachineId(), MachineId());
+  EXPECT_NE(MachineId().find(absl::StrCat(":", geteuid())), std::string::npos) << MachineId();
+}
+
+// MachineId's four parts, in a process that is in a network of its own; none if the kernel does not let it.
+std::vector<std::string> PartsInAnotherNetwork() {
+  int ends[2];
+  if (pipe(ends) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    // Without the superuser's rights it takes a namespace of users besides.
+    const bool away = unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
+    const std::string id = away ? MachineId() : "";
+    _exit(write(ends[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  char text[256];
+  const ssize_t bytes = read(ends[0], text, sizeof(text));
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  if (bytes <= 0) return {};
+  return absl::StrSplit(absl::string_view(text, bytes), ':');
+}
+
+TEST(MachineIdTest, DiffersInAnotherNetworkNamespace) {
+  const std::vector<std::string> there = PartsInAnotherNetwork();
+  if (there.empty()) GTEST_SKIP() << "the kernel allows no network namespaces";
+  const std::vector<std::string> here = absl::StrSplit(MachineId(), ':');
+  // The namespaces' names have a colon themselves: "pid:[4026531836]".
+  ASSERT_EQ(here.size(), 6);
+  ASSERT_EQ(there.size(), 6);
+  EXPECT_EQ(std::vector(here.begin(), here.begin() + 3), std::vector(there.begin(), there.begin() + 3));
+  EXPECT_EQ(here[3], "net");
+  EXPECT_NE(here[4], there[4]);
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tensors/shard_map.h"
+
+#include "common/tensors/tensor_spec.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
+  v1::TensorSpec spec;
+  spec.set_id(id);
+  spec.set_name(name);
+  spec.add_shape(elements);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
+  return spec;
+}
+
+TEST(ShardMapTest, BalancesElementsOverTheShards) {
+  ShardMap map({"a:1", "b:2"});
+  ASSERT_TRUE(map.Place({Spec(0, "small", 10), Spec(1, "large", 100), Spec(2, "middle", 95)}).ok());
+  EXPECT_EQ(map.Find(1)->slices[0].shard, 0);
+  EXPECT_EQ(map.Find(2)->slices[0].shard, 1);
+  EXPECT_EQ(map.Find(0)->slices[0].shard, 1);
+}
+
+TEST(ShardMapTest, CutsALargeTensorAndSpreadsIt) {
+  ShardMap map({"a:1", "b:2"});
+  ASSERT_TRUE(map.Place({Spec(0, "large", 2 * kMaxSliceElements)}).ok());
+  ASSERT_EQ(map.Find(0)->slices.size(), 2);
+  EXPECT_NE(map.Find(0)->slices[0].shard, map.Find(0)->slices[1].shard);
+}
+
+TEST(ShardMapTest, PlacingTheSameAgainChangesNothing) {
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 10)}).ok());
+  const uint64_t epoch = map.epoch();
+  ASSERT_TRUE(map.Place({Spec(0, "w", 10)}).ok());
+  EXPECT_EQ(map.epoch(), epoch);
+  EXPECT_EQ(map.tensors().size(), 1);
+}
+
+TEST(ShardMapTest, RefusesATensorDeclaredDifferently) {
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 10)}).ok());
+  const absl::Status status = map.Place({Spec(1, "v", 5), Spec(0, "w", 12)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("shape[0]: 10 -> 12"), std::string::npos) << status;
+  EXPECT_EQ(map.tensors().size(), 1);
+  EXPECT_FALSE(map.Place({Spec(0, "other", 10)}).ok());
+  EXPECT_FALSE(map.Place({Spec(7, "w", 10)}).ok());
+}
+
+TEST(ShardMapTest, SurvivesTheWire) {
+  ShardMap map({"a:1", "b:2"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 3 * kMaxSliceElements + 5)}).ok());
+  absl::StatusOr<ShardMap> copy = ShardMap::FromProto(map.ToProto());
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(copy->ToProto().SerializeAsString(), map.ToProto().SerializeAsString());
+}
+
+TEST(ShardMapTest, RefusesAMapWithAGap) {
+  ShardMap map({"a:1"});
+  ASSERT_TRUE(map.Place({Spec(0, "w", 2 * kMaxSliceElements)}).ok());
+  v1::ShardMap proto = map.ToProto();
+  proto.mutable_tensors(0)->mutable_slices()->RemoveLast();
+  EXPECT_EQ(ShardMap::FromProto(proto).status().code(), absl::StatusCode::kInvalidArgument);
+  proto = map.ToProto();
+  proto.mutable_tensors(0)->mutable_slices(0)->set_shard(1);
+  EXPECT_EQ(ShardMap::FromProto(proto).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ShardMapTest, RefusesWhatNoMessageCanCarry) {
+  ShardMap map({"a:1"});
+  // 2^40 elements make a million slices.
+  const absl::Status status = map.Place({Spec(0, "w", 10), Spec(1, "huge", int64_t{1} << 40)});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("tensor \"huge\" makes it "), std::string::npos) << status;
+  EXPECT_TRUE(map.tensors().empty());
+  // 400 GB.
+  ASSERT_TRUE(map.Place({Spec(1, "large", 100'000'000'000)}).ok());
+  EXPECT_LT(map.ToProto().ByteSizeLong(), 4 << 20);
+  EXPECT_FALSE(map.Place({Spec(2, "more", 100'000'000'000)}).ok());
+}
+
+}  // namespace
+}  // namespace ballast

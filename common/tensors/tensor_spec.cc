@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tensors/tensor_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/job/optimizer_config.h"
+
+namespace ballast {
+namespace {
+
+absl::Status Refuse(absl::string_view field, double got, absl::string_view want) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": got ", got, ", want ", want));
+}
+
+absl::Status ValidateInitializer(const v1::Initializer& initializer) {
+  switch (initializer.kind_case()) {
+    case v1::Initializer::kConstant:
+      if (std::isfinite(initializer.constant().value())) return absl::OkStatus();
+      return Refuse("initializer constant value", initializer.constant().value(), "a finite number");
+    case v1::Initializer::kUniform: {
+      const auto& uniform = initializer.uniform();
+      if (std::isfinite(uniform.low()) && std::isfinite(uniform.high()) && uniform.low() <= uniform.high()) {
+        return absl::OkStatus();
+      }
+      return absl::InvalidArgumentError(absl::StrCat("initializer uniform: got low ", uniform.low(), " and high ",
+                                                     uniform.high(), ", want finite numbers, low <= high"));
+    }
+    case v1::Initializer::kNormal: {
+      const auto& normal = initializer.normal();
+      if (!std::isfinite(normal.mean())) return Refuse("initializer normal mean", normal.mean(), "a finite number");
+      if (std::isfinite(normal.stddev()) && normal.stddev() >= 0) return absl::OkStatus();
+      return Refuse("initializer normal stddev", normal.stddev(), "a finite number, at least 0");
+    }
+    default:
+      return absl::OkStatus();
+  }
+}
+
+absl::Status ValidateShape(const v1::TensorSpec& spec) {
+  if (spec.shape_size() < 1 || spec.shape_size() > 8) {
+    return absl::InvalidArgumentError(absl::StrCat("shape has rank ", spec.shape_size(), ", want 1 to 8"));
+  }
+  uint64_t elements = 1;
+  for (int64_t dimension : spec.shape()) {
+    if (dimension < 1) return absl::InvalidArgumentError(absl::StrCat("dimension ", dimension, ", want at least 1"));
+    if (static_cast<uint64_t>(dimension) > kMaxTensorElements / elements) {
+      return absl::InvalidArgumentError("more than 2^40 elements");
+    }
+    elements *= dimension;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateJobName(absl::string_view name) {
+  const auto allowed = [](unsigned char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '-';
+  };
+  if (!name.empty() && name.size() <= 63 && std::all_of(name.begin(), name.end(), allowed)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("job: got \"", name.substr(0, 80), "\", want 1 to 63 of a-z, 0-9, '_' and '-'"));
+}
+
+absl::Status ValidateTensorSpec(const v1::TensorSpec& spec) {
+  const auto printable = [](unsigned char c) { return absl::ascii_isgraph(c); };
+  const std::string& name = spec.name();
+  if (name.empty() || name.size() > 256 || !std::all_of(name.begin(), name.end(), printable)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", spec.id(), ": name has ", name.size(), " bytes, want 1 to 256 printable ones"));
+  }
+  absl::Status status = ValidateShape(spec);
+  status.Update(ValidateInitializer(spec.initializer()));
+  status.Update(ValidateOptimizer(spec.optimizer()));
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": ", status.message()));
+}
+
+uint64_t CountElements(const v1::TensorSpec& spec) {
+  uint64_t elements = 1;
+  for (int64_t dimension : spec.shape()) elements *= dimension;
+  return elements;
+}
+
+std::vector<v1::SliceRange> CutIntoSlices(uint64_t elements) {
+  const uint64_t count = (elements + kMaxSliceElements - 1) / kMaxSliceElements;
+  std::vector<v1::SliceRange> slices(count);
+  uint64_t offset = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t size = elements / count + (i < elements % count ? 1 : 0);
+    slices[i].set_index(i);
+    slices[i].set_offset(offset);
+    slices[i].set_elements(size);
+    offset += size;
+  }
+  return slices;
+}
+
+}  // namespace ballast

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/tensors/tensor_spec.h"
+
+#include <limits>
+
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+v1::TensorSpec Spec(std::vector<int64_t> shape) {
+  v1::TensorSpec spec;
+  spec.set_id(1);
+  spec.set_name("fc1/weight");
+  spec.mutable_shape()->Add(shape.begin(), shape.end());
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
+  return spec;
+}
+
+TEST(TensorSpecTest, AcceptsAnOrdinaryTensor) {
+  EXPECT_TRUE(ValidateTensorSpec(Spec({10, 784})).ok());
+  EXPECT_EQ(CountElements(Spec({10, 784})), 7840);
+}
+
+TEST(TensorSpecTest, RefusesShapesThatOverflow) {
+  EXPECT_EQ(ValidateTensorSpec(Spec({int64_t{1} << 40, 2})).message(),
+            "tensor \"fc1/weight\": more than 2^40 elements");
+  EXPECT_FALSE(ValidateTensorSpec(Spec({int64_t{1} << 62, int64_t{1} << 62})).ok());
+  EXPECT_TRUE(ValidateTensorSpec(Spec({int64_t{1} << 40})).ok());
+}
+
+TEST(TensorSpecTest, RefusesRanksAndDimensionsOutOfRange) {
+  EXPECT_EQ(ValidateTensorSpec(Spec({})).message(), "tensor \"fc1/weight\": shape has rank 0, want 1 to 8");
+  EXPECT_EQ(ValidateTensorSpec(Spec({3, -1})).message(), "tensor \"fc1/weight\": dimension -1, want at least 1");
+}
+
+TEST(TensorSpecTest, RefusesNamesThatCannotBePrinted) {
+  v1::TensorSpec spec = Spec({1});
+  spec.set_name("a b");
+  EXPECT_FALSE(ValidateTensorSpec(spec).ok());
+}
+
+TEST(TensorSpecTest, RefusesImpossibleOptimizers) {
+  v1::TensorSpec spec = Spec({1});
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(std::numeric_limits<float>::infinity());
+  EXPECT_EQ(ValidateTensorSpec(spec).message(),
+            "tensor \"fc1/weight\": optimizer.sgd.learning_rate: got inf, want a finite number above 0");
+}
+
+TEST(TensorSpecTest, CutsIntoNearlyEqualSlicesThatCoverTheTensor) {
+  EXPECT_EQ(CutIntoSlices(1).size(), 1);
+  EXPECT_EQ(CutIntoSlices(kMaxSliceElements).size(), 1);
+  const std::vector<v1::SliceRange> slices = CutIntoSlices(kMaxSliceElements + 2);
+  ASSERT_EQ(slices.size(), 2);
+  EXPECT_EQ(slices[0].elements(), kMaxSliceElements / 2 + 1);
+  EXPECT_EQ(slices[1].offset(), kMaxSliceElements / 2 + 1);
+  EXPECT_EQ(slices[1].elements(), kMaxSliceElements / 2 + 1);
+}
+
+TEST(TensorSpecTest, RefusesJobNamesWithOtherCharacters) {
+  EXPECT_TRUE(ValidateJobName("fashion_mnist-2").ok());
+  EXPECT_FALSE(ValidateJobName("").ok());
+  EXPECT_FALSE(ValidateJobName("../etc").ok());
+  EXPECT_FALSE(ValidateJobName(std::string(64, 'a')).ok());
+}
+
+}  // namespace
+}  // namespace ballast

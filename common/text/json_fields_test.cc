@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/text/json_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
+
+TEST(JsonFieldsTest, DoublesReadBackAsTheyWere) {
+  for (double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 123456789.123456789}) {
+    const auto object = ParseJsonObject(JsonLine({{"x", value}}));
+    ASSERT_TRUE(object.ok());
+    EXPECT_EQ(NumberField(*object, "x").value(), value);
+  }
+}
+
+TEST(JsonFieldsTest, NonFiniteNumbersAreNullAndReadBackAsNan) {
+  const std::string line = JsonLine({{"x", std::numeric_limits<double>::infinity()}});
+  EXPECT_EQ(line, R"({"x":null})");
+  EXPECT_TRUE(std::isnan(NumberField(*ParseJsonObject(line), "x").value()));
+}
+
+TEST(JsonFieldsTest, KeepsKeysInOrderAndEscapesWhateverANameHolds) {
+  EXPECT_EQ(JsonLine({{"z", "a\"\n\\"}, {"a", "\xff"}}), "{\"z\":\"a\\\"\\n\\\\\",\"a\":\"\xEF\xBF\xBD\"}");
+}
+
+TEST(JsonFieldsTest, RefusesWhatIsNoObject) {
+  EXPECT_FALSE(ParseJsonObject("").ok());
+  EXPECT_FALSE(ParseJsonObject("{\"a\":").ok());
+  EXPECT_FALSE(ParseJsonObject("[1]").ok());
+}
+
+TEST(JsonFieldsTest, NamesTheKeyThatIsMissingOrOfAnotherType) {
+  const Json object = {{"text", "x"}, {"minus", -1}, {"half", 0.5}};
+  EXPECT_THAT(StringField(object, "name").status().message(), HasSubstr("\"name\" is missing"));
+  EXPECT_THAT(NumberField(object, "name").status().message(), HasSubstr("\"name\" is missing"));
+  EXPECT_THAT(NumberField(object, "text").status().message(), HasSubstr("\"text\" is \"x\", want a number"));
+  EXPECT_FALSE(BoolField(object, "text").ok());
+  EXPECT_FALSE(CountField(object, "minus").ok());
+  EXPECT_FALSE(CountField(object, "half").ok());
+  EXPECT_FALSE(OptionalNumberField(object, "text").ok());
+}
+
+TEST(JsonFieldsTest, RefusesACountAboveInt64) {
+  const auto object = ParseJsonObject(R"({"a":9223372036854775807,"b":9223372036854775808})");
+  ASSERT_TRUE(object.ok());
+  EXPECT_EQ(CountField(*object, "a").value(), 9223372036854775807);
+  EXPECT_FALSE(CountField(*object, "b").ok());
+}
+
+}  // namespace
+}  // namespace ballast

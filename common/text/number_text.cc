@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/text/number_text.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace ballast {
+namespace {
+
+constexpr char kNotFinite[] = "not finite";
+
+}  // namespace
+
+std::string CountText(int64_t count) {
+  std::string digits = absl::StrCat(count);
+  const size_t first = count < 0 ? 1 : 0;
+  for (size_t i = digits.size(); i > first + 3; i -= 3) digits.insert(i - 3, 1, ',');
+  return digits;
+}
+
+std::string ValueText(double value) {
+  if (!std::isfinite(value)) return kNotFinite;
+  const double magnitude = std::abs(value);
+  if (magnitude >= 1000 && magnitude < 1e12) return CountText(std::llround(value));
+  return absl::StrFormat("%.4g", value);
+}
+
+std::string PercentText(double share) {
+  if (!std::isfinite(share)) return kNotFinite;
+  return absl::StrFormat("%.2f%%", share * 100);
+}
+
+std::string DurationText(double seconds) {
+  if (!std::isfinite(seconds) || std::abs(seconds) > 1e12) return kNotFinite;
+  if (seconds < 10) return absl::StrFormat("%.1f s", seconds);
+  const int64_t whole = std::llround(seconds);
+  if (whole < 60) return absl::StrCat(whole, " s");
+  if (whole < 600) return absl::StrCat(whole / 60, " min ", whole % 60, " s");
+  if (whole < 3600) return absl::StrCat(whole / 60, " min");
+  return absl::StrCat(CountText(whole / 3600), " h ", whole % 3600 / 60, " min");
+}
+
+std::string HtmlText(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
+}
+
+}  // namespace ballast

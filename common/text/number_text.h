@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "common/text/bytes_text.h"  // IWYU pragma: export
+
+// Numbers as a person reads them, and text as HTML holds it.
+namespace ballast {
+
+// 1234567 -> "1,234,567".
+std::string CountText(int64_t count);
+
+// Four significant digits and no needless zeros: 0.2531, 12, 1.2e-05; thousands as counts; "not finite".
+std::string ValueText(double value);
+
+// 0.8875 -> "88.75%".
+std::string PercentText(double share);
+
+// "0.4 s", "32 s", "1 min 32 s", "39 min", "2 h 5 min".
+std::string DurationText(double seconds);
+
+// Safe as an element's text and as an attribute's quoted value.
+std::string HtmlText(absl::string_view text);
+
+}  // namespace ballast

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// A call that the coordinator refuses changes nothing of what it would export.
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator.h"
+
+namespace ballast {
+namespace {
+
+v1::Job Job(const std::string& name = "job") {
+  v1::Job job;
+  job.set_name(name);
+  job.mutable_training()->set_epochs(1);
+  job.mutable_training()->set_batch_size(10);
+  job.mutable_policy()->mutable_sync();
+  return job;
+}
+
+Coordinator::Newcomer Server(std::optional<uint32_t> rank, const std::string& address, const std::string& process,
+                             bool replicated = false) {
+  return {MemberRole::kServer, rank, address, process, {}, 0, replicated};
+}
+
+Coordinator::Newcomer Worker(std::optional<uint32_t> rank, const v1::Job& job = Job(), uint64_t examples = 20,
+                             const std::string& process = "worker process") {
+  return {MemberRole::kWorker, rank, "", process, job, examples};
+}
+
+v1::TensorSpec Tensor(uint32_t id, const std::string& name, int64_t elements) {
+  v1::TensorSpec spec;
+  spec.set_id(id);
+  spec.set_name(name);
+  spec.add_shape(elements);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  return spec;
+}
+
+class RefusalTest : public testing::Test {
+ protected:
+  using Call = std::function<absl::Status()>;
+
+  void Make(Coordinator::Options options) { coordinator_ = std::make_unique<Coordinator>(options, &clock_); }
+
+  void ExpectRefused(const std::string& what, const Call& call) {
+    const std::string before = coordinator_->Export().DebugString();
+    EXPECT_FALSE(call().ok()) << what;
+    EXPECT_EQ(coordinator_->Export().DebugString(), before) << what;
+  }
+  void ExpectJoinRefused(const std::string& what, const Coordinator::Newcomer& newcomer) {
+    ExpectRefused(what, [&] { return coordinator_->Join(newcomer).status(); });
+  }
+  absl::Status Acquire(const Membership::Id& id) {
+    absl::Status status;
+    coordinator_->AcquireLease(id, {}, absl::Seconds(1), [&](auto grant) { status = grant.status(); });
+    return status;
+  }
+  // What only a worker that takes part may say.
+  void ExpectNotAWorker(const std::string& what, const Membership::Id& id) {
+    ExpectRefused(what + " acquires", [&] { return Acquire(id); });
+    ExpectRefused(what + " completes", [&] { return coordinator_->CompleteLease(id, 1, 5, 5); });
+    ExpectRefused(what + " reports", [&] {
+      v1::WorkerProgress progress;
+      progress.set_step(7);
+      progress.set_examples(8);
+      v1::Evaluation evaluation;
+      evaluation.set_step(7);
+      return coordinator_->ReportProgress(id, progress, &evaluation).status();
+    });
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(RefusalTest, AWorkerThatMayNotJoinDoesNotFixTheJob) {
+  Make({.servers = 1, .workers = 2});
+  ExpectJoinRefused("rank out of range", Worker(2));
+  ExpectJoinRefused("no job name", Worker(0, Job("")));
+  ExpectJoinRefused("no such durability", [] {
+    v1::Job job = Job();
+    job.mutable_durability()->set_mode(v1::Durability::REPLICA);
+    return Worker(0, job);
+  }());
+  ExpectJoinRefused("too many examples", Worker(0, Job(), uint64_t{1} << 60));
+  ASSERT_TRUE(coordinator_->Join(Worker(0, Job("another"))).ok());
+  EXPECT_EQ(coordinator_->job_name(), "another");
+}
+
+TEST_F(RefusalTest, AWorkerThatMayNotJoinAJobUnderWayChangesNothing) {
+  Make({.servers = 1, .workers = 2});
+  ASSERT_TRUE(coordinator_->Join(Worker(0)).ok());
+  ExpectJoinRefused("rank taken", Worker(0, Job(), 20, "another process"));
+  ExpectJoinRefused("rank out of range", Worker(7));
+  ExpectJoinRefused("another job", Worker(1, Job("another")));
+  ExpectJoinRefused("other examples", Worker(1, Job(), 21));
+  ASSERT_TRUE(coordinator_->Join(Worker(1)).ok());
+  ExpectJoinRefused("ranks full", Worker(std::nullopt, Job(), 20, "another process"));
+}
+
+TEST_F(RefusalTest, AJobThatCannotResumeIsNotTheJob) {
+  internal::v1::CheckpointManifest from;
+  from.set_id(3);
+  *from.mutable_job() = Job();
+  from.set_train_examples(20);
+  Make({.servers = 1, .workers = 1, .resume = from});
+  ExpectJoinRefused("another job's checkpoint", Worker(0, Job("another")));
+  ExpectJoinRefused("another number of examples", Worker(0, Job(), 30));
+  // Its leases have no positions.
+  ExpectJoinRefused("not at rest", Worker(0));
+}
+
+TEST_F(RefusalTest, AServerThatMayNotJoinChangesNothing) {
+  Make({.servers = 1, .workers = 1});
+  ExpectJoinRefused("rank out of range", Server(1, "host:1", "process 1"));
+  ExpectJoinRefused("one of a pair", Server(0, "host:1", "process 1", true));
+  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1")).ok());
+  ExpectJoinRefused("rank taken", Server(0, "host:2", "process 2"));
+  ExpectJoinRefused("ranks full", Server(std::nullopt, "host:2", "process 2"));
+}
+
+TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
+  Make({.servers = 1, .workers = 1, .replicated = true});
+  ExpectJoinRefused("no rank", Server(std::nullopt, "host:1", "process 1", true));
+  ExpectJoinRefused("rank out of range", Server(1, "host:1", "process 1", true));
+  ExpectJoinRefused("one of no pair", Server(0, "host:1", "process 1", false));
+  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());
+  ASSERT_TRUE(coordinator_->Join(Server(0, "host:2", "process 2", true)).ok());
+  ExpectJoinRefused("both places taken", Server(0, "host:3", "process 3", true));
+}
+
+// The newcomer shows that the server at its address has ended; that ends the job, and the newcomer hears of it.
+TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
+  Make({.servers = 1, .workers = 1, .replicated = true});
+  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());
+  ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
+  const auto again = coordinator_->Join(Server(0, "host:1", "process 2", true));
+  ASSERT_TRUE(again.ok()) << again.status();
+  const auto verdict = coordinator_->Heartbeat(*again);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(verdict->state, v1::JOB_STATE_FAILED);
+  ExpectJoinRefused("the job has ended", Server(0, "host:2", "process 3", true));
+}
+
+TEST_F(RefusalTest, PlacementsThatAreRefusedPlaceNothing) {
+  Make({.servers = 1, .workers = 1});
+  ExpectRefused("no server", [&] { return coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).status(); });
+  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1")).ok());
+  const std::vector<v1::TensorSpec> half_good = {Tensor(1, "w", 4), Tensor(2, "", 4)};
+  ExpectRefused("the first map", [&] { return coordinator_->PlaceTensors("job", half_good).status(); });
+  ASSERT_TRUE(coordinator_->Join(Worker(0)).ok());
+  ExpectRefused("another job", [&] { return coordinator_->PlaceTensors("b", {Tensor(1, "w", 4)}).status(); });
+  ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
+  ExpectRefused("a tensor that differs", [&] {
+    return coordinator_->PlaceTensors("job", {Tensor(3, "v", 4), Tensor(1, "w", 5)}).status();
+  });
+  ExpectRefused("a name twice", [&] {
+    return coordinator_->PlaceTensors("job", {Tensor(3, "v", 4), Tensor(4, "v", 5)}).status();
+  });
+}
+
+TEST_F(RefusalTest, WhoDoesNotTakePartChangesNothing) {
+  Make({.servers = 1, .workers = 2});
+  const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1"));
+  const Membership::Id worker = *coordinator_->Join(Worker(0));
+  const Membership::Id gone = *coordinator_->Join(Worker(1));
+  ASSERT_TRUE(Acquire(gone).ok());
+  ASSERT_TRUE(coordinator_->Leave(gone, "killed", /*own_failure=*/true).ok());
+  ExpectNotAWorker("a server", server);
+  ExpectNotAWorker("a worker that is gone", gone);
+  ExpectNotAWorker("an old incarnation", {MemberRole::kWorker, 0, worker.incarnation + 1});
+  ExpectNotAWorker("a rank that nobody has", {MemberRole::kWorker, 9, 1});
+  for (const Membership::Id& id :
+       {gone, Membership::Id{MemberRole::kWorker, 0, 9}, Membership::Id{MemberRole::kServer, 3, 1},
+        Membership::Id{MemberRole::kStandby, 0, 1}}) {
+    ExpectRefused("heartbeat", [&] { return coordinator_->Heartbeat(id).status(); });
+  }
+  ExpectRefused("leaves", [&] { return coordinator_->Leave({MemberRole::kWorker, 0, 9}, "made up"); });
+  ExpectRefused("completes what was never given", [&] { return coordinator_->CompleteLease(worker, 99, 5, 5); });
+  ASSERT_TRUE(Acquire(worker).ok());
+  const Membership::Id again = *coordinator_->Join(Worker(1));
+  ExpectRefused("completes another's", [&] { return coordinator_->CompleteLease(again, 2, 5, 5); });
+}
+
+TEST_F(RefusalTest, AStandbyThatIsNotOneSaysNothingOfItsServer) {
+  Make({.servers = 1, .workers = 1, .replicated = true});
+  const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1", true));
+  const Membership::Id standby = *coordinator_->Join(Server(0, "host:2", "process 2", true));
+  v1::Job job = Job();
+  job.mutable_durability()->set_mode(v1::Durability::REPLICA);
+  const Membership::Id worker = *coordinator_->Join(Worker(0, job));
+  // The job is done, so that a standby that leaves is no loss.
+  ASSERT_TRUE(Acquire(worker).ok());
+  ASSERT_TRUE(coordinator_->CompleteLease(worker, 1).ok());
+  ASSERT_TRUE(coordinator_->CompleteLease(worker, 2).ok() ||
+              coordinator_->progress().state() == v1::JOB_STATE_FINISHED);
+  ASSERT_EQ(coordinator_->progress().state(), v1::JOB_STATE_FINISHED);
+  ASSERT_TRUE(coordinator_->Leave(standby, "").ok());
+  clock_.Advance(absl::Seconds(2));
+  PairNews news;
+  news.server_lost = true;
+  ExpectRefused("a standby that has left", [&] { return coordinator_->Heartbeat(standby, {}, news).status(); });
+  ExpectRefused("one that never was", [&] {
+    return coordinator_->Heartbeat({MemberRole::kStandby, 0, 7}, {}, news).status();
+  });
+  ExpectRefused("an old server", [&] {
+    return coordinator_->Heartbeat({MemberRole::kServer, 0, server.incarnation + 1}, {}, news).status();
+  });
+}
+
+TEST_F(RefusalTest, NobodyJoinsAJobThatHasFailed) {
+  Make({.servers = 1, .workers = 2});
+  const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1"));
+  const Membership::Id worker = *coordinator_->Join(Worker(0));
+  ASSERT_TRUE(coordinator_->Join(Worker(1)).ok());
+  ASSERT_TRUE(coordinator_->Leave(server, "its disk broke").ok());
+  ASSERT_EQ(coordinator_->progress().state(), v1::JOB_STATE_FAILED);
+  ExpectJoinRefused("a worker", Worker(1));
+  ExpectJoinRefused("a server", Server(0, "host:1", "process 2"));
+  ExpectNotAWorker("a worker of a job that has failed", worker);
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers that come in pairs, as the coordinator sees them.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/coordinator.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+class PairsTest : public testing::Test {
+ protected:
+  static v1::Job Job(v1::Durability::Mode mode = v1::Durability::REPLICA) {
+    v1::Job job;
+    job.set_name("job");
+    job.mutable_training()->set_epochs(1);
+    job.mutable_training()->set_batch_size(10);
+    job.mutable_policy()->mutable_sync();
+    job.mutable_durability()->set_mode(mode);
+    return job;
+  }
+  static Coordinator::Options Options() { return {.servers = 1, .workers = 1, .replicated = true}; }
+
+  absl::StatusOr<Membership::Id> JoinServer(const std::string& address, const std::string& process) {
+    return coordinator_->Join({MemberRole::kServer, 0, address, process, {}, 0, true});
+  }
+  absl::StatusOr<Membership::Id> JoinWorker(const v1::Job& job = Job()) {
+    return coordinator_->Join({MemberRole::kWorker, 0, "", "worker process", job, 20});
+  }
+
+  // A pair and a worker, a tensor placed, the standby in step.
+  void Begin() {
+    server_ = *JoinServer("host:1", "process 1");
+    standby_ = *JoinServer("host:2", "process 2");
+    worker_ = *JoinWorker();
+    v1::TensorSpec spec;
+    spec.set_id(1);
+    spec.set_name("w");
+    spec.add_shape(4);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    ASSERT_TRUE(coordinator_->PlaceTensors("job", {spec}).ok());
+    ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
+  }
+  absl::StatusOr<Coordinator::Verdict> Say(const Membership::Id& server, uint64_t standby,
+                                           v1::StandbyReport::Stage stage) {
+    PairNews news;
+    news.standby.set_incarnation(standby);
+    news.standby.set_stage(stage);
+    return coordinator_->Heartbeat(server, {}, news);
+  }
+  absl::StatusOr<Coordinator::Verdict> SayServerLost() {
+    PairNews news;
+    news.server_lost = true;
+    return coordinator_->Heartbeat(standby_, {}, news);
+  }
+  v1::JobState State() { return coordinator_->progress().state(); }
+  std::string LastNotice() {
+    const v1::JobProgress progress = coordinator_->progress();
+    return progress.notices().empty() ? "" : progress.notices(progress.notices_size() - 1);
+  }
+  // In small steps, in which these say that they live.
+  void Pass(absl::Duration time, const std::vector<Membership::Id>& heard) {
+    for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(200)) {
+      clock_.Advance(absl::Milliseconds(200));
+      for (const Membership::Id& id : heard) ASSERT_TRUE(coordinator_->Heartbeat(id).ok());
+    }
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<Coordinator> coordinator_ = std::make_unique<Coordinator>(Options(), &clock_);
+  Membership::Id server_, standby_, worker_;
+};
+
+TEST_F(PairsTest, TheSecondOfARankIsItsStandbyAndTheJobWaitsForIt) {
+  const auto first = JoinServer("host:1", "process 1");
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->role, MemberRole::kServer);
+  ASSERT_TRUE(JoinWorker().ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_GATHERING);
+  EXPECT_THAT(coordinator_->progress().reason(), HasSubstr("standby 0"));
+  const auto second = JoinServer("host:2", "process 2");
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->role, MemberRole::kStandby);
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(JoinServer("host:3", "process 3").status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(PairsTest, AServerHearsWhomToFeed) {
+  const Membership::Id server = *JoinServer("host:1", "process 1");
+  EXPECT_FALSE(coordinator_->Heartbeat(server)->standby.has_value());
+  const Membership::Id standby = *JoinServer("host:2", "process 2");
+  const auto verdict = coordinator_->Heartbeat(server);
+  ASSERT_TRUE(verdict.ok() && verdict->standby.has_value());
+  EXPECT_EQ(verdict->standby->address, "host:2");
+  EXPECT_EQ(verdict->standby->id.incarnation, standby.incarnation);
+}
+
+TEST_F(PairsTest, ADeadServersStandbyTakesOverAtOnce) {
+  Begin();
+  const uint64_t epoch = coordinator_->shard_map().epoch();
+  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", /*own_failure=*/true).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
+  EXPECT_GT(coordinator_->shard_map().epoch(), epoch);
+  // Told again and again, for an answer may be lost.
+  for (int i = 0; i < 2; ++i) {
+    const auto verdict = coordinator_->Heartbeat(standby_);
+    ASSERT_TRUE(verdict.ok() && verdict->promoted.has_value());
+    EXPECT_EQ(verdict->promoted->role, MemberRole::kServer);
+    EXPECT_EQ(verdict->promoted->incarnation, 2);
+    EXPECT_TRUE(coordinator_->Heartbeat(*verdict->promoted).ok());
+  }
+  EXPECT_THAT(LastNotice(), HasSubstr("its standby (process 2) takes over at host:2"));
+  EXPECT_EQ(coordinator_->progress().servers_lost(), 1);
+  EXPECT_EQ(coordinator_->Heartbeat(server_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PairsTest, AServerThatNobodyHearsIsReplacedAndHearsOfIt) {
+  Begin();
+  Pass(absl::Seconds(3), {standby_});
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
+  EXPECT_EQ(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_LOST).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(PairsTest, AServerThatItsStandbyMissesTooIsReplacedWithinASecond) {
+  Begin();
+  Pass(absl::Milliseconds(800), {});
+  ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
+  // The coordinator heard it just now.
+  EXPECT_FALSE(SayServerLost()->promoted.has_value());
+  Pass(absl::Seconds(1), {});
+  EXPECT_THAT(SayServerLost()->promoted, Optional(testing::_));
+}
+
+TEST_F(PairsTest, AServerThatItsStandbyHearsIsGivenTime) {
+  Begin();
+  Pass(absl::Milliseconds(2800), {standby_});
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:1"});
+}
+
+TEST_F(PairsTest, WithoutAStandbyInStepADeadServerFailsTheJob) {
+  Begin();
+  ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_LOST).ok());
+  EXPECT_EQ(coordinator_->Heartbeat(standby_).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", true).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(coordinator_->progress().reason(), HasSubstr("no standby was in step with it"));
+}
+
+TEST_F(PairsTest, ASilentServerWithoutAStandbyMayComeBack) {
+  Begin();
+  ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_LOST).ok());
+  Pass(absl::Seconds(5), {worker_});
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_TRUE(coordinator_->Heartbeat(server_).ok());
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:1"});
+}
+
+TEST_F(PairsTest, WhereBothAreSilentTheStandbyIsNotForgotten) {
+  Begin();
+  Pass(absl::Seconds(5), {worker_});
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:1"});
+  EXPECT_THAT(coordinator_->Heartbeat(standby_)->state, v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(coordinator_->Heartbeat(standby_)->promoted, Optional(testing::_));
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
+}
+
+// The coordinator's process was stopped for a while, in which the server died.
+TEST_F(PairsTest, AStandbyIsNotForgottenForBeingHeardOfALittleEarlierThanItsServer) {
+  Begin();
+  ASSERT_TRUE(coordinator_->Heartbeat(standby_).ok());
+  clock_.Advance(absl::Milliseconds(200));
+  ASSERT_TRUE(coordinator_->Heartbeat(server_).ok());
+  clock_.Advance(absl::Milliseconds(2900));
+  ASSERT_TRUE(coordinator_->Leave(worker_, "killed by signal 9", true).ok());
+  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", true).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(coordinator_->Heartbeat(standby_)->promoted, Optional(testing::_));
+}
+
+TEST_F(PairsTest, ADeadServersProcessComesBackAsTheStandby) {
+  Begin();
+  // Nobody has said yet that process 1 has ended.
+  const auto again = JoinServer("host:1", "process 3");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->role, MemberRole::kStandby);
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
+  const auto promoted = coordinator_->Heartbeat(standby_);
+  ASSERT_TRUE(promoted.ok() && promoted->promoted.has_value());
+  const auto verdict = coordinator_->Heartbeat(*promoted->promoted);
+  ASSERT_TRUE(verdict.ok() && verdict->standby.has_value());
+  EXPECT_EQ(verdict->standby->address, "host:1");
+  ASSERT_TRUE(Say(*promoted->promoted, again->incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
+  ASSERT_TRUE(coordinator_->Leave(*promoted->promoted, "killed by signal 9", true).ok());
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:1"});
+}
+
+TEST_F(PairsTest, ALostStandbyIsReplacedAndTheServerHearsIt) {
+  Begin();
+  ASSERT_TRUE(coordinator_->Leave(standby_, "killed by signal 9", true).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_FALSE(coordinator_->Heartbeat(server_)->standby.has_value());
+  EXPECT_THAT(LastNotice(), HasSubstr("server 0 goes on without a standby until another joins"));
+  const Membership::Id next = *JoinServer("host:2", "process 3");
+  EXPECT_EQ(next.role, MemberRole::kStandby);
+  EXPECT_EQ(coordinator_->Heartbeat(server_)->standby->id.incarnation, next.incarnation);
+}
+
+TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
+  Begin();
+  const internal::v1::CoordinatorState state = coordinator_->Export();
+  coordinator_ = std::make_unique<Coordinator>(Options(), &clock_);
+  ASSERT_TRUE(coordinator_->Restore(state).ok());
+  // It died with the server of its process, which is started again.
+  const auto again = JoinServer("host:1", "process 3");
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->role, MemberRole::kStandby);
+  EXPECT_THAT(coordinator_->Heartbeat(standby_)->promoted, Optional(testing::_));
+  EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
+}
+
+// Keeps what it is given, unless it is told that the disk is full.
+class MemoryJournal : public CoordinatorJournal {
+ public:
+  absl::Status Save(absl::string_view state, bool) override {
+    if (full) return absl::ResourceExhaustedError("the disk is full");
+    saved = std::string(state);
+    return absl::OkStatus();
+  }
+  void Settle() override {}
+  bool full = false;
+  std::string saved;
+};
+
+TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
+  MemoryJournal journal;
+  Coordinator::Options options = Options();
+  options.journal = &journal;
+  coordinator_ = std::make_unique<Coordinator>(options, &clock_);
+  const auto in_step = [this] {
+    const v1::GetProgressResponse described = coordinator_->Describe();
+    int count = 0;
+    for (const auto& member : described.members()) count += member.in_step();
+    return count;
+  };
+  server_ = *JoinServer("host:1", "process 1");
+  standby_ = *JoinServer("host:2", "process 2");
+  journal.full = true;
+  const auto verdict = Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP);
+  ASSERT_TRUE(verdict.ok());
+  absl::Status saved;
+  coordinator_->AwaitSaved(verdict->change, [&](const absl::Status& status) { saved = status; });
+  EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << "the server is not told that it was heard";
+  EXPECT_EQ(in_step(), 0);
+  journal.full = false;
+  EXPECT_EQ(in_step(), 1);
+  internal::v1::CoordinatorState state;
+  ASSERT_TRUE(state.ParseFromString(journal.saved));
+  EXPECT_TRUE(state.standbys(0).in_step());
+}
+
+TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
+  Begin();
+  std::optional<ShardMap> map;
+  const uint64_t epoch = coordinator_->shard_map().epoch();
+  coordinator_->AwaitShardMap(epoch, absl::Seconds(30), "peer", [&](absl::StatusOr<ShardMap> now) { map = *now; });
+  EXPECT_FALSE(map.has_value());
+  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", true).ok());
+  ASSERT_TRUE(map.has_value());
+  EXPECT_EQ(map->shards(), std::vector<std::string>{"host:2"});
+}
+
+TEST_F(PairsTest, JobAndServersMustAgreeOnPairs) {
+  ASSERT_TRUE(JoinServer("host:1", "process 1").ok());
+  EXPECT_THAT(JoinWorker(Job(v1::Durability::WAL)).status().message(),
+              HasSubstr("started with --replicated, which is for REPLICA alone"));
+  EXPECT_THAT(coordinator_->Join({MemberRole::kServer, 0, "host:9", "process 9", {}, 0, false}).status().message(),
+              HasSubstr("process 9 was started without --replicated, server 0 with it: want the same"));
+  Coordinator single({.servers = 1, .workers = 1}, &clock_);
+  EXPECT_THAT(single.Join({MemberRole::kWorker, 0, "", "worker process", Job(), 20}).status().message(),
+              HasSubstr("has durability REPLICA, which wants servers in pairs"));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/coordinator/lease_table.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/job/job_length.h"
+#include "common/status/error_reason.h"
+
+namespace ballast {
+namespace {
+
+uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+v1::Lease ToProto(const DataLease& lease) {
+  v1::Lease proto;
+  proto.set_id(lease.id);
+  proto.set_epoch(lease.epoch);
+  proto.set_begin(lease.begin);
+  proto.set_end(lease.end);
+  proto.set_steps(lease.steps);
+  proto.set_share_begin(lease.share_begin);
+  proto.set_share_end(lease.share_end);
+  return proto;
+}
+
+DataLease FromProto(const v1::Lease& lease) {
+  return {lease.id(), lease.epoch(), lease.begin(), lease.end(), lease.steps(), lease.share_begin(), lease.share_end()};
+}
+
+}  // namespace
+
+LeaseBook::LeaseBook(const Options& options)
+    : options_(options), batches_per_lease_(BatchesPerLease(options.batches_per_push)), by_rank_(options.workers) {}
+
+uint32_t LeaseBook::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
+
+double LeaseBook::ShareAt(const Position& at) const {
+  const double epoch = static_cast<double>(options_.examples);
+  const double total = epoch * options_.epochs;
+  return total == 0 ? 0 : (at.epoch * epoch + static_cast<double>(at.begin)) / total;
+}
+
+void LeaseBook::SetShares(DataLease& lease) const {
+  uint64_t returned = 0, held = lease.end - lease.begin;
+  for (const DataLease& other : returned_) returned += other.end - other.begin;
+  for (const auto& [id, other] : held_) held += other.lease.end - other.lease.begin;
+  const double total = static_cast<double>(options_.examples) * options_.epochs;
+  lease.share_end = ShareAt(next_) - static_cast<double>(returned) / total;
+  lease.share_begin = std::max(0.0, lease.share_end - static_cast<double>(held) / total);
+}
+
+// The rank's part of the round that it is at; takes it to the next round.
+DataLease LeaseBook::CutShare(uint32_t rank) {
+  Position& at = by_rank_[rank];
+  const uint64_t left = options_.examples - at.begin;
+  const uint64_t round = std::min(left, options_.workers * batches_per_lease_ * options_.batch_size);
+  // The first (round % workers) ranks get one example more.
+  const uint64_t share = round / options_.workers;
+  const uint64_t more = round % options_.workers;
+  DataLease lease;
+  lease.epoch = at.epoch;
+  lease.share_begin = ShareAt(at);
+  lease.share_end = ShareAt({at.epoch, at.begin + round});
+  lease.begin = at.begin + rank * share + std::min<uint64_t>(rank, more);
+  lease.end = lease.begin + share + (rank < more ? 1 : 0);
+  lease.steps = StepsOf(share + (more > 0 ? 1 : 0));
+  at.begin += round;
+  if (at.begin == options_.examples) at = {at.epoch + 1, 0};
+  return lease;
+}
+
+std::optional<DataLease> LeaseBook::TakeReturned(const Position& limit) {
+  const auto first = std::min_element(returned_.begin(), returned_.end(), [](const DataLease& a, const DataLease& b) {
+    return Position{a.epoch, a.begin} < Position{b.epoch, b.begin};
+  });
+  if (first == returned_.end() || !(Position{first->epoch, first->begin} < limit)) return std::nullopt;
+  DataLease lease = *first;
+  returned_.erase(first);
+  repeated_examples_ += lease.end - lease.begin;
+  return lease;
+}
+
+// What comes first in the job: what was returned, what an absent rank leaves, or the rank's own share, which it takes
+// before another's of the same round.
+std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
+  if (std::optional<DataLease> lease = TakeReturned(by_rank_[rank]); lease.has_value()) return lease;
+  while (true) {
+    uint32_t first = rank;
+    for (uint32_t absent : absent_) {
+      if (by_rank_[absent] < by_rank_[first]) first = absent;
+    }
+    if (Done(by_rank_[first]) || (limit_.has_value() && *limit_ <= by_rank_[first])) return std::nullopt;
+    DataLease lease = CutShare(first);
+    if (first == rank) return lease;
+    // Nobody keeps step with it: without examples it would be nothing at all.
+    if (lease.begin == lease.end) continue;
+    lease.steps = StepsOf(lease.end - lease.begin);
+    return lease;
+  }
+}
+
+std::optional<DataLease> LeaseBook::NextForAnyone() {
+  if (limit_.has_value()) return std::nullopt;
+  if (std::optional<DataLease> lease = TakeReturned(next_); lease.has_value()) return lease;
+  if (Done(next_)) return std::nullopt;
+  const uint64_t left = options_.examples - next_.begin;
+  // Towards the end of an epoch ranges get smaller, so that workers finish it at about the same time.
+  const uint64_t per_push = std::min(options_.batches_per_push, batches_per_lease_);
+  const uint64_t pushes = DivideUp(left, uint64_t{2} * options_.workers * per_push * options_.batch_size);
+  const uint64_t size = std::min(left, std::min(pushes * per_push, batches_per_lease_) * options_.batch_size);
+  DataLease lease;
+  lease.epoch = next_.epoch;
+  lease.begin = next_.begin;
+  lease.end = next_.begin + size;
+  lease.steps = StepsOf(size);
+  next_.begin += size;
+  if (next_.begin == options_.examples) next_ = {next_.epoch + 1, 0};
+  return lease;
+}
+
+std::optional<DataLease> LeaseBook::Acquire(uint32_t rank) {
+  std::optional<DataLease> lease = options_.lock_step ? NextInLockStep(rank) : NextForAnyone();
+  if (!lease.has_value()) return lease;
+  if (!options_.lock_step) SetShares(*lease);
+  lease->id = next_id_++;
+  held_[lease->id] = {rank, *lease};
+  return lease;
+}
+
+std::optional<DataLease> LeaseBook::Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const {
+  for (const auto& [id, own] : held_) {
+    if (own.rank == rank && !absl::c_linear_search(held, id)) return own.lease;
+  }
+  return std::nullopt;
+}
+
+absl::Status LeaseBook::Complete(uint32_t rank, uint64_t id) {
+  const auto held = held_.find(id);
+  if (id == 0 || id >= next_id_) {
+    return WithReason(v1::ERROR_REASON_UNKNOWN_LEASE,
+                      absl::FailedPreconditionError(absl::StrCat("lease ", id, " was never handed out")),
+                      {{"lease", absl::StrCat(id)}});
+  }
+  if (held == held_.end()) return absl::OkStatus();
+  if (held->second.rank != rank) {
+    return WithReason(v1::ERROR_REASON_UNKNOWN_LEASE,
+                      absl::FailedPreconditionError(absl::StrCat("lease ", id, " is held by worker ", held->second.rank,
+                                                                 ", got a report of worker ", rank)),
+                      {{"lease", absl::StrCat(id)}, {"rank", absl::StrCat(held->second.rank)}});
+  }
+  held_.erase(held);
+  return absl::OkStatus();
+}
+
+void LeaseBook::Release(uint32_t rank) {
+  for (auto held = held_.begin(); held != held_.end();) {
+    if (held->second.rank != rank) {
+      ++held;
+      continue;
+    }
+    DataLease& lease = held->second.lease;
+    if (options_.lock_step) lease.steps = StepsOf(lease.end - lease.begin);
+    if (lease.begin < lease.end) returned_.push_back(lease);
+    held = held_.erase(held);
+  }
+  absent_.insert(rank);
+}
+
+void LeaseBook::Hold() { limit_ = *absl::c_max_element(by_rank_); }
+
+bool LeaseBook::AtRest() const {
+  if (!limit_.has_value() || !held_.empty()) return false;
+  // What was returned out of lock step may be anyone's, whenever the job goes on.
+  if (!options_.lock_step) return true;
+  return returned_.empty() && absl::c_all_of(by_rank_, [this](const Position& at) { return at == *limit_; });
+}
+
+void LeaseBook::Return(uint32_t rank) { absent_.erase(rank); }
+
+bool LeaseBook::Finished() const {
+  if (!held_.empty() || !returned_.empty()) return false;
+  if (!options_.lock_step) return Done(next_);
+  return std::all_of(by_rank_.begin(), by_rank_.end(), [&](const Position& at) { return Done(at); });
+}
+
+std::string LeaseBook::Outstanding() const {
+  std::vector<std::string> parts;
+  for (const auto& [id, held] : held_) {
+    if (parts.size() == 4) {
+      parts.push_back("…");
+      break;
+    }
+    parts.push_back(absl::StrCat("worker ", held.rank, " (epoch ", held.lease.epoch + 1, ", examples ",
+                                 held.lease.begin, " to ", held.lease.end, ")"));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+uint64_t LeaseBook::steps_per_epoch() const {
+  if (!options_.lock_step) return DivideUp(options_.examples, options_.batch_size);
+  const uint64_t round = options_.workers * batches_per_lease_ * options_.batch_size;
+  const uint64_t rest = options_.examples % round;
+  return options_.examples / round * batches_per_lease_ + StepsOf(DivideUp(rest, options_.workers));
+}
+
+internal::v1::LeaseBookState LeaseBook::Export() const {
+  internal::v1::LeaseBookState state;
+  const auto put = [](const Position& at, internal::v1::LeaseBookState::Position* to) {
+    to->set_epoch(at.epoch);
+    to->set_begin(at.begin);
+  };
+  state.set_next_id(next_id_);
+  for (const Position& at : by_rank_) put(at, state.add_by_rank());
+  put(next_, state.mutable_next());
+  for (const DataLease& lease : returned_) *state.add_returned() = ToProto(lease);
+  for (const auto& [id, held] : held_) {
+    internal::v1::LeaseBookState::Held* to = state.add_held();
+    to->set_rank(held.rank);
+    *to->mutable_lease() = ToProto(held.lease);
+  }
+  state.mutable_absent()->Add(absent_.begin(), absent_.end());
+  state.set_repeated_examples(repeated_examples_);
+  return state;
+}
+
+absl::Status LeaseBook::CheckLease(const v1::Lease& lease) const {
+  if (lease.epoch() < options_.epochs && lease.begin() <= lease.end() && lease.end() <= options_.examples) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("saved lease ", lease.id(), ": got epoch ", lease.epoch(),
+                                                 ", examples ", lease.begin(), " to ", lease.end(), ", want one of ",
+                                                 options_.epochs, " epochs of ", options_.examples, " examples"));
+}
+
+absl::Status LeaseBook::CheckPosition(const Position& at) const {
+  if (at.epoch <= options_.epochs && at.begin < options_.examples) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("saved leases: got epoch ", at.epoch, ", example ", at.begin,
+                                                 ", want at most ", options_.epochs, " epochs of ", options_.examples,
+                                                 " examples"));
+}
+
+absl::Status LeaseBook::Resume(const internal::v1::LeaseBookState& state) {
+  if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
+    return absl::InvalidArgumentError("saved leases: were not at rest");
+  }
+  const internal::v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
+  const Position at{saved.epoch(), saved.begin()};
+  if (absl::Status status = CheckPosition(at); !status.ok()) return status;
+  for (const v1::Lease& lease : state.returned()) {
+    if (absl::Status status = CheckLease(lease); !status.ok()) return status;
+  }
+  for (const v1::Lease& lease : state.returned()) {
+    returned_.push_back(FromProto(lease));
+    returned_.back().steps = StepsOf(lease.end() - lease.begin());
+  }
+  next_id_ = std::max<uint64_t>(state.next_id(), 1);
+  next_ = at;
+  by_rank_.assign(options_.workers, at);
+  repeated_examples_ = state.repeated_examples();
+  return absl::OkStatus();
+}
+
+absl::Status LeaseBook::Restore(const internal::v1::LeaseBookState& state) {
+  if (state.by_rank_size() != static_cast<int>(options_.workers)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("saved leases: got ", state.by_rank_size(), " ranks, want ", options_.workers));
+  }
+  const auto take = [](const internal::v1::LeaseBookState::Position& at) { return Position{at.epoch(), at.begin()}; };
+  std::vector<Position> positions = {take(state.next())};
+  for (const internal::v1::LeaseBookState::Position& at : state.by_rank()) positions.push_back(take(at));
+  for (const Position& at : positions) {
+    if (absl::Status status = CheckPosition(at); !status.ok()) return status;
+  }
+  std::vector<DataLease> returned;
+  for (const v1::Lease& lease : state.returned()) {
+    if (absl::Status status = CheckLease(lease); !status.ok()) return status;
+    returned.push_back(FromProto(lease));
+  }
+  std::map<uint64_t, Held> held;
+  for (const internal::v1::LeaseBookState::Held& one : state.held()) {
+    if (absl::Status status = CheckLease(one.lease()); !status.ok()) return status;
+    held[one.lease().id()] = {one.rank(), FromProto(one.lease())};
+  }
+  // What was handed out since the state was saved may be held all the same, and gets no other's id.
+  next_id_ = std::max<uint64_t>(state.next_id(), 1) + kForgottenIds;
+  next_ = positions[0];
+  by_rank_.assign(positions.begin() + 1, positions.end());
+  returned_ = std::move(returned);
+  held_ = std::move(held);
+  absent_ = {state.absent().begin(), state.absent().end()};
+  repeated_examples_ = state.repeated_examples();
+  return absl::OkStatus();
+}
+
+}  // namespace ballast

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
+#include "ballast/v1/coordinator_service.pb.h"
+#include "common/concurrency/clock.h"
+
+namespace ballast {
+
+// Sums up what the workers report. Knows neither members nor leases.
+// Thread safety: none; the coordinator guards it.
+class ProgressBoard {
+ public:
+  explicit ProgressBoard(const Clock* clock) : clock_(clock) {}
+
+  void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress);
+  void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }
+  // What it had made when it ended a lease.
+  void EndedLease(uint32_t worker, uint64_t steps, uint64_t batches);
+  // Of what a worker that is gone did, totals stay and rates go.
+  void Forget(uint32_t worker);
+
+  // Fills in epoch, step, examples, losses, rates, staleness, evaluation and wait share.
+  void Fill(v1::JobProgress& progress) const;
+
+  uint64_t StepOf(uint32_t worker) const;
+  // By the end of its last lease.
+  uint64_t BatchesOf(uint32_t worker) const;
+  // WorkerProgress.acknowledged_pushes, of each incarnation the newest.
+  std::vector<v1::GetProgressResponse::WorkerPushes> Pushes() const;
+
+  internal::v1::ProgressBoardState Export() const;
+  void Restore(const internal::v1::ProgressBoardState& state);
+  // The same for a job that `workers` resume between two leases: each at its own step where there were as many, else
+  // all at the furthest. What was pushed before counts no more.
+  void Resume(internal::v1::ProgressBoardState state, uint32_t workers);
+
+ private:
+  struct Entry {
+    absl::Time at;
+    v1::WorkerProgress progress;
+  };
+  struct Worker {
+    uint64_t step = 0;
+    v1::WorkerProgress last;
+    uint64_t lease_steps = 0;
+    uint64_t lease_batches = 0;
+    std::deque<Entry> recent;
+  };
+
+  const Clock* const clock_;
+  std::map<uint32_t, Worker> workers_;
+  // By worker and incarnation; by shard.
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> pushes_;
+  uint64_t examples_ = 0;
+  uint64_t max_staleness_ = 0;
+  uint32_t epoch_ = 0;
+  uint64_t epoch_examples_ = 0;
+  double epoch_loss_sum_ = 0;
+  std::optional<v1::Evaluation> evaluation_;
+};
+
+}  // namespace ballast

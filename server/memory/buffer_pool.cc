@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/memory/buffer_pool.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace ballast {
+namespace {
+
+// A smaller message gets memory of its own.
+constexpr size_t kLeastPooledBytes = 64 << 10;
+
+size_t RoundUp(size_t bytes) {
+  return (bytes + BufferPool::kAlignment - 1) / BufferPool::kAlignment * BufferPool::kAlignment;
+}
+
+}  // namespace
+
+BufferPool::Buffer::~Buffer() {
+  if (pool_ != nullptr) pool_->GiveBack(std::move(memory_));
+}
+
+BufferPool::Buffer BufferPool::Copy(absl::string_view message) {
+  const size_t ahead = reinterpret_cast<uintptr_t>(message.data()) % kAlignment;
+  const size_t bytes = ahead + message.size();
+  Buffer buffer;
+  if (bytes >= kLeastPooledBytes && bytes <= buffer_bytes_) {
+    buffer.memory_ = Take();
+    buffer.pool_ = this;
+  } else {
+    buffer.memory_.reset(static_cast<char*>(std::aligned_alloc(kAlignment, RoundUp(std::max<size_t>(bytes, 1)))));
+  }
+  char* const to = buffer.memory_.get() + ahead;
+  if (!message.empty()) std::memcpy(to, message.data(), message.size());
+  buffer.bytes_ = {to, message.size()};
+  return buffer;
+}
+
+BufferPool::Buffer::Memory BufferPool::Take() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!free_.empty()) {
+      Buffer::Memory memory = std::move(free_.back());
+      free_.pop_back();
+      return memory;
+    }
+  }
+  return Buffer::Memory(static_cast<char*>(std::aligned_alloc(kAlignment, RoundUp(buffer_bytes_))));
+}
+
+void BufferPool::GiveBack(Buffer::Memory memory) {
+  absl::MutexLock lock(&mutex_);
+  if (free_.size() < kept_) free_.push_back(std::move(memory));
+}
+
+}  // namespace ballast

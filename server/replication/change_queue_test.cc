@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/replication/change_queue.h"
+
+#include "common/status/error_reason.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+// Room for 100 bytes; answers behind more than 20 are held back.
+class ChangeQueueTest : public testing::Test {
+ protected:
+  void Push(uint64_t position, size_t bytes) { queue_.Push(position, std::string(bytes, 'x')); }
+  bool HoldBack(uint64_t position) {
+    ChangeQueue::Done done = [this](const absl::Status&) { ++answered_; };
+    return queue_.HoldBack(position, done);
+  }
+  // Takes the next change out, and answers whom that releases.
+  uint64_t Pop() {
+    std::vector<ChangeQueue::Done> released;
+    const std::optional<ChangeQueue::Change> change = queue_.Pop(released);
+    for (const ChangeQueue::Done& done : released) done(absl::OkStatus());
+    return change.has_value() ? change->position : 0;
+  }
+
+  ChangeQueue queue_{100, 20};
+  int answered_ = 0;
+};
+
+TEST_F(ChangeQueueTest, RefusesWhatItHasNoRoomFor) {
+  Push(1, 60);
+  EXPECT_TRUE(queue_.CheckRoom(40).ok());
+  const absl::Status refused = queue_.CheckRoom(41);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.message(), "the standby is behind by 60 bytes, want 41 more within 100");
+  EXPECT_EQ(ReasonOf(refused), v1::ERROR_REASON_STANDBY_BEHIND);
+  EXPECT_EQ(SubjectOf(refused, "retry_delay_ms"), "200");
+  EXPECT_EQ(Pop(), 1);
+  EXPECT_TRUE(queue_.CheckRoom(100).ok());
+}
+
+TEST_F(ChangeQueueTest, HoldsAnswersBackUntilTheLinkHasCaughtUp) {
+  Push(7, 10);
+  Push(8, 10);
+  Push(9, 10);
+  EXPECT_FALSE(HoldBack(6));
+  EXPECT_FALSE(HoldBack(7));
+  EXPECT_FALSE(HoldBack(8));
+  EXPECT_TRUE(HoldBack(9));
+  Push(10, 1);
+  EXPECT_TRUE(HoldBack(10));
+  EXPECT_EQ(Pop(), 7);
+  EXPECT_EQ(answered_, 1);
+  EXPECT_EQ(Pop(), 8);
+  EXPECT_EQ(answered_, 2);
+}
+
+TEST_F(ChangeQueueTest, ClearAnswersAllAndForgetsTheBytes) {
+  Push(1, 50);
+  Push(2, 50);
+  EXPECT_TRUE(HoldBack(2));
+  const std::vector<ChangeQueue::Done> released = queue_.Clear();
+  EXPECT_EQ(released.size(), 1);
+  EXPECT_TRUE(queue_.empty());
+  EXPECT_TRUE(queue_.CheckRoom(100).ok());
+  EXPECT_EQ(Pop(), 0);
+  // What comes later is measured anew.
+  Push(3, 20);
+  EXPECT_FALSE(HoldBack(3));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both sides of the stream, over the loopback: a shard that changes all the time, and its standby's.
+#include "server/replication/standby_journal.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/server_builder.h"
+#include "gtest/gtest.h"
+#include "server/replication/standby_receiver.h"
+#include "server/rpc/port/access_guard.h"
+#include "server/rpc/standby_service.h"
+#include "server/shard/parameter_shard.h"
+
+namespace ballast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+// More than are captured at once.
+constexpr uint32_t kTensors = 5000;
+
+ParameterShard::Options ShardOptions(ShardJournal* journal) {
+  ParameterShard::Options options;
+  options.max_state_bytes = uint64_t{1} << 28;
+  options.open_journal = [journal](const JobTerms&) -> absl::StatusOr<ShardJournal*> { return journal; };
+  return options;
+}
+
+OwnedTensor Tensor(uint32_t id, int64_t elements) {
+  OwnedTensor tensor;
+  tensor.spec.set_id(id);
+  tensor.spec.set_name(absl::StrCat("w", id));
+  tensor.spec.add_shape(elements);
+  tensor.spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(0.5);
+  return tensor;
+}
+
+// A standby's process, but for its part in a job.
+class Standby {
+ public:
+  explicit Standby(uint64_t incarnation) {
+    receiver_.Begin(incarnation);
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    target_.set_incarnation(incarnation);
+    target_.set_address(absl::StrCat("127.0.0.1:", port));
+  }
+  ~Standby() { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  ParameterShard& shard() { return shard_; }
+  const v1::StandbyTarget& target() const { return target_; }
+
+ private:
+  ParameterShard shard_{ShardOptions(nullptr), Clock::Real()};
+  StandbyReceiver receiver_{0, &shard_, [] {}};
+  const AccessGuard access_{nullptr, [] { return std::string(); }};
+  StandbyServiceAdapter service_{&receiver_, &access_};
+  std::unique_ptr<grpc::Server> server_;
+  v1::StandbyTarget target_;
+};
+
+class ReplicaJournalTest : public testing::Test {
+ protected:
+  ReplicaJournalTest() {
+    ReplicaJournal::Options options;
+    options.open = [this](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+      on_open_();
+      return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+    };
+    options.log = [this](const std::string& line) {
+      absl::MutexLock lock(&mutex_);
+      absl::StrAppend(&log_, line, "\n");
+    };
+    options.patience = absl::Seconds(20);
+    journal_ = std::make_unique<ReplicaJournal>(std::move(options), &shard_);
+    journal_->BeginServing(1);
+    job_.name = "job";
+    job_.policy.mutable_async();
+    job_.workers = 2;
+    job_.durability.set_mode(v1::Durability::REPLICA);
+  }
+  ~ReplicaJournalTest() override {
+    pushing_ = false;
+    for (std::thread& thread : threads_) thread.join();
+    journal_.reset();
+  }
+
+  void Declare(uint32_t first, uint32_t tensors, int64_t elements = 3) {
+    std::vector<OwnedTensor> declared;
+    for (uint32_t id = first; id < first + tensors; ++id) declared.push_back(Tensor(id, elements));
+    const auto owned = shard_.Declare(job_, std::move(declared));
+    ASSERT_TRUE(owned.ok()) << owned.status();
+  }
+
+  // A gradient of 3 elements for each of some tensors.
+  absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, absl::Span<const uint32_t> tensors) {
+    const std::vector<float> values = {1, -2, static_cast<float>(sequence % 5)};
+    const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), 12);
+    std::vector<GradientView> gradients;
+    for (uint32_t tensor : tensors) gradients.push_back({{tensor, 0}, 0, v1::ENCODING_FP32, {&bytes, 1}});
+    return shard_.Push("job", {worker, 1, sequence, 0, 1}, gradients);
+  }
+
+  // Both workers push all the time, each push to tensors all over the shard.
+  void StartPushing() {
+    for (uint32_t worker = 0; worker < 2; ++worker) {
+      threads_.emplace_back([this, worker] {
+        for (uint64_t sequence = 1; pushing_; ++sequence) {
+          std::vector<uint32_t> tensors;
+          for (uint32_t i = 0; i < 20; ++i) tensors.push_back(1 + (sequence * 37 + i * 251) % kTensors);
+          const auto pushed = Push(worker, sequence, tensors);
+          ASSERT_TRUE(pushed.ok()) << pushed.status();
+          absl::Notification durable;
+          shard_.AwaitDurable(*pushed, [&](const absl::Status&) { durable.Notify(); });
+          ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kPatience));
+        }
+      });
+    }
+  }
+  void StopPushing() {
+    pushing_ = false;
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  // What a heartbeat would do, until the standby is in that stage.
+  void Await(v1::StandbyReport::Stage stage) {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (true) {
+      report_ = journal_->Report();
+      journal_->OnHeard(report_);
+      if (report_.stage() == stage) return;
+      ASSERT_LT(absl::Now(), deadline) << report_.DebugString() << log();
+    }
+  }
+  std::string log() {
+    absl::MutexLock lock(&mutex_);
+    return log_;
+  }
+
+  // Once all that was changed is there.
+  void ExpectEqual(Standby& standby) {
+    absl::Notification durable;
+    shard_.AwaitDurable([&](const absl::Status&) { durable.Notify(); });
+    ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kPatience));
+    const ShardCapture a = shard_.Capture([] {}), b = standby.shard().Capture([] {});
+    ASSERT_EQ(a.slices.size(), b.slices.size());
+    for (size_t i = 0; i < a.slices.size(); ++i) {
+      ASSERT_EQ(a.slices[i].weights.version, b.slices[i].weights.version) << i;
+      for (size_t k = 0; k < 2; ++k) {
+        ASSERT_EQ(a.slices[i].weights.arrays[k].values(), b.slices[i].weights.arrays[k].values()) << i;
+      }
+    }
+    ASSERT_EQ(a.windows.size(), b.windows.size());
+    for (size_t i = 0; i < a.windows.size(); ++i) {
+      EXPECT_EQ(a.windows[i].SerializeAsString(), b.windows[i].SerializeAsString());
+    }
+  }
+
+  JobTerms job_;
+  // Called before the way to a standby is opened.
+  std::function<void()> on_open_ = [] {};
+  std::unique_ptr<ReplicaJournal> journal_;
+  // The journal is asked for when the first tensors are declared.
+  ParameterShard shard_{[this] {
+                          ParameterShard::Options options = ShardOptions(nullptr);
+                          options.open_journal = [this](const JobTerms&) -> absl::StatusOr<ShardJournal*> {
+                            return journal_.get();
+                          };
+                          return options;
+                        }(),
+                        Clock::Real()};
+  v1::StandbyReport report_;
+  std::atomic<bool> pushing_{true};
+  std::vector<std::thread> threads_;
+  absl::Mutex mutex_;
+  std::string log_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(ReplicaJournalTest, AStandbyThatJoinsWhileAllSlicesChangeBecomesEqual) {
+  Declare(1, kTensors);
+  StartPushing();
+  Standby standby(7);
+  journal_->Feed(standby.target());
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  EXPECT_EQ(report_.bytes_total(), kTensors * 3 * 2 * sizeof(float));
+  EXPECT_EQ(report_.bytes_done(), report_.bytes_total());
+  StopPushing();
+  ExpectEqual(standby);
+  EXPECT_THAT(log(), HasSubstr("standby 0: in step after "));
+}
+
+TEST_F(ReplicaJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
+  Declare(1, kTensors / 2);
+  Standby standby(7);
+  journal_->Feed(standby.target());
+  Declare(kTensors / 2 + 1, kTensors / 2);
+  StartPushing();
+  // Of more than one slice.
+  Declare(kTensors + 1, 3, 2 << 20);
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  StopPushing();
+  ExpectEqual(standby);
+}
+
+TEST_F(ReplicaJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
+  Declare(1, 0);
+  Standby standby(7);
+  journal_->Feed(standby.target());
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  EXPECT_EQ(standby.shard().job_name(), "job");
+  ASSERT_TRUE(shard_.Pause("job", 1, 1).ok());
+  ASSERT_TRUE(Push(0, 1, {}).ok());
+  ExpectEqual(standby);
+}
+
+TEST_F(ReplicaJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
+  Declare(1, 10);
+  Standby first(7), second(8);
+  journal_->Feed(first.target());
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  v1::StandbyReport early;
+  absl::Notification opened;
+  on_open_ = [&] {
+    early = journal_->Report();
+    opened.Notify();
+  };
+  // The first one's stream still runs.
+  journal_->Feed(second.target());
+  ASSERT_TRUE(opened.WaitForNotificationWithTimeout(kPatience));
+  Await(v1::StandbyReport::STAGE_IN_STEP);
+  EXPECT_NE(early.stage(), v1::StandbyReport::STAGE_LOST) << early.DebugString();
+  EXPECT_EQ(report_.incarnation(), 8);
+  ExpectEqual(second);
+}
+
+TEST_F(ReplicaJournalTest, SaysWhyAStandbyWasLost) {
+  Declare(1, 10);
+  {
+    Standby standby(7);
+    journal_->Feed(standby.target());
+    Await(v1::StandbyReport::STAGE_IN_STEP);
+  }
+  const absl::Time deadline = absl::Now() + kPatience;
+  do {
+    report_ = journal_->Report();
+    ASSERT_LT(absl::Now(), deadline);
+  } while (report_.stage() != v1::StandbyReport::STAGE_LOST);
+  EXPECT_NE(report_.reason(), "");
+  EXPECT_THAT(log(), HasSubstr("does not follow any more: " + report_.reason()));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/concurrency/wait_list.h"
+
+namespace ballast {
+
+// The wait that a call has begun, for the caller to go away at any time: before it has begun, while it lasts, and after
+// it ended. Shared by the call and by whoever begins the wait, because the call may be gone before that returns.
+// Thread safety: all methods may be called from any thread.
+class CancellableWait {
+ public:
+  // `cancel` ends a wait; it does nothing for one that has ended.
+  explicit CancellableWait(std::function<void(WaitRoom::Ticket)> cancel) : cancel_(std::move(cancel)) {}
+
+  // The wait has begun; kNoTicket: it has ended already.
+  void Began(WaitRoom::Ticket ticket) {
+    bool cancelled = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      ticket_ = ticket;
+      cancelled = cancelled_;
+    }
+    if (cancelled && ticket != WaitRoom::kNoTicket) cancel_(ticket);
+  }
+
+  void Cancel() {
+    WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+    {
+      absl::MutexLock lock(&mutex_);
+      cancelled_ = true;
+      ticket = ticket_;
+    }
+    if (ticket != WaitRoom::kNoTicket) cancel_(ticket);
+  }
+
+ private:
+  const std::function<void(WaitRoom::Ticket)> cancel_;
+  absl::Mutex mutex_;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
+};
+
+}  // namespace ballast

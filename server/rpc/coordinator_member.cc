@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/coordinator_member.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/program/this_process.h"
+#include "common/program/version.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
+#include "common/status/job_failure.h"
+#include "grpcpp/channel.h"
+
+namespace ballast {
+namespace {
+
+constexpr absl::Duration kAttempt = absl::Seconds(5);
+// For an answer when the time to gather is nearly over.
+constexpr absl::Duration kLeastPatience = absl::Seconds(1);
+
+}  // namespace
+
+CoordinatorMember::CoordinatorMember(Options options, Events events)
+    : options_(std::move(options)),
+      events_(std::move(events)),
+      stub_(v1::CoordinatorService::NewStub(options_.channel)),
+      thread_([this] { Run(); }) {}
+
+CoordinatorMember::~CoordinatorMember() {
+  v1::LeaveRequest request;
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (calling_ != nullptr) calling_->TryCancel();
+    *request.mutable_member() = joined_.member();
+  }
+  thread_.join();
+  if (request.member().incarnation() == 0) return;
+  request.set_job(events_.job());
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
+  v1::LeaveResponse response;
+  // The coordinator may be gone already; it finds out by itself that this server is.
+  stub_->Leave(&context, request, &response).IgnoreError();
+}
+
+v1::JobState CoordinatorMember::job_state() const {
+  absl::MutexLock lock(&mutex_);
+  return job_state_;
+}
+
+absl::Status CoordinatorMember::CheckGathered(const v1::HeartbeatResponse& response) const {
+  const bool waits = response.state() == v1::JOB_STATE_GATHERING && options_.gather_timeout > absl::ZeroDuration();
+  if (!waits || absl::Now() - started_ < options_.gather_timeout) return absl::OkStatus();
+  return WithReason(
+      v1::ERROR_REASON_WAIT_TIMEOUT,
+      absl::DeadlineExceededError(absl::StrCat(
+          "the job has not gathered within ", absl::FormatDuration(options_.gather_timeout), ": ", response.reason())));
+}
+
+bool CoordinatorMember::stopping() const {
+  absl::MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+bool CoordinatorMember::Pause(absl::Duration duration) {
+  absl::MutexLock lock(&mutex_);
+  const auto woken = [this] {
+    mutex_.AssertReaderHeld();
+    return stopping_ || hastened_;
+  };
+  mutex_.AwaitWithTimeout(absl::Condition(&woken), duration);
+  hastened_ = false;
+  return !stopping_;
+}
+
+void CoordinatorMember::Hasten() {
+  absl::MutexLock lock(&mutex_);
+  hastened_ = true;
+}
+
+bool CoordinatorMember::TakePart(const v1::Member& member) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const bool same =
+        joined_.member().role() == member.role() && joined_.member().incarnation() == member.incarnation();
+    if (same) return false;
+    *joined_.mutable_member() = member;
+  }
+  events_.on_part(member);
+  return true;
+}
+
+// Repeats a call while the coordinator cannot be reached, as long as patience lasts.
+absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
+                                     absl::Duration patience) {
+  const absl::Time start = absl::Now();
+  while (true) {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    const absl::Duration left = start + patience - absl::Now();
+    context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return absl::CancelledError("the server ends");
+      calling_ = &context;
+    }
+    const absl::Status status = FromGrpcStatus(call(&context));
+    {
+      absl::MutexLock lock(&mutex_);
+      calling_ = nullptr;
+    }
+    // The coordinator may be busy, or its disk full, in passing.
+    const bool passing =
+        absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+    if (!passing) return status;
+    const absl::Duration silent = absl::Now() - start;
+    if (silent >= patience) {
+      return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                        absl::UnavailableError(absl::StrCat(
+                            "coordinator at ", options_.coordinator, " did not answer ", what, " for ",
+                            absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))), ": ", status.message())),
+                        {{"address", options_.coordinator}});
+    }
+    if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
+  }
+}
+
+absl::Status CoordinatorMember::FailToGather(absl::string_view why, const absl::Status& status) const {
+  return WithReason(v1::ERROR_REASON_UNREACHABLE,
+                    absl::DeadlineExceededError(absl::StrCat("the job has not gathered within ",
+                                                             absl::FormatDuration(options_.gather_timeout), ", ", why,
+                                                             ": ", status.message())));
+}
+
+absl::Status CoordinatorMember::Join() {
+  v1::JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  request.set_version(kVersion);
+  request.set_role(v1::ROLE_SERVER);
+  request.set_rank(options_.rank);
+  request.set_address(options_.address);
+  request.set_control_address(options_.control_address);
+  request.set_description(DescribeThisProcess());
+  request.set_process(getpid());
+  request.set_replicated(options_.replicated);
+  v1::JoinResponse response;
+  const bool gathers = options_.gather_timeout > absl::ZeroDuration();
+  absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
+                             "a server that joins", gathers ? options_.gather_timeout : options_.patience);
+  if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 does not answer", status);
+  if (!status.ok()) return status;
+  {
+    absl::MutexLock lock(&mutex_);
+    joined_ = response;
+  }
+  if (options_.replicated && response.servers() != options_.servers) {
+    return WithReason(
+        v1::ERROR_REASON_SERVERS_DIFFER,
+        absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
+                                                   response.servers(), ", got --servers ", options_.servers,
+                                                   ": with --replicated want the same, for ranks depend on it")));
+  }
+  events_.on_part(response.member());
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorMember::BeatUntilStopped() {
+  v1::HeartbeatRequest request;
+  absl::Duration usual;
+  uint32_t servers = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    *request.mutable_member() = joined_.member();
+    usual = absl::Milliseconds(std::max(10u, joined_.heartbeat_interval_ms()));
+    servers = joined_.servers();
+  }
+  bool failed = false;
+  uint64_t captured = 0;
+  absl::Duration interval = usual;
+  while (Pause(interval)) {
+    v1::HeartbeatResponse response;
+    request.set_job(events_.job());
+    *request.mutable_checkpoint_part() = events_.checkpoint_part();
+    const PairNews news = events_.pair_news();
+    *request.mutable_standby() = news.standby;
+    request.set_server_lost(news.server_lost);
+    const bool gathers = options_.gather_timeout > absl::ZeroDuration() && job_state() == v1::JOB_STATE_GATHERING;
+    const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastPatience);
+    absl::Status status =
+        Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
+             gathers ? gather_time : options_.patience);
+    if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 was lost", status);
+    if (!status.ok()) return status;
+    if (absl::Status gathered = CheckGathered(response); !gathered.ok()) return gathered;
+    {
+      absl::MutexLock lock(&mutex_);
+      job_state_ = response.state();
+    }
+    events_.on_heard(news);
+    if (response.has_promoted() && TakePart(response.promoted())) *request.mutable_member() = response.promoted();
+    if (request.member().role() == v1::ROLE_SERVER) events_.on_standby(response.standby());
+    if (response.state() == v1::JOB_STATE_FAILED && !failed) {
+      events_.on_job_failed(JobFailedError(response.reason(), response.failure()));
+    }
+    failed = response.state() == v1::JOB_STATE_FAILED;
+    interval = response.interval_ms() > 0 ? absl::Milliseconds(response.interval_ms()) : usual;
+    if (response.capture() > 0 && response.capture() != captured) {
+      captured = response.capture();
+      events_.on_capture(captured, servers);
+    }
+    if (response.absent_size() > 0) events_.on_absent({response.absent().begin(), response.absent().end()});
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorMember::Run() {
+  while (true) {
+    if (absl::Status joined = Join(); !joined.ok()) {
+      if (!stopping()) events_.on_fatal(joined);
+      return;
+    }
+    const absl::Status status = BeatUntilStopped();
+    if (status.ok() || stopping()) return;
+    if (ReasonOf(status) != v1::ERROR_REASON_MEMBER_LOST) return events_.on_fatal(status);
+    // A coordinator that was started anew before there was a job has forgotten who had joined. One of a pair follows
+    // its server, and starts anew itself.
+    if (options_.replicated || job_state() != v1::JOB_STATE_GATHERING) return events_.on_displaced(status);
+  }
+}
+
+}  // namespace ballast

@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/data_plane.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/codecs/codec.h"
+#include "common/codecs/codec_seed.h"
+#include "common/codecs/payload_reader.h"
+#include "common/rpc/grpc_status.h"
+#include "common/shared_memory/shared_message.h"
+#include "common/status/error_reason.h"
+#include "common/wire/payload_message.h"
+#include "server/rpc/cancellable_wait.h"
+#include "server/rpc/unary_reply.h"
+
+namespace ballast {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
+
+// A smaller answer is sent, though the request came in shared memory.
+constexpr size_t kLeastSharedBytes = 1024;
+
+// Beyond the slices, those of fields that this server does not know.
+constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
+// What a slice's answer has beside its values, at most: two tags, two lengths, and four numbers.
+constexpr uint64_t kItemBytes = 40;
+
+PushTicket DecodeHeader(const v1::PushHeader& header) {
+  PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
+  if (header.has_schedule_position()) ticket.schedule_position = header.schedule_position();
+  return ticket;
+}
+
+template <typename Message>
+std::vector<GradientView> ViewGradients(const Message& message) {
+  std::vector<GradientView> views;
+  views.reserve(message.items.size());
+  for (const auto& [gradient, payload] : message.items) {
+    views.push_back({{gradient.tensor_id(), gradient.slice_index()}, gradient.version(), gradient.encoding(), payload});
+  }
+  return views;
+}
+
+void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
+  to->set_applied(outcome.applied);
+  to->set_kept(outcome.kept);
+  to->set_dropped(outcome.dropped);
+  to->set_max_staleness(outcome.max_staleness);
+  to->set_learning_rate(outcome.learning_rate);
+  to->set_duplicate(outcome.duplicate);
+}
+
+// How a pull wants its values.
+absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
+  absl::StatusOr<const Codec*> codec = FindCodec(encoding);
+  if (!codec.ok() || (*codec)->carries_values()) return codec;
+  return absl::InvalidArgumentError(
+      absl::StrCat("encoding of values: got ", (*codec)->name(), ", which is for gradients only"));
+}
+
+// What keeps a value's memory, and its part of the budget, while gRPC sends it.
+struct ValueInFlight {
+  ValueBuffer values;
+  // Shared by the values of one answer.
+  std::shared_ptr<ByteBudget::Reservation> reservation;
+};
+
+grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservation> reservation) {
+  const absl::Span<const float> elements = values.values();
+  const size_t bytes = elements.size() * sizeof(float);
+  if (bytes <= PayloadMessageWriter::kCopiedBytes) return grpc::Slice(elements.data(), bytes);
+  // gRPC only reads it.
+  return grpc::Slice(
+      const_cast<float*>(elements.data()), bytes, [](void* held) { delete static_cast<ValueInFlight*>(held); },
+      new ValueInFlight{std::move(values), std::move(reservation)});
+}
+
+// The values in another encoding. What is rounded at random depends on slice and version alone: all who pull them get
+// the same bytes.
+grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const Slice::Snapshot& snapshot,
+                        std::shared_ptr<ByteBudget::Reservation> reservation) {
+  struct Encoded {
+    std::unique_ptr<char[]> bytes;
+    std::shared_ptr<ByteBudget::Reservation> reservation;
+  };
+  const absl::Span<const float> elements = snapshot.values.values();
+  auto encoded = std::make_unique<Encoded>();
+  encoded->bytes = std::make_unique_for_overwrite<char[]>(codec.EncodedBytes(elements.size()));
+  encoded->reservation = std::move(reservation);
+  char* data = encoded->bytes.get();
+  const size_t size = codec.Encode(elements, CodecSeed({key.tensor_id, key.slice_index, snapshot.version}), data);
+  return grpc::Slice(
+      data, size, [](void* held) { delete static_cast<Encoded*>(held); }, encoded.release());
+}
+
+// An answer with values. What gRPC sends from elsewhere shares the reservation; the rest of it lies in `bytes`.
+struct ValuesAnswer {
+  grpc::ByteBuffer bytes;
+  std::shared_ptr<ByteBudget::Reservation> reservation;
+};
+
+// Answers with the slices' values as they are now, behind what `envelope` says.
+absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
+                                          std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
+                                          const google::protobuf::MessageLite& envelope, int field) {
+  std::vector<Slice::Snapshot> snapshots;
+  snapshots.reserve(keys.size());
+  uint64_t bytes = 0;
+  for (SliceKey key : keys) {
+    absl::StatusOr<Slice::Snapshot> snapshot = shard.Pull(key, worker);
+    if (!snapshot.ok()) return snapshot.status();
+    bytes += snapshot->values.size() * sizeof(float);
+    if (bytes > kMaxMessageBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the slices asked for have more than ", kMaxMessageBytes,
+                                                     " bytes; ask for fewer in one message"));
+    }
+    snapshots.push_back(*std::move(snapshot));
+  }
+  absl::StatusOr<ByteBudget::Reservation> reserved =
+      budget.Reserve(std::max(bytes + kItemBytes * keys.size(), ByteBudget::kCallBytes));
+  if (!reserved.ok()) return reserved.status();
+  auto reservation = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
+  PayloadMessageWriter writer(envelope);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    v1::SliceValue value;
+    value.set_tensor_id(keys[i].tensor_id);
+    value.set_slice_index(keys[i].slice_index);
+    value.set_version(snapshots[i].version);
+    value.set_encoding(codec.encoding());
+    writer.Add(field, value,
+               codec.encoding() == v1::ENCODING_FP32 ? SliceOver(std::move(snapshots[i].values), reservation)
+                                                     : EncodeValue(codec, keys[i], snapshots[i], reservation));
+  }
+  return ValuesAnswer{writer.Finish(), std::move(reservation)};
+}
+
+}  // namespace
+
+// One call. The client sends one message and gets one.
+class DataPlane::Call : public grpc::ServerGenericBidiReactor {
+ public:
+  enum class Kind { kPush, kPull, kPushPull, kSetValues };
+
+  Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
+      : kind_(kind),
+        plane_(plane),
+        context_(context),
+        wait_(std::make_shared<CancellableWait>(
+            [shard = plane->shard_](WaitRoom::Ticket ticket) { shard->CancelPull(ticket); })) {
+    if (absl::Status access = plane->access_->Check(*context, Method(), ""); !access.ok()) {
+      End(OnShard(access));
+      return;
+    }
+    if (absl::Status serving = plane->serving_->Check(); !serving.ok()) {
+      End(OnShard(serving));
+      return;
+    }
+    // Only pulls are a reader's.
+    if (kind == Kind::kPull) as_worker_ = plane->access_->Check(*context, Method(), "", AccessRole::kWorker);
+    absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
+    if (!reserved.ok()) {
+      End(reserved.status());
+      return;
+    }
+    reserved_ = *std::move(reserved);
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      return End(WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message")));
+    }
+    ++holders_;
+    absl::Status taken = plane_->executor_->Submit([this] { Handle(); });
+    if (taken.ok()) return;
+    End(OnShard(taken));
+    LetGo();
+  }
+
+  void OnCancel() override { wait_->Cancel(); }
+  // gRPC calls it when no method that it called runs; what another thread called may.
+  void OnDone() override { LetGo(); }
+
+ private:
+  absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
+  // The job that the request names, which is not known when the call begins.
+  absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
+
+  ByteBudget& Budget() { return as_worker_.ok() ? plane_->budget_ : plane_->reader_budget_; }
+
+  // How a pull is to be answered.
+  struct AnswerTerms {
+    uint32_t wait_ms = 0;
+    v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
+  };
+  // A push that was taken.
+  template <typename Envelope>
+  struct Taken {
+    Envelope envelope;
+    std::vector<SliceKey> keys;
+    PushOutcome outcome;
+  };
+
+  void Handle();
+  void Push();
+  void Pull();
+  void PushPull();
+  void SetValues();
+
+  // Decodes the request, has it checked by `check` and hands it to the shard.
+  template <typename Envelope, typename Check>
+  absl::StatusOr<Taken<Envelope>> TakePush(Check check);
+
+  // Waits as `pull` says, then ends the call with the slices' values behind `envelope`.
+  template <typename Response>
+  void AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
+                        const AnswerTerms& terms, const Response& envelope);
+
+  // The request lies in shared memory. Its copy takes the room that the budget has for a message of the network.
+  absl::Status Borrow(const v1::SharedBlock& reference) {
+    absl::StatusOr<BorrowedBlock> block = plane_->areas_.Borrow(reference.area(), reference.block());
+    if (!block.ok()) return block.status();
+    block_ = *std::move(block);
+    const absl::StatusOr<absl::string_view> message = MessageAt(reference, block_->memory());
+    if (!message.ok()) return message.status();
+    // Together no more than what a message of the network has reserved.
+    if (request_.Length() + message->size() > kMaxMessageBytes + kLeastSharedBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("message in shared memory: got ", message->size(),
+                                                     " bytes there and ", request_.Length(), " beside them, want ",
+                                                     kMaxMessageBytes, " at most"));
+    }
+    // The client may change it at any time: it is read once, and what is checked is what is used.
+    own_request_ = plane_->buffers_.Copy(*message);
+    ++plane_->shared_calls_;
+    return absl::OkStatus();
+  }
+  // What was sent itself, then what lies in shared memory: in that order they are one message.
+  ReceivedBytes Request() const {
+    ReceivedBytes bytes = BytesOf(request_);
+    if (block_.has_value()) bytes.pieces.push_back(own_request_.bytes());
+    return bytes;
+  }
+
+  // What was received is of no use any more.
+  void DropRequest() {
+    request_.Clear();
+    own_request_ = {};
+    reserved_.Release();
+  }
+  // The same, but the answer that is sent next, which has no values, stays counted until the call is destroyed.
+  void DropRequestBeforeAnswer() {
+    reserved_.ShrinkTo(ByteBudget::kCallBytes);
+    request_.Clear();
+    own_request_ = {};
+  }
+
+  void EndWith(grpc::ByteBuffer response) {
+    if (block_.has_value() && response.Length() >= kLeastSharedBytes) {
+      const std::optional<MessageSpot> spot = CopyMessage(response, block_->memory());
+      if (spot.has_value()) {
+        v1::SharedBlock reference;
+        reference.set_area(block_->area());
+        reference.set_block(block_->block());
+        reference.set_offset(spot->offset);
+        reference.set_bytes(spot->bytes);
+        response = EncodeReference(reference);
+      }
+    }
+    block_.reset();
+    response_.Swap(&response);
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+  void End(const absl::Status& status) {
+    DropRequest();
+    block_.reset();
+    const bool not_owner = ReasonOf(status) == v1::ERROR_REASON_NOT_OWNER;
+    const absl::Status told = not_owner ? WithSubjects(status, {{"epoch", absl::StrCat(map_epoch_)}}) : status;
+    Finish(ToGrpcStatus(WithRetryDelay(told, *context_)));
+  }
+  absl::Status OnShard(const absl::Status& status) const {
+    return Annotate(status, absl::StrCat("shard ", plane_->rank_));
+  }
+
+  void LetGo() {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  const Kind kind_;
+  // gRPC until OnDone, and who still uses the call though another thread may end it.
+  std::atomic<int> holders_{1};
+  DataPlane* const plane_;
+  grpc::GenericCallbackServerContext* const context_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+  // For the request; then for the answer to a push, which is small.
+  ByteBudget::Reservation reserved_;
+  // For an answer with values, until gRPC has sent it and is done with the call: a peer that reads nothing leaves it
+  // waiting. Shared with the values that gRPC sends from where they lie, which may be let go of later.
+  std::shared_ptr<ByteBudget::Reservation> answer_reserved_;
+  // Whether the caller may speak as a worker; if not, why.
+  absl::Status as_worker_;
+  // Where request and answer lie in shared memory, instead. Nothing in it is read twice.
+  std::optional<BorrowedBlock> block_;
+  // The request's copy.
+  BufferPool::Buffer own_request_;
+  // Shared with the thread that begins it, because the call may end before that returns.
+  const std::shared_ptr<CancellableWait> wait_;
+  // Of the shard map that the sender used.
+  uint64_t map_epoch_ = 0;
+};
+
+void DataPlane::Call::Handle() {
+  const absl::Cleanup let_go = [this] { LetGo(); };
+  if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
+    if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
+  }
+  switch (kind_) {
+    case Kind::kPush:
+      return Push();
+    case Kind::kPull:
+      return Pull();
+    case Kind::kPushPull:
+      return PushPull();
+    case Kind::kSetValues:
+      return SetValues();
+  }
+}
+
+template <typename Envelope, typename Check>
+absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check check) {
+  const ReceivedBytes bytes = Request();
+  auto message = DecodePayloadMessage<Envelope, v1::SliceGradient>(bytes.pieces, Envelope::kGradientsFieldNumber,
+                                                                   kMaxSlicesPerMessage);
+  if (!message.ok()) return OnShard(message.status());
+  if (absl::Status status = check(message->envelope); !status.ok()) return OnShard(status);
+  const std::vector<GradientView> gradients = ViewGradients(*message);
+  const v1::PushHeader& header = message->envelope.header();
+  if (absl::Status status = CheckJob(header.job()); !status.ok()) return OnShard(status);
+  map_epoch_ = header.map_epoch();
+  Taken<Envelope> taken;
+  taken.keys.reserve(gradients.size());
+  for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
+  if (kind_ == Kind::kPushPull) {
+    // Before the push is taken, for the pull behind it cannot be refused for that any more.
+    if (absl::Status status = plane_->shard_->CheckPull(taken.keys); !status.ok()) return status;
+  }
+  const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
+  if (!outcome.ok()) return outcome.status();
+  taken.outcome = *outcome;
+  for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
+  taken.envelope = std::move(message->envelope);
+  // The envelope may wait for long, and nothing reserves room for what it does not need.
+  taken.envelope.DiscardUnknownFields();
+  return taken;
+}
+
+void DataPlane::Call::Push() {
+  const auto taken = TakePush<v1::PushRequest>([](const v1::PushRequest&) { return absl::OkStatus(); });
+  if (!taken.ok()) return End(taken.status());
+  DropRequestBeforeAnswer();
+  v1::PushResponse answer;
+  Encode(taken->outcome, answer.mutable_outcome());
+  plane_->shard_->AwaitDurable(taken->outcome, [this, answer](const absl::Status& status) {
+    if (!status.ok()) return End(OnShard(status));
+    EndWith(EncodeMessage(answer));
+  });
+}
+
+void DataPlane::Call::Pull() {
+  PullTerms pull;
+  std::string job;
+  std::vector<SliceKey> keys;
+  AnswerTerms terms;
+  {
+    auto message = DecodeMessage<v1::PullRequest>(Request(), kMaxPullElements);
+    if (!message.ok()) return End(OnShard(message.status()));
+    if (absl::Status status = CheckJob(message->job()); !status.ok()) return End(OnShard(status));
+    map_epoch_ = message->map_epoch();
+    pull.step = message->step();
+    if (message->has_worker()) {
+      // What a worker was handed last counts for its next gradient.
+      if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
+      pull.worker = message->worker();
+    }
+    keys.reserve(message->slices_size());
+    for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
+    terms = {message->wait_ms(), message->encoding()};
+    job = std::move(*message->mutable_job());
+  }
+  // Only now: the parsed message takes the room that was reserved for the request.
+  DropRequest();
+  AnswerWithValues(job, pull, std::move(keys), terms, v1::PullResponse());
+}
+
+void DataPlane::Call::PushPull() {
+  auto taken = TakePush<v1::PushPullRequest>([](const v1::PushPullRequest& envelope) {
+    absl::Status status = DecodeWait(envelope.wait_ms()).status();
+    status.Update(ValueCodec(envelope.encoding()).status());
+    return status;
+  });
+  if (!taken.ok()) return End(taken.status());
+  // What waits for other workers holds no memory.
+  DropRequest();
+  const PushOutcome outcome = taken->outcome;
+  plane_->shard_->AwaitDurable(outcome, [this, taken = *std::move(taken)](const absl::Status& status) mutable {
+    if (!status.ok()) return End(OnShard(status));
+    v1::PushPullResponse answer;
+    Encode(taken.outcome, answer.mutable_outcome());
+    const v1::PushPullRequest& envelope = taken.envelope;
+    const v1::PushHeader& header = envelope.header();
+    AnswerWithValues(header.job(), {header.step() + 1, header.worker()}, std::move(taken.keys),
+                     {envelope.wait_ms(), envelope.encoding()}, answer);
+  });
+}
+
+void DataPlane::Call::SetValues() {
+  const ReceivedBytes bytes = Request();
+  const auto message = DecodePayloadMessage<v1::SetValuesRequest, v1::SliceValue>(
+      bytes.pieces, v1::SetValuesRequest::kValuesFieldNumber, kMaxSlicesPerMessage);
+  if (!message.ok()) return End(OnShard(message.status()));
+  map_epoch_ = message->envelope.map_epoch();
+  if (absl::Status status = CheckJob(message->envelope.job()); !status.ok()) return End(OnShard(status));
+  std::vector<ValueView> views;
+  views.reserve(message->items.size());
+  for (const auto& [value, payload] : message->items) {
+    views.push_back({{value.tensor_id(), value.slice_index()}, value.encoding(), payload});
+  }
+  const absl::StatusOr<SetOutcome> outcome = plane_->shard_->SetValues(message->envelope.job(), views);
+  if (!outcome.ok()) return End(outcome.status());
+  for (const ValueView& view : views) plane_->push_bytes_ += PayloadBytes(view.payload);
+  DropRequestBeforeAnswer();
+  v1::SetValuesResponse answer;
+  answer.set_set(outcome->set);
+  answer.set_unchanged(outcome->unchanged);
+  // Told once, and not again by whoever finds the shard older than that. What was set before may not be durable yet
+  // either.
+  plane_->shard_->AwaitSynced([this, answer](const absl::Status& status) {
+    if (!status.ok()) return End(OnShard(status));
+    EndWith(EncodeMessage(answer));
+  });
+}
+
+template <typename Response>
+void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
+                                       const AnswerTerms& terms, const Response& envelope) {
+  const absl::StatusOr<absl::Duration> wait = DecodeWait(terms.wait_ms);
+  if (!wait.ok()) return End(wait.status());
+  const absl::StatusOr<const Codec*> codec = ValueCodec(terms.encoding);
+  if (!codec.ok()) return End(OnShard(codec.status()));
+  if (keys.size() > kMaxSlicesPerMessage) {
+    return End(OnShard(absl::InvalidArgumentError(
+        absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
+  }
+  auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
+    if (!status.ok()) return End(status);
+    absl::StatusOr<ValuesAnswer> values =
+        EncodeValues(*plane_->shard_, keys, worker, *codec, Budget(), envelope, Response::kValuesFieldNumber);
+    if (!values.ok()) return End(values.status());
+    plane_->pull_bytes_ += values->bytes.Length();
+    answer_reserved_ = std::move(values->reservation);
+    // What it sees it may push by: no shard that comes back may know less.
+    plane_->shard_->AwaitDurable([this, values = std::move(values->bytes)](const absl::Status& durable) mutable {
+      if (!durable.ok()) return End(OnShard(durable));
+      EndWith(std::move(values));
+    });
+  };
+  // The answer may end the call before AwaitPull returns.
+  const std::shared_ptr<CancellableWait> waiting = wait_;
+  waiting->Began(plane_->shard_->AwaitPull(job, pull, keys, *wait, !as_worker_.ok(), std::move(answer)));
+}
+
+grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
+  const std::string& method = context->method();
+  if (method == "/ballast.v1.ParameterService/Push") return new Call(Call::Kind::kPush, this, context);
+  if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
+  if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
+  if (method == "/ballast.v1.ParameterService/SetValues") return new Call(Call::Kind::kSetValues, this, context);
+  return unknown_methods_.CreateReactor(context);
+}
+
+DataPlane::Traffic DataPlane::traffic() const {
+  const ShardStatus shard = shard_->status();
+  return {budget_.used() + shard.wait_bytes,
+          budget_.limit() + shard.wait_bytes_limit,
+          budget_.refused() + shard.refused_waits,
+          push_bytes_,
+          pull_bytes_,
+          areas_.size(),
+          shared_calls_};
+}
+
+}  // namespace ballast

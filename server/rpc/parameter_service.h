@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "absl/functional/any_invocable.h"
+#include "ballast/v1/parameter_service.grpc.pb.h"
+#include "common/concurrency/executor.h"
+#include "server/rpc/data_plane.h"
+#include "server/rpc/port/access_guard.h"
+#include "server/shard/parameter_shard.h"
+
+namespace ballast {
+
+// The generated service, the calls that carry payloads left to the data plane.
+using ControlledParameterService = v1::ParameterService::WithCallbackMethod_DeclareTensors<
+    v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
+        v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
+            v1::ParameterService::WithCallbackMethod_Pause<v1::ParameterService::WithCallbackMethod_ReportVersions<
+                v1::ParameterService::WithCallbackMethod_ShareMemory<
+                    v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
+
+// Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, encodes its answers. Holds
+// nothing itself. Thread safety: all methods may be called from any thread.
+class ParameterServiceAdapter : public ControlledParameterService {
+ public:
+  // The threads of what may take long; gRPC's own, of which there are few, answer heartbeats and must not wait.
+  struct Executors {
+    // Makes tensors, one declaration after another.
+    Executor* declarations = nullptr;
+    // Makes changes that may wait for a disk.
+    Executor* changes = nullptr;
+  };
+
+  // All must outlive the server that this is registered with.
+  ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
+                          const ServingGate* serving, const Executors& executors);
+
+  grpc::ServerUnaryReactor* DeclareTensors(grpc::CallbackServerContext* context,
+                                           const v1::DeclareTensorsRequest* request,
+                                           v1::DeclareTensorsResponse* response) override;
+  grpc::ServerUnaryReactor* ReportVersions(grpc::CallbackServerContext* context,
+                                           const v1::ReportVersionsRequest* request,
+                                           v1::ReportVersionsResponse* response) override;
+  grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
+                                  v1::PauseResponse* response) override;
+  grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(grpc::CallbackServerContext* context,
+                                                                 const v1::ShareMemoryRequest* request) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override;
+
+ private:
+  absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
+                     const std::string& job) const;
+  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable. Until
+  // then the memory of the parsed request is a part of the bytes in flight.
+  grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
+                                        const google::protobuf::Message& request,
+                                        absl::AnyInvocable<absl::Status()> change);
+
+  const uint32_t rank_;
+  ParameterShard* const shard_;
+  DataPlane* const data_plane_;
+  const AccessGuard* const access_;
+  const ServingGate* const serving_;
+  const Executors executors_;
+};
+
+// The generated service without all methods but GetStatus, which would be parsed in full only to be refused.
+using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_DeclareTensors<
+    v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
+        v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
+            v1::ParameterService::WithGenericMethod_Pause<v1::ParameterService::WithGenericMethod_ReportVersions<
+                v1::ParameterService::WithGenericMethod_ShareMemory<
+                    v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
+
+// The calls of ballast.v1.ParameterService that a control port takes: GetStatus. All others are left to the port's
+// generic service, UnknownMethods. Thread safety: all methods may be called from any thread.
+class ShardStatusService : public StatusOnlyParameterService {
+ public:
+  // The adapter must outlive the server that this is registered with.
+  explicit ShardStatusService(ParameterServiceAdapter* adapter);
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,
+                                      v1::GetStatusResponse* response) override {
+    return adapter_->GetStatus(context, request, response);
+  }
+
+ private:
+  ParameterServiceAdapter* const adapter_;
+};
+
+}  // namespace ballast

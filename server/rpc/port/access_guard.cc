@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/port/access_guard.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/held_job.h"
+
+namespace ballast {
+namespace {
+
+using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
+
+struct MethodRole {
+  absl::string_view method;
+  AccessRole least;
+};
+
+// A new call wants its line here.
+constexpr MethodRole kMethods[] = {
+    {"ParameterService/Push", AccessRole::kWorker},
+    {"ParameterService/Pull", AccessRole::kReader},
+    {"ParameterService/PushPull", AccessRole::kWorker},
+    {"ParameterService/DeclareTensors", AccessRole::kWorker},
+    {"ParameterService/SetValues", AccessRole::kWorker},
+    {"ParameterService/Pause", AccessRole::kWorker},
+    {"ParameterService/ReportVersions", AccessRole::kWorker},
+    // Takes a part of the bytes in flight for as long as it lasts.
+    {"ParameterService/ShareMemory", AccessRole::kWorker},
+    {"ParameterService/GetStatus", AccessRole::kReader},
+    // These three as a server want an admin.
+    {"CoordinatorService/Join", AccessRole::kWorker},
+    {"CoordinatorService/Heartbeat", AccessRole::kWorker},
+    {"CoordinatorService/Leave", AccessRole::kWorker},
+    {"CoordinatorService/PlaceTensors", AccessRole::kWorker},
+    {"CoordinatorService/GetShardMap", AccessRole::kReader},
+    {"CoordinatorService/AcquireLease", AccessRole::kWorker},
+    {"CoordinatorService/CompleteLease", AccessRole::kWorker},
+    {"CoordinatorService/ReportProgress", AccessRole::kWorker},
+    {"CoordinatorService/GetProgress", AccessRole::kReader},
+    // What it says becomes the shard.
+    {"StandbyService/Replicate", AccessRole::kAdmin},
+};
+
+// What follows "Bearer " in the one authorization header of a call; empty where there is none, or two.
+absl::string_view TokenOf(const Metadata& metadata) {
+  const auto [begin, end] = metadata.equal_range("authorization");
+  if (begin == end || std::next(begin) != end) return "";
+  const absl::string_view value(begin->second.data(), begin->second.size());
+  constexpr absl::string_view kScheme = "bearer ";
+  if (!absl::StartsWithIgnoreCase(value, kScheme)) return "";
+  return value.substr(kScheme.size());
+}
+
+// UNAUTHENTICATED where it does not show one known token. Never null.
+absl::StatusOr<const TokenGrant*> FindGrant(const TokenTable& tokens, const Metadata& metadata) {
+  const absl::string_view token = TokenOf(metadata);
+  if (token.empty()) {
+    return absl::UnauthenticatedError(
+        "got no token, want one that this server knows: give --token_file, or send the header authorization: Bearer "
+        "TOKEN");
+  }
+  const TokenGrant* const grant = tokens.Find(token);
+  if (grant == nullptr) return absl::UnauthenticatedError("this server does not know the token");
+  return grant;
+}
+
+absl::Status Denied(absl::string_view method, absl::string_view why) {
+  return absl::PermissionDeniedError(absl::StrCat(method, ": ", why));
+}
+
+class TokenGate : public grpc::AuthMetadataProcessor {
+ public:
+  explicit TokenGate(std::shared_ptr<const TokenTable> tokens) : tokens_(std::move(tokens)) {}
+
+  bool IsBlocking() const override { return false; }
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata*, OutputMetadata*) override {
+    return ToGrpcStatus(FindGrant(*tokens_, metadata).status());
+  }
+
+ private:
+  const std::shared_ptr<const TokenTable> tokens_;
+};
+
+}  // namespace
+
+std::optional<AccessRole> LeastRole(absl::string_view method) {
+  const auto* const found =
+      std::find_if(std::begin(kMethods), std::end(kMethods), [&](const MethodRole& m) { return m.method == method; });
+  if (found == std::end(kMethods)) return std::nullopt;
+  return found->least;
+}
+
+absl::Status AccessGuard::CheckJobOf(const TokenGrant& grant, absl::string_view method, absl::string_view job) const {
+  const std::string held = job_();
+  for (absl::string_view wants : {job, absl::string_view(held)}) {
+    if (grant.job != "*" && !wants.empty() && wants != grant.job) {
+      return Denied(method, absl::StrCat("got a token of job \"", grant.job, "\", want one of job \"", wants, "\""));
+    }
+  }
+  return CheckHeldJob(held, job);
+}
+
+absl::Status AccessGuard::Check(const grpc::CallbackServerContext& context, absl::string_view method,
+                                absl::string_view job, AccessRole least) const {
+  if (tokens_ == nullptr) return CheckHeldJob(job_(), job);
+  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, context.client_metadata());
+  if (!grant.ok()) return grant.status();
+  const std::optional<AccessRole> wanted = LeastRole(method);
+  if (!wanted.has_value()) return Denied(method, "no role may call it");
+  if (const AccessRole want = std::max(*wanted, least); (*grant)->role < want) {
+    return Denied(
+        method, absl::StrCat("got a token of role ", AccessRoleName((*grant)->role), ", want ", AccessRoleName(want)));
+  }
+  return CheckJobOf(**grant, method, job);
+}
+
+absl::Status AccessGuard::CheckJob(const grpc::CallbackServerContext& context, absl::string_view method,
+                                   absl::string_view job) const {
+  if (tokens_ == nullptr) return CheckHeldJob(job_(), job);
+  const absl::StatusOr<const TokenGrant*> grant = FindGrant(*tokens_, context.client_metadata());
+  if (!grant.ok()) return grant.status();
+  return CheckJobOf(**grant, method, job);
+}
+
+std::shared_ptr<grpc::AuthMetadataProcessor> MakeTokenGate(std::shared_ptr<const TokenTable> tokens) {
+  return std::make_shared<TokenGate>(std::move(tokens));
+}
+
+}  // namespace ballast

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/port/connection_gate.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint32_t kUsualConnections = 1024;
+// For all that is not a connection: logs, certificates, libraries, memory that is shared.
+constexpr uint64_t kOtherFiles = 256;
+// A connection's own and the one that it is watched by, at each of a server's two ports.
+constexpr uint64_t kFilesPerConnection = 4;
+// Until the next look at whether there are files again.
+constexpr int kPauseMilliseconds = 100;
+
+absl::Status CannotListen(const std::string& host, int port, absl::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen on ", host, ":", port, ": ", why, "; choose another, or port 0 for a free one"));
+}
+
+void SetOption(int socket, int level, int option, int value) {
+  setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+int PortOf(int socket) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// A socket that listens there; -1 with errno.
+int ListenAt(const addrinfo& at, int port) {
+  sockaddr_storage address = {};
+  memcpy(&address, at.ai_addr, at.ai_addrlen);
+  if (at.ai_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port);
+  }
+  const int listener = socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener < 0) return -1;
+  // Else a server that comes back at once would not get its port.
+  SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (at.ai_family == AF_INET6) SetOption(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), at.ai_addrlen) == 0 &&
+      listen(listener, SOMAXCONN) == 0) {
+    return listener;
+  }
+  const int error = errno;
+  close(listener);
+  errno = error;
+  return -1;
+}
+
+// So that the peer knows at once, and nothing of it stays here.
+void Reset(int socket) {
+  const linger at_once = {1, 0};
+  setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  close(socket);
+}
+
+}  // namespace
+
+absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted) {
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const uint64_t most = files.rlim_max < kOtherFiles ? 0 : (files.rlim_max - kOtherFiles) / kFilesPerConnection;
+  if (most < std::max(wanted, 1u)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("connections: got ", wanted, ", want at most ", most, ", for this process may have no more than ",
+                     files.rlim_max, " files open; raise that (ulimit -Hn) to ",
+                     std::max(wanted, 1u) * kFilesPerConnection + kOtherFiles, ", or ask for fewer"));
+  }
+  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? kUsualConnections : wanted);
+  const rlim_t needed = room * kFilesPerConnection + kOtherFiles;
+  if (files.rlim_cur < needed) {
+    files.rlim_cur = needed;
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
+      return absl::ErrnoToStatus(errno, "cannot raise the limit of open files");
+  }
+  return static_cast<uint32_t>(room);
+}
+
+absl::StatusOr<std::unique_ptr<ConnectionGate>> ConnectionGate::Listen(const std::string& host, int port,
+                                                                       uint32_t most) {
+  std::unique_ptr<ConnectionGate> gate(new ConnectionGate(most));
+  if (absl::Status status = gate->Prepare(host, port); !status.ok()) return status;
+  return gate;
+}
+
+absl::Status ConnectionGate::Prepare(const std::string& host, int port) {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_CLOEXEC);
+  if (epoll_ < 0 || wake_ < 0) return absl::ErrnoToStatus(errno, "cannot watch connections");
+  const std::string name(absl::StripSuffix(absl::StripPrefix(host, "["), "]"));
+  addrinfo hints = {};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(name.c_str(), "0", &hints, &found); error != 0) {
+    return CannotListen(host, port, absl::StrCat("the host is not known (", gai_strerror(error), ")"));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
+  port_ = port;
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    const int listener = ListenAt(*at, port_);
+    if (listener >= 0) {
+      listeners_.push_back(listener);
+      port_ = PortOf(listener);
+    } else if (errno == EADDRINUSE || errno == EACCES) {
+      return CannotListen(host, port, errno == EACCES ? "this user may not" : "the port is in use");
+    }
+  }
+  // A name may have an address of a protocol that is turned off.
+  if (listeners_.empty()) return CannotListen(host, port, "the host is not this machine's");
+  return absl::OkStatus();
+}
+
+void ConnectionGate::Listen(bool on) {
+  paused_ = !on;
+  for (const int listener : listeners_) {
+    epoll_event event = {};
+    event.events = on ? static_cast<uint32_t>(EPOLLIN) : 0;
+    event.data.fd = listener;
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, listener, &event);
+  }
+}
+
+void ConnectionGate::Open(std::function<void(int)> take) {
+  take_ = std::move(take);
+  std::vector<int> files = listeners_;
+  files.push_back(wake_);
+  for (const int file : files) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.fd = file;
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, file, &event);
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+bool ConnectionGate::IsListener(int file) const {
+  return std::find(listeners_.begin(), listeners_.end(), file) != listeners_.end();
+}
+
+void ConnectionGate::Run() {
+  while (true) {
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_, events.data(), events.size(), paused_ ? kPauseMilliseconds : -1);
+    for (int i = 0; i < count; ++i) {
+      const int file = events[i].data.fd;
+      if (file == wake_) return;
+      if (IsListener(file)) {
+        Accept(file);
+      } else if ((events[i].events & EPOLLHUP) != 0) {
+        // By hand, for the connection's other descriptor may live on, and would be told of under this number.
+        epoll_ctl(epoll_, EPOLL_CTL_DEL, file, nullptr);
+        watched_[file] = false;
+        close(file);
+        --open_;
+      }
+    }
+    if (paused_ && count == 0) Listen(true);
+  }
+}
+
+void ConnectionGate::Accept(int listener) {
+  const int socket = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (socket < 0) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) Listen(false);
+    return;
+  }
+  if (open_ >= most_) {
+    ++refused_;
+    return Reset(socket);
+  }
+  const int watched = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  // Hanging up is always told; of nothing else is there anything to say.
+  epoll_event event = {};
+  event.events = EPOLLET;
+  event.data.fd = watched;
+  if (watched < 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, watched, &event) != 0) {
+    if (watched >= 0) close(watched);
+    ++refused_;
+    Listen(false);
+    return Reset(socket);
+  }
+  if (watched_.size() <= static_cast<size_t>(watched)) watched_.resize(watched + 1);
+  watched_[watched] = true;
+  SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  ++open_;
+  take_(socket);
+}
+
+void ConnectionGate::Close() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+    thread_.join();
+  }
+  for (size_t file = 0; file < watched_.size(); ++file) {
+    if (watched_[file]) close(static_cast<int>(file));
+  }
+  watched_.clear();
+  for (const int listener : listeners_) close(listener);
+  listeners_.clear();
+}
+
+ConnectionGate::~ConnectionGate() {
+  Close();
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+}  // namespace ballast

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/share_memory_call.h"
+
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/grpc_status.h"
+#include "common/status/error_reason.h"
+
+namespace ballast {
+namespace {
+
+class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
+ public:
+  Call(const absl::Status& access, const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank,
+       AreaRegistry& registry)
+      : registry_(registry), ending_(std::make_shared<Ending>(this)) {
+    absl::Status status = access;
+    if (status.ok()) status = shard.CheckJob(request.job());
+    if (status.ok() && request.machine() != MachineId()) {
+      status = WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
+                          absl::FailedPreconditionError("the client runs elsewhere, or as another user"));
+    }
+    if (status.ok()) {
+      absl::StatusOr<std::shared_ptr<SharedArea>> area =
+          registry_.Add([ending = ending_](const absl::Status& reason) { ending->End(reason); });
+      status = area.status();
+      if (area.ok()) area_ = *std::move(area);
+    }
+    if (!status.ok()) {
+      ending_->End(Annotate(status, absl::StrCat("shard ", rank)));
+      return;
+    }
+    *response_.mutable_area() = area_->Describe();
+    StartWrite(&response_);
+  }
+
+  void OnCancel() override { ending_->End(absl::CancelledError("the client is gone")); }
+  void OnDone() override {
+    if (area_ != nullptr) {
+      const uint64_t id = area_->id();
+      // What the registry does not list any more is not to be counted any more.
+      area_.reset();
+      registry_.Release(id);
+    }
+    delete this;
+  }
+
+ private:
+  // Of the call, once, by whoever comes first. Outlives it.
+  class Ending {
+   public:
+    explicit Ending(Call* call) : call_(call) {}
+
+    void End(const absl::Status& status) {
+      Call* call = nullptr;
+      {
+        absl::MutexLock lock(&mutex_);
+        std::swap(call, call_);
+      }
+      if (call != nullptr) call->Finish(ToGrpcStatus(status));
+    }
+
+   private:
+    absl::Mutex mutex_;
+    // Null once it has ended; until then it is not deleted.
+    Call* call_ ABSL_GUARDED_BY(mutex_);
+  };
+
+  AreaRegistry& registry_;
+  const std::shared_ptr<Ending> ending_;
+  std::shared_ptr<SharedArea> area_;
+  v1::ShareMemoryResponse response_;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
+                                                               const v1::ShareMemoryRequest& request,
+                                                               const ParameterShard& shard, uint32_t rank,
+                                                               AreaRegistry& registry) {
+  return new Call(access, request, shard, rank, registry);
+}
+
+}  // namespace ballast

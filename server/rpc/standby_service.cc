@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/rpc/standby_service.h"
+
+#include <deque>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/grpc_status.h"
+#include "server/rpc/parsed_request.h"
+
+namespace ballast {
+namespace {
+
+// Messages that are read ahead of those that are taken, so that many small ones cost few turns of threads.
+constexpr size_t kMaxWaiting = 256;
+constexpr size_t kMaxWaitingBytes = size_t{2} << 20;
+
+// One stream. Answers are written one at a time; of those that wait only the newest counts. Messages are taken on a
+// thread of the stream's own: gRPC's few threads carry heartbeats, which must not wait for changes that are made.
+class Stream
+    : public grpc::ServerBidiReactor<ParsedRequest<internal::v1::ReplicateRequest>, internal::v1::ReplicateResponse> {
+ public:
+  Stream(const absl::Status& access, StandbyReceiver* receiver) : receiver_(receiver) {
+    if (!access.ok()) {
+      Finish(ToGrpcStatus(access));
+      return;
+    }
+    taker_ = std::thread([this] { TakeUntilEnd(); });
+    absl::MutexLock lock(&mutex_);
+    ReadLocked();
+  }
+
+  void OnReadDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    reading_ = false;
+    if (!ok) {
+      ended_ = true;
+      return;
+    }
+    waiting_bytes_ += request_.message.data().size();
+    // Nothing is read behind what is no message.
+    ended_ = !request_.status.ok();
+    waiting_.push_back(std::exchange(request_, {}));
+    ReadLocked();
+  }
+
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    broken_ = broken_ || !ok;
+    if (!broken_ && answer_.has_value()) WriteLocked();
+  }
+
+  void OnDone() override {
+    // It has called Finish, which is the last that it does.
+    if (taker_.joinable()) taker_.join();
+    if (open_) receiver_->Close();
+    delete this;
+  }
+
+ private:
+  using Request = ParsedRequest<internal::v1::ReplicateRequest>;
+
+  void TakeUntilEnd() {
+    absl::Status status;
+    while (status.ok()) {
+      const std::optional<Request> request = AwaitRequest();
+      if (!request.has_value()) break;
+      status = request->status.ok() ? Take(request->message) : request->status;
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      answer_.reset();
+      const auto written = [this] {
+        mutex_.AssertReaderHeld();
+        return !writing_;
+      };
+      mutex_.Await(absl::Condition(&written));
+    }
+    Finish(ToGrpcStatus(status));
+  }
+
+  // Nothing at the end of the stream.
+  std::optional<Request> AwaitRequest() {
+    absl::MutexLock lock(&mutex_);
+    const auto read = [this] {
+      mutex_.AssertReaderHeld();
+      return ended_ || !waiting_.empty();
+    };
+    mutex_.Await(absl::Condition(&read));
+    if (waiting_.empty()) return std::nullopt;
+    Request request = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= request.message.data().size();
+    ReadLocked();
+    return request;
+  }
+
+  // The next message, if there is room for it.
+  void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (reading_ || ended_ || waiting_.size() >= kMaxWaiting || waiting_bytes_ >= kMaxWaitingBytes) return;
+    reading_ = true;
+    StartRead(&request_);
+  }
+
+  absl::Status Take(const internal::v1::ReplicateRequest& message) {
+    if (!open_) {
+      absl::Status status = receiver_->Open(message);
+      open_ = status.ok();
+      return status;
+    }
+    absl::StatusOr<internal::v1::ReplicateResponse> answer = receiver_->Take(message);
+    if (!answer.ok()) return answer.status();
+    absl::MutexLock lock(&mutex_);
+    answer_ = *std::move(answer);
+    if (!writing_ && !broken_) WriteLocked();
+    return absl::OkStatus();
+  }
+
+  void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    writing_ = true;
+    response_.Swap(&*answer_);
+    answer_.reset();
+    StartWrite(&response_);
+  }
+
+  StandbyReceiver* const receiver_;
+  std::thread taker_;
+  // The taker's.
+  bool open_ = false;
+  // What gRPC reads into.
+  Request request_;
+  absl::Mutex mutex_;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  // Messages that were read and not taken.
+  std::deque<Request> waiting_ ABSL_GUARDED_BY(mutex_);
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The newest answer that is not written yet; the one that is being written.
+  std::optional<internal::v1::ReplicateResponse> answer_ ABSL_GUARDED_BY(mutex_);
+  internal::v1::ReplicateResponse response_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+StandbyServiceAdapter::StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access) {
+  MarkMethodCallback(IndexOf<internal::v1::StandbyService>("Replicate"),
+                     new grpc::internal::CallbackBidiHandler<ParsedRequest<internal::v1::ReplicateRequest>,
+                                                             internal::v1::ReplicateResponse>(
+                         [=](grpc::CallbackServerContext* context) {
+                           return new Stream(access->Check(*context, "StandbyService/Replicate", ""), receiver);
+                         }));
+}
+
+}  // namespace ballast

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ballast/internal/v1/standby_service.grpc.pb.h"
+#include "server/replication/standby_receiver.h"
+#include "server/rpc/port/access_guard.h"
+
+namespace ballast {
+
+// Carries the stream of ballast.internal.v1.StandbyService to a receiver. A message that does not parse ends it with
+// INVALID_ARGUMENT and the reason MALFORMED_MESSAGE.
+// Thread safety: all methods may be called from any thread.
+class StandbyServiceAdapter : public internal::v1::StandbyService::CallbackService {
+ public:
+  // Both must outlive the server that this is registered with.
+  StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access);
+};
+
+}  // namespace ballast

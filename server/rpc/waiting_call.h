@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "grpcpp/support/server_callback.h"
+#include "server/rpc/cancellable_wait.h"
+
+namespace ballast {
+
+// A unary call that may wait before it is answered; when its caller goes away the wait ends. Deletes itself once it has
+// been finished. Thread safety: as gRPC's reactors.
+class WaitingCall : public grpc::ServerUnaryReactor {
+ public:
+  explicit WaitingCall(std::function<void(WaitRoom::Ticket)> cancel)
+      : wait_(std::make_shared<CancellableWait>(std::move(cancel))) {}
+
+  const std::shared_ptr<CancellableWait>& wait() const { return wait_; }
+
+  void OnCancel() override { wait_->Cancel(); }
+  void OnDone() override { delete this; }
+
+ private:
+  const std::shared_ptr<CancellableWait> wait_;
+};
+
+}  // namespace ballast

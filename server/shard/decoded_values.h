@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "server/memory/value_buffer.h"
+#include "server/shard/push.h"
+
+namespace ballast {
+
+// A slice's first values, and the checksum that tells them from others.
+struct DecodedValues {
+  ValueBuffer values;
+  uint64_t checksum = 0;
+};
+
+// INVALID_ARGUMENT for values that are not `elements` ones of their encoding, or not finite unless that is accepted.
+absl::StatusOr<DecodedValues> DecodeValues(const ValueView& view, size_t elements, bool accept_non_finite);
+
+}  // namespace ballast

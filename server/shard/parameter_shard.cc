@@ -1,0 +1,652 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/shard/parameter_shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/codecs/payload_reader.h"
+#include "common/job/policy_config.h"
+#include "common/status/error_reason.h"
+#include "common/tensors/tensor_spec.h"
+#include "common/wire/limits.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/shard/shard_record.h"
+
+namespace ballast {
+namespace {
+
+// Of the slices in one message: those of 4 MiB of fp32.
+constexpr uint64_t kMaxMessageElements = kMaxMessageBytes / sizeof(float);
+
+// The part of the memory of waits that readers' pulls may take.
+constexpr uint64_t kReaderShare = 4;
+
+std::string Describe(const Slice& slice) {
+  return absl::StrCat("\"", slice.tensor(), "\" slice ", slice.range().index());
+}
+
+void RaiseTo(std::atomic<uint64_t>& most, uint64_t value) {
+  uint64_t seen = most.load(std::memory_order_relaxed);
+  while (seen < value && !most.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+// The end of a wait that ran out, with whom and what it was for.
+absl::Status WithMissing(const absl::Status& status, const PullWait& wait) {
+  const Slice& slice = wait.at();
+  return WithSubjects(status, {{"workers", absl::StrJoin(slice.Missing(wait.pull()), ",")},
+                               {"step", absl::StrCat(wait.pull().step)},
+                               {"tensor", slice.tensor()}});
+}
+
+// A slice's place in the order of changes, where there is one.
+std::optional<uint64_t> At(const std::vector<uint64_t>& turns, size_t index) {
+  if (turns.empty()) return std::nullopt;
+  return turns[index];
+}
+
+}  // namespace
+
+ParameterShard::ParameterShard(Options options, const Clock* clock)
+    : options_(std::move(options)),
+      clock_(clock),
+      started_(clock->Now()),
+      catalog_(options_.rank, options_.max_state_bytes),
+      worker_waits_(options_.max_wait_bytes - options_.max_wait_bytes / kReaderShare),
+      reader_waits_(options_.max_wait_bytes / kReaderShare),
+      waits_(clock) {}
+
+absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
+  if (job_.name.empty()) return absl::OkStatus();
+  if (job.name != job_.name) {
+    return WithReason(
+        v1::ERROR_REASON_WRONG_JOB,
+        absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job.name, "\"")),
+        {{"job", job_.name}});
+  }
+  if (job.workers != job_.workers) {
+    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                      absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with ",
+                                                                 job_.workers, " workers, got ", job.workers)),
+                      {{"job", job_.name}});
+  }
+  if (!google::protobuf::util::MessageDifferencer::Equals(job.durability, job_.durability)) {
+    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                      absl::FailedPreconditionError(absl::StrCat(
+                          "job \"", job_.name, "\" was declared with durability { ", job_.durability.ShortDebugString(),
+                          " }, got { ", job.durability.ShortDebugString(), " }")),
+                      {{"job", job_.name}});
+  }
+  if (google::protobuf::util::MessageDifferencer::Equals(job.policy, job_.policy)) return absl::OkStatus();
+  return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
+                    absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with policy ",
+                                                               job_.policy.ShortDebugString(), ", got ",
+                                                               job.policy.ShortDebugString())),
+                    {{"job", job_.name}});
+}
+
+absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint, const JobTerms& job,
+                                                                     std::vector<OwnedTensor> tensors) {
+  if (absl::Status status = ValidateTerms(job); !status.ok()) return status;
+  // What the catalog finds to fit now still fits when it is added: nothing else adds to it.
+  absl::MutexLock declaring(&declaring_);
+  absl::StatusOr<TensorCatalog::Addition> addition;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    if (absl::Status status = CheckTermsLocked(job); !status.ok()) return status;
+    addition = catalog_.Check(tensors);
+    if (!addition.ok()) return addition.status();
+    if (!job_.name.empty() && addition->tensors.empty()) return tensors;
+  }
+  if (absl::Status status = CheckDurability(job); !status.ok()) return status;
+  absl::StatusOr<Resumption> resumption = Load(checkpoint, job, *addition);
+  if (!resumption.ok()) return resumption.status();
+  if (absl::Status status = MakeSlices(job, std::move(resumption->slices), *addition); !status.ok()) {
+    if (absl::Status ended = closed(); !ended.ok()) return ended;
+    return Annotate(status, absl::StrCat("shard ", options_.rank, checkpoint.empty() ? "" : ": cannot resume"));
+  }
+  const absl::StatusOr<ShardJournal*> journal = OpenJournal(job);
+  if (!journal.ok()) return journal.status();
+  absl::MutexLock gate(&gate_);
+  // The shard may have been closed meanwhile.
+  if (absl::Status status = closed(); !status.ok()) return status;
+  ShardJournal* const before = journal_.exchange(*journal);
+  if (absl::Status status = WriteDeclaration(job, tensors, checkpoint); !status.ok()) {
+    journal_ = before;
+    return status;
+  }
+  absl::MutexLock lock(&mutex_);
+  AddLocked(job, *std::move(addition));
+  ResumeWindowsLocked(resumption->windows);
+  return tensors;
+}
+
+absl::Status ParameterShard::CheckDurability(const JobTerms& job) const {
+  const v1::Durability::Mode mode = job.durability.mode();
+  if (mode == v1::Durability::CHECKPOINT) {
+    if (options_.keeps_checkpoints) return absl::OkStatus();
+    return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                      absl::FailedPreconditionError(
+                          absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ", options_.rank,
+                                       " has no folder to keep checkpoints in (--checkpoint_dir)")),
+                      {{"job", job.name}});
+  }
+  if (journal_ != nullptr || mode == v1::Durability::NONE || options_.open_journal) return absl::OkStatus();
+  return WithReason(v1::ERROR_REASON_NO_STORAGE,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(mode), ", but shard ",
+                        options_.rank, " has no folder to keep its state in (--state_dir)")),
+                    {{"job", job.name}});
+}
+
+absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobTerms& job) const {
+  const v1::Durability::Mode mode = job.durability.mode();
+  if (journal_ != nullptr || mode == v1::Durability::NONE || mode == v1::Durability::CHECKPOINT) return journal_.load();
+  return options_.open_journal(job);
+}
+
+absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
+                                              const std::string& checkpoint) {
+  if (journal_ == nullptr || job.durability.mode() == v1::Durability::CHECKPOINT) return absl::OkStatus();
+  internal::v1::ShardRecord record;
+  *record.mutable_declaration() = EncodeDeclaration(job, tensors);
+  record.mutable_declaration()->set_checkpoint(checkpoint);
+  return Write(
+             record, {}, [] { return true; }, [] {})
+      .status();
+}
+
+absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& record,
+                                               absl::Span<const absl::string_view> behind,
+                                               absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) {
+  ShardJournal* const journal = journal_.load();
+  if (journal == nullptr) {
+    admit();
+    return 0;
+  }
+  const absl::StatusOr<uint64_t> written = journal->Append(record, behind, admit, in_order);
+  if (written.ok()) RaiseTo(last_position_, *written);
+  return written;
+}
+
+void ParameterShard::AddLocked(const JobTerms& job, TensorCatalog::Addition addition) {
+  job_ = job;
+  while (windows_.size() < job.workers) windows_.push_back(std::make_unique<PushWindow>());
+  catalog_.Add(std::move(addition));
+}
+
+absl::Status ParameterShard::closed() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return closed_;
+}
+
+absl::Status ParameterShard::CheckJob(absl::string_view job) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return CheckJobLocked(job);
+}
+
+std::string ParameterShard::job_name() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return job_.name;
+}
+
+absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
+  if (job_.name.empty())
+    return WithReason(v1::ERROR_REASON_NO_JOB,
+                      absl::FailedPreconditionError("no tensor has been declared on this shard"));
+  if (job == job_.name) return absl::OkStatus();
+  return WithReason(
+      v1::ERROR_REASON_WRONG_JOB,
+      absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job, "\"")),
+      {{"job", job_.name}});
+}
+
+absl::StatusOr<std::vector<Slice*>> ParameterShard::FindAll(absl::string_view job,
+                                                            absl::Span<const SliceKey> keys) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  if (absl::Status status = CheckJobLocked(job); !status.ok()) return status;
+  std::vector<Slice*> slices;
+  slices.reserve(keys.size());
+  for (SliceKey key : keys) {
+    absl::StatusOr<Slice*> slice = catalog_.Find(key);
+    if (!slice.ok()) return slice.status();
+    slices.push_back(*slice);
+  }
+  return slices;
+}
+
+absl::StatusOr<PushWindow*> ParameterShard::WindowOf(uint32_t worker) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  if (worker < windows_.size()) return windows_[worker].get();
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker: got rank ", worker, ", want below the job's ", windows_.size(), " workers"));
+}
+
+absl::StatusOr<Gradient> ParameterShard::CheckGradient(const PushTicket& push, const GradientView& view,
+                                                       const Slice& slice) const {
+  const bool nothing = view.payload.empty() && push.examples == 0;
+  if (nothing) return Gradient();
+  const absl::StatusOr<const Codec*> codec = FindCodec(view.encoding);
+  absl::StatusOr<Gradient> gradient =
+      codec.ok() ? Gradient::Open(**codec, view.payload, slice.range().elements()) : codec.status();
+  if (gradient.ok()) return gradient;
+  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
+                                                 codec.ok() ? " " : ": ", gradient.status().message()));
+}
+
+absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::CheckPush(
+    absl::string_view job, const PushTicket& push, absl::Span<const GradientView> gradients) const {
+  if (push.incarnation < 1 || push.sequence < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("push: got incarnation ", push.incarnation, " and sequence ",
+                                                   push.sequence, ", want both from 1"));
+  }
+  // NaN is in no range.
+  if (push.schedule_position.has_value() && !(*push.schedule_position >= 0 && *push.schedule_position <= 1)) {
+    return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
+                      absl::InvalidArgumentError(absl::StrCat("push: got schedule_position ", *push.schedule_position,
+                                                              ", want a share, 0 to 1")));
+  }
+  std::vector<SliceKey> keys;
+  keys.reserve(gradients.size());
+  for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
+  bool accept_non_finite = false;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
+    accept_non_finite = job_.policy.accept_non_finite();
+  }
+  absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
+  if (!slices.ok()) return slices.status();
+  std::vector<CheckedGradient> checked;
+  checked.reserve(gradients.size());
+  uint64_t elements = 0;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    Slice* slice = (*slices)[i];
+    // However small its payload, a gradient costs the work of its elements.
+    elements += slice->range().elements();
+    if (elements > kMaxMessageElements) {
+      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
+                                                     kMaxMessageElements, " elements; send fewer in one message"));
+    }
+    absl::StatusOr<Gradient> gradient = CheckGradient(push, gradients[i], *slice);
+    if (!gradient.ok()) return gradient.status();
+    if (push.examples > 0 && !accept_non_finite && !gradient->AllFinite()) {
+      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(*slice),
+                                                     " by worker ", push.worker, " at step ", push.step,
+                                                     " has NaN or infinity, want finite numbers"));
+    }
+    checked.push_back({gradients[i].key, slice, gradients[i].version, *std::move(gradient)});
+  }
+  return checked;
+}
+
+absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                                   absl::Span<const CheckedGradient> checked,
+                                                   absl::FunctionRef<bool()> admit, Turns& turns) {
+  if (journal_ == nullptr) return Write({}, {}, admit, [] {});
+  internal::v1::ShardRecord record;
+  internal::v1::LoggedPush* logged = record.mutable_push();
+  logged->set_worker(push.worker);
+  logged->set_incarnation(push.incarnation);
+  logged->set_sequence(push.sequence);
+  logged->set_step(push.step);
+  logged->set_examples(push.examples);
+  if (push.schedule_position.has_value()) logged->set_schedule_position(*push.schedule_position);
+  std::vector<absl::string_view> payloads;
+  for (const GradientView& gradient : gradients) {
+    internal::v1::LoggedPush::Gradient* to = logged->add_gradients();
+    to->set_tensor_id(gradient.key.tensor_id);
+    to->set_slice_index(gradient.key.slice_index);
+    to->set_version(gradient.version);
+    to->set_encoding(gradient.encoding);
+    to->set_bytes(PayloadBytes(gradient.payload));
+    payloads.insert(payloads.end(), gradient.payload.begin(), gradient.payload.end());
+  }
+  turns.reserve(checked.size());
+  return Write(record, payloads, admit, [&] {
+    for (const CheckedGradient& gradient : checked) turns.push_back(gradient.slice->TakeTurn());
+  });
+}
+
+PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients,
+                                  const Turns& turns, std::vector<WaitRoom::Ticket>& released) {
+  PushOutcome outcome;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const CheckedGradient& checked = gradients[i];
+    const Slice::Applied applied = checked.slice->Offer(
+        {push.worker, push.step, push.examples, checked.version, checked.gradient, push.schedule_position},
+        At(turns, i));
+    switch (applied.verdict) {
+      case Verdict::kApplied:
+        ++outcome.applied;
+        staleness_.Add(applied.staleness);
+        break;
+      case Verdict::kKept:
+        ++outcome.kept;
+        break;
+      case Verdict::kDropped:
+        ++outcome.dropped;
+        break;
+    }
+    outcome.max_staleness = std::max(outcome.max_staleness, applied.staleness);
+    outcome.learning_rate = applied.learning_rate;
+    released.insert(released.end(), applied.released.begin(), applied.released.end());
+  }
+  updates_ += outcome.applied;
+  dropped_ += outcome.dropped;
+  RaiseTo(max_staleness_, outcome.max_staleness);
+  return outcome;
+}
+
+absl::Status ParameterShard::OfWorker(const absl::Status& status, uint32_t worker) const {
+  return WithSubjects(Annotate(status, absl::StrCat("shard ", options_.rank, ": worker ", worker)),
+                      {{"worker", absl::StrCat(worker)}});
+}
+
+absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
+                                                 absl::Span<const GradientView> gradients) {
+  const absl::StatusOr<std::vector<CheckedGradient>> checked = CheckPush(job, push, gradients);
+  if (!checked.ok()) return checked.status();
+  absl::StatusOr<PushWindow*> window = WindowOf(push.worker);
+  if (!window.ok()) return window.status();
+  if (absl::Status status = CheckSteps(push, job, *checked); !status.ok()) return status;
+  std::vector<WaitRoom::Ticket> released;
+  absl::StatusOr<PushOutcome> outcome = TakePush(push, gradients, *checked, **window, released);
+  // Waits end outside the gate, for what they end with may take its time.
+  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  return outcome;
+}
+
+absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                                     absl::Span<const CheckedGradient> checked, PushWindow& window,
+                                                     std::vector<WaitRoom::Ticket>& released) {
+  absl::ReaderMutexLock gate(&gate_);
+  absl::StatusOr<PushWindow::Begun> begun = absl::UnknownError("the window was not asked");
+  // Asked where records have their order, so that no push of an incarnation follows one of a newer incarnation.
+  const auto admit = [&] {
+    begun = window.Begin(push.incarnation, push.sequence);
+    return begun.ok() && begun->start == PushWindow::Start::kNew;
+  };
+  Turns turns;
+  const absl::StatusOr<uint64_t> position = WritePush(push, gradients, checked, admit, turns);
+  if (!position.ok()) {
+    if (begun.ok()) window.Abandon(push.incarnation, push.sequence);
+    return Annotate(position.status(), absl::StrCat("shard ", options_.rank, ": log"));
+  }
+  if (!begun.ok()) return OfWorker(begun.status(), push.worker);
+  ++pushes_;
+  if (begun->start == PushWindow::Start::kDuplicate) {
+    ++duplicates_;
+    begun->outcome.duplicate = true;
+    return begun->outcome;
+  }
+  PushOutcome outcome = Apply(push, checked, turns, released);
+  outcome.position = *position;
+  window.Finish(push.incarnation, push.sequence, outcome);
+  return outcome;
+}
+
+absl::Status ParameterShard::CheckSteps(const PushTicket& push, absl::string_view job,
+                                        absl::Span<const CheckedGradient> checked) {
+  std::vector<SeenSlice> behind;
+  for (const CheckedGradient& gradient : checked) {
+    const Slice& slice = *gradient.slice;
+    absl::Status status = slice.CheckStep(push.step);
+    if (status.ok()) continue;
+    // Nobody gets to a step without the update of the step before: the worker has seen what the shard has lost.
+    const uint64_t least = push.step - std::min(push.step, SliceWeights::kMostSkipped);
+    if (may_have_lost_ && slice.CheckStep(least).ok()) {
+      behind.push_back({gradient.key, push.step, push.step});
+      continue;
+    }
+    return WithSubjects(
+        Annotate(status, absl::StrCat("shard ", options_.rank, ": ", Describe(slice), ": worker ", push.worker)),
+        {{"tensor", slice.tensor()}, {"worker", absl::StrCat(push.worker)}});
+  }
+  if (behind.empty()) return absl::OkStatus();
+  return CatchUp(job, push.worker, push.incarnation, behind).status();
+}
+
+absl::StatusOr<uint32_t> ParameterShard::ReportVersions(absl::string_view job, uint32_t worker, uint64_t incarnation,
+                                                        absl::Span<const SeenSlice> seen) {
+  if (may_have_lost_) return CatchUp(job, worker, incarnation, seen);
+  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  const absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (!window.ok()) return window.status();
+  if (absl::Status status = (*window)->CheckIncarnation(incarnation); !status.ok()) {
+    return OfWorker(status, worker);
+  }
+  return 0;
+}
+
+absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t worker, uint64_t incarnation,
+                                                 absl::Span<const SeenSlice> seen) {
+  std::vector<SliceKey> keys;
+  internal::v1::ShardRecord record;
+  internal::v1::LoggedCatchUp* logged = record.mutable_catch_up();
+  logged->set_worker(worker);
+  logged->set_incarnation(incarnation);
+  for (const SeenSlice& slice : seen) {
+    keys.push_back(slice.key);
+    internal::v1::LoggedCatchUp::Slice* to = logged->add_slices();
+    to->set_tensor_id(slice.key.tensor_id);
+    to->set_slice_index(slice.key.slice_index);
+    to->set_version(slice.version);
+    to->set_finished_steps(slice.finished_steps);
+  }
+  const absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
+  if (!slices.ok()) return slices.status();
+  const absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (!window.ok()) return window.status();
+  std::vector<WaitRoom::Ticket> released;
+  uint32_t raised = 0;
+  {
+    absl::ReaderMutexLock gate(&gate_);
+    absl::Status known;
+    const auto admit = [&] {
+      known = (*window)->CheckIncarnation(incarnation);
+      return known.ok();
+    };
+    Turns turns;
+    const absl::StatusOr<uint64_t> written = Write(record, {}, admit, [&] {
+      for (Slice* slice : *slices) turns.push_back(slice->TakeTurn());
+    });
+    if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
+    if (!known.ok()) return OfWorker(known, worker);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const Slice::CaughtUp caught_up =
+          (*slices)[i]->CatchUp(worker, seen[i].version, seen[i].finished_steps, At(turns, i));
+      if (caught_up.lost_updates > 0) ++raised;
+      lost_updates_ += caught_up.lost_updates;
+      released.insert(released.end(), caught_up.released.begin(), caught_up.released.end());
+    }
+  }
+  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  return raised;
+}
+
+void ParameterShard::AwaitSynced(std::function<void(absl::Status)> done) {
+  const uint64_t position = last_position_.load(std::memory_order_acquire);
+  ShardJournal* const journal = position > 0 ? journal_.load() : nullptr;
+  if (journal == nullptr) return done(absl::OkStatus());
+  journal->AwaitSynced(position, std::move(done));
+}
+
+void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
+  // Not under the gate: whoever writes may hold that for as long as the disk takes.
+  ShardJournal* const journal = position > 0 ? journal_.load() : nullptr;
+  if (journal == nullptr) return done(absl::OkStatus());
+  journal->AwaitDurable(position, std::move(done));
+}
+
+std::string ParameterShard::ExplainWait(const PullWait& wait) const {
+  const Slice& slice = wait.at();
+  const std::string what =
+      absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step);
+  if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
+  const std::vector<uint32_t> missing = slice.Missing(wait.pull());
+  return absl::StrCat(what, missing.empty()
+                                ? ": the wait ran out"
+                                : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
+}
+
+absl::Status ParameterShard::CheckPull(absl::Span<const SliceKey> keys) const {
+  absl::flat_hash_set<SliceKey> seen;
+  seen.reserve(keys.size());
+  for (SliceKey key : keys) {
+    if (seen.insert(key).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": pull: got slice ", key.slice_index,
+                                                   " of tensor ", key.tensor_id, " twice, want each slice once"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterShard::CheckElements(absl::Span<Slice* const> slices) const {
+  uint64_t elements = 0;
+  for (const Slice* slice : slices) elements += slice->range().elements();
+  if (elements <= kMaxMessageElements) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
+                                                 kMaxMessageElements, " elements; ask for fewer in one message"));
+}
+
+WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull,
+                                           absl::Span<const SliceKey> keys, absl::Duration wait, bool by_reader,
+                                           WaitRoom::Done done) {
+  absl::StatusOr<std::vector<Slice*>> found = FindAll(job, keys);
+  absl::Status status = found.status();
+  if (status.ok()) status = CheckPull(keys);
+  if (status.ok()) status = CheckElements(*found);
+  if (!status.ok()) {
+    done(status);
+    return WaitRoom::kNoTicket;
+  }
+  ++pulls_;
+  const auto first = std::find_if(found->begin(), found->end(), [&](Slice* slice) { return !slice->MayPull(pull); });
+  if (first == found->end()) {
+    wait_microseconds_.Add(0);
+    done(absl::OkStatus());
+    return WaitRoom::kNoTicket;
+  }
+  absl::StatusOr<ByteBudget::Reservation> room =
+      (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(keys.size()));
+  if (!room.ok()) {
+    done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": pulls that wait")));
+    return WaitRoom::kNoTicket;
+  }
+  const absl::Time start = clock_->Now();
+  // Shared by the three functions, which the wait room keeps and frees together.
+  const size_t at = first - found->begin();
+  const auto waiting = std::make_shared<PullWait>(pull, *std::move(found), at, *std::move(room));
+  const WaitRoom::Ticket ticket = waits_.Enter(
+      start + wait, [waiting](WaitRoom::Ticket own) { return waiting->GoOn(own); },
+      [this, waiting] { return ExplainWait(*waiting); },
+      [this, waiting, start, done = std::move(done)](absl::Status status) {
+        if (absl::IsDeadlineExceeded(status)) status = WithMissing(status, *waiting);
+        waiting->End();
+        wait_microseconds_.Add(std::max<int64_t>(absl::ToInt64Microseconds(clock_->Now() - start), 0));
+        done(std::move(status));
+      });
+  waits_.Arrive(ticket);
+  // Asked last, so that a Close from here on finds the wait in the room and ends it.
+  if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
+  return ticket;
+}
+
+absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional<uint32_t> worker) {
+  Slice* slice = nullptr;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    absl::StatusOr<Slice*> found = catalog_.Find(key);
+    if (!found.ok()) return found.status();
+    slice = *found;
+  }
+  return slice->Pull(worker);
+}
+
+absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint64_t incarnation) {
+  if (absl::Status status = CheckJob(job); !status.ok()) return status;
+  absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (!window.ok()) return window.status();
+  std::vector<WaitRoom::Ticket> released;
+  {
+    absl::ReaderMutexLock gate(&gate_);
+    // Listed within the gate, because a replay pauses all tensors whose declaration was written before this record.
+    std::vector<std::pair<SliceKey, Slice*>> slices;
+    {
+      absl::ReaderMutexLock lock(&mutex_);
+      slices = catalog_.Slices();
+    }
+    internal::v1::ShardRecord record;
+    record.mutable_pause()->set_worker(worker);
+    record.mutable_pause()->set_incarnation(incarnation);
+    absl::Status known;
+    const auto admit = [&] {
+      known = (*window)->CheckIncarnation(incarnation);
+      return known.ok();
+    };
+    Turns turns;
+    const absl::StatusOr<uint64_t> written = Write(record, {}, admit, [&] {
+      for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
+    });
+    if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
+    if (!known.ok()) return OfWorker(known, worker);
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const std::vector<WaitRoom::Ticket> tickets = slices[i].second->Pause(worker, At(turns, i));
+      released.insert(released.end(), tickets.begin(), tickets.end());
+    }
+  }
+  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  return absl::OkStatus();
+}
+
+void ParameterShard::Close(absl::Status reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!closed_.ok()) return;
+    closed_ = reason;
+  }
+  waits_.EndAll(reason);
+}
+
+void ParameterShard::StartJournal(ShardJournal* journal) {
+  absl::MutexLock gate(&gate_);
+  journal_ = journal;
+}
+
+ShardStatus ParameterShard::status() const {
+  ShardStatus status;
+  {
+    absl::ReaderMutexLock lock(&mutex_);
+    status.job = job_;
+    status.tensors = catalog_.tensor_count();
+    status.slices = catalog_.slice_count();
+    status.state_bytes = catalog_.bytes();
+    for (const auto& window : windows_) status.workers_pushes.push_back(window->count());
+    status.draining = !closed_.ok();
+    status.recovery = recovery_;
+    status.lost_updates = lost_updates_;
+    status.snapshots = snapshots_;
+    status.snapshot_failures = snapshot_failures_;
+  }
+  status.pushes = pushes_;
+  status.pulls = pulls_;
+  status.updates = updates_;
+  status.duplicates = duplicates_;
+  status.dropped = dropped_;
+  status.waiting = waits_.size();
+  status.wait_bytes = worker_waits_.used() + reader_waits_.used();
+  status.wait_bytes_limit = worker_waits_.limit() + reader_waits_.limit();
+  status.refused_waits = worker_waits_.refused() + reader_waits_.refused();
+  status.max_staleness = max_staleness_;
+  status.staleness = staleness_.ToProto();
+  status.wait_microseconds = wait_microseconds_.ToProto();
+  status.uptime_seconds = absl::ToDoubleSeconds(clock_->Now() - started_);
+  return status;
+}
+
+}  // namespace ballast

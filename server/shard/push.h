@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ballast/v1/tensor.pb.h"
+#include "server/tensors/tensor_catalog.h"
+
+namespace ballast {
+
+// A gradient as it came, over the caller's memory.
+struct GradientView {
+  SliceKey key;
+  uint64_t version = 0;
+  v1::Encoding encoding = v1::ENCODING_FP32;
+  absl::Span<const absl::string_view> payload;
+};
+
+// A slice's first values as they came, over the caller's memory.
+struct ValueView {
+  SliceKey key;
+  v1::Encoding encoding = v1::ENCODING_FP32;
+  absl::Span<const absl::string_view> payload;
+};
+
+// What became of setting them: ballast.v1.SetValuesResponse.
+struct SetOutcome {
+  uint32_t set = 0;
+  uint32_t unchanged = 0;
+};
+
+// Who pushes, and when: ballast.v1.PushHeader.
+struct PushTicket {
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;
+  uint64_t step = 0;
+  uint32_t examples = 0;
+  std::optional<double> schedule_position;
+};
+
+}  // namespace ballast

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tensors/slice.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/error_reason.h"
+
+namespace ballast {
+
+bool Slice::HasValuesLocked() const { return !provided_ || weights_->set_checksum().has_value(); }
+
+bool Slice::MayPullLocked(const PullTerms& pull) const {
+  return HasValuesLocked() && policy_->MayPull(pull, *weights_);
+}
+
+bool Slice::HasValues() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return HasValuesLocked();
+}
+
+absl::StatusOr<bool> Slice::CheckValues(uint64_t checksum) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  const std::optional<uint64_t> set = weights_->set_checksum();
+  if (set == checksum) return false;
+  if (!set.has_value() && !weights_->pushed()) return true;
+  return WithReason(
+      v1::ERROR_REASON_VALUES_SET,
+      absl::FailedPreconditionError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": values cannot be set: ",
+                                                 set.has_value() ? "others were set before" : "a push has reached it")),
+      {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
+}
+
+std::vector<WaitRoom::Ticket> Slice::SetValues(ValueBuffer values, uint64_t checksum) {
+  absl::MutexLock lock(&mutex_);
+  weights_->SetValues(std::move(values), checksum);
+  return TakeReleasedLocked();
+}
+
+absl::Status Slice::CheckStep(uint64_t step) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  if (!HasValuesLocked()) {
+    return WithReason(v1::ERROR_REASON_VALUES_MISSING,
+                      absl::FailedPreconditionError("got a gradient before SetValues has provided the values"),
+                      {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
+  }
+  return policy_->CheckStep(step, *weights_);
+}
+
+void Slice::AwaitTurnLocked(std::optional<uint64_t> turn) {
+  if (!turn.has_value()) return;
+  struct Wanted {
+    const uint64_t* turns;
+    uint64_t turn;
+    bool IsDue() const { return *turns == turn; }
+  } wanted{&turns_, *turn};
+  mutex_.Await(absl::Condition(&wanted, &Wanted::IsDue));
+  ++turns_;
+}
+
+Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint64_t> turn) {
+  absl::MutexLock lock(&mutex_);
+  AwaitTurnLocked(turn);
+  Applied applied;
+  const uint64_t before = weights_->version();
+  applied.learning_rate = weights_->LearningRate(contribution.position);
+  applied.verdict = policy_->Offer(contribution, *weights_);
+  if (applied.verdict == Verdict::kApplied && before > contribution.from_version) {
+    applied.staleness = before - contribution.from_version;
+  }
+  applied.released = TakeReleasedLocked();
+  return applied;
+}
+
+std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64_t> turn) {
+  absl::MutexLock lock(&mutex_);
+  AwaitTurnLocked(turn);
+  policy_->Pause(worker, *weights_);
+  return TakeReleasedLocked();
+}
+
+Slice::CaughtUp Slice::CatchUp(uint32_t worker, uint64_t version, uint64_t finished, std::optional<uint64_t> turn) {
+  absl::MutexLock lock(&mutex_);
+  AwaitTurnLocked(turn);
+  const uint64_t skipped = weights_->version() - weights_->applied();
+  policy_->CatchUp(worker, version, finished, *weights_);
+  return {weights_->version() - weights_->applied() - skipped, TakeReleasedLocked()};
+}
+
+std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
+  std::vector<WaitRoom::Ticket> tickets;
+  while (!waiting_.empty() && MayPullLocked({waiting_.begin()->first, std::nullopt})) {
+    tickets.push_back(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+  }
+  return tickets;
+}
+
+bool Slice::MayPull(const PullTerms& pull) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return MayPullLocked(pull);
+}
+
+bool Slice::MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  if (MayPullLocked(pull)) return true;
+  waiting_.emplace(pull.step, ticket);
+  return false;
+}
+
+void Slice::Forget(const PullTerms& pull, WaitRoom::Ticket ticket) {
+  absl::MutexLock lock(&mutex_);
+  waiting_.erase({pull.step, ticket});
+}
+
+size_t Slice::waiting() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return waiting_.size();
+}
+
+std::vector<uint32_t> Slice::Missing(const PullTerms& pull) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  if (MayPullLocked(pull)) return {};
+  return policy_->Missing(pull);
+}
+
+Slice::Snapshot Slice::Pull(std::optional<uint32_t> worker) {
+  absl::MutexLock lock(&mutex_);
+  if (worker.has_value()) policy_->OnPull(*worker, *weights_);
+  return {weights_->version(), weights_->ShareValues()};
+}
+
+Slice::Capture Slice::Share() const {
+  absl::ReaderMutexLock lock(&mutex_);
+  return {weights_->Share(), policy_->Save()};
+}
+
+absl::Status Slice::Restore(Capture capture) {
+  absl::MutexLock lock(&mutex_);
+  const size_t arrays = weights_->Share().arrays.size();
+  if (capture.weights.arrays.size() != arrays) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got weights and ",
+                                                   capture.weights.arrays.size() - 1, " optimizer slots, want ",
+                                                   arrays - 1));
+  }
+  for (const ValueBuffer& array : capture.weights.arrays) {
+    if (array.size() == range_.elements()) continue;
+    return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got ", array.size(),
+                                                   " elements, want ", range_.elements()));
+  }
+  weights_->Restore(std::move(capture.weights));
+  return policy_->Restore(std::move(capture.policy), *weights_);
+}
+
+}  // namespace ballast

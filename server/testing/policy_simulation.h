@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/tensors/slice.h"
+#include "server/testing/policy_oracle.h"
+#include "server/weights/optimizers/optimizer.h"
+
+namespace ballast {
+
+// One job's life at a few slices, drawn from a seed: a policy, workers of different speed that join late or never,
+// pause, return, get lost and start anew, messages that take their time slice by slice, and onlookers that pull. The
+// slices are real ones; clock, network and workers are events in one queue. Oracles watch each slice.
+//
+// Assumed of the world: a push is not delivered twice; a worker pauses once its pushes are acknowledged, and returns
+// once its pause is; a lost worker's last messages arrive before it is given up, or never. Thread safety: none; there
+// are no threads.
+class PolicySimulation {
+ public:
+  // With `logs` it writes down what happens.
+  PolicySimulation(uint64_t seed, bool logs);
+  ~PolicySimulation();
+
+  // Runs until nothing happens any more. The first broken promise, and when; empty where all were kept.
+  std::string Run();
+
+  struct Tally {
+    PolicyOracle::Tally slices;
+    uint64_t waits = 0, losses = 0, returns = 0;
+  };
+  Tally tally() const;
+
+  const std::string& log() const { return log_; }
+  std::string description() const;
+
+ private:
+  class RoundingSgd;
+  struct Place;
+  struct Worker {
+    bool up = false;
+    // Raised when it is lost: messages to and from an earlier life go nowhere.
+    uint64_t life = 0;
+    uint64_t pace = 1;
+    // The step to push next, and the last one whose values it had in full.
+    uint64_t step = 0, full_step = 0;
+    std::vector<uint64_t> versions;
+    size_t answers_awaited = 0;
+    // Pushes until it pauses, and how often it will return.
+    uint64_t pushes_left = 0, returns_left = 0;
+  };
+  struct Wait {
+    size_t place = 0;
+    PullTerms pull;
+    std::function<void(uint64_t version)> answer;
+  };
+  struct Event {
+    uint64_t time = 0, order = 0;
+    std::function<void()> happen;
+    friend bool operator>(const Event& a, const Event& b) {
+      return a.time != b.time ? a.time > b.time : a.order > b.order;
+    }
+  };
+
+  uint64_t Below(uint64_t bound) { return random_() % bound; }
+  bool Chance(uint64_t one_in) { return Below(one_in) == 0; }
+  void After(uint64_t ticks, std::function<void()> happen);
+  uint64_t Delay() { return 1 + Below(longest_delay_); }
+  template <typename... Parts>
+  void Log(const Parts&... parts) {
+    if (logs_) absl::StrAppend(&log_, now_, ": ", parts..., "\n");
+  }
+  void Fail(const std::string& fault);
+
+  void DrawPolicy();
+  void PlanWorker(uint32_t rank);
+  void PlanOnlookers();
+
+  // A worker's life.
+  void Join(uint32_t rank);
+  void Ready(uint32_t rank);
+  void PushAll(uint32_t rank);
+  void Send(uint32_t rank, size_t place, const PolicyOracle::Push& push, bool pulls);
+  void Hear(uint32_t rank, uint64_t life, size_t place, std::optional<uint64_t> version, std::function<void()> then);
+  void PauseAll(uint32_t rank);
+  void Lose(uint32_t rank);
+  void GiveUp(uint32_t rank, std::function<void()> then);
+
+  // What happens at a slice.
+  void Deliver(size_t place, const PolicyOracle::Push& push);
+  void Pause(size_t place, uint32_t rank);
+  void Pull(size_t place, const PullTerms& pull, std::function<void(uint64_t version)> answer);
+  void Answer(size_t place, const PullTerms& pull, const std::function<void(uint64_t version)>& answer);
+  void Release(size_t place, const std::vector<WaitRoom::Ticket>& tickets);
+  PolicyOracle::Seen Look(size_t place);
+
+  const uint64_t seed_;
+  const bool logs_;
+  std::mt19937_64 random_;
+  v1::ConsistencyPolicy policy_;
+  uint64_t longest_delay_ = 1;
+  uint64_t now_ = 0, events_ = 0, next_order_ = 0;
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> queue_;
+  std::unique_ptr<RoundingSgd> optimizer_;
+  std::vector<std::unique_ptr<Place>> places_;
+  std::vector<Worker> workers_;
+  WaitRoom::Ticket next_ticket_ = 1;
+  std::map<WaitRoom::Ticket, Wait> waits_;
+  Tally tally_;
+  std::string fault_, log_;
+};
+
+}  // namespace ballast

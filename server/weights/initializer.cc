@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/initializer.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "absl/strings/string_view.h"
+
+namespace ballast {
+namespace {
+
+// SplitMix64's output function (Steele, Lea and Flood, 2014), used as a hash of a counter.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+uint64_t StreamOf(const v1::TensorSpec& spec) {
+  uint64_t stream = Mix(spec.seed());
+  for (unsigned char c : spec.name()) stream = Mix(stream ^ c);
+  return stream;
+}
+
+// Uniform in [0, 1), 53 bits.
+double Uniform(uint64_t bits) { return (bits >> 11) * 0x1p-53; }
+
+// Box and Muller, 1958. Takes two draws for each element.
+double Normal(uint64_t stream, uint64_t index) {
+  const double u = 1.0 - Uniform(Mix(stream + 2 * index));
+  const double v = Uniform(Mix(stream + 2 * index + 1));
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+void FillNormal(uint64_t stream, uint64_t offset, double mean, double stddev, absl::Span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = mean + stddev * Normal(stream, offset + i);
+}
+
+void FillUniform(uint64_t stream, uint64_t offset, double low, double high, absl::Span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = low + (high - low) * Uniform(Mix(stream + 2 * (offset + i)));
+}
+
+}  // namespace
+
+void Initialize(const v1::TensorSpec& spec, uint64_t offset, absl::Span<float> out) {
+  const uint64_t stream = StreamOf(spec);
+  // Of filters, each weight is used with all of the window's pixels.
+  double between = 1;
+  for (int i = 1; i + 1 < spec.shape_size(); ++i) between *= spec.shape(i);
+  const double fan_in = between * spec.shape(spec.shape_size() - 1);
+  const double fan_out = between * spec.shape(0);
+  const v1::Initializer& initializer = spec.initializer();
+  switch (initializer.kind_case()) {
+    case v1::Initializer::kConstant:
+      std::fill(out.begin(), out.end(), initializer.constant().value());
+      return;
+    case v1::Initializer::kUniform:
+      return FillUniform(stream, offset, initializer.uniform().low(), initializer.uniform().high(), out);
+    case v1::Initializer::kNormal:
+      return FillNormal(stream, offset, initializer.normal().mean(), initializer.normal().stddev(), out);
+    case v1::Initializer::kHeNormal:
+      return FillNormal(stream, offset, 0.0, std::sqrt(2.0 / fan_in), out);
+    case v1::Initializer::kGlorotUniform: {
+      const double limit = std::sqrt(6.0 / (fan_in + fan_out));
+      return FillUniform(stream, offset, -limit, limit, out);
+    }
+    // Nobody sees these.
+    case v1::Initializer::kProvided:
+    case v1::Initializer::kZeros:
+    case v1::Initializer::KIND_NOT_SET:
+      std::fill(out.begin(), out.end(), 0.0f);
+      return;
+  }
+}
+
+}  // namespace ballast

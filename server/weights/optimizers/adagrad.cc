@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/adagrad.h"
+
+#include <cmath>
+
+#include "server/weights/optimizers/elementwise_optimizer.h"
+
+namespace ballast {
+namespace {
+
+// s += g^2; w -= lr * g / (sqrt(s) + epsilon) (Duchi et al., "Adaptive Subgradient Methods", 2011; as
+// torch.optim.Adagrad, whose epsilon stands outside the root).
+struct Adagrad {
+  static constexpr int kSlots = 1;
+  static constexpr bool kDecaysWeightsItself = false;
+
+  explicit Adagrad(const v1::Optimizer& config)
+      : learning_rate(config.adagrad().learning_rate()),
+        epsilon(config.adagrad().has_epsilon() ? config.adagrad().epsilon() : 1e-10f) {}
+
+  struct Element {
+    float rate;
+    float epsilon;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& s) const {
+      s = s + g * g;
+      return w - rate * g / (std::sqrt(s) + epsilon);
+    }
+  };
+
+  Element For(const OptimizerStep& step) const { return {step.learning_rate, epsilon}; }
+
+  float learning_rate;
+  float epsilon;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeAdagrad(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<ElementwiseOptimizer<Adagrad>>(config, set);
+}
+
+}  // namespace ballast

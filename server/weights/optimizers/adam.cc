@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/adam.h"
+
+#include "server/weights/optimizers/adam_moments.h"
+#include "server/weights/optimizers/elementwise_optimizer.h"
+
+namespace ballast {
+namespace {
+
+// w -= lr * direction, by AdamMoments.
+struct Adam {
+  static constexpr int kSlots = 2;
+  static constexpr bool kDecaysWeightsItself = false;
+
+  explicit Adam(const v1::Optimizer& config)
+      : learning_rate(config.adam().learning_rate()), moments(config.adam(), 1e-8) {}
+
+  struct Element {
+    AdamMoments::Element moments;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& m, float& v) const {
+      moments.Take(g, m, v);
+      return w - moments.Direction(m, v);
+    }
+  };
+
+  Element For(const OptimizerStep& step) const { return {moments.For(step.update, step.learning_rate)}; }
+
+  float learning_rate;
+  AdamMoments moments;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeAdam(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<ElementwiseOptimizer<Adam>>(config, set);
+}
+
+}  // namespace ballast

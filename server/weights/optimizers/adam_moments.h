@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "absl/base/attributes.h"
+#include "server/weights/optimizers/integer_power.h"
+
+namespace ballast {
+
+// The running moments of a gradient, and the direction that they give (Kingma and Ba, "Adam: A Method for Stochastic
+// Optimization", 2015, algorithm 1):
+//   m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
+//   direction = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+struct AdamMoments {
+  // Config is v1::Optimizer::Adam or another with its fields.
+  template <typename Config>
+  AdamMoments(const Config& config, double default_epsilon)
+      : beta1(config.has_beta1() ? config.beta1() : 0.9),
+        beta2(config.has_beta2() ? config.beta2() : 0.999),
+        epsilon(config.has_epsilon() ? config.epsilon() : default_epsilon) {}
+
+  struct Element {
+    float beta1;
+    float rest1;
+    float beta2;
+    float rest2;
+    // Of the direction, and of the root of v.
+    float scale;
+    float root_scale;
+    float epsilon;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE void Take(float g, float& m, float& v) const {
+      m = beta1 * m + rest1 * g;
+      v = beta2 * v + rest2 * (g * g);
+    }
+    // Times the scale that For was given.
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float Direction(float m, float v) const {
+      return scale * m / (std::sqrt(v) * root_scale + epsilon);
+    }
+  };
+
+  // Of update t, from 1; the directions are multiplied by `scale`.
+  Element For(uint64_t t, double scale) const {
+    return {static_cast<float>(beta1),
+            static_cast<float>(1 - beta1),
+            static_cast<float>(beta2),
+            static_cast<float>(1 - beta2),
+            static_cast<float>(scale / (1 - IntegerPower(beta1, t))),
+            static_cast<float>(1 / std::sqrt(1 - IntegerPower(beta2, t))),
+            static_cast<float>(epsilon)};
+  }
+
+  double beta1;
+  double beta2;
+  double epsilon;
+};
+
+}  // namespace ballast

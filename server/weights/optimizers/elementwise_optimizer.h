@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "ballast/v1/tensor.pb.h"
+#include "server/weights/optimizers/gradient_filter.h"
+#include "server/weights/optimizers/optimizer.h"
+#include "server/weights/optimizers/schedule.h"
+
+namespace ballast {
+
+// A rule that changes each weight by that weight's own gradient and slots. A Rule has
+//   kSlots, kDecaysWeightsItself    constants;
+//   Rule(const v1::Optimizer&)      its hyperparameters, learning_rate among them;
+//   For(const OptimizerStep&)       a value for one update, whose operator()(w, g, slots&...) changes the slots and
+//                                   returns the new weight. It is ABSL_ATTRIBUTE_ALWAYS_INLINE, has no branches, and
+//                                   its numbers are float: so it is compiled into vectors.
+// Thread safety: immutable.
+template <typename Rule>
+class ElementwiseOptimizer : public Optimizer {
+ public:
+  ElementwiseOptimizer(const v1::Optimizer& config, InstructionSet set)
+      : rule_(config),
+        schedule_(config.schedule(), rule_.learning_rate),
+        filter_(config, Rule::kDecaysWeightsItself ? 0.0f : config.weight_decay(), set),
+        set_(set) {}
+
+  int slots() const override { return Rule::kSlots; }
+  float LearningRate(uint64_t update, std::optional<double> position) const override {
+    return schedule_.LearningRate(update - 1, position);
+  }
+
+  void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
+    Loop loop{rule_.For(step), filter_.For(step.gradient_scale, gradient), {}, nullptr, nullptr, nullptr, nullptr};
+    gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+      loop.gradient = block;
+      loop.weights = state.weights + first;
+      loop.updated = state.updated + first;
+      if constexpr (Rule::kSlots > 0) loop.slot0 = state.slots[0] + first;
+      if constexpr (Rule::kSlots > 1) loop.slot1 = state.slots[1] + first;
+      RunLoop(set_, loop);
+    });
+  }
+
+ private:
+  using Element = decltype(std::declval<const Rule>().For(OptimizerStep()));
+
+  struct Loop {
+    Element element;
+    GradientFilter::Element filter;
+    absl::Span<const float> gradient;
+    const float* weights;
+    float* updated;
+    float* slot0;
+    float* slot1;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
+      const size_t n = gradient.size();
+      const float* g = gradient.data();
+      BALLAST_INDEPENDENT_ITERATIONS
+      for (size_t i = 0; i < n; ++i) {
+        const float w = weights[i];
+        if constexpr (Rule::kSlots == 0) {
+          updated[i] = element(w, filter(g[i], w));
+        } else if constexpr (Rule::kSlots == 1) {
+          float s = slot0[i];
+          updated[i] = element(w, filter(g[i], w), s);
+          slot0[i] = s;
+        } else {
+          float s = slot0[i];
+          float t = slot1[i];
+          updated[i] = element(w, filter(g[i], w), s, t);
+          slot0[i] = s;
+          slot1[i] = t;
+        }
+      }
+    }
+  };
+
+  const Rule rule_;
+  const Schedule schedule_;
+  const GradientFilter filter_;
+  const InstructionSet set_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/ftrl.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/weights/optimizers/elementwise_optimizer.h"
+
+namespace ballast {
+namespace {
+
+// A lower rate counts as this one, so that P stays in float's range. Neither moves a weight by more than 1e-30.
+constexpr float kSmallestRate = 1e-30f;
+
+// FTRL-proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013, algorithm 1), with the learning
+// rate of each update. With P = (beta + sqrt(n)) / lr, the weight of all proximal terms together:
+//   n += g^2; z += g - (P - P of the previous update) * w
+//   w = 0 where |z| <= l1, else -(z - sign(z) * l1) / (P + l2)
+// The previous P is not needed: the previous update left z = clamp(z, l1) - (previous P + l2) * w, so
+//   z = clamp(z, l1) + g - (P + l2) * w
+//   w = 0 where |z| <= l1, else w - (g + clamp(previous z, l1) - clamp(z, l1)) / (P + l2)
+// A rate that changes moves no weight by itself, and rounding errors of large z do not add up.
+// The paper's w follows from z and n alone, so before the first update it is 0 whatever the initial weights are; unless
+// they were set, which makes them the center of the first proximal term.
+struct Ftrl {
+  static constexpr int kSlots = 2;
+  static constexpr bool kDecaysWeightsItself = false;
+
+  explicit Ftrl(const v1::Optimizer& config)
+      : learning_rate(config.ftrl().learning_rate()),
+        beta(config.ftrl().has_beta() ? config.ftrl().beta() : 1.0f),
+        l1(config.ftrl().l1()),
+        l2(config.ftrl().l2()) {}
+
+  struct Element {
+    float inverse_rate;
+    float beta;
+    float l1;
+    float l2;
+    // 0 in the first update, unless that begins from the weights.
+    float trust;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
+      const float next = n + g * g;
+      const float weight = (beta + std::sqrt(next)) * inverse_rate + l2;
+      const float from = trust * w;
+      const float clamped = Clamp(z);
+      const float moved = clamped + g - weight * from;
+      const float step = (g + (clamped - Clamp(moved))) / (weight > 0 ? weight : 1.0f);
+      z = moved;
+      n = next;
+      return std::fabs(moved) <= l1 ? 0.0f : from - step;
+    }
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float Clamp(float x) const { return x > l1 ? l1 : (x < -l1 ? -l1 : x); }
+  };
+
+  Element For(const OptimizerStep& step) const {
+    return {static_cast<float>(1.0 / std::max(step.learning_rate, kSmallestRate)), beta, l1, l2,
+            step.update == 1 && !step.begins_from_weights ? 0.0f : 1.0f};
+  }
+
+  float learning_rate;
+  float beta;
+  float l1;
+  float l2;
+};
+
+// At a rate of 0, by which the rule cannot divide, nothing changes.
+class FtrlOptimizer : public ElementwiseOptimizer<Ftrl> {
+ public:
+  using ElementwiseOptimizer::ElementwiseOptimizer;
+
+  void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
+    if (step.learning_rate > 0) return ElementwiseOptimizer::Apply(step, gradient, state);
+    if (state.updated != state.weights) std::copy_n(state.weights, gradient.size(), state.updated);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeFtrl(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<FtrlOptimizer>(config, set);
+}
+
+}  // namespace ballast

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/gradient.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/base/attributes.h"
+#include "absl/strings/str_cat.h"
+#include "common/codecs/payload_reader.h"
+#include "common/simd/instruction_set.h"
+
+namespace ballast {
+namespace {
+
+bool IsAligned(const char* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
+
+// The largest magnitude, as bits: those of infinity and NaN are the largest of all. Elements need not be aligned.
+struct LargestLoop {
+  const char* elements;
+  size_t count;
+  int32_t* largest;
+
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
+    int32_t most = 0;
+    for (size_t i = 0; i < count; ++i) {
+      int32_t bits;
+      std::memcpy(&bits, elements + i * sizeof(bits), sizeof(bits));
+      most = std::max(most, bits & 0x7fffffff);
+    }
+    *largest = most;
+  }
+};
+
+bool AreFinite(const char* elements, size_t count) {
+  static const InstructionSet set = AvailableInstructionSets().back();
+  constexpr int32_t kInfinity = 0x7f800000;
+  int32_t largest = 0;
+  RunLoop(set, LargestLoop{elements, count, &largest});
+  return largest < kInfinity;
+}
+
+}  // namespace
+
+Gradient::Gradient(absl::Span<const float> whole) : elements_(whole.size()) {
+  if (!whole.empty()) pieces_.emplace_back(reinterpret_cast<const char*>(whole.data()), whole.size() * sizeof(float));
+}
+
+absl::StatusOr<Gradient> Gradient::Open(const Codec& codec, absl::Span<const absl::string_view> payload,
+                                        size_t elements) {
+  Gradient gradient;
+  gradient.pieces_.assign(payload.begin(), payload.end());
+  gradient.elements_ = elements;
+  if (codec.encoding() != v1::ENCODING_FP32) {
+    gradient.codec_ = &codec;
+    // The whole payload is looked at: nothing is left to fail while it is applied.
+    if (absl::Status status = codec.OpenPayload(gradient.pieces_, elements).status(); !status.ok()) return status;
+    return gradient;
+  }
+  const size_t bytes = PayloadBytes(payload);
+  if (bytes == elements * sizeof(float)) return gradient;
+  if (bytes % sizeof(float) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("has ", bytes, " bytes, want a multiple of 4"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("has ", bytes / sizeof(float), " elements, want ", elements));
+}
+
+void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
+  if (codec_ == nullptr) return ForEachPlainBlock(visit);
+  // Open has looked at the payload: only a bug of ours could make it fail now, and half an update must not go on.
+  if (!codec_->DecodeBlocks(pieces_, elements_, visit).ok()) std::abort();
+}
+
+void Gradient::ForEachPlainBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
+  alignas(64) float staged[kBlockElements];
+  PayloadReader reader(pieces_, 0);
+  for (size_t first = 0; first < elements_;) {
+    const absl::string_view run = reader.Next(sizeof(float), std::min(elements_ - first, kBlockElements));
+    const size_t count = run.size() / sizeof(float);
+    const float* block = reinterpret_cast<const float*>(run.data());
+    if (!IsAligned(run.data())) {
+      std::memcpy(staged, run.data(), run.size());
+      block = staged;
+    }
+    visit(first, absl::MakeConstSpan(block, count));
+    first += count;
+  }
+}
+
+bool Gradient::AllFinite() const {
+  bool finite = true;
+  if (codec_ != nullptr) {
+    ForEachBlock([&](size_t, absl::Span<const float> block) {
+      finite = finite && AreFinite(reinterpret_cast<const char*>(block.data()), block.size());
+    });
+    return finite;
+  }
+  // As ForEachPlainBlock, but nothing has to be copied.
+  PayloadReader reader(pieces_, 0);
+  for (size_t left = elements_; left > 0 && finite;) {
+    const absl::string_view run = reader.Next(sizeof(float), left);
+    finite = AreFinite(run.data(), run.size() / sizeof(float));
+    left -= run.size() / sizeof(float);
+  }
+  return finite;
+}
+
+}  // namespace ballast

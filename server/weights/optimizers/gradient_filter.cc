@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/gradient_filter.h"
+
+#include <limits>
+
+#include "server/weights/optimizers/square_sum.h"
+
+namespace ballast {
+namespace {
+
+// Of what has been clipped by value.
+struct NormLoop {
+  GradientFilter::Element element;
+  size_t first;
+  absl::Span<const float> gradient;
+  SquareSum* squares;
+
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void operator()() const {
+    const float* g = gradient.data();
+    SquareSum sum = *squares;
+    const auto take = [&](size_t i, size_t lane)
+                          ABSL_ATTRIBUTE_ALWAYS_INLINE { sum.Take(lane, element.Clipped(g[i])); };
+    SquareSum::ForEachLane(first, gradient.size(), take);
+    *squares = sum;
+  }
+};
+
+}  // namespace
+
+GradientFilter::GradientFilter(const v1::Optimizer& config, float weight_decay, InstructionSet set)
+    : clip_value_(config.clip_value() > 0 ? config.clip_value() : std::numeric_limits<float>::infinity()),
+      clip_norm_(config.clip_norm()),
+      weight_decay_(weight_decay),
+      set_(set) {}
+
+GradientFilter::Element GradientFilter::For(float scale, const Gradient& gradient) const {
+  Element element{scale, clip_value_, 1, weight_decay_};
+  if (clip_norm_ <= 0) return element;
+  SquareSum squares;
+  gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+    RunLoop(set_, NormLoop{element, first, block, &squares});
+  });
+  const double norm = squares.Norm();
+  if (norm > clip_norm_) element.norm_scale = static_cast<float>(clip_norm_ / norm);
+  return element;
+}
+
+}  // namespace ballast

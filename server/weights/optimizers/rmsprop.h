@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "server/weights/optimizers/optimizer.h"
+
+namespace ballast {
+
+// config.rmsprop() must be set and valid.
+std::unique_ptr<Optimizer> MakeRmsProp(const v1::Optimizer& config, InstructionSet set);
+
+}  // namespace ballast

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "server/weights/optimizers/integer_power.h"
+
+namespace ballast {
+namespace {
+
+// From `from` to `to` along half a cosine, `share` of the way.
+double AlongCosine(double from, double to, double share) {
+  return to + (from - to) * (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+double ShareDone(double t, uint64_t total) { return std::min(t / static_cast<double>(total), 1.0); }
+
+// PyTorch's OneCycleLR with its defaults: div_factor 25, final_div_factor 10000, cosine, two phases. The peak lies at
+// rise_share * total - 1, the end at total - 1; after that PyTorch refuses to go on and this stays at the end.
+double OneCycleFactor(const v1::Schedule::OneCycle& config, double t) {
+  constexpr double kStart = 1 / 25.0;
+  constexpr double kEnd = kStart / 10000;
+  const double last = static_cast<double>(config.total()) - 1;
+  const double peak = (config.has_rise_share() ? config.rise_share() : 0.3) * static_cast<double>(config.total()) - 1;
+  const double at = std::min(t, last);
+  return at < peak ? AlongCosine(kStart, 1, at / peak) : AlongCosine(1, kEnd, (at - peak) / (last - peak));
+}
+
+}  // namespace
+
+double Schedule::LearningRate(uint64_t t, std::optional<double> position) const {
+  const double rate = rate_ * Factor(t, position);
+  if (t >= config_.warmup()) return rate;
+  return rate * (static_cast<double>(t) + 1) / (static_cast<double>(config_.warmup()) + 1);
+}
+
+double Schedule::Factor(uint64_t t, std::optional<double> position) const {
+  // Where a schedule is that has a total.
+  const auto at = [&](uint64_t total) {
+    const bool follows = config_.total_from_job() && position.has_value();
+    return follows ? *position * static_cast<double>(total) : static_cast<double>(t);
+  };
+  switch (config_.kind_case()) {
+    case v1::Schedule::kStep:
+      return IntegerPower(config_.step().factor(), t / config_.step().every());
+    case v1::Schedule::kExponential:
+      return IntegerPower(config_.exponential().factor(), t);
+    case v1::Schedule::kPolynomial: {
+      const auto& polynomial = config_.polynomial();
+      const double left = 1 - ShareDone(at(polynomial.total()), polynomial.total());
+      return std::pow(left, polynomial.has_power() ? polynomial.power() : 1.0);
+    }
+    case v1::Schedule::kCosine:
+      return AlongCosine(1, config_.cosine().final_share(),
+                         ShareDone(at(config_.cosine().total()), config_.cosine().total()));
+    case v1::Schedule::kOneCycle:
+      return OneCycleFactor(config_.one_cycle(), at(config_.one_cycle().total()));
+    case v1::Schedule::kConstant:
+    case v1::Schedule::KIND_NOT_SET:
+      break;
+  }
+  return 1;
+}
+
+}  // namespace ballast

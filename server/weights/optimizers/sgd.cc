@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/optimizers/sgd.h"
+
+#include "server/weights/optimizers/elementwise_optimizer.h"
+
+namespace ballast {
+namespace {
+
+// w -= lr * g.
+struct Sgd {
+  static constexpr int kSlots = 0;
+  static constexpr bool kDecaysWeightsItself = false;
+
+  explicit Sgd(const v1::Optimizer& config) : learning_rate(config.sgd().learning_rate()) {}
+
+  struct Element {
+    float rate;
+
+    ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g) const { return w - rate * g; }
+  };
+
+  Element For(const OptimizerStep& step) const { return {step.learning_rate}; }
+
+  float learning_rate;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeSgd(const v1::Optimizer& config, InstructionSet set) {
+  return std::make_unique<ElementwiseOptimizer<Sgd>>(config, set);
+}
+
+}  // namespace ballast

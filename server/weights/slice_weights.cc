@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weights/slice_weights.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/weights/initializer.h"
+
+namespace ballast {
+namespace {
+
+ValueBuffer CopyOf(const ValueBuffer& from) {
+  ValueBuffer copy(from.size());
+  std::copy(from.values().begin(), from.values().end(), copy.mutable_values().begin());
+  return copy;
+}
+
+}  // namespace
+
+SliceWeights::SliceWeights(const v1::SliceRange& range, const Optimizer* optimizer)
+    : optimizer_(optimizer), values_(range.elements()) {
+  for (int slot = 0; slot < optimizer->slots(); ++slot) slots_.emplace_back(range.elements());
+}
+
+SliceWeights::SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer)
+    : SliceWeights(range, optimizer) {
+  for (ValueBuffer& slot : slots_) std::fill_n(slot.mutable_values().data(), slot.size(), 0.0f);
+  Initialize(spec, range.offset(), values_.mutable_values());
+}
+
+void SliceWeights::Apply(const Gradient& gradient, const Terms& terms) {
+  ++version_;
+  ++applied_;
+  const OptimizerStep step{applied_, terms.rate_scale * optimizer_->LearningRate(applied_, position_),
+                           terms.gradient_scale, set_checksum_.has_value()};
+  // Pulls may still be sending the old values.
+  ValueBuffer updated = values_.unique() ? values_ : ValueBuffer(values_.size());
+  OptimizerState state{values_.values().data(), updated.mutable_values().data(), {}};
+  for (int slot = 0; slot < optimizer_->slots(); ++slot) {
+    // Optimizers change slots in place.
+    if (!slots_[slot].unique()) slots_[slot] = CopyOf(slots_[slot]);
+    state.slots[slot] = slots_[slot].mutable_values().data();
+  }
+  optimizer_->Apply(step, gradient, state);
+  values_ = std::move(updated);
+}
+
+SliceWeights::Capture SliceWeights::Share() const {
+  Capture capture{version_, applied_, position_, pushed_, set_checksum_, {values_}};
+  capture.arrays.insert(capture.arrays.end(), slots_.begin(), slots_.end());
+  return capture;
+}
+
+void SliceWeights::Restore(Capture capture) {
+  version_ = capture.version;
+  applied_ = capture.applied;
+  position_ = capture.position;
+  pushed_ = capture.pushed;
+  set_checksum_ = capture.set_checksum;
+  values_ = std::move(capture.arrays[0]);
+  for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot] = std::move(capture.arrays[slot + 1]);
+}
+
+}  // namespace ballast

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/datasets/gzip_reader.h"
+
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "worker/data/datasets/file_bytes.h"
+
+namespace ballast {
+namespace {
+
+constexpr uint64_t kMostExpansion = 1032;
+// zlib counts in 32 bits.
+constexpr size_t kMostAtOnce = 1 << 30;
+
+class ZlibReader : public GzipReader {
+ public:
+  ZlibReader(const std::string& path, OpenedFile file) : path_(path), file_(std::move(file)) {}
+  ~ZlibReader() override {
+    if (open_) inflateEnd(&stream_);
+  }
+
+  absl::Status Init() {
+    // 16: gzip only.
+    if (inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) {
+      return absl::ResourceExhaustedError(absl::StrCat(path_, ": no memory to decompress it"));
+    }
+    open_ = true;
+    return absl::OkStatus();
+  }
+
+  uint64_t most_bytes() const override { return file_.size() * kMostExpansion; }
+
+  absl::StatusOr<size_t> Read(absl::Span<uint8_t> buffer) override {
+    size_t filled = 0;
+    while (filled < buffer.size()) {
+      if (stream_.avail_in == 0) {
+        if (absl::Status status = Refill(); !status.ok()) return status;
+        if (stream_.avail_in == 0 && between_members_ && members_ > 0) break;
+        if (stream_.avail_in == 0) return EndedEarly();
+      }
+      stream_.next_out = buffer.data() + filled;
+      const size_t room = std::min(buffer.size() - filled, kMostAtOnce);
+      stream_.avail_out = static_cast<uInt>(room);
+      between_members_ = false;
+      const int result = inflate(&stream_, Z_NO_FLUSH);
+      filled += room - stream_.avail_out;
+      if (result == Z_STREAM_END) {
+        ++members_;
+        between_members_ = true;
+        inflateReset(&stream_);
+      } else if (result != Z_OK && result != Z_BUF_ERROR) {
+        return Damaged();
+      }
+    }
+    return filled;
+  }
+
+ private:
+  absl::Status Refill() {
+    ssize_t got;
+    do {
+      got = read(file_.descriptor(), input_.data(), input_.size());
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) return absl::UnavailableError(absl::StrCat(path_, ": ", std::strerror(errno)));
+    read_ += got;
+    stream_.next_in = input_.data();
+    stream_.avail_in = static_cast<uInt>(got);
+    return absl::OkStatus();
+  }
+
+  absl::Status EndedEarly() const {
+    if (read_ == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": is empty, want gzip data"));
+    }
+    return absl::DataLossError(
+        absl::StrCat(path_, ": truncated: the file ends at byte ", read_, " in the middle of its gzip data"));
+  }
+
+  absl::Status Damaged() const {
+    const uint64_t position = read_ - stream_.avail_in;
+    const char* const why = stream_.msg == nullptr ? "bad data" : stream_.msg;
+    if (members_ == 0 && stream_.total_out == 0 && position <= 10) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": no gzip file: ", why, " at byte 0, want 1f 8b"));
+    }
+    return absl::DataLossError(absl::StrCat(path_, ": damaged gzip data before byte ", position, ": ", why));
+  }
+
+  const std::string path_;
+  OpenedFile file_;
+  z_stream stream_ = {};
+  bool open_ = false;
+  bool between_members_ = true;
+  uint64_t members_ = 0;
+  uint64_t read_ = 0;
+  std::array<uint8_t, 1 << 16> input_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GzipReader>> GzipReader::Open(const std::string& path) {
+  absl::StatusOr<OpenedFile> file = OpenedFile::Open(path);
+  if (!file.ok()) return file.status();
+  auto reader = std::make_unique<ZlibReader>(path, *std::move(file));
+  if (absl::Status status = reader->Init(); !status.ok()) return status;
+  return reader;
+}
+
+}  // namespace ballast

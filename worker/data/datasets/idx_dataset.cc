@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/datasets/idx_dataset.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/data/datasets/data_path.h"
+#include "worker/data/datasets/file_bytes.h"
+#include "worker/data/datasets/gzip_reader.h"
+#include "worker/data/datasets/label_extremes.h"
+#include "worker/data/datasets/normalizer.h"
+
+namespace ballast {
+namespace {
+
+enum class ElementType : uint8_t {
+  kUint8 = 0x08,
+  kInt8 = 0x09,
+  kInt16 = 0x0b,
+  kInt32 = 0x0c,
+  kFloat32 = 0x0d,
+  kFloat64 = 0x0e,
+};
+
+// 0 where the type is unknown.
+size_t BytesOf(ElementType type) {
+  switch (type) {
+    case ElementType::kUint8:
+    case ElementType::kInt8:
+      return 1;
+    case ElementType::kInt16:
+      return 2;
+    case ElementType::kInt32:
+    case ElementType::kFloat32:
+      return 4;
+    case ElementType::kFloat64:
+      return 8;
+  }
+  return 0;
+}
+
+template <typename T>
+double LoadBigEndian(const uint8_t* bytes) {
+  std::array<uint8_t, sizeof(T)> reversed;
+  for (size_t i = 0; i < sizeof(T); ++i) reversed[i] = bytes[sizeof(T) - 1 - i];
+  T value;
+  std::memcpy(&value, reversed.data(), sizeof(T));
+  return static_cast<double>(value);
+}
+
+// Calls visit(position, value) for `count` elements from `bytes` on, in a loop of its own per type.
+template <typename Visit>
+void ForEachElement(ElementType type, const uint8_t* bytes, uint64_t count, Visit visit) {
+  const auto loop = [&]<typename T>(T) {
+    for (uint64_t i = 0; i < count; ++i) visit(i, LoadBigEndian<T>(bytes + i * sizeof(T)));
+  };
+  switch (type) {
+    case ElementType::kUint8:
+      return loop(uint8_t());
+    case ElementType::kInt8:
+      return loop(int8_t());
+    case ElementType::kInt16:
+      return loop(int16_t());
+    case ElementType::kInt32:
+      return loop(int32_t());
+    case ElementType::kFloat32:
+      return loop(float());
+    case ElementType::kFloat64:
+      return loop(double());
+  }
+}
+
+struct Header {
+  ElementType type = ElementType::kUint8;
+  std::vector<uint64_t> dimensions;
+  uint64_t header_bytes = 0;
+  uint64_t payload_bytes = 0;
+  // Elements per example.
+  uint64_t width = 1;
+};
+
+constexpr size_t kMagicBytes = 4;
+
+// The type and rank from the first four bytes.
+absl::StatusOr<Header> ParseMagic(const std::string& path, absl::Span<const uint8_t> bytes) {
+  Header header;
+  if (bytes.size() < kMagicBytes) {
+    return absl::DataLossError(absl::StrCat(path,
+                                            ": truncated: expected 4 bytes of IDX magic from "
+                                            "byte 0, got ",
+                                            bytes.size()));
+  }
+  header.type = static_cast<ElementType>(bytes[2]);
+  const size_t rank = bytes[3];
+  if (bytes[0] != 0 || bytes[1] != 0 || BytesOf(header.type) == 0 || rank == 0 || rank > 8) {
+    const bool gzip = bytes[0] == 0x1f && bytes[1] == 0x8b;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: bad IDX magic at byte 0: got %02x %02x %02x %02x, want 00 00, a type 08, 09, 0b, 0c, "
+        "0d or 0e, a rank 01 to 08%s",
+        path, bytes[0], bytes[1], bytes[2], bytes[3], gzip ? "; this is gzip data, whose name must end in .gz" : ""));
+  }
+  header.dimensions.resize(rank);
+  header.header_bytes = kMagicBytes + 4 * rank;
+  return header;
+}
+
+// The rest of the header, of which `bytes` holds all or, cut short, less. Nothing is allocated by what it claims.
+absl::Status ParseDimensions(const std::string& path, absl::Span<const uint8_t> bytes, Header& header) {
+  if (bytes.size() < header.header_bytes) {
+    return absl::DataLossError(absl::StrCat(path, ": truncated: expected ", header.header_bytes - kMagicBytes,
+                                            " bytes of dimensions from byte 4, got ", bytes.size() - kMagicBytes));
+  }
+  header.payload_bytes = BytesOf(header.type);
+  for (size_t i = 0; i < header.dimensions.size(); ++i) {
+    const size_t at = kMagicBytes + 4 * i;
+    const uint32_t dimension = static_cast<uint32_t>(LoadBigEndian<uint32_t>(bytes.data() + at));
+    if (dimension == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": empty data set: dimension ", i, " at byte ", at, " is 0"));
+    }
+    header.dimensions[i] = dimension;
+    // Together below 2^63, so that later sums cannot overflow either.
+    if (__builtin_mul_overflow(header.payload_bytes, dimension, &header.payload_bytes) ||
+        header.payload_bytes >> 62 != 0) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": the dimensions claim more than 2^62 bytes at byte ", at));
+    }
+  }
+  header.width = header.payload_bytes / BytesOf(header.type) / header.dimensions[0];
+  return absl::OkStatus();
+}
+
+absl::Status WrongLength(const std::string& path, const Header& header, absl::string_view got) {
+  return absl::DataLossError(
+      absl::StrCat(path, ": expected ", header.payload_bytes, " bytes from byte ", header.header_bytes, ", got ", got));
+}
+
+// An IDX file, whole and checked.
+struct IdxFile {
+  Header header;
+  FileBytes bytes;
+
+  const uint8_t* Row(uint64_t index) const {
+    return bytes.bytes().data() + header.header_bytes + index * header.width * BytesOf(header.type);
+  }
+};
+
+absl::StatusOr<IdxFile> OpenPlain(const std::string& path) {
+  absl::StatusOr<FileBytes> file = FileBytes::Map(path);
+  if (!file.ok()) return file.status();
+  const absl::Span<const uint8_t> bytes = file->bytes();
+  absl::StatusOr<Header> header = ParseMagic(path, bytes);
+  if (!header.ok()) return header.status();
+  if (absl::Status status = ParseDimensions(path, bytes, *header); !status.ok()) return status;
+  if (const uint64_t got = bytes.size() - header->header_bytes; got != header->payload_bytes) {
+    return WrongLength(path, *header, absl::StrCat(got));
+  }
+  return IdxFile{*std::move(header), *std::move(file)};
+}
+
+absl::StatusOr<IdxFile> OpenCompressed(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<GzipReader>> reader = GzipReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  std::vector<uint8_t> bytes(kMagicBytes);
+  absl::StatusOr<size_t> got = (*reader)->Read(absl::MakeSpan(bytes));
+  if (!got.ok()) return got.status();
+  absl::StatusOr<Header> header = ParseMagic(path, absl::MakeSpan(bytes.data(), *got));
+  if (!header.ok()) return header.status();
+
+  bytes.resize(header->header_bytes);
+  got = (*reader)->Read(absl::MakeSpan(bytes).subspan(kMagicBytes));
+  if (!got.ok()) return got.status();
+  const absl::Span<const uint8_t> read(bytes.data(), kMagicBytes + *got);
+  if (absl::Status status = ParseDimensions(path, read, *header); !status.ok()) return status;
+
+  if (header->payload_bytes > (*reader)->most_bytes()) {
+    return WrongLength(path, *header, absl::StrCat("at most ", (*reader)->most_bytes(), ", by the file's size"));
+  }
+  bytes.resize(header->header_bytes + header->payload_bytes);
+  got = (*reader)->Read(absl::MakeSpan(bytes).subspan(header->header_bytes));
+  if (!got.ok()) return got.status();
+  if (*got != header->payload_bytes) return WrongLength(path, *header, absl::StrCat(*got));
+  uint8_t beyond;
+  got = (*reader)->Read(absl::MakeSpan(&beyond, 1));
+  if (!got.ok()) return got.status();
+  if (*got != 0) return WrongLength(path, *header, "more");
+  return IdxFile{*std::move(header), FileBytes(std::move(bytes))};
+}
+
+// Floating-point elements must be finite, in float32 too.
+absl::Status CheckFinite(const std::string& path, const IdxFile& file) {
+  const ElementType type = file.header.type;
+  if (type != ElementType::kFloat32 && type != ElementType::kFloat64) return absl::OkStatus();
+  const uint64_t count = file.header.payload_bytes / BytesOf(type);
+  uint64_t first_bad = count;
+  ForEachElement(type, file.Row(0), count, [&](uint64_t i, double value) {
+    if (!std::isfinite(static_cast<float>(value))) first_bad = std::min(first_bad, i);
+  });
+  if (first_bad == count) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": the number at byte ", file.header.header_bytes + first_bad * BytesOf(type), " is not finite"));
+}
+
+absl::StatusOr<IdxFile> OpenChecked(const std::string& path) {
+  absl::StatusOr<IdxFile> file = IsGzipPath(path) ? OpenCompressed(path) : OpenPlain(path);
+  if (!file.ok()) return file.status();
+  if (absl::Status status = CheckFinite(path, *file); !status.ok()) return status;
+  return file;
+}
+
+class IdxDataset : public Dataset {
+ public:
+  IdxDataset(IdxFile images, IdxFile labels, const Normalizer& normalizer, std::vector<PlacedLabel> extremes)
+      : images_(std::move(images)),
+        labels_(std::move(labels)),
+        normalizer_(normalizer),
+        extremes_(std::move(extremes)) {}
+
+  uint64_t size() const override { return images_.header.dimensions[0]; }
+  uint64_t features() const override { return images_.header.width; }
+  std::vector<PlacedLabel> ExtremeLabels() const override { return extremes_; }
+
+  absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
+                    absl::Span<float> labels) const override {
+    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {
+      return status;
+    }
+    const uint64_t width = images_.header.width;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      ReadRow(images_.Row(indices[i]), features.data() + i * width);
+      ForEachElement(labels_.header.type, labels_.Row(indices[i]), 1,
+                     [&](uint64_t, double label) { labels[i] = static_cast<float>(label); });
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void ReadRow(const uint8_t* row, float* features) const {
+    const uint64_t width = images_.header.width;
+    if (images_.header.type == ElementType::kUint8) {
+      for (uint64_t i = 0; i < width; ++i) features[i] = normalizer_.OfByte(row[i]);
+      return;
+    }
+    ForEachElement(images_.header.type, row, width,
+                   [&](uint64_t i, double value) { features[i] = normalizer_(value); });
+  }
+
+  const IdxFile images_;
+  const IdxFile labels_;
+  const Normalizer normalizer_;
+  const std::vector<PlacedLabel> extremes_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const v1::Normalization& normalization,
+                                                 const std::string& base_folder) {
+  const std::string images_path = DataPath(base_folder, source.idx().images());
+  const std::string labels_path = DataPath(base_folder, source.idx().labels());
+  absl::StatusOr<IdxFile> images = OpenChecked(images_path);
+  if (!images.ok()) return images.status();
+  absl::StatusOr<IdxFile> labels = OpenChecked(labels_path);
+  if (!labels.ok()) return labels.status();
+  if (labels->header.dimensions.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(labels_path, ": has rank ", labels->header.dimensions.size(),
+                     " by byte 3, want 1, as labels have; are images and labels exchanged?"));
+  }
+  if (labels->header.dimensions[0] != images->header.dimensions[0]) {
+    return absl::InvalidArgumentError(absl::StrCat(labels_path, ": has ", labels->header.dimensions[0],
+                                                   " labels by byte 4, want ", images->header.dimensions[0], ", as ",
+                                                   images_path, " has examples"));
+  }
+  LabelExtremes extremes;
+  ForEachElement(labels->header.type, labels->Row(0), labels->header.dimensions[0],
+                 [&](uint64_t i, double label) { extremes.Add(static_cast<float>(label), i); });
+  const auto where = [&](uint64_t i) {
+    return absl::StrCat(labels_path, ": byte ", labels->header.header_bytes + i * BytesOf(labels->header.type));
+  };
+  std::vector<PlacedLabel> placed = extremes.Describe(where);
+  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), Normalizer(normalization),
+                                      std::move(placed));
+}
+
+}  // namespace ballast

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/data/datasets/idx_dataset.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "worker/data/datasets/test_files.h"
+
+namespace ballast {
+namespace {
+
+using Floats = std::vector<float>;
+
+std::string Bytes(const std::vector<int>& bytes) { return std::string(bytes.begin(), bytes.end()); }
+
+// Big-endian, 4 bytes each.
+std::string Words(const std::vector<uint32_t>& words) {
+  std::string out;
+  for (const uint32_t word : words) {
+    for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(word >> shift);
+  }
+  return out;
+}
+
+std::string Idx(int type, const std::vector<uint32_t>& dimensions, const std::string& payload) {
+  return Bytes({0, 0, type, static_cast<int>(dimensions.size())}) + Words(dimensions) + payload;
+}
+
+// Two images of 1 x 3 pixels, labels 7 and 9.
+std::string Images() { return Idx(8, {2, 1, 3}, Bytes({0, 1, 255, 10, 20, 30})); }
+std::string Labels() { return Idx(8, {2}, Bytes({7, 9})); }
+
+absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& images, const std::string& labels,
+                                              const v1::Normalization& normalization = {}) {
+  v1::DataSource source;
+  source.mutable_idx()->set_images(images);
+  source.mutable_idx()->set_labels(labels);
+  return OpenIdx(source, normalization, "");
+}
+
+void ExpectError(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset, absl::StatusCode code,
+                 const std::string& message) {
+  EXPECT_EQ(dataset.status(), absl::Status(code, message));
+}
+
+TEST(IdxDatasetTest, ReadsImagesAndLabels) {
+  const auto dataset = Open(WriteFile("images", Images()), WriteFile("labels", Labels()));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->size(), 2);
+  EXPECT_EQ((*dataset)->features(), 3);
+  const Examples all = ReadAll(**dataset);
+  EXPECT_EQ(all.features, (Floats{0, 1, 255, 10, 20, 30}));
+  EXPECT_EQ(all.labels, (Floats{7, 9}));
+}
+
+TEST(IdxDatasetTest, ReadsEveryElementType) {
+  const std::string labels = WriteFile("labels", Idx(12, {1}, Words({100000})));
+  const auto read = [&](int type, const std::string& payload) {
+    const auto dataset = Open(WriteFile("images", Idx(type, {1, 2}, payload)), labels);
+    EXPECT_TRUE(dataset.ok()) << dataset.status();
+    if (!dataset.ok()) return Floats();
+    EXPECT_EQ(ReadAll(**dataset).labels, (Floats{100000}));
+    return ReadAll(**dataset).features;
+  };
+  EXPECT_EQ(read(0x08, Bytes({200, 1})), (Floats{200, 1}));
+  EXPECT_EQ(read(0x09, Bytes({200, 1})), (Floats{-56, 1}));
+  EXPECT_EQ(read(0x0b, Bytes({0xff, 0xfe, 1, 2})), (Floats{-2, 258}));
+  EXPECT_EQ(read(0x0c, Words({0xffffffff, 65536})), (Floats{-1, 65536}));
+  EXPECT_EQ(read(0x0d, Words({0x3fc00000, 0xc0000000})), (Floats{1.5, -2}));
+  EXPECT_EQ(read(0x0e, Words({0x3ff80000, 0, 0xc0000000, 0})), (Floats{1.5, -2}));
+}
+
+TEST(IdxDatasetTest, RefusesABadMagic) {
+  const std::string labels = WriteFile("labels", Labels());
+  const std::string want = ", want 00 00, a type 08, 09, 0b, 0c, 0d or 0e, a rank 01 to 08";
+  for (const std::vector<int>& magic :
+       {std::vector<int>{1, 0, 8, 1}, {0, 9, 8, 1}, {0, 0, 7, 1}, {0, 0, 10, 1}, {0, 0, 8, 0}, {0, 0, 8, 9}}) {
+    const std::string images = WriteFile("images", Bytes(magic) + Words({1, 1}));
+    const absl::Status status = Open(images, labels).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message().substr(0, images.size() + 25), images + ": bad IDX magic at byte 0");
+  }
+  const std::string images = WriteFile("images", "P5 28 28 255");
+  ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
+              images + ": bad IDX magic at byte 0: got 50 35 20 32" + want);
+  const std::string compressed = WriteFile("images", Gzip(Images()));
+  ExpectError(Open(compressed, labels), absl::StatusCode::kInvalidArgument,
+              compressed + ": bad IDX magic at byte 0: got 1f 8b 08 00" + want +
+                  "; this is gzip data, whose name must end in .gz");
+}
+
+TEST(IdxDatasetTest, RefusesATruncatedHeader) {
+  const std::string labels = WriteFile("labels", Labels());
+  const std::string tiny = WriteFile("tiny", Bytes({0, 0}));
+  ExpectError(Open(tiny, labels), absl::StatusCode::kDataLoss,
+              tiny + ": truncated: expected 4 bytes of IDX magic from byte 0, got 2");
+  for (const bool gzip : {false, true}) {
+    const std::string content = Images().substr(0, 13);
+    const std::string images = WriteFile(gzip ? "images.gz" : "images", gzip ? Gzip(content) : content);
+    ExpectError(Open(images, labels), absl::StatusCode::kDataLoss,
+                images + ": truncated: expected 12 bytes of dimensions from byte 4, got 9");
+  }
+}
+
+TEST(IdxDatasetTest, RefusesAFileOfAnotherLengthThanItsHeaderSays) {
+  const std::string labels = WriteFile("labels", Labels());
+  const std::string shorter = WriteFile("shorter", Images().substr(0, 20));
+  ExpectError(Open(shorter, labels), absl::StatusCode::kDataLoss, shorter + ": expected 6 bytes from byte 16, got 4");
+  const std::string longer = WriteFile("longer", Images() + "x");
+  ExpectError(Open(longer, labels), absl::StatusCode::kDataLoss, longer + ": expected 6 bytes from byte 16, got 7");
+  const std::string shorter_gz = WriteFile("shorter.gz", Gzip(Images().substr(0, 20)));
+  ExpectError(Open(shorter_gz, labels), absl::StatusCode::kDataLoss,
+              shorter_gz + ": expected 6 bytes from byte 16, got 4");
+  const std::string longer_gz = WriteFile("longer.gz", Gzip(Images() + std::string(1 << 24, 'x')));
+  ExpectError(Open(longer_gz, labels), absl::StatusCode::kDataLoss,
+              longer_gz + ": expected 6 bytes from byte 16, got more");
+}
+
+TEST(IdxDatasetTest, RefusesATruncatedGzipFile) {
+  const std::string labels = WriteFile("labels", Labels());
+  const std::string whole = Gzip(Images());
+  for (size_t size = 1; size < whole.size(); ++size) {
+    const std::string images = WriteFile("images.gz", whole.substr(0, size));
+    ExpectError(Open(images, labels), absl::StatusCode::kDataLoss,
+                absl::StrCat(images, ": truncated: the file ends at byte ", size, " in the middle of its gzip data"));
+  }
+}
+
+TEST(IdxDatasetTest, ChecksDimensionsBeforeItAllocates) {
+  const std::string labels = WriteFile("labels", Labels());
+  const std::string huge = Idx(14, {4000000000, 4000000000, 4000000000}, "");
+  const std::string images = WriteFile("huge", huge);
+  ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
+              images + ": the dimensions claim more than 2^62 bytes at byte 8");
+  // The product of these wraps to 0 in 64 bits.
+  const std::string wrapped = WriteFile("wrapped", Idx(8, {1u << 31, 1u << 31, 1u << 2}, ""));
+  ExpectError(Open(wrapped, labels), absl::StatusCode::kInvalidArgument,
+              wrapped + ": the dimensions claim more than 2^62 bytes at byte 8");
+  const std::string bomb = Gzip(Idx(8, {1u << 20, 1u << 20}, "abc"));
+  const std::string bomb_path = WriteFile("bomb.gz", bomb);
+  ExpectError(Open(bomb_path, labels), absl::StatusCode::kDataLoss,
+              absl::StrCat(bomb_path, ": expected 1099511627776 bytes from byte 12, got at most ", bomb.size() * 1032,
+                           ", by the file's size"));
+}
+
+TEST(IdxDatasetTest, RefusesAnEmptyDataSet) {
+  const std::string images = WriteFile("images", Idx(8, {0, 28, 28}, ""));
+  ExpectError(Open(images, WriteFile("labels", Labels())), absl::StatusCode::kInvalidArgument,
+              images + ": empty data set: dimension 0 at byte 4 is 0");
+}
+
+TEST(IdxDatasetTest, RefusesAnotherNumberOfLabels) {
+  const std::string images = WriteFile("images", Images());
+  const std::string labels = WriteFile("labels", Idx(8, {3}, Bytes({1, 2, 3})));
+  ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
+              labels + ": has 3 labels by byte 4, want 2, as " + images + " has examples");
+}
+
+TEST(IdxDatasetTest, RefusesImagesInPlaceOfLabels) {
+  const std::string images = WriteFile("images", Images());
+  ExpectError(Open(WriteFile("labels", Labels()), images), absl::StatusCode::kInvalidArgument,
+              images +
+                  ": has rank 3 by byte 3, want 1, as labels have; are images and labels "
+                  "exchanged?");
+}
+
+TEST(IdxDatasetTest, RefusesNumbersThatAreNotFinite) {
+  const std::string labels = WriteFile("labels", Idx(8, {1}, Bytes({0})));
+  const std::string nan = WriteFile("nan", Idx(0x0d, {1, 2}, Words({0, 0x7fc00000})));
+  ExpectError(Open(nan, labels), absl::StatusCode::kInvalidArgument, nan + ": the number at byte 16 is not finite");
+  // 1e300 is finite in 64 bits only.
+  const std::string big = WriteFile("big", Idx(0x0e, {1, 1}, Words({0x7e37e43c, 0x8800759c})));
+  ExpectError(Open(big, labels), absl::StatusCode::kInvalidArgument, big + ": the number at byte 12 is not finite");
+}
+
+TEST(IdxDatasetTest, NamesAMissingFile) {
+  ExpectError(Open("no/images", "no/labels"), absl::StatusCode::kNotFound, "no/images: No such file or directory");
+  ExpectError(Open(WriteFile("images", Images()), "no/labels.gz"), absl::StatusCode::kNotFound,
+              "no/labels.gz: No such file or directory");
+}
+
+TEST(IdxDatasetTest, KnowsWhereItsExtremeLabelsAre) {
+  const std::string path = WriteFile("labels", Labels());
+  const auto dataset = Open(WriteFile("images", Images()), path);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const std::vector<PlacedLabel> labels = (*dataset)->ExtremeLabels();
+  ASSERT_EQ(labels.size(), 2);
+  EXPECT_EQ(labels[0].label, 7);
+  EXPECT_EQ(labels[0].where, path + ": byte 8");
+  EXPECT_EQ(labels[1].label, 9);
+  EXPECT_EQ(labels[1].where, path + ": byte 9");
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cpu/gemm/small_batch_gemm.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "worker/device/cpu/gemm/packing.h"
+
+namespace ballast {
+namespace {
+
+constexpr int64_t kRows = TileKernel::kRows;
+constexpr int64_t kLineBytes = 64;
+
+int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Room for n floats from the start of a cache line; what was there is lost.
+float* Reserve(std::vector<float>& memory, int64_t n) {
+  const size_t size = n + kLineBytes / sizeof(float);
+  if (memory.size() < size) memory.resize(size);
+  const uintptr_t address = reinterpret_cast<uintptr_t>(memory.data());
+  return reinterpret_cast<float*>((address + kLineBytes - 1) / kLineBytes * kLineBytes);
+}
+
+}  // namespace
+
+bool SmallBatchGemm::Suits(const Product& q) const {
+  // With fewer weights, or a narrow layer, a call's packing weighs too much.
+  constexpr int64_t kLeastWeights = int64_t{1} << 16;
+  constexpr int64_t kLeastSide = 128;
+  constexpr int64_t kLeastBatch = 8;
+  if (q.a_transposed && q.b_transposed) return false;
+  const int64_t batch = q.a_transposed ? q.depth : q.rows;
+  const int64_t side = q.columns;
+  const int64_t other = q.a_transposed ? q.rows : q.depth;
+  return batch >= kLeastBatch && batch <= kernel_.most_batch && side >= kLeastSide && other >= kLeastSide &&
+         side >= kLeastWeights / other;
+}
+
+void SmallBatchGemm::Multiply(const Product& q) {
+  if (q.a_transposed) {
+    WeightGradient(q);
+  } else if (q.b_transposed) {
+    Forward(q);
+  } else {
+    InputGradient(q);
+  }
+}
+
+void SmallBatchGemm::Run(const Tile& tile, int64_t rows, int64_t columns) const {
+  const int64_t vectors = (columns + kernel_.vector_floats - 1) / kernel_.vector_floats;
+  kernel_.tiles[rows - 1][vectors - 1](tile);
+}
+
+void SmallBatchGemm::Split(int64_t size, int64_t unit, const std::function<void(Range, int)>& work) const {
+  const int64_t part = RoundUp((size + threads_ - 1) / threads_, unit);
+  std::vector<std::thread> others;
+  for (int64_t begin = part; begin < size; begin += part) {
+    const int number = static_cast<int>(others.size()) + 1;
+    others.emplace_back([&work, begin, part, size, number] { work({begin, std::min(begin + part, size)}, number); });
+  }
+  work({0, std::min(part, size)}, 0);
+  for (std::thread& other : others) other.join();
+}
+
+// c^T = b^T a^T. The weights, stored as b^T [columns, depth], are the left side, read where they are; a^T is the right
+// side, in panels. kDepth rows of a panel (256 KiB) stay in the second-level cache while the weights go by.
+void SmallBatchGemm::Forward(const Product& q) {
+  constexpr int64_t kDepth = 1024;
+  const int64_t width = kernel_.width();
+  const int64_t padded = RoundUp(q.rows, width);
+  float* const right = Reserve(right_, padded * q.depth);
+  for (int64_t i = 0; i < q.rows; i += width) {
+    const int64_t rows = std::min(width, q.rows - i);
+    float* const panel = right + i * q.depth;
+    if (rows < width) std::fill_n(panel, width * q.depth, 0.0f);
+    Transpose(q.a + i * q.depth, q.depth, rows, q.depth, panel, width);
+  }
+  // c^T, its rows filled up.
+  float* const sums = Reserve(left_, padded * q.columns);
+  Split(q.columns, kRows, [&](Range range, int) {
+    Tile tile{.left_row = q.depth, .left_step = 1, .right_step = width, .c_row = padded, .fetch_row = q.depth};
+    for (int64_t p = 0; p < q.depth; p += kDepth) {
+      tile.depth = std::min(kDepth, q.depth - p);
+      tile.accumulate = p > 0;
+      for (int64_t j = range.begin; j < range.end; j += kRows) {
+        tile.left = q.b + j * q.depth + p;
+        for (int64_t i = 0; i < q.rows; i += width) {
+          tile.right = right + i * q.depth + p * width;
+          tile.c = sums + j * padded + i;
+          tile.fetch = i == 0 && j + 2 * kRows <= range.end ? tile.left + kRows * q.depth : nullptr;
+          Run(tile, std::min(kRows, range.end - j), std::min(width, q.rows - i));
+        }
+      }
+    }
+    Transpose(sums + range.begin * padded, padded, range.end - range.begin, q.rows, q.c + range.begin, q.columns);
+  });
+}
+
+// c = a b. The left side is a, kRows rows of it interleaved: number p of row i of a group is at p * kRows + i.
+void SmallBatchGemm::InputGradient(const Product& q) {
+  float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
+  for (int64_t i = 0; i < q.rows; i += kRows) {
+    Transpose(q.a + i * q.depth, q.depth, std::min(kRows, q.rows - i), q.depth, left + i * q.depth, kRows);
+  }
+  of_thread_.resize(threads_);
+  Split(q.columns, kernel_.width(), [&](Range range, int number) {
+    InputGradientColumns({.a = left, .b = q.b, .c = q.c, .rows = q.rows, .columns = q.columns, .depth = q.depth}, range,
+                         of_thread_[number]);
+  });
+}
+
+// With a interleaved. The weights b [depth, columns] are the right side, taken in blocks of kDepth rows and kColumns.
+// Rows of a large matrix are often a power of two apart, so that a panel's would push each other out of the cache; the
+// first tiles that read a panel pack it for those that follow, and all tiles together fetch the next block. Packed
+// block (128 KiB) and sums (2 KiB a row of c) stay in the second-level cache.
+void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
+  constexpr int64_t kDepth = 64;
+  constexpr int64_t kColumns = 512;
+  const int64_t width = kernel_.width();
+  float* const block = Reserve(memory, kColumns * (kDepth + q.rows));
+  // In panels [rows, width].
+  float* const sums = block + kColumns * kDepth;
+  Tile tile{.left_row = 1, .left_step = kRows, .c_row = width, .fetch_row = q.columns};
+  for (int64_t j0 = range.begin; j0 < range.end; j0 += kColumns) {
+    const int64_t columns = std::min(kColumns, range.end - j0);
+    for (int64_t p = 0; p < q.depth; p += kDepth) {
+      tile.depth = std::min(kDepth, q.depth - p);
+      tile.accumulate = p > 0;
+      // The block that follows, in pieces of kRows rows and kDepth columns: what a tile fetches.
+      const bool last = p + kDepth >= q.depth;
+      const int64_t next_p = last ? 0 : p + kDepth;
+      const int64_t next_j = last ? j0 + kColumns : j0;
+      const int64_t next_columns = std::min(kColumns, range.end - next_j);
+      int64_t row = 0, column = 0;
+      for (int64_t j = 0; j < columns; j += width) {
+        const int64_t n = std::min(width, columns - j);
+        const float* const weights = q.b + p * q.columns + j0 + j;
+        float* const panel = block + j * tile.depth;
+        const bool whole_vectors = n % kernel_.vector_floats == 0;
+        if (!whole_vectors) PackPanels(weights, q.columns, tile.depth, n, width, panel);
+        for (int64_t i = 0; i < q.rows; i += kRows) {
+          const bool packs = i == 0 && whole_vectors;
+          tile.left = q.a + i * q.depth + p * kRows;
+          tile.right = packs ? weights : panel;
+          tile.right_step = packs ? q.columns : width;
+          tile.copy = packs ? panel : nullptr;
+          tile.c = sums + j * q.rows + i * width;
+          const bool fetches = column < next_columns && next_p + row + kRows <= q.depth;
+          tile.fetch = fetches ? q.b + (next_p + row) * q.columns + next_j + column : nullptr;
+          column += kDepth;
+          if (column >= next_columns) column = 0, row += kRows;
+          Run(tile, std::min(kRows, q.rows - i), n);
+        }
+      }
+    }
+    UnpackPanels(sums, q.rows, columns, width, q.c + j0, q.columns);
+  }
+}
+
+// c = a^T b, the depth the batch. The left side is a, kRows columns of it together; the right side panels of b.
+void SmallBatchGemm::WeightGradient(const Product& q) {
+  float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
+  PackPanels(q.a, q.rows, q.depth, q.rows, kRows, left);
+  float* const right = Reserve(right_, RoundUp(q.columns, kernel_.width()) * q.depth);
+  PackPanels(q.b, q.columns, q.depth, q.columns, kernel_.width(), right);
+  Split(q.rows, kRows, [&](Range range, int) { WeightGradientRows(q, range, left, right); });
+}
+
+// kColumns of the right side (128 KiB at a batch of 64) stay in the second-level cache while rows of c go by.
+void SmallBatchGemm::WeightGradientRows(const Product& q, Range range, const float* left, const float* right) const {
+  constexpr int64_t kColumns = 512;
+  // A c that the caches would not hold for its reader does not go through them: half the traffic to memory.
+  constexpr int64_t kLeastToStream = int64_t{4} << 20;
+  const int64_t width = kernel_.width();
+  Tile tile{.left_row = 1, .left_step = kRows, .right_step = width, .depth = q.depth};
+  const bool stream = q.rows * q.columns >= kLeastToStream && q.columns * sizeof(float) % kLineBytes == 0 &&
+                      reinterpret_cast<uintptr_t>(q.c) % kLineBytes == 0;
+  // A tile of c that ends inside a vector.
+  alignas(kLineBytes) float end[kRows * TileKernel::kMostWidth];
+  for (int64_t j0 = 0; j0 < q.columns; j0 += kColumns) {
+    const int64_t j1 = std::min(j0 + kColumns, q.columns);
+    for (int64_t i = range.begin; i < range.end; i += kRows) {
+      const int64_t rows = std::min(kRows, range.end - i);
+      tile.left = left + i * q.depth;
+      for (int64_t j = j0; j < j1; j += width) {
+        const int64_t n = std::min(width, j1 - j);
+        const bool whole_vectors = n % kernel_.vector_floats == 0;
+        float* const c = q.c + i * q.columns + j;
+        tile.right = right + j * q.depth;
+        tile.c = whole_vectors ? c : end;
+        tile.c_row = whole_vectors ? q.columns : width;
+        tile.stream = whole_vectors && stream;
+        Run(tile, rows, n);
+        for (int64_t r = 0; r < rows && !whole_vectors; ++r) {
+          std::memcpy(c + r * q.columns, end + r * width, n * sizeof(float));
+        }
+      }
+    }
+  }
+  // What was streamed is to be seen before what this thread stores from here on.
+  if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+}  // namespace ballast

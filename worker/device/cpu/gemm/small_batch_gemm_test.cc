@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cpu/gemm/small_batch_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ballast {
+namespace {
+
+struct Shape {
+  int64_t rows, columns, depth;
+};
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) {
+  return out << shape.rows << "x" << shape.columns << "x" << shape.depth;
+}
+
+struct Form {
+  const char* name;
+  bool a_transposed, b_transposed;
+};
+
+constexpr Form kForms[] = {
+    {"forward", false, true}, {"input gradient", false, false}, {"weight gradient", true, false}};
+
+// Around one, a tile and a panel; then past the blocks of depth (64, 1024) and of columns (512).
+std::vector<Shape> Shapes() {
+  std::vector<Shape> shapes;
+  for (const int64_t rows : {1, 7, 63, 64, 65}) {
+    for (const int64_t columns : {1, 15, 17, 64, 129}) {
+      for (const int64_t depth : {1, 16, 63, 65}) shapes.push_back({rows, columns, depth});
+    }
+  }
+  for (const Shape& large : {Shape{65, 1031, 515}, Shape{64, 528, 2049}, Shape{7, 9, 1025}, Shape{515, 1025, 64}}) {
+    shapes.push_back(large);
+  }
+  return shapes;
+}
+
+std::vector<float> Random(int64_t n, uint32_t seed) {
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> uniform(-2.0f, 2.0f);
+  std::vector<float> values(n);
+  for (float& value : values) value = uniform(generator);
+  return values;
+}
+
+// One product's factors, each in memory of its exact size.
+class Factors {
+ public:
+  Factors(const Shape& shape, const Form& form)
+      : shape_(shape),
+        form_(form),
+        a_(Random(shape.rows * shape.depth, 1)),
+        b_(Random(shape.depth * shape.columns, 2)) {}
+
+  Product To(float* c) const {
+    return {a_.data(), form_.a_transposed, b_.data(), form_.b_transposed, c, shape_.rows, shape_.columns, shape_.depth};
+  }
+
+  std::vector<float> Multiply(const TileKernel& kernel, int threads) const {
+    std::vector<float> c(shape_.rows * shape_.columns, NAN);
+    SmallBatchGemm(kernel, threads).Multiply(To(c.data()));
+    return c;
+  }
+
+  float a(int64_t i, int64_t p) const { return a_[form_.a_transposed ? p * shape_.rows + i : i * shape_.depth + p]; }
+  float b(int64_t p, int64_t j) const { return b_[form_.b_transposed ? j * shape_.depth + p : p * shape_.columns + j]; }
+
+ private:
+  const Shape shape_;
+  const Form form_;
+  const std::vector<float> a_, b_;
+};
+
+struct Instructions {
+  const char* name;
+  const TileKernel* (*kernel)();
+};
+
+class SmallBatchGemmTest : public ::testing::TestWithParam<Instructions> {
+ protected:
+  void SetUp() override {
+    if (GetParam().kernel() == nullptr) GTEST_SKIP() << "this processor has no " << GetParam().name;
+  }
+
+  const TileKernel& kernel() const { return *GetParam().kernel(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(, SmallBatchGemmTest,
+                         ::testing::Values(Instructions{"Avx512", Avx512TileKernel},
+                                           Instructions{"Avx2", Avx2TileKernel}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(SmallBatchGemmTest, AgreesWithTheSumsOfProductsAndDoesNotReadTheResult) {
+  for (const Form& form : kForms) {
+    for (const Shape& shape : Shapes()) {
+      SCOPED_TRACE(testing::Message() << form.name << " " << shape);
+      const Factors factors(shape, form);
+      const std::vector<float> c = factors.Multiply(kernel(), 1);
+      for (int64_t i = 0; i < shape.rows; ++i) {
+        for (int64_t j = 0; j < shape.columns; ++j) {
+          double sum = 0, magnitude = 0;
+          for (int64_t p = 0; p < shape.depth; ++p) {
+            const double term = double{factors.a(i, p)} * factors.b(p, j);
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          ASSERT_NEAR(c[i * shape.columns + j], sum, 1e-6 * magnitude) << i << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SmallBatchGemmTest, GivesTheSameBitsForAnyNumberOfThreads) {
+  for (const Form& form : kForms) {
+    for (const Shape& shape : {Shape{65, 1031, 515}, Shape{515, 1024, 64}, Shape{7, 9, 3}}) {
+      SCOPED_TRACE(testing::Message() << form.name << " " << shape);
+      const Factors factors(shape, form);
+      const std::vector<float> one = factors.Multiply(kernel(), 1);
+      EXPECT_EQ(factors.Multiply(kernel(), 2), one);
+      EXPECT_EQ(factors.Multiply(kernel(), 5), one);
+    }
+  }
+}
+
+// Each element is one chain of fused multiply-adds.
+TEST_P(SmallBatchGemmTest, GivesTheBitsOfAFusedMultiplyAddAfterTheOther) {
+  const Shape shape{9, 513, 1100};
+  for (const Form& form : kForms) {
+    SCOPED_TRACE(form.name);
+    const Factors factors(shape, form);
+    const std::vector<float> c = factors.Multiply(kernel(), 1);
+    for (int64_t i = 0; i < shape.rows; ++i) {
+      for (int64_t j = 0; j < shape.columns; ++j) {
+        float sum = 0;
+        for (int64_t p = 0; p < shape.depth; ++p) sum = std::fma(factors.a(i, p), factors.b(p, j), sum);
+        ASSERT_EQ(c[i * shape.columns + j], sum) << i << ", " << j;
+      }
+    }
+  }
+}
+
+TEST_P(SmallBatchGemmTest, StreamsAResultThatTheCachesDoNotHold) {
+  // Whole lines, from the start of one.
+  constexpr int64_t kRows = 2051, kColumns = 2064, kDepth = 2;
+  const Factors factors({kRows, kColumns, kDepth}, kForms[2]);
+  std::vector<float> memory(kRows * kColumns + 32, -1.0f);
+  float* c = memory.data();
+  while (reinterpret_cast<uintptr_t>(c) % 64 != 0) ++c;
+  SmallBatchGemm(kernel(), 2).Multiply(factors.To(c));
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kColumns; ++j) {
+      ASSERT_EQ(c[i * kColumns + j], std::fma(factors.a(i, 1), factors.b(1, j), factors.a(i, 0) * factors.b(0, j)));
+    }
+  }
+  EXPECT_EQ(c[kRows * kColumns], -1.0f);
+}
+
+TEST_P(SmallBatchGemmTest, PassesNanOn) {
+  std::vector<float> a(8 * 3, 0.0f), b(3 * 5, NAN), c(8 * 5, 0.0f);
+  SmallBatchGemm(kernel(), 1).Multiply({a.data(), false, b.data(), false, c.data(), 8, 5, 3});
+  for (const float value : c) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_P(SmallBatchGemmTest, SuitsSmallBatchesOfLargeWeightsOnly) {
+  const SmallBatchGemm gemm(kernel(), 1);
+  const auto suits = [&](const Form& form, int64_t rows, int64_t columns, int64_t depth) {
+    return gemm.Suits({nullptr, form.a_transposed, nullptr, form.b_transposed, nullptr, rows, columns, depth});
+  };
+  EXPECT_TRUE(suits(kForms[0], 64, 4096, 784));
+  EXPECT_TRUE(suits(kForms[1], 64, 784, 4096));
+  EXPECT_TRUE(suits(kForms[2], 4096, 784, 64));
+  EXPECT_FALSE(suits(kForms[0], 64, 255, 256)) << "few weights";
+  EXPECT_FALSE(suits(kForms[2], 10, 409600, 64)) << "a narrow layer";
+  EXPECT_FALSE(suits(kForms[0], 7, 4096, 4096)) << "hardly a batch";
+  EXPECT_FALSE(suits(kForms[0], 513, 4096, 4096)) << "a large batch";
+  EXPECT_FALSE(suits({"both", true, true}, 4096, 4096, 64));
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/device/cuda/convolution/convolution.h"
+#include "worker/device/cuda/library/cudnn_library.h"
+
+namespace ballast {
+
+// By cuDNN, with algorithms that give the same bits in every run; by `otherwise` what cuDNN has none for. The table
+// outlives it.
+absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudnnConvolution(const Cudnn& cudnn, const ConvolutionParts& parts,
+                                                                      std::unique_ptr<CudaConvolution> otherwise);
+
+}  // namespace ballast

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <vector>
+
+#include "worker/device/cuda/gemm/gemm.h"
+#include "worker/device/cuda/kernels/half_math.h"
+#include "worker/device/cuda/stream/cuda_status.h"
+
+namespace ballast {
+namespace {
+
+// A factor of a product, or its copy in 16 bits.
+struct EmulatedFactor {
+  ConstElements values;
+  const uint16_t* halves;
+  HalfType type;
+  bool transposed;
+  int64_t rows, columns;
+
+  // All of them, by rows.
+  std::vector<float> Values() const {
+    std::vector<float> all;
+    all.reserve(rows * columns);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns; ++j) all.push_back(At(i, j));
+    }
+    return all;
+  }
+
+ private:
+  float At(int64_t i, int64_t j) const {
+    const int64_t place = transposed ? j * rows + i : i * columns + j;
+    if (halves == nullptr) return values.As<float>()[place];
+    return type == HalfType::kBf16 ? FromBf16(halves[place]) : FromFp16(halves[place]);
+  }
+};
+
+template <typename T>
+void Compute(const GemmCall& call, const EmulatedFactor& a, const EmulatedFactor& b) {
+  const std::vector<float> first = a.Values(), second = b.Values();
+  for (int64_t i = 0; i < call.rows; ++i) {
+    for (int64_t j = 0; j < call.columns; ++j) {
+      double sum = 0;
+      for (int64_t k = 0; k < call.depth; ++k) {
+        sum += double{first[i * call.depth + k]} * second[k * call.columns + j];
+      }
+      T& c = call.c.As<T>()[i * call.columns + j];
+      float value = static_cast<float>(call.alpha * sum);
+      if (call.beta != 0.0f) value += call.beta * static_cast<float>(c);
+      if (call.bias != nullptr) value += call.bias[j];
+      c = static_cast<T>(call.relu && value < 0.0f ? 0.0f : value);
+    }
+  }
+}
+
+// Stands in for cuBLAS, in stream order.
+class EmulatedGemm : public Gemm {
+ public:
+  explicit EmulatedGemm(HalfCopies* halves) : halves_(*halves) {}
+
+  std::string Describe() const override { return "emulated"; }
+
+  int64_t workspace_bytes() const override { return 0; }
+
+  // TF32 is computed as FP32.
+  void SetPrecision(Precision precision) override {
+    half_.reset();
+    if (precision == Precision::kBf16) half_ = HalfType::kBf16;
+    if (precision == Precision::kFp16) half_ = HalfType::kFp16;
+  }
+
+  absl::Status Multiply(cudaStream_t stream, const GemmCall& call) override {
+    EmulatedFactor a = {call.a, nullptr, HalfType::kBf16, call.a_transposed, call.rows, call.depth};
+    EmulatedFactor b = {call.b, nullptr, HalfType::kBf16, call.b_transposed, call.depth, call.columns};
+    // Until the product is in the stream.
+    std::optional<HalfCopies::Copy> copies[2];
+    if (half_.has_value()) {
+      for (EmulatedFactor* factor : {&a, &b}) {
+        absl::StatusOr<HalfCopies::Copy> copy =
+            halves_.Get(stream, *half_, factor->values, factor->rows * factor->columns);
+        if (!copy.ok()) return copy.status();
+        factor->halves = copy->data();
+        factor->type = *half_;
+        copies[factor == &b] = *std::move(copy);
+      }
+    }
+    const cudaError_t error = WithType(call.c.type, [&](auto type) {
+      return emulator::Enqueue("cublasLtMatmul", stream, [call, a, b] { Compute<decltype(type)>(call, a, b); });
+    });
+    return CudaStatus(error, "cublasLtMatmul");
+  }
+
+ private:
+  HalfCopies& halves_;
+  std::optional<HalfType> half_;
+};
+
+}  // namespace
+
+absl::Status CheckGemmLibrary() { return absl::OkStatus(); }
+
+absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions&, const std::string&, MemoryPool*,
+                                               HalfCopies* halves) {
+  return std::make_unique<EmulatedGemm>(halves);
+}
+
+}  // namespace ballast

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/memory/host_copies.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "absl/strings/string_view.h"
+#include "common/codecs/codec.h"
+#include "worker/device/cuda/stream/cuda_status.h"
+
+namespace ballast {
+namespace {
+
+// A part of a download on its way.
+struct Part {
+  StagingPool::Piece* piece;
+  absl::Span<float> values;
+};
+
+// Of elements in 16 bits, which are the wire's.
+const Codec& CodecOf(ElementType type) {
+  return **FindCodec(type == ElementType::kBf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16);
+}
+
+void ToElements(absl::Span<const float> values, ElementType type, void* elements) {
+  if (type == ElementType::kFp32) {
+    std::memcpy(elements, values.data(), values.size() * sizeof(float));
+  } else {
+    CodecOf(type).Encode(values, 0, static_cast<char*>(elements));
+  }
+}
+
+absl::Status ToFloats(const void* elements, ElementType type, absl::Span<float> values) {
+  if (type == ElementType::kFp32) {
+    std::memcpy(values.data(), elements, values.size() * sizeof(float));
+    return absl::OkStatus();
+  }
+  const absl::string_view payload(static_cast<const char*>(elements), values.size() * BytesOf(type));
+  return CodecOf(type).Decode({&payload, 1}, values);
+}
+
+}  // namespace
+
+size_t HostCopies::PieceElements(ElementType type) const {
+  return staging_.piece_floats() * sizeof(float) / BytesOf(type);
+}
+
+absl::Status HostCopies::Upload(absl::Span<const float> values, const CudaBuffer& to, int64_t offset) {
+  if (values.empty()) return absl::OkStatus();
+  const cudaStream_t stream = order_.upload();
+  absl::Status status = order_.BeforeUpload(to.use());
+  const ElementType type = to.type();
+  char* target = static_cast<char*>(to.data()) + offset * BytesOf(type);
+  while (status.ok() && !values.empty()) {
+    absl::StatusOr<StagingPool::Piece*> piece = staging_.Take();
+    status = piece.status();
+    if (!status.ok()) break;
+    const absl::Span<const float> part = values.subspan(0, PieceElements(type));
+    const size_t bytes = part.size() * BytesOf(type);
+    ToElements(part, type, (*piece)->floats());
+    status = CudaStatus(cudaMemcpyAsync(target, (*piece)->floats(), bytes, cudaMemcpyHostToDevice, stream),
+                        "cudaMemcpyAsync");
+    status.Update(staging_.GiveBack(*piece, stream));
+    target += bytes;
+    values.remove_prefix(part.size());
+  }
+  status.Update(order_.AfterUpload(to.use()));
+  return status;
+}
+
+absl::Status HostCopies::Download(const CudaBuffer& from, int64_t offset, absl::Span<float> values) {
+  if (values.empty()) return absl::OkStatus();
+  const cudaStream_t stream = order_.download();
+  absl::Status status = order_.BeforeDownload(from.use());
+  const ElementType type = from.type();
+  const char* source = static_cast<const char*>(from.data()) + offset * BytesOf(type);
+  std::deque<Part> parts;
+  const auto issue = [&](StagingPool::Piece* piece) {
+    const absl::Span<float> part = values.subspan(0, PieceElements(type));
+    const size_t bytes = part.size() * BytesOf(type);
+    parts.push_back({piece, part});
+    absl::Status issued =
+        CudaStatus(cudaMemcpyAsync(piece->floats(), source, bytes, cudaMemcpyDeviceToHost, stream), "cudaMemcpyAsync");
+    issued.Update(CudaStatus(cudaEventRecord(piece->used.get(), stream), "cudaEventRecord"));
+    source += bytes;
+    values.remove_prefix(part.size());
+    return issued;
+  };
+  while (status.ok() && (!values.empty() || !parts.empty())) {
+    // Two on their way: one that the GPU writes while the host reads the other. Who holds one waits for no second, or
+    // many downloads at once could wait for each other.
+    while (status.ok() && !values.empty() && parts.size() < 2) {
+      absl::StatusOr<StagingPool::Piece*> piece = parts.empty() ? staging_.Take() : staging_.TakeFree();
+      status = piece.status();
+      if (!status.ok() || *piece == nullptr) break;
+      status = issue(*piece);
+    }
+    if (!status.ok()) break;
+    const Part part = parts.front();
+    status = CudaStatus(cudaEventSynchronize(part.piece->used.get()), "cudaEventSynchronize");
+    if (!status.ok()) break;
+    parts.pop_front();
+    status = ToFloats(part.piece->floats(), type, part.values);
+    status.Update(staging_.GiveBack(part.piece, stream));
+  }
+  for (const Part& part : parts) staging_.GiveBack(part.piece, stream).IgnoreError();
+  return status;
+}
+
+}  // namespace ballast

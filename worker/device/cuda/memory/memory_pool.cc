@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/cuda/memory/memory_pool.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "worker/device/cuda/memory/scratch_shelf.h"
+#include "worker/device/cuda/stream/cuda_status.h"
+
+namespace ballast {
+namespace {
+
+std::string Mebibytes(size_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); }
+
+}  // namespace
+
+absl::StatusOr<MemoryPool> MemoryPool::Create(int device, cudaStream_t stream) {
+  cudaMemPool_t pool = nullptr;
+  absl::Status status = CudaStatus(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
+  if (!status.ok()) return status;
+  // By default what is free goes back to the system at each synchronisation, and taking it anew is slow.
+  uint64_t threshold = std::numeric_limits<uint64_t>::max();
+  status =
+      CudaStatus(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
+  if (!status.ok()) return status;
+  return MemoryPool(pool, stream);
+}
+
+void MemoryPool::OnShortage(const void* owner, std::function<void()> spare) {
+  if (spare == nullptr) {
+    spare_.erase(owner);
+  } else {
+    spare_[owner] = std::move(spare);
+  }
+}
+
+absl::StatusOr<void*> MemoryPool::Take(size_t bytes) {
+  return shelf_ != nullptr && shelf_->use() != ScratchShelf::Use::kOff ? shelf_->Take(bytes) : TakeLasting(bytes);
+}
+
+absl::StatusOr<void*> MemoryPool::TakeLasting(size_t bytes) {
+  if (shelf_ != nullptr && shelf_->use() == ScratchShelf::Use::kFixed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuda device: ", bytes, " bytes more than when the same was computed before"));
+  }
+  void* memory = nullptr;
+  cudaError_t error = cudaMallocAsync(&memory, bytes, stream_);
+  if (error == cudaErrorMemoryAllocation) {
+    // Pieces that were given back may be of the wrong sizes: let the pool return them and ask once more.
+    cudaGetLastError();
+    for (const auto& [owner, spare] : spare_) spare();
+    cudaStreamSynchronize(stream_);
+    cudaMemPoolTrimTo(pool_, 0);
+    error = cudaMallocAsync(&memory, bytes, stream_);
+  }
+  if (error == cudaSuccess) return memory;
+  if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cudaMallocAsync");
+  cudaGetLastError();
+  size_t free = 0, total = 0;
+  if (absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"); !status.ok()) return status;
+  return absl::ResourceExhaustedError(absl::StrCat("cuda device: no memory on the GPU: asked for ", Mebibytes(bytes),
+                                                   ", free are ", Mebibytes(free), " of ", Mebibytes(total),
+                                                   "; other processes may hold the rest, see nvidia-smi"));
+}
+
+size_t MemoryPool::FreeBytes() const {
+  size_t free = 0, total = 0;
+  return CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo").ok() ? free : 0;
+}
+
+absl::Status MemoryPool::GiveBack(void* memory) {
+  if (shelf_ != nullptr && shelf_->GiveBack(memory)) return absl::OkStatus();
+  return CudaStatus(cudaFreeAsync(memory, stream_), "cudaFreeAsync");
+}
+
+}  // namespace ballast

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "worker/device/cuda/stream/cuda_status.h"
+
+// CUDA's handles, given back when they go. What giving back answers is left unread: it repeats an error that was seen.
+namespace ballast {
+
+struct StreamDeleter {
+  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
+};
+using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamDeleter>;
+
+struct EventDeleter {
+  void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+};
+using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, EventDeleter>;
+
+struct PinnedDeleter {
+  void operator()(void* memory) const { cudaFreeHost(memory); }
+};
+using PinnedMemory = std::unique_ptr<void, PinnedDeleter>;
+
+// A stream that does not wait for the default one.
+inline absl::StatusOr<Stream> MakeStream() {
+  cudaStream_t stream = nullptr;
+  absl::Status status =
+      CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  if (!status.ok()) return status;
+  return Stream(stream);
+}
+
+// An event that keeps no time, which makes it cheap.
+inline absl::StatusOr<Event> MakeEvent() {
+  cudaEvent_t event = nullptr;
+  absl::Status status =
+      CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  if (!status.ok()) return status;
+  return Event(event);
+}
+
+inline absl::StatusOr<PinnedMemory> MakePinnedMemory(size_t bytes) {
+  void* memory = nullptr;
+  absl::Status status = CudaStatus(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  if (!status.ok()) return status;
+  return PinnedMemory(memory);
+}
+
+}  // namespace ballast

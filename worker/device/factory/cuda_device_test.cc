@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/factory/cuda_device.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/device/conformance/device_conformance_test.h"
+
+namespace ballast {
+namespace {
+
+DeviceUnderTest Cuda(const char* name, Precision precision, bool autotune, double tolerance) {
+  return {name,
+          [precision, autotune]() -> absl::StatusOr<std::unique_ptr<Device>> {
+            CudaOptions options;
+            options.autotune = autotune;
+            absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(options);
+            if (!device.ok()) return device;
+            const absl::StatusOr<Precision> got = (*device)->SetPrecision(precision);
+            if (!got.ok()) return got.status();
+            return device;
+          },
+          tolerance};
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest,
+                         ::testing::Values(Cuda("fp32", Precision::kFp32, false, 1e-5),
+                                           Cuda("fp32_autotuned", Precision::kFp32, true, 1e-5),
+                                           Cuda("tf32", Precision::kTf32, false, 1e-3),
+                                           Cuda("bf16", Precision::kBf16, false, 1e-2),
+                                           Cuda("fp16", Precision::kFp16, false, 1e-2)),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/transfer_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+namespace {
+
+// How often the deliverer looks which of several answers has come: they may come in any order.
+constexpr absl::Duration kGlance = absl::Milliseconds(1);
+
+}  // namespace
+
+GradientCourier::GradientCourier(size_t groups, Deliver deliver)
+    : deliver_(std::move(deliver)),
+      parcels_(groups),
+      collector_([this] { CollectAll(); }),
+      deliverer_([this] { DeliverAll(); }) {}
+
+GradientCourier::~GradientCourier() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  collector_.join();
+  deliverer_.join();
+}
+
+absl::Status GradientCourier::Begin(size_t group, Collect collect) {
+  absl::MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  parcels_[group].collect = std::move(collect);
+  parcels_[group].state = State::kToCollect;
+  to_collect_.push_back(group);
+  return absl::OkStatus();
+}
+
+absl::Status GradientCourier::Begin(size_t group, Future<PushResult> pushed) {
+  absl::MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  parcels_[group].pushed = std::move(pushed);
+  parcels_[group].state = State::kPushed;
+  pushed_.push_back(group);
+  return absl::OkStatus();
+}
+
+bool GradientCourier::WaitFor(size_t group, absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return parcels_[group].state == State::kAtRest || !status_.ok();
+  };
+  return mutex_.AwaitWithTimeout(absl::Condition(&over), timeout);
+}
+
+absl::StatusOr<std::optional<PushResult>> GradientCourier::Take(size_t group) {
+  absl::MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  return std::exchange(parcels_[group].result, std::nullopt);
+}
+
+absl::Status GradientCourier::Abandon(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  abandoning_ = true;
+  to_collect_.clear();
+  pushed_.clear();
+  const auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; };
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout)) {
+    return absl::DeadlineExceededError(absl::StrCat("the device has not finished a copy within ",
+                                                    absl::FormatDuration(timeout), ", want it to, to end the run"));
+  }
+  abandoning_ = false;
+  status_ = absl::OkStatus();
+  for (Parcel& parcel : parcels_) parcel = Parcel();
+  return absl::OkStatus();
+}
+
+void GradientCourier::CollectAll() {
+  while (true) {
+    size_t group = 0;
+    Collect collect;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto called = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_ || !to_collect_.empty(); };
+      mutex_.Await(absl::Condition(&called));
+      if (stop_) return;
+      group = to_collect_.front();
+      to_collect_.pop_front();
+      collect = std::move(parcels_[group].collect);
+      parcels_[group].state = State::kCollecting;
+      ++running_;
+    }
+    absl::StatusOr<Pushed> pushed = collect();
+    absl::MutexLock lock(&mutex_);
+    EndLocked(group, pushed.status());
+    if (abandoning_ || !status_.ok() || !pushed->has_value()) continue;
+    parcels_[group].pushed = *std::move(pushed);
+    parcels_[group].state = State::kPushed;
+    pushed_.push_back(group);
+  }
+}
+
+void GradientCourier::DeliverAll() {
+  while (true) {
+    std::optional<size_t> group;
+    Pushed pushed;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto called = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_ || !pushed_.empty(); };
+      mutex_.Await(absl::Condition(&called));
+      if (stop_) return;
+      group = AnsweredLocked();
+      // A copy, for it may be given up during the wait.
+      pushed = parcels_[group.value_or(pushed_.front())].pushed;
+      if (group.has_value()) {
+        pushed_.erase(std::find(pushed_.begin(), pushed_.end(), *group));
+        parcels_[*group].state = State::kDelivering;
+        ++running_;
+      }
+    }
+    if (!group.has_value()) {
+      pushed->WaitFor(kGlance);
+      continue;
+    }
+    const absl::StatusOr<PushResult> result = pushed->Get();
+    const absl::Status status = result.ok() ? deliver_(*group) : result.status();
+    absl::MutexLock lock(&mutex_);
+    EndLocked(*group, status);
+    if (status.ok()) parcels_[*group].result = *result;
+  }
+}
+
+std::optional<size_t> GradientCourier::AnsweredLocked() const {
+  std::optional<size_t> first;
+  for (const size_t group : pushed_) {
+    if ((!first.has_value() || group < *first) && parcels_[group].pushed->Ready()) first = group;
+  }
+  return first;
+}
+
+void GradientCourier::EndLocked(size_t group, const absl::Status& status) {
+  --running_;
+  parcels_[group].pushed.reset();
+  parcels_[group].state = State::kAtRest;
+  if (!status.ok() && !abandoning_) FailLocked(status);
+}
+
+void GradientCourier::FailLocked(const absl::Status& status) {
+  status_.Update(status);
+  to_collect_.clear();
+  pushed_.clear();
+}
+
+}  // namespace ballast

@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/worker.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/job/durability_config.h"
+#include "common/job/job_length.h"
+#include "common/job/job_overrides.h"
+#include "common/metrics/memory_bytes.h"
+#include "common/program/this_process.h"
+#include "common/status/error_reason.h"
+#include "common/status/job_failure.h"
+#include "common/storage/file.h"
+#include "common/trace/trace_file.h"
+#include "worker/data/datasets/open_dataset.h"
+#include "worker/model/model.h"
+#include "worker/model/parallel/replicated_model.h"
+#include "worker/training/training_loop.h"
+
+namespace ballast {
+namespace {
+
+// Examples that are evaluated at once, where they fit and batches are smaller.
+constexpr int64_t kEvaluationBatch = 256;
+
+// For a former process of this rank to be given up; longer than a member's time to live. Where the coordinator may be
+// started again meanwhile, that time begins anew.
+constexpr absl::Duration kJoinPatience = absl::Seconds(5);
+constexpr absl::Duration kLongJoinPatience = absl::Seconds(15);
+
+// For the coordinator to answer a worker that was given up.
+constexpr absl::Duration kReturnTimeout = absl::Seconds(60);
+// What is asked of a wait whose time is over already.
+constexpr absl::Duration kLeastTimeout = absl::Milliseconds(1);
+
+// Before training starts, so that the error says where the label stands.
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
+  for (const PlacedLabel& label : data.ExtremeLabels()) {
+    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration Patience(const v1::Job& job) {
+  return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
+}
+
+void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& list,
+               std::vector<WorkerDevices::Placed>& placed) {
+  for (int i = 0; i < layers.size(); ++i) {
+    const v1::Layer& layer = layers[i];
+    const std::string field = absl::StrCat(list, "[", i, "]");
+    if (!layer.device().empty()) {
+      placed.push_back({layer.name().empty() ? field : absl::StrCat("layer \"", layer.name(), "\""), layer.device()});
+    }
+    AddPlaced(layer.residual().layers(), field + ".residual.layers", placed);
+    AddPlaced(layer.residual().shortcut(), field + ".residual.shortcut", placed);
+  }
+}
+
+// The layers that ask for a device.
+std::vector<WorkerDevices::Placed> PlacedLayers(const v1::Model& model) {
+  std::vector<WorkerDevices::Placed> placed;
+  AddPlaced(model.layers(), "model.layers", placed);
+  return placed;
+}
+
+Stride StrideOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
+  if (!KeepsLockStep(policy)) return Stride::kOwn;
+  const uint32_t quorum = policy.sync().quorum();
+  return quorum == 0 || quorum == workers ? Stride::kTogether : Stride::kNewest;
+}
+
+Precision ToDevice(v1::Precision precision) {
+  switch (precision) {
+    case v1::TF32:
+      return Precision::kTf32;
+    case v1::BF16:
+      return Precision::kBf16;
+    case v1::FP16:
+      return Precision::kFp16;
+    default:
+      return Precision::kFp32;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(options)));
+  if (absl::Status status = trainer->Open(); !status.ok()) return status;
+  return trainer;
+}
+
+Trainer::~Trainer() = default;
+
+absl::Status Trainer::Open() {
+  const v1::Job& job = options_.job;
+  if (!options_.trace.empty()) {
+    if (absl::Status status = CheckTracePath(options_.trace); !status.ok()) return status;
+    timeline_ = std::make_unique<TimelineRecorder>(options_.trace_steps);
+  }
+  if (absl::Status status = OpenDevices(); !status.ok()) return status;
+  const v1::Data& data = job.data();
+  absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), options_.job_folder);
+  if (!train.ok()) return train.status();
+  train_ = *std::move(train);
+  if (data.has_test()) {
+    absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), data.normalization(), options_.job_folder);
+    if (!test.ok()) return test.status();
+    test_ = *std::move(test);
+    if (test_->features() != train_->features()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("test data has ", test_->features(), " features, training data ", train_->features()));
+    }
+  }
+  max_batch_ = std::max<int64_t>(job.training().batch_size(), kEvaluationBatch);
+  absl::Status status = OpenModel();
+  if (absl::IsResourceExhausted(status) && job.training().batch_size() < kEvaluationBatch) {
+    // Evaluation is slower in smaller batches, but goes.
+    max_batch_ = job.training().batch_size();
+    model_.reset();
+    status = OpenModel();
+  }
+  if (!status.ok()) return status;
+  model_->Record(timeline_.get());
+  status = CheckLabels(*train_, *model_);
+  if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
+  return status;
+}
+
+absl::Status Trainer::OpenDevices() {
+  const v1::Training& training = options_.job.training();
+  absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open(
+      {options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model()), options_.cuda});
+  if (!devices.ok()) return devices.status();
+  devices_ = *std::move(devices);
+  const Precision asked = ToDevice(training.precision());
+  const absl::StatusOr<Precision> precision = devices_->SetPrecision(asked);
+  if (!precision.ok()) return precision.status();
+  if (*precision != asked) {
+    std::cerr << "precision " << PrecisionName(training.precision())
+              << ": this device computes in fp32, which is more exact" << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<TrainableModel>> Trainer::CreateModel() const {
+  const v1::Job& job = options_.job;
+  const ModelOptions options{.features = static_cast<int64_t>(train_->features()),
+                             .seed = job.seed(),
+                             .max_batch = max_batch_,
+                             .recompute = job.training().recompute(),
+                             .devices = devices_->devices()};
+  if (devices_->split()) return ReplicatedModel::Create(job.model(), options);
+  return Model::Create(job.model(), options);
+}
+
+absl::Status Trainer::OpenModel() {
+  absl::StatusOr<std::unique_ptr<TrainableModel>> model = CreateModel();
+  if (!model.ok()) return model.status();
+  model_ = *std::move(model);
+  const v1::Job& job = options_.job;
+  v1::Codec codec = job.codec();
+  // The host sums several batches' gradients, and makes local steps, in floats.
+  if (BatchesPerPush(job) > 1) codec.clear_gradients();
+  if (job.policy().has_local_sgd()) codec.Clear();
+  absl::StatusOr<std::unique_ptr<DeviceCodec>> made = DeviceCodec::Create(model_.get(), codec, timeline_.get());
+  if (!made.ok()) return made.status();
+  codec_ = *std::move(made);
+  return absl::OkStatus();
+}
+
+void Trainer::OnJobChange(const JobCondition& condition) {
+  // An interrupted worker still saves what there is, though the others leave already.
+  if (condition.state != v1::JOB_STATE_FAILED || interrupted_) return;
+  absl::MutexLock lock(&mutex_);
+  if (client_ != nullptr) client_->Shutdown(condition.reason);
+  if (link_ != nullptr) link_->CancelCalls(condition.reason);
+}
+
+absl::Duration Trainer::GatherTimeLeft() const {
+  const absl::Duration left = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
+  if (!returns_) return left;
+  // The job may be waiting for a server, too.
+  return std::max({left, kReturnTimeout, ReturnTime(options_.job.durability())});
+}
+
+absl::Status Trainer::FailToGather(const absl::Status& status, absl::string_view missing) {
+  failed_to_gather_ = true;
+  const absl::Duration waited =
+      std::min(absl::Trunc(absl::Now() - started_, absl::Seconds(1)), options_.gather_timeout);
+  return Annotate(status, absl::StrCat("the job has not gathered within ", absl::FormatDuration(waited), missing));
+}
+
+absl::Status Trainer::Join() {
+  absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
+      CoordinatorLink::Connect(options_.coordinator, GatherTimeLeft(), options_.credentials, options_.job.name());
+  if (!link.ok()) return link.status();
+  v1::JoinRequest request;
+  request.set_role(v1::ROLE_WORKER);
+  if (options_.rank.has_value()) request.set_rank(*options_.rank);
+  // The same again, where this process was given up.
+  if (returns_) request.set_rank(joined_.member().rank());
+  request.set_description(DescribeThisProcess());
+  request.set_process(getpid());
+  *request.mutable_job() = options_.job;
+  request.set_train_examples(train_->size());
+  absl::StatusOr<v1::JoinResponse> joined =
+      (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinPatience : kJoinPatience);
+  if (!joined.ok()) return joined.status();
+  joined_ = *std::move(joined);
+  absl::MutexLock lock(&mutex_);
+  link_ = *std::move(link);
+  link_->StartHeartbeats([this](const JobCondition& condition) { OnJobChange(condition); });
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Connect() {
+  ClientOptions options;
+  options.coordinator = options_.coordinator;
+  options.credentials = options_.credentials;
+  options.job = options_.job.name();
+  options.policy = options_.job.policy();
+  options.codec = options_.job.codec();
+  options.durability = options_.job.durability();
+  options.shared_memory = options_.shared_memory;
+  options.workers = joined_.workers();
+  options.worker = joined_.member().rank();
+  options.incarnation = joined_.member().incarnation();
+  options.connect_timeout = kReturnTimeout;
+  options.gather_timeout = std::max(GatherTimeLeft(), absl::Seconds(1));
+  // Nobody is waited for in vain before he is given up.
+  options.wait_timeout = std::max(Patience(options_.job), 3 * absl::Milliseconds(joined_.member_ttl_ms()));
+  const v1::Durability& durability = options_.job.durability();
+  if (OutlivesAServer(durability)) options.retry_timeout = std::max(options.retry_timeout, ReturnTime(durability));
+  options.watch_answers = timeline_ != nullptr;
+  absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
+  if (!client.ok()) return client.status();
+  // Equal for all workers, so that their declarations are.
+  const v1::Optimizer optimizer =
+      WithScheduleLength(options_.job.optimizer(), CountUpdates(options_.job, train_->size(), joined_.workers()));
+  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*model_, options_.job, optimizer));
+      !status.ok()) {
+    return status;
+  }
+  const ShardMap map = (*client)->shard_map();
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client_ = *std::move(client);
+    link = link_.get();
+  }
+  // The client has placed the tensors over a link of its own.
+  link->Follow(map);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
+  if (!recorder_.has_value()) return absl::OkStatus();
+  Client* client = nullptr;
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client = client_.get();
+    link = link_.get();
+  }
+  RunRecorder::Totals totals;
+  // Its calls are over where the worker was interrupted.
+  if (!interrupted) {
+    if (absl::StatusOr<v1::GetProgressResponse> reported = link->GetProgress(); reported.ok()) {
+      totals.reported = *std::move(reported);
+    }
+  }
+  absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
+  // What was learnt counts for more than how it went.
+  if (!shards.ok()) std::cerr << "warning: no figures from the servers: " << shards.status().message() << std::endl;
+  if (shards.ok()) totals.shards = *std::move(shards);
+  return recorder_->Finish(*model_, progress, totals, interrupted);
+}
+
+absl::Status Trainer::Train() {
+  const v1::Job& job = options_.job;
+  const uint32_t rank = joined_.member().rank();
+  Client* client = nullptr;
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    client = client_.get();
+    link = link_.get();
+  }
+  ParameterExchange exchange(model_.get(), client,
+                             {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
+                              .local_learning_rate = job.policy().local_sgd().learning_rate(),
+                              .scale_loss = job.training().precision() == v1::FP16,
+                              .codec = codec_.get(),
+                              .interrupted = &interrupted_,
+                              .timeline = timeline_.get()});
+  MemoryBytes memory = model_->Memory();
+  memory.staging += exchange.StagingBytes();
+  memory.gradients += codec_->DeviceBytes();
+  std::cerr << "memory " << MemoryText(memory) << std::endl;
+  const bool resumes = joined_.has_resumed_batches();
+  const bool returns = joined_.member().incarnation() > 1 && !resumes;
+  if (rank == 0 && !recorder_.has_value()) {
+    absl::StatusOr<RunRecorder> recorder =
+        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory,
+                             returns || resumes});
+    if (!recorder.ok()) return recorder.status();
+    recorder_ = *std::move(recorder);
+  }
+  if (rank > 0 && !options_.run_dir.empty() && !options_.rank.has_value()) {
+    std::cerr << "warning: this is worker " << rank << "; only worker 0 writes into " << options_.run_dir << std::endl;
+  }
+  CoordinatorLeases leases(link, GatherTimeLeft());
+  BatchStream batches(
+      train_.get(), &leases,
+      {.seed = job.seed(), .batch_size = job.training().batch_size(), .shuffle = !job.training().no_shuffle()});
+  std::optional<Evaluator> evaluator;
+  if (rank == 0 && test_ != nullptr) evaluator.emplace(test_.get(), model_.get(), max_batch_);
+  const uint32_t every = job.training().report_every_steps();
+  TrainingLoop loop({.model = model_.get(),
+                     .exchange = &exchange,
+                     .batches = &batches,
+                     .coordinator = link,
+                     .evaluator = evaluator.has_value() ? &*evaluator : nullptr,
+                     .recorder = recorder_.has_value() ? &*recorder_ : nullptr},
+                    {.epochs = job.training().epochs(),
+                     .report_every_steps = every == 0 ? 10 : every,
+                     .batches_per_step = BatchesPerPush(job),
+                     .pauses = !job.policy().has_async(),
+                     .stride = StrideOf(job.policy(), joined_.workers()),
+                     .returns = returns,
+                     .first_step = joined_.steps(),
+                     .resumes = resumes,
+                     .first_batch = joined_.resumed_batches(),
+                     .seed = job.seed() + rank,
+                     .interrupted = &interrupted_,
+                     .timeline = timeline_.get()});
+  absl::Status status = loop.Run();
+  if (interrupted_) {
+    batches.Cancel();
+    // Whatever was in flight is given up; what the servers hold is what was learnt.
+    status = recorder_.has_value() ? exchange.AbandonAndPull() : absl::OkStatus();
+    if (status.ok()) status = Finish(loop.progress(), true);
+    client->Shutdown("interrupted");
+    return status.ok() ? absl::CancelledError("interrupted") : status;
+  }
+  if (status.ok()) status = Finish(loop.progress(), false);
+  // Nothing may write into the model from here on.
+  client->Shutdown("the worker ends");
+  return status;
+}
+
+void Trainer::WriteTimeline() const {
+  const TimelineRecorder::Recording recording = timeline_->Copy();
+  const absl::Status status =
+      WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), devices_->Describe())});
+  if (!status.ok()) std::cerr << "warning: no timeline: " << status.message() << std::endl;
+  if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
+}
+
+absl::Status Trainer::Run() {
+  const absl::Status status = RunJob();
+  if (timeline_ != nullptr) WriteTimeline();
+  return status;
+}
+
+absl::Status Trainer::RunJob() {
+  started_ = absl::Now();
+  std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
+            << devices_->Describe() << std::endl;
+  while (true) {
+    if (std::optional<absl::Status> status = TakePart(); status.has_value()) return *status;
+    Part();
+  }
+}
+
+void Trainer::Part() {
+  std::unique_ptr<CoordinatorLink> link;
+  std::unique_ptr<Client> client;
+  absl::MutexLock lock(&mutex_);
+  link.swap(link_);
+  client.swap(client_);
+}
+
+std::optional<absl::Status> Trainer::TakePart() {
+  returns_ = joined_.has_member();
+  if (absl::Status status = Join(); !status.ok()) {
+    const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    return silence && !returns_ ? FailToGather(status, ", server 0 does not answer") : status;
+  }
+  absl::Status status = Connect();
+  if (status.ok()) status = Train();
+  CoordinatorLink* link = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    link = link_.get();
+  }
+  const JobCondition condition = link->condition();
+  // The answer to another call may have come before the next heartbeat's.
+  const bool given_up = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
+  if (!status.ok() && !interrupted_ && given_up) {
+    std::cerr << "was given up, joins again: "
+              << (condition.given_up ? condition.reason : std::string(status.message())) << std::endl;
+    return std::nullopt;
+  }
+  if (!status.ok() && !interrupted_ && condition.before_start) {
+    status = FailToGather(absl::UnavailableError(condition.reason), ", server 0 was lost");
+  } else if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
+    status = JobFailedError(condition.reason, condition.failure);
+  }
+  // A device that is lost is UNAVAILABLE, too, but carries no reason as what comes from servers does.
+  bool has_reason = false;
+  status.ForEachPayload([&](absl::string_view, const absl::Cord&) { has_reason = true; });
+  const bool silence = has_reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
+  if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
+  const bool well = status.ok() || interrupted_;
+  // Who has waited in vain does not keep the others from gathering, nor itself from joining again.
+  const bool own_failure = absl::IsUnavailable(status) || failed_to_gather_;
+  const absl::Status left = link->Leave(well ? "" : std::string(status.message()), own_failure);
+  // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
+  if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
+  return status;
+}
+
+bool Trainer::Interrupt() {
+  interrupted_ = true;
+  absl::MutexLock lock(&mutex_);
+  if (link_ == nullptr) return false;
+  // Ends a wait for data; a step under way goes on, for the shards are still there.
+  link_->CancelCalls("interrupted");
+  return true;
+}
+
+}  // namespace ballast

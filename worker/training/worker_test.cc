@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/training/worker.h"
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "absl/synchronization/mutex.h"
+#include "client/testing/fake_coordinator_service.h"
+#include "client/testing/fake_parameter_service.h"
+#include "client/testing/fake_server.h"
+#include "common/status/error_reason.h"
+#include "gtest/gtest.h"
+
+namespace ballast {
+namespace {
+
+// Loses worker 3 of 4 before it grants it a first lease, and says so to AcquireLease alone; has no data after that.
+class ForgetfulCoordinator : public FakeCoordinatorService {
+ public:
+  explicit ForgetfulCoordinator(const std::string& shard) : FakeCoordinatorService({shard}) {}
+
+  grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request, v1::JoinResponse* response) override {
+    response->set_servers(1);
+    response->set_workers(4);
+    absl::MutexLock lock(&mutex_);
+    ++joins_;
+    return FakeCoordinatorService::Join(context, request, response);
+  }
+  grpc::Status AcquireLease(grpc::ServerContext*, const v1::AcquireLeaseRequest*,
+                            v1::AcquireLeaseResponse* response) override {
+    response->set_finished(true);
+    absl::MutexLock lock(&mutex_);
+    if (++leases_ > 1) return grpc::Status::OK;
+    return ToGrpcStatus(WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                                   absl::FailedPreconditionError("worker 3 is no longer part of the job")));
+  }
+  int joins() {
+    absl::MutexLock lock(&mutex_);
+    return joins_;
+  }
+
+  // Those that were asked for.
+  int leases() {
+    absl::MutexLock lock(&mutex_);
+    return leases_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int leases_ ABSL_GUARDED_BY(mutex_) = 0;
+  int joins_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// A worker of a small job.
+absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const std::string& coordinator) {
+  const std::string folder = testing::TempDir() + "/trainer";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/train.csv") << "1,2,0\n2,1,1\n";
+  Trainer::Options options;
+  options.coordinator = coordinator;
+  options.job_folder = folder;
+  options.device = "cpu";
+  v1::Job& job = options.job;
+  job.set_name("job");
+  job.mutable_data()->mutable_train()->mutable_csv()->set_path("train.csv");
+  job.mutable_data()->mutable_train()->mutable_csv()->set_label_column(-1);
+  job.mutable_model()->add_layers()->mutable_dense()->set_units(2);
+  job.mutable_model()->mutable_loss()->mutable_softmax_cross_entropy();
+  job.mutable_training()->set_epochs(1);
+  job.mutable_training()->set_batch_size(1);
+  job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
+  job.mutable_policy()->mutable_async();
+  return Trainer::Create(std::move(options));
+}
+
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() {
+    home_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+    home_.MoveShard(0, server_.address());
+  }
+
+  FakeParameterService shard_;
+  ForgetfulCoordinator home_{"127.0.0.1:1"};
+  FakeServer server_{&home_, &shard_};
+};
+
+TEST_F(TrainerTest, JoinsAgainWhoeverSaysFirstThatItWasLost) {
+  const auto trainer = MakeTrainer(server_.address());
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const absl::Status status = (*trainer)->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(home_.joins(), 2);
+}
+
+TEST_F(TrainerTest, GoesOnAtTheControlPortThatTheShardMapNames) {
+  ForgetfulCoordinator control("127.0.0.1:1");
+  control.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
+  FakeServer control_server(&control);
+  home_.MoveControl(0, control_server.address());
+  const auto trainer = MakeTrainer(server_.address());
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const absl::Status status = (*trainer)->Run();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(home_.leases(), 0);
+  EXPECT_GT(control.leases(), 0);
+}
+
+}  // namespace
+}  // namespace ballast
