@@ -24,7 +24,7 @@ namespace {
 
 // bench/peers/torch_peer.py as it was when this program was built, so that the program needs no other file.
 constexpr char kTorchPeer[] =
-#include "bench/torch_peer_text.inc"
+#include "bench/peers/torch_peer_text.inc"
     ;
 
 constexpr char kPython[] = "/usr/bin/python3";

@@ -125,7 +125,7 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
   }
   if (shard.shared_calls() == 0) return;
   out << absl::StrFormat("  shared    memory with %d clients of this machine, %s calls through it\n",
-                         shard.shared_areas(), FormatCount(shard.shared_calls()));
+                         shard.shared_regions(), FormatCount(shard.shared_calls()));
 }
 
 void PrintCatchingUp(std::ostream& out, const v1::StandbyReport& standby) {
@@ -199,7 +199,7 @@ Json ShardJson(const std::string& address, const v1::GetStatusResponse& shard) {
           {"bytes_in_flight", shard.bytes_in_flight()},
           {"bytes_in_flight_limit", shard.bytes_in_flight_limit()},
           {"refused", shard.refused()},
-          {"shared_areas", shard.shared_areas()},
+          {"shared_regions", shard.shared_regions()},
           {"shared_calls", shard.shared_calls()},
           {"push_bytes", shard.push_bytes()},
           {"pull_bytes", shard.pull_bytes()},

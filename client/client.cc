@@ -157,7 +157,7 @@ void Client::Operation::AddLocked(const ShardReply& reply) {
   set += reply.set.set();
   unchanged += reply.set.unchanged();
   result.applied += reply.outcome.applied();
-  result.kept += reply.outcome.kept();
+  result.buffered += reply.outcome.buffered();
   result.dropped += reply.outcome.dropped();
   result.duplicate = result.duplicate || reply.outcome.duplicate();
   result.max_staleness = std::max(result.max_staleness, reply.outcome.max_staleness());
@@ -183,7 +183,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
 
 Client::Client(ClientOptions options)
     : options_(std::move(options)),
-      follows_(options_.durability.mode() == v1::Durability::REPLICA && !options_.coordinator.empty()) {}
+      follows_(options_.durability.mode() == v1::Durability::STANDBY && !options_.coordinator.empty()) {}
 
 Client::~Client() {
   Shutdown("client destroyed");

@@ -92,7 +92,7 @@ struct AnswerTimes {
 struct PushResult {
   // Slices updated at once; kept until their step's other gradients are in; not used since their step was over.
   uint64_t applied = 0;
-  uint64_t kept = 0;
+  uint64_t buffered = 0;
   uint64_t dropped = 0;
   // Largest among the applied slices.
   uint64_t max_staleness = 0;

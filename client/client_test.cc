@@ -462,7 +462,7 @@ class ClientFollowTest : public ClientTest {
   ClientFollowTest() : coordinator_(options_.shards), coordinator_server_(&coordinator_), standby_server_(&standby_) {
     options_.shards.clear();
     options_.coordinator = coordinator_server_.address();
-    options_.durability.set_mode(v1::Durability::REPLICA);
+    options_.durability.set_mode(v1::Durability::STANDBY);
   }
 
   FakeCoordinatorService coordinator_;

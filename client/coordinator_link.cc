@@ -205,13 +205,13 @@ JobCondition CoordinatorLink::condition() const {
   return condition_;
 }
 
-absl::Status CoordinatorLink::Leave(const std::string& failure, bool own_failure) {
+absl::Status CoordinatorLink::Leave(const std::string& failure, bool worker_local) {
   heartbeats_.Shutdown("member leaves");
   if (heart_.joinable()) heart_.join();
   v1::LeaveRequest request;
   *request.mutable_member() = member();
   request.set_failure(failure);
-  request.set_own_failure(own_failure);
+  request.set_worker_local(worker_local);
   return Call<v1::LeaveResponse>(&leaving_, Within("leave", kLeaveTimeout), std::move(request), &Async::Leave).status();
 }
 

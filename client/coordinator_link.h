@@ -66,7 +66,7 @@ class CoordinatorLink {
 
   // Ends the heartbeats and the member's part; empty: it did its part. Works after CancelCalls. A failure of its own is
   // not the job's.
-  absl::Status Leave(const std::string& failure, bool own_failure = false);
+  absl::Status Leave(const std::string& failure, bool worker_local = false);
 
   // Waits up to `timeout` for data to train on: a lease, or `finished`; by one thread at a time. A lease whose answer
   // was lost comes again. DEADLINE_EXCEEDED names whom it waited for.

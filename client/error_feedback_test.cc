@@ -16,10 +16,10 @@
 namespace ballast {
 namespace {
 
-std::unique_ptr<const Codec> Make(v1::Encoding encoding, float top_k_share = 0) {
+std::unique_ptr<const Codec> Make(v1::Encoding encoding, float top_k_fraction = 0) {
   v1::Codec config;
   config.set_gradients(encoding);
-  config.set_top_k_share(top_k_share);
+  config.set_top_k_fraction(top_k_fraction);
   return *MakeGradientCodec(config);
 }
 

@@ -124,7 +124,7 @@ struct ShardChannel::Route {
   const std::string address;
   std::vector<std::unique_ptr<Connection>> connections;
   // Null where messages shall not take that way.
-  std::unique_ptr<BlockLender> lender;
+  std::unique_ptr<SlotSender> lender;
   // Attempts; guarded by the channel's mutex.
   int users = 0;
 };
@@ -135,7 +135,7 @@ ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) :
     connections.push_back(
         std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
-  if (options.shared_memory) lender = std::make_unique<BlockLender>(connections[0]->stub.get(), options.job);
+  if (options.shared_memory) lender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job);
 }
 
 class ShardChannel::RouteUse {
@@ -240,7 +240,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
 }
 
 absl::StatusOr<ReceivedBytes> ShardChannel::Exchange::Answer() const {
-  const std::optional<v1::SharedBlock> reference = FindReference(response);
+  const std::optional<v1::SharedSlot> reference = FindReference(response);
   if (!reference.has_value()) return BytesOf(response);
   if (!loan.has_value()) return absl::InternalError("the answer lies in shared memory, the request did not");
   const absl::StatusOr<absl::string_view> answer = loan->Answer(*reference);

@@ -35,7 +35,7 @@ std::string PortOf(const std::string& address) { return address.substr(std::min(
 bool Coordinates(const Server::Options& options) {
   if (options.rank > 0) return false;
   const std::string& own = options.advertise.empty() ? options.listen : options.advertise;
-  return !options.replicated || options.coordinator.empty() || options.coordinator == own ||
+  return !options.with_standby || options.coordinator.empty() || options.coordinator == own ||
          options.coordinator == absl::StrCat(HostOf(own), PortOf(options.control_listen));
 }
 
@@ -45,28 +45,28 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
     : options_(std::move(options)),
       tokens_(std::move(tokens)),
       coordinates_(Coordinates(options_)),
-      serving_(!options_.replicated),
+      serving_(!options_.with_standby),
       shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
       declarations_(1, kMaxQueued),
       work_(std::max(kFewestWorkThreads, CoreCount()), kMaxQueued),
       data_plane_(options_.rank, &shard_, &shard_access_, &serving_, &work_, options_.max_bytes_in_flight),
       parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_, &serving_, {&declarations_, &work_}) {
-  receiver_ = std::make_unique<StandbyReceiver>(options_.rank, &shard_, [this] { Hasten(); });
+  receiver_ = std::make_unique<StandbyReceiver>(options_.rank, &shard_, [this] { HeartbeatNow(); });
   standby_service_ = std::make_unique<StandbyServiceAdapter>(receiver_.get(), &shard_access_);
-  if (!options_.replicated) return;
-  ReplicaJournal::Options journal;
+  if (!options_.with_standby) return;
+  StandbyJournal::Options journal;
   journal.shard = options_.rank;
   journal.max_queued_bytes = options_.max_bytes_in_flight;
   journal.open = [this](const std::string& address) { return OpenServer(address); };
-  journal.on_news = [this] { Hasten(); };
+  journal.on_news = [this] { HeartbeatNow(); };
   journal.log = options_.log;
-  replica_ = std::make_unique<ReplicaJournal>(std::move(journal), &shard_);
+  standby_journal_ = std::make_unique<StandbyJournal>(std::move(journal), &shard_);
 }
 
-void Server::Hasten() {
+void Server::HeartbeatNow() {
   absl::MutexLock lock(&member_mutex_);
-  if (member_ != nullptr) member_->Hasten();
+  if (member_ != nullptr) member_->HeartbeatNow();
 }
 
 absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Options& options) {
@@ -97,7 +97,7 @@ absl::Status Server::MakeCoordinator() {
       Coordinator::Options{.servers = options_.servers,
                            .workers = options_.workers,
                            .member_ttl = options_.member_ttl,
-                           .replicated = options_.replicated,
+                           .with_standby = options_.with_standby,
                            .journal = coordinator_store_.get(),
                            .checkpoints = checkpoints_.has_value() ? &*checkpoints_ : nullptr,
                            .disk_thread = true,
@@ -124,12 +124,12 @@ ParameterShard::Options Server::ShardOptions() {
   options.max_state_bytes = options_.max_state_bytes;
   options.max_wait_bytes = DataPlane::WaitBytes(options_.max_bytes_in_flight);
   options.max_wait_bytes = DataPlane::WaitBytes(options_.max_bytes_in_flight);
-  if (!options_.state_dir.empty() || options_.replicated) {
-    options.open_journal = [this](const JobTerms& job) { return OpenJournal(job); };
+  if (!options_.state_dir.empty() || options_.with_standby) {
+    options.open_journal = [this](const JobConfig& job) { return OpenJournal(job); };
   }
   options.keeps_checkpoints = !options_.checkpoint_dir.empty();
   options.resume_from = options_.resume;
-  options.load_checkpoint = [](const std::string& path, const JobTerms& job,
+  options.load_checkpoint = [](const std::string& path, const JobConfig& job,
                                absl::Span<const OwnedTensor> tensors) -> absl::StatusOr<Resumption> {
     const absl::StatusOr<CheckpointSource> source = CheckpointSource::Open(path);
     if (!source.ok()) return source.status();
@@ -138,36 +138,36 @@ ParameterShard::Options Server::ShardOptions() {
   return options;
 }
 
-absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobTerms& job) {
-  if (job.durability.mode() == v1::Durability::REPLICA) {
-    if (!options_.replicated) {
+absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobConfig& job) {
+  if (job.durability.mode() == v1::Durability::STANDBY) {
+    if (!options_.with_standby) {
       return WithReason(
           v1::ERROR_REASON_NO_STORAGE,
-          absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability REPLICA, but shard ",
-                                                     options_.rank, " has no standby (--replicated)")),
+          absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability STANDBY, but shard ",
+                                                     options_.rank, " has no standby (--with_standby)")),
           {{"job", job.name}});
     }
     // What a standby is fed is in the server's journal.
     if (!serving_.Check().ok()) return nullptr;
-    return replica_.get();
+    return standby_journal_.get();
   }
-  if (options_.replicated) {
+  if (options_.with_standby) {
     return WithReason(v1::ERROR_REASON_NO_STORAGE,
                       absl::FailedPreconditionError(absl::StrCat(
                           "job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(job.durability.mode()),
-                          ", but shard ", options_.rank, " was started with --replicated, for REPLICA")),
+                          ", but shard ", options_.rank, " was started with --with_standby, for STANDBY")),
                       {{"job", job.name}});
   }
   return store_->Start(job);
 }
 
-void Server::TakePart(const v1::Member& member) {
-  if (!options_.replicated) return;
+void Server::AssumeRole(const v1::Member& member) {
+  if (!options_.with_standby) return;
   if (member.role() == v1::ROLE_STANDBY) {
     receiver_->Begin(member.incarnation());
     return options_.on_part(member);
   }
-  replica_->BeginServing(member.incarnation());
+  standby_journal_->BeginServing(member.incarnation());
   if (shard_.job_name().empty()) {
     serving_.Open();
     return options_.on_part(member);
@@ -175,8 +175,8 @@ void Server::TakePart(const v1::Member& member) {
   // From here on the stream is closed to the server before.
   receiver_->TakeOver([this, member](const absl::Status& status) {
     if (!status.ok()) return options_.on_fatal(status);
-    replica_->BeginJob();
-    shard_.StartJournal(replica_.get());
+    standby_journal_->BeginJob();
+    shard_.StartJournal(standby_journal_.get());
     serving_.Open();
     options_.on_part(member);
   });
@@ -214,7 +214,7 @@ v1::CheckpointPart Server::DescribePart() const {
 }
 
 absl::Status Server::Recover() {
-  if (options_.state_dir.empty() || options_.replicated) return absl::OkStatus();
+  if (options_.state_dir.empty() || options_.with_standby) return absl::OkStatus();
   ShardStore::Options options;
   options.folder = options_.state_dir;
   options.shard = options_.rank;
@@ -318,26 +318,26 @@ CoordinatorMember::Events Server::MemberEvents() {
         .Submit([this, checkpoint, servers] {
           checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
           captured_ = checkpoint;
-          Hasten();
+          HeartbeatNow();
         })
         .IgnoreError();
   };
   events.checkpoint_part = [this] { return DescribePart(); };
-  events.on_part = [this](const v1::Member& member) { TakePart(member); };
-  events.pair_news = [this]() -> PairNews {
-    if (!options_.replicated) return {};
-    return {replica_->Report(), receiver_->lost()};
+  events.on_part = [this](const v1::Member& member) { AssumeRole(member); };
+  events.pair_news = [this]() -> ReplicationReport {
+    if (!options_.with_standby) return {};
+    return {standby_journal_->Report(), receiver_->lost()};
   };
-  events.on_heard = [this](const PairNews& news) {
-    if (options_.replicated) replica_->OnHeard(news.standby);
+  events.on_heard = [this](const ReplicationReport& news) {
+    if (options_.with_standby) standby_journal_->OnHeartbeat(news.standby);
   };
   events.on_standby = [this](const v1::StandbyTarget& standby) {
-    if (options_.replicated) replica_->Feed(standby);
+    if (options_.with_standby) standby_journal_->Feed(standby);
   };
   events.on_displaced = [this](absl::Status reason) {
-    if (!options_.replicated) return options_.on_fatal(std::move(reason));
+    if (!options_.with_standby) return options_.on_fatal(std::move(reason));
     serving_.Close();
-    replica_->Close(
+    standby_journal_->Close(
         WithReason(v1::ERROR_REASON_NOT_SERVING,
                    absl::UnavailableError(absl::StrCat("another server holds the shard: ", reason.message()))));
     options_.on_displaced(std::move(reason));
@@ -355,14 +355,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
   }
-  if (options.replicated && options.rank >= 2 * options.servers) {
-    return absl::InvalidArgumentError(absl::StrCat("--rank: got ", options.rank, " with --replicated, want below ",
+  if (options.with_standby && options.rank >= 2 * options.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank: got ", options.rank, " with --with_standby, want below ",
                                                    2 * options.servers, ", two for each of --servers"));
   }
   if (absl::Status status = CheckServing(options.listen, options.security); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);
   if (!tokens.ok()) return tokens.status();
-  if (options.replicated) options.rank %= options.servers;
+  if (options.with_standby) options.rank %= options.servers;
   std::unique_ptr<Server> server(new Server(std::move(options), *std::move(tokens)));
   if (absl::Status status = server->OpenCheckpoints(); !status.ok()) return status;
   if (absl::Status status = server->Recover(); !status.ok()) return status;
@@ -375,7 +375,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.coordinator = server->coordinates_ ? server->address_ : o.coordinator;
   member.channel = *std::move(coordinator);
   member.rank = o.rank;
-  member.replicated = o.replicated;
+  member.with_standby = o.with_standby;
   member.servers = o.servers;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.control_address = absl::StrCat(HostOf(member.address), PortOf(server->control_address_));
@@ -411,8 +411,8 @@ void Server::Drain(absl::Duration grace) {
                  absl::UnavailableError(absl::StrCat("server ", options_.rank, " at ", address_, " is shutting down")),
                  {{"rank", absl::StrCat(options_.rank)}, {"address", address_}});
   shard_.Close(reason);
-  if (replica_ != nullptr) replica_->Close(reason);
-  data_plane_.areas().Close(reason);
+  if (standby_journal_ != nullptr) standby_journal_->Close(reason);
+  data_plane_.regions().Close(reason);
   data_->Close(grace);
   control_->Close(deadline - absl::Now());
   data_.reset();

@@ -50,9 +50,9 @@ class Server {
     // What others reach it by; empty: the address it listens on. The control port is reached by the same host.
     std::string advertise;
     uint32_t rank = 0;
-    // Servers come in pairs, for jobs of durability REPLICA: two processes of each rank, or of the ranks up to twice
+    // Servers come in pairs, for jobs of durability STANDBY: two processes of each rank, or of the ranks up to twice
     // `servers`. The one of rank 0 that needs no coordinator's address, or is given its own, runs the coordinator.
-    bool replicated = false;
+    bool with_standby = false;
     // Of the job; what counts is what rank 0 says.
     uint32_t servers = 1;
     uint32_t workers = 1;
@@ -133,10 +133,10 @@ class Server {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenServer(const std::string& address) const;
   // Says to the coordinator what is new.
-  void Hasten();
-  absl::StatusOr<ShardJournal*> OpenJournal(const JobTerms& job);
+  void HeartbeatNow();
+  absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job);
   // Serves the shard, or follows the server that does.
-  void TakePart(const v1::Member& member);
+  void AssumeRole(const v1::Member& member);
 
   // The rank is the shard's.
   const Options options_;
@@ -160,7 +160,7 @@ class Server {
   // Null without a folder. After the shard, which it takes snapshots of.
   std::unique_ptr<ShardStore> store_;
   // Of one of a pair; null in others.
-  std::unique_ptr<ReplicaJournal> replica_;
+  std::unique_ptr<StandbyJournal> standby_journal_;
   // Refuses all streams where this is no standby.
   std::unique_ptr<StandbyReceiver> receiver_;
   std::unique_ptr<StandbyServiceAdapter> standby_service_;

@@ -32,7 +32,7 @@ ABSL_FLAG(
     std::string, advertise, "",
     "HOST:PORT that others reach this server by, its control port on the same host; the listen address if empty.");
 ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod's name that ends in it (ballast-server-2).");
-ABSL_FLAG(bool, replicated, false,
+ABSL_FLAG(bool, with_standby, false,
           "Servers come in pairs, for jobs of durability replica: two processes for each rank, the other one under the "
           "same rank or that many above it. Who joins second follows and takes over.");
 ABSL_FLAG(uint32_t, servers, 1, "Number of servers in the job; what server 0 says counts.");
@@ -192,7 +192,7 @@ int Serve(LineWriter& lines) {
                 2);
   }
   options.rank = rank;
-  options.replicated = absl::GetFlag(FLAGS_replicated);
+  options.with_standby = absl::GetFlag(FLAGS_with_standby);
   options.servers = absl::GetFlag(FLAGS_servers);
   options.workers = absl::GetFlag(FLAGS_workers);
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
@@ -282,7 +282,7 @@ int main(int argc, char** argv) {
                                                    "control_listen",
                                                    "advertise",
                                                    "rank",
-                                                   "replicated",
+                                                   "with_standby",
                                                    "servers",
                                                    "workers",
                                                    "coordinator",

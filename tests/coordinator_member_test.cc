@@ -33,8 +33,8 @@ class CoordinatorMemberTest : public testing::Test {
     events.on_capture = [](uint64_t, uint32_t) {};
     events.checkpoint_part = [] { return v1::CheckpointPart(); };
     events.on_part = [](const v1::Member&) {};
-    events.pair_news = [] { return PairNews(); };
-    events.on_heard = [](const PairNews&) {};
+    events.pair_news = [] { return ReplicationReport(); };
+    events.on_heard = [](const ReplicationReport&) {};
     events.on_standby = [](const v1::StandbyTarget&) {};
     events.on_displaced = [this](absl::Status status) { End(std::move(status)); };
     events.on_fatal = [this](absl::Status status) { End(std::move(status)); };

@@ -59,7 +59,7 @@ class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v
 
   void StartServers() {
     for (uint32_t rank = 0; rank < kServers; ++rank) servers_.push_back(Start(rank));
-    if (durability_.mode() != v1::Durability::REPLICA) return;
+    if (durability_.mode() != v1::Durability::STANDBY) return;
     AwaitMembers(v1::ROLE_SERVER, [](const auto&) { return true; });
     for (uint32_t rank = 0; rank < kServers; ++rank) servers_.push_back(Start(rank));
   }
@@ -70,7 +70,7 @@ class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v
     options.servers = kServers;
     options.workers = 2;
     options.max_state_bytes = uint64_t{1} << 24;
-    options.replicated = durability_.mode() == v1::Durability::REPLICA;
+    options.with_standby = durability_.mode() == v1::Durability::STANDBY;
     if (!servers_.empty()) options.coordinator = servers_[0]->address();
     if (durability_.mode() == v1::Durability::WAL) options.state_dir = absl::StrCat(folder_, "/", rank);
     if (durability_.mode() == v1::Durability::CHECKPOINT) options.checkpoint_dir = absl::StrCat(folder_, "/cuts");
@@ -190,7 +190,7 @@ TEST_P(EmptyShardTest, ComesBackOrIsHeldTwiceAsOthers) {
   ASSERT_TRUE(goes->Pause().ok());
   const auto pushed = PushPull(*stays, 0).Get();
   ASSERT_TRUE(pushed.ok()) << pushed.status();
-  if (durability_.mode() == v1::Durability::REPLICA) {
+  if (durability_.mode() == v1::Durability::STANDBY) {
     AwaitMembers(v1::ROLE_STANDBY, [](const auto& member) { return member.in_step(); });
     ASSERT_TRUE(PushPull(*stays, 1).Get().ok());
   }
@@ -210,7 +210,7 @@ TEST_P(EmptyShardTest, ComesBackOrIsHeldTwiceAsOthers) {
 INSTANTIATE_TEST_SUITE_P(All, EmptyShardTest,
                          ::testing::Combine(::testing::Values("Sync", "Async", "Bounded"),
                                             ::testing::Values(v1::Durability::NONE, v1::Durability::WAL,
-                                                              v1::Durability::CHECKPOINT, v1::Durability::REPLICA)),
+                                                              v1::Durability::CHECKPOINT, v1::Durability::STANDBY)),
                          [](const auto& info) {
                            return absl::StrCat(std::get<0>(info.param),
                                                v1::Durability::Mode_Name(std::get<1>(info.param)));
@@ -234,7 +234,7 @@ TEST_P(EmptyShardJobTest, TrainsToTheEnd) {
 INSTANTIATE_TEST_SUITE_P(All, EmptyShardJobTest,
                          ::testing::Values(std::tuple{"bounded { staleness: 4 }", "NONE"},
                                            std::tuple{"async {}", "WAL"},
-                                           std::tuple{"bounded { staleness: 4 }", "REPLICA"}),
+                                           std::tuple{"bounded { staleness: 4 }", "STANDBY"}),
                          [](const auto& info) { return absl::StrCat("Job", info.index); });
 
 class EmptyShardCheckpointTest : public JobTest {};

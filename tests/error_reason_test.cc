@@ -241,7 +241,7 @@ TEST_F(ErrorReasonTest, PullsPausesAndSharedMemory) {
   const absl::Status late = Fail("ParameterService/Pull", slice + "step: 1 wait_ms: 1", Code::kDeadlineExceeded,
                                  v1::ERROR_REASON_WAIT_TIMEOUT);
   EXPECT_EQ(SubjectOf(late, "workers"), "0,1");
-  Refuse("ParameterService/Pull", "in_shared_memory { area: 1 }", Code::kUnavailable,
+  Refuse("ParameterService/Pull", "in_shared_memory { region: 1 }", Code::kUnavailable,
          v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE);
   Refuse("ParameterService/ShareMemory", "job: 'reasons' machine: 'another'", Code::kFailedPrecondition,
          v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE);
@@ -268,8 +268,8 @@ TEST_F(ErrorReasonTest, JoiningAndWhatMembersMayDo) {
   const char* const join = "CoordinatorService/Join";
   Refuse(join, "protocol_version: 9 role: ROLE_WORKER", Code::kFailedPrecondition, v1::ERROR_REASON_PROTOCOL_VERSION);
   Refuse(join, Join("rank: 2"), Code::kInvalidArgument, v1::ERROR_REASON_INVALID_REQUEST);
-  Refuse(join, Join("job { durability { mode: REPLICA } }"), Code::kFailedPrecondition, v1::ERROR_REASON_NO_STORAGE);
-  Refuse(join, "protocol_version: 1 role: ROLE_SERVER rank: 0 replicated: true", Code::kFailedPrecondition,
+  Refuse(join, Join("job { durability { mode: STANDBY } }"), Code::kFailedPrecondition, v1::ERROR_REASON_NO_STORAGE);
+  Refuse(join, "protocol_version: 1 role: ROLE_SERVER rank: 0 with_standby: true", Code::kFailedPrecondition,
          v1::ERROR_REASON_SERVERS_DIFFER);
   Succeed(join, Join("rank: 0 description: 'one' process: 11"));
   const absl::Status taken =
@@ -320,7 +320,7 @@ TEST_F(ErrorReasonTest, TensorsAreNotPlacedBeforeAllServersAreThere) {
 
 TEST_F(ErrorReasonTest, AServerOfAPairServesOnlyOnceItKnowsThatItIsTheOne) {
   Server::Options options;
-  options.replicated = true;
+  options.with_standby = true;
   options.rank = 1;
   // Nobody answers there.
   options.coordinator = server_->address();
@@ -338,7 +338,7 @@ TEST_F(ErrorReasonTest, MoreBytesThanTheServerLetsIn) {
   Succeed("ParameterService/DeclareTensors",
           "job: 'reasons' workers: 2 policy { sync {} } tensors { spec { id: 1 name: 'w' shape: 4 seed: 1 "
           "initializer { constant {} } optimizer { sgd { learning_rate: 1 } } } }");
-  // An area of shared memory is larger than all of it.
+  // An region of shared memory is larger than all of it.
   Refuse("ParameterService/ShareMemory", absl::StrCat("job: 'reasons' machine: '", MachineId(), "'"),
          Code::kResourceExhausted, v1::ERROR_REASON_BYTES_IN_FLIGHT);
 }

@@ -356,7 +356,7 @@ class ReaderHostileInputTest : public HostileInputTest {
     v1::GetProgressResponse progress;
     EXPECT_TRUE(v1::CoordinatorService::NewStub(channel_)->GetProgress(&of_progress, {}, &progress).ok());
     return absl::StrCat(status.pushes(), " pushes, ", status.updates(), " updates, ", status.tensors(), " tensors, ",
-                        status.shared_areas(), " areas, draining ", status.draining(), "; ",
+                        status.shared_regions(), " regions, draining ", status.draining(), "; ",
                         v1::JobState_Name(progress.progress().state()), ", ", progress.members_size(), " members");
   }
 

@@ -137,12 +137,12 @@ TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {
   {
     const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 1));
     AwaitSharing(*client);
-    EXPECT_EQ(StatusOf(*watcher).shared_areas(), 1u);
+    EXPECT_EQ(StatusOf(*watcher).shared_regions(), 1u);
   }
   const absl::Time give_up = absl::Now() + absl::Seconds(60);
-  while (StatusOf(*watcher).shared_areas() > 0 && absl::Now() < give_up) {
+  while (StatusOf(*watcher).shared_regions() > 0 && absl::Now() < give_up) {
   }
-  EXPECT_EQ(StatusOf(*watcher).shared_areas(), 0u);
+  EXPECT_EQ(StatusOf(*watcher).shared_regions(), 0u);
   EXPECT_EQ(StatusOf(*watcher).bytes_in_flight(), 0u);
 }
 
@@ -216,18 +216,18 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
     request.set_machine(machine);
     grpc::ClientContext context;
     const auto stream = stub->ShareMemory(&context, request);
-    v1::ShareMemoryResponse area;
-    EXPECT_FALSE(stream->Read(&area));
+    v1::ShareMemoryResponse region;
+    EXPECT_FALSE(stream->Read(&region));
     return stream->Finish();
   };
   const grpc::Status elsewhere = ask("shared", "another machine");
   EXPECT_EQ(elsewhere.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(elsewhere.error_message(), "shard 0: the client runs elsewhere, or as another user");
   EXPECT_EQ(ask("other", MachineId()).error_message(), "shard 0: this server holds job \"shared\", got \"other\"");
-  EXPECT_EQ(StatusOf(*client).shared_areas(), 0u);
+  EXPECT_EQ(StatusOf(*client).shared_regions(), 0u);
 }
 
-// What is sent and what lies in the block are one message: of a field that both have the block's counts.
+// What is sent and what lies in the slot are one message: of a field that both have the slot's counts.
 TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
@@ -241,7 +241,7 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   const auto stream = stub->ShareMemory(&context, request);
   v1::ShareMemoryResponse response;
   ASSERT_TRUE(stream->Read(&response));
-  const std::shared_ptr<SharedArea> area = *SharedArea::Open(response.area());
+  const std::shared_ptr<SharedRegion> region = *SharedRegion::Open(response.region());
 
   v1::PushRequest inside;
   inside.mutable_header()->set_sequence(2);
@@ -261,11 +261,11 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   outside.mutable_gradients(0)->set_payload(std::string("\1\0\0\0\0\0\x80\x40", 8));
   const std::string text = inside.SerializeAsString();
   for (bool duplicate : {false, true}) {
-    std::memcpy(area->Block(0).data(), text.data(), text.size());
-    area->Lend(0);
-    outside.mutable_in_shared_memory()->set_area(area->id());
+    std::memcpy(region->Slot(0).data(), text.data(), text.size());
+    region->Lend(0);
+    outside.mutable_in_shared_memory()->set_region(region->id());
     outside.mutable_in_shared_memory()->set_bytes(text.size());
-    // Of no consequence: the block has another.
+    // Of no consequence: the slot has another.
     outside.mutable_header()->set_sequence(duplicate ? 77 : 1);
     grpc::ClientContext call;
     v1::PushResponse answer;
@@ -273,7 +273,7 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
     ASSERT_TRUE(status.ok()) << status.error_message();
     EXPECT_EQ(answer.outcome().applied(), 2);
     EXPECT_EQ(answer.outcome().duplicate(), duplicate);
-    area->TakeBack(0);
+    region->TakeBack(0);
   }
   EXPECT_EQ(StatusOf(*honest).worker_pushes(1).highest_sequence(), 2);
   context.TryCancel();
@@ -292,7 +292,7 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   const auto stream = stub->ShareMemory(&context, request);
   v1::ShareMemoryResponse response;
   ASSERT_TRUE(stream->Read(&response));
-  const std::shared_ptr<SharedArea> area = *SharedArea::Open(response.area());
+  const std::shared_ptr<SharedRegion> region = *SharedRegion::Open(response.region());
 
   v1::PushPullRequest push;
   push.mutable_header()->set_job("shared");
@@ -309,19 +309,19 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   std::atomic<bool> done{false};
   std::thread scribbler([&] {
     std::mt19937 own(8);
-    while (!done) area->Block(0)[own() % 16384] = static_cast<char>(own());
+    while (!done) region->Slot(0)[own() % 16384] = static_cast<char>(own());
   });
   int answered = 0, refused = 0;
   for (int i = 0; i < 3000; ++i) {
     push.mutable_header()->set_sequence(i + 1);
     const std::string text = push.SerializeAsString();
-    const uint32_t block = random() % 2;
-    std::memcpy(area->Block(block).data(), text.data(), text.size());
-    if (random() % 4 == 0) area->Block(block)[random() % text.size()] = static_cast<char>(random());
-    if (random() % 8 != 0) area->Lend(block);
-    v1::SharedBlock reference;
-    reference.set_area(random() % 16 == 0 ? random() : area->id());
-    reference.set_block(random() % 16 == 0 ? random() : block);
+    const uint32_t slot = random() % 2;
+    std::memcpy(region->Slot(slot).data(), text.data(), text.size());
+    if (random() % 4 == 0) region->Slot(slot)[random() % text.size()] = static_cast<char>(random());
+    if (random() % 8 != 0) region->Lend(slot);
+    v1::SharedSlot reference;
+    reference.set_region(random() % 16 == 0 ? random() : region->id());
+    reference.set_slot(random() % 16 == 0 ? random() : slot);
     reference.set_offset(random() % 16 == 0 ? random() : 0);
     reference.set_bytes(random() % 16 == 0 ? random() : text.size());
     v1::PushPullRequest shared;
@@ -332,7 +332,7 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
     const grpc::Status status = stub->PushPull(&call, shared, &answer);
     EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << status.error_message();
     ++(status.ok() ? answered : refused);
-    area->TakeBack(block);
+    region->TakeBack(slot);
   }
   done = true;
   scribbler.join();

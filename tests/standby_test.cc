@@ -43,7 +43,7 @@ class StandbyTest : public testing::Test {
     Server::Options options;
     if (!listen.empty()) options.listen = listen;
     options.rank = rank;
-    options.replicated = true;
+    options.with_standby = true;
     options.servers = 2;
     options.workers = 2;
     options.coordinator = coordinator;
@@ -96,7 +96,7 @@ class StandbyTest : public testing::Test {
     v1::LeaveRequest request;
     *request.mutable_member() = member;
     request.set_failure("killed by signal 9");
-    request.set_own_failure(true);
+    request.set_worker_local(true);
     v1::LeaveResponse response;
     const grpc::Status status = stub->Leave(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -110,7 +110,7 @@ class StandbyTest : public testing::Test {
     options.workers = 2;
     options.worker = worker;
     options.incarnation = incarnation;
-    options.durability.set_mode(v1::Durability::REPLICA);
+    options.durability.set_mode(v1::Durability::STANDBY);
     return options;
   }
   std::unique_ptr<Client> Connect(uint64_t incarnation = 1, uint32_t worker = 0) {
@@ -194,7 +194,7 @@ TEST_F(StandbyTest, RefusesAServerThatCountsRanksOtherwise) {
   absl::Status reason;
   Server::Options options;
   options.rank = 1;
-  options.replicated = true;
+  options.with_standby = true;
   options.servers = 3;
   options.coordinator = coordinator_->address();
   options.on_fatal = [&](absl::Status status) {
@@ -206,7 +206,7 @@ TEST_F(StandbyTest, RefusesAServerThatCountsRanksOtherwise) {
   auto server = Server::Start(std::move(options));
   ASSERT_TRUE(server.ok()) << server.status();
   ASSERT_TRUE(refused.WaitForNotificationWithTimeout(kPatience));
-  EXPECT_THAT(reason.message(), HasSubstr("has --servers 2, got --servers 3: with --replicated want the same"));
+  EXPECT_THAT(reason.message(), HasSubstr("has --servers 2, got --servers 3: with --with_standby want the same"));
 }
 
 TEST_F(StandbyTest, APushOfBeforeIsADuplicateAfter) {

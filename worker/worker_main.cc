@@ -91,18 +91,18 @@ class Interruption {
     std::cerr << "error: interrupted" << std::endl;
     _exit(130);
   }
-  void Watch(Trainer* trainer) {
+  void Watch(Worker* trainer) {
     absl::MutexLock lock(&mutex_);
     trainer_ = trainer;
   }
 
  private:
   absl::Mutex mutex_;
-  Trainer* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Worker* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
-absl::StatusOr<Trainer::Options> ReadOptions() {
-  Trainer::Options options;
+absl::StatusOr<Worker::Options> ReadOptions() {
+  Worker::Options options;
   const std::string path = absl::GetFlag(FLAGS_job);
   if (path.empty()) return absl::InvalidArgumentError("--job is required; see --help");
   absl::StatusOr<v1::Job> job = LoadJob(path);
@@ -161,9 +161,9 @@ absl::StatusOr<Trainer::Options> ReadOptions() {
 int Run() {
   Interruption interruption;
   SignalWatch signals([&](int, int count) { interruption.Signal(count); });
-  absl::StatusOr<Trainer::Options> options = ReadOptions();
+  absl::StatusOr<Worker::Options> options = ReadOptions();
   if (!options.ok()) return Fail(options.status(), 2);
-  absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(*std::move(options));
+  absl::StatusOr<std::unique_ptr<Worker>> trainer = Worker::Create(*std::move(options));
   if (!trainer.ok()) return Fail(trainer.status(), 2);
   interruption.Watch(trainer->get());
   const absl::Status status = (*trainer)->Run();

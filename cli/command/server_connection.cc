@@ -36,7 +36,7 @@ class GrpcServerConnection : public ServerConnection {
     v1::LeaveRequest request;
     *request.mutable_member() = member;
     request.set_failure(how);
-    request.set_own_failure(true);
+    request.set_worker_local(true);
     request.set_job(job_);
     v1::LeaveResponse response;
     return Call(timeout,

@@ -103,16 +103,15 @@ std::string AskDriver(void* library, CudaFacts& facts) {
   return facts.devices.front().unfit;
 }
 
-// The file that the loader takes for a name, as the worker has it look; empty: none. Loaded and unloaded again: some
-// are half a gigabyte.
+// The file that the loader takes for a name, as the worker has it look; empty: none. It stays
+// loaded until the program ends: what such a library has allocated would be lost if it were unloaded.
 std::string FindLibrary(const std::string& name) {
   for (const std::string& path : {name, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", name)}) {
-    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     if (library == nullptr) continue;
     struct link_map* map = nullptr;
     const bool known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && *map->l_name != '\0';
     const std::string found = known ? map->l_name : path;
-    dlclose(library);
     return found;
   }
   return "";

@@ -50,7 +50,7 @@ absl::StatusOr<ChaosPlan> ParseChaos(absl::string_view text) {
 
 absl::Time Chaos::next() const { return std::min(next_server_, next_worker_); }
 
-std::optional<int> Chaos::Victim(bool server, const std::vector<int>& candidates, absl::Time now) {
+std::optional<int> Chaos::Target(bool server, const std::vector<int>& candidates, absl::Time now) {
   absl::Time& next = server ? next_server_ : next_worker_;
   if (now < next) return std::nullopt;
   next = now + (server ? plan_.kill_server : plan_.kill_worker);

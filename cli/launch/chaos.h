@@ -38,7 +38,7 @@ class Chaos {
   absl::Time next() const;
 
   // One of those given, where a kill of their sort is due and there are any; the next is an interval later.
-  std::optional<int> Victim(bool server, const std::vector<int>& candidates, absl::Time now);
+  std::optional<int> Target(bool server, const std::vector<int>& candidates, absl::Time now);
 
  private:
   const ChaosPlan plan_;

@@ -39,14 +39,14 @@ TEST(ChaosTest, KillsAtItsIntervalsAndTheSameVictimsForTheSameSeed) {
   for (std::string& all : victims) {
     Chaos chaos(plan, start);
     EXPECT_EQ(chaos.next(), start + absl::Seconds(30));
-    EXPECT_FALSE(chaos.Victim(false, {1, 2, 3}, start + absl::Seconds(29)).has_value());
-    EXPECT_FALSE(chaos.Victim(true, {0}, start + absl::Hours(1)).has_value());
+    EXPECT_FALSE(chaos.Target(false, {1, 2, 3}, start + absl::Seconds(29)).has_value());
+    EXPECT_FALSE(chaos.Target(true, {0}, start + absl::Hours(1)).has_value());
     for (int i = 1; i <= 20; ++i) {
-      const auto victim = chaos.Victim(false, {1, 2, 3}, start + i * absl::Seconds(30));
-      ASSERT_TRUE(victim.has_value());
-      all += std::to_string(*victim);
+      const auto target = chaos.Target(false, {1, 2, 3}, start + i * absl::Seconds(30));
+      ASSERT_TRUE(target.has_value());
+      all += std::to_string(*target);
     }
-    EXPECT_FALSE(chaos.Victim(false, {}, start + absl::Hours(1)).has_value()) << "nobody is there";
+    EXPECT_FALSE(chaos.Target(false, {}, start + absl::Hours(1)).has_value()) << "nobody is there";
   }
   EXPECT_EQ(victims[0], victims[1]);
   EXPECT_NE(victims[0].find('1'), std::string::npos);

@@ -80,26 +80,26 @@ bool JobLaunch::Outlives(int index) {
   const std::string who =
       absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", child.end->ToString());
   if (child.server && plan_.durability.mode() == v1::Durability::CHECKPOINT) {
-    if (!child.struck && ++job_restarts_ > plan_.max_restarts) return false;
+    if (!child.killed_by_chaos && ++job_restarts_ > plan_.max_restarts) return false;
     restart_all_ = true;
     display_->PrintLine(absl::StrCat(who, "; the job goes back to its newest checkpoint"));
     return true;
   }
   if (child.server && !OutlivesAServer(plan_.durability)) return false;
   unreported_.push_back(index);
-  if (died && (child.struck || child.restarts < plan_.max_restarts)) {
-    const int doublings = child.struck ? 0 : std::min(child.restarts, 16);
+  if (died && (child.killed_by_chaos || child.restarts < plan_.max_restarts)) {
+    const int doublings = child.killed_by_chaos ? 0 : std::min(child.restarts, 16);
     const absl::Duration pause = std::min(kRestartPause * (1 << doublings), kLongestRestartPause);
     child.restart_at = absl::Now() + pause;
     const std::string count =
-        child.struck ? "" : absl::StrCat(" (", child.restarts + 1, " of ", plan_.max_restarts, ")");
+        child.killed_by_chaos ? "" : absl::StrCat(" (", child.restarts + 1, " of ", plan_.max_restarts, ")");
     display_->PrintLine(absl::StrCat(who, "; it is started again in ", absl::FormatDuration(pause), count));
     return true;
   }
   const auto replaces = [&](const Child& other) {
     return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value();
   };
-  const bool paired = replicated() && std::any_of(children_.begin(), children_.end(), replaces);
+  const bool paired = with_standby() && std::any_of(children_.begin(), children_.end(), replaces);
   // Worker 0 alone saves what was learnt; of a pair the one that is left goes on.
   const bool dispensable = child.server ? paired && !child.coordinates() : child.rank > 0 && AnyRunning(false, true);
   if (!dispensable) return false;
@@ -149,7 +149,7 @@ absl::Status JobLaunch::RestartDue() {
     next.server = children_[index].server;
     next.standby = children_[index].standby;
     next.rank = children_[index].rank;
-    next.restarts = children_[index].restarts + (children_[index].struck ? 0 : 1);
+    next.restarts = children_[index].restarts + (children_[index].killed_by_chaos ? 0 : 1);
     next.flags = FlagsAgain(children_[index]);
     if (absl::Status status = StartChild(std::move(next), /*again=*/true); !status.ok()) return status;
     ++restarts_;
@@ -217,25 +217,25 @@ void JobLaunch::NotePairs(const v1::GetProgressResponse& progress) {
 }
 
 bool JobLaunch::MayStrike(int child) const {
-  if (!children_[child].server || !replicated()) return Alive(child);
+  if (!children_[child].server || !with_standby()) return Alive(child);
   // A job does not outlive the loss of both of a pair, nor that of one before the other has all.
   const auto pair = in_step_.find(child);
   return Alive(child) && pair != in_step_.end() && Alive(pair->second);
 }
 
-void JobLaunch::Strike() {
+void JobLaunch::InjectKill() {
   if (!chaos_.has_value()) return;
   for (bool server : {true, false}) {
     std::vector<int> running;
     for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
       if (children_[child].server == server && MayStrike(child)) running.push_back(child);
     }
-    const std::optional<int> victim = chaos_->Victim(server, running, absl::Now());
-    if (!victim.has_value()) continue;
+    const std::optional<int> target = chaos_->Target(server, running, absl::Now());
+    if (!target.has_value()) continue;
     display_->PrintLine(
-        absl::StrCat("chaos: kills ", logs_->name(*victim), " (process ", supervisor_->pid(*victim), ")"));
-    children_[*victim].struck = true;
-    supervisor_->Signal(*victim, SIGKILL);
+        absl::StrCat("chaos: kills ", logs_->name(*target), " (process ", supervisor_->pid(*target), ")"));
+    children_[*target].killed_by_chaos = true;
+    supervisor_->Signal(*target, SIGKILL);
   }
 }
 
@@ -255,7 +255,7 @@ void JobLaunch::OnSignal(int) {
 absl::Status JobLaunch::StartAll(bool again) {
   const std::string resume = ResumeManifest();
   for (bool standby : {false, true}) {
-    if (standby && !replicated()) break;
+    if (standby && !with_standby()) break;
     for (int rank = 0; rank < plan_.servers; ++rank) {
       if (absl::Status status = StartServer(rank, standby, resume, again); !status.ok()) return status;
     }
@@ -281,10 +281,10 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   flags.insert(flags.end(), plan_.server_security.begin(), plan_.server_security.end());
   if (!coordinates) flags.insert(flags.end(), {"--coordinator", coordinator_});
   flags.insert(flags.end(), {"--address_file", address_file});
-  if (replicated()) flags.push_back("--replicated");
+  if (with_standby()) flags.push_back("--with_standby");
   if (plan_.durability.mode() != v1::Durability::NONE) {
     // What a pair holds is in its memory; what the coordinator knows is in its folder alone.
-    if (!replicated() || coordinates) {
+    if (!with_standby() || coordinates) {
       flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
     }
     flags.insert(flags.end(), {"--checkpoint_dir", absl::StrCat(plan_.run_dir, "/checkpoints")});
@@ -367,7 +367,7 @@ absl::Status JobLaunch::Watch() {
     // Those are tried again at that time.
     reported = unreported_.size();
     if (absl::Status status = RestartDue(); !status.ok()) return status;
-    Strike();
+    InjectKill();
     supervisor_->Poll(std::max(NextEvent(next) - absl::Now(), absl::ZeroDuration()));
   }
   return absl::OkStatus();

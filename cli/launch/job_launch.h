@@ -38,7 +38,7 @@ struct LaunchPlan {
   std::string run_dir;
   std::string server_binary;
   std::string worker_binary;
-  // Of the job; servers get a folder each for anything but NONE, and under REPLICA each has a standby instead.
+  // Of the job; servers get a folder each for anything but NONE, and under STANDBY each has a standby instead.
   v1::Durability durability;
   // The manifest of the checkpoint that the job goes on from; empty: it begins anew.
   std::string resume;
@@ -102,7 +102,7 @@ class JobLaunch : private ProcessListener {
     // It was told to end, so its end is no failure.
     bool asked = false;
     // Killed from here, to see what happens: that does not count.
-    bool struck = false;
+    bool killed_by_chaos = false;
     std::optional<ExitStatus> end;
     // When another is started in its place.
     std::optional<absl::Time> restart_at;
@@ -139,13 +139,13 @@ class JobLaunch : private ProcessListener {
   int RunningServer(uint64_t process) const;
   // Whether the job outlives its loss now, as far as is known.
   bool MayStrike(int child) const;
-  void Strike();
+  void InjectKill();
   bool AnyToRestart() const;
   // When there is something to do next, at `latest` if there is not.
   absl::Time NextEvent(absl::Time latest) const;
-  bool replicated() const { return plan_.durability.mode() == v1::Durability::REPLICA; }
-  // Whether it runs, and was not struck.
-  bool Alive(int child) const { return supervisor_->running(child) && !children_[child].struck; }
+  bool with_standby() const { return plan_.durability.mode() == v1::Durability::STANDBY; }
+  // Whether it runs, and was not killed_by_chaos.
+  bool Alive(int child) const { return supervisor_->running(child) && !children_[child].killed_by_chaos; }
   // The files to which a server writes the addresses of its data port and of its control port.
   std::string AddressFile(const Child& server) const;
   std::string ControlFile(const Child& server) const;

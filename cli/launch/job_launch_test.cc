@@ -377,13 +377,13 @@ TEST_F(JobLaunchTest, StartsAServerAgainInItsPlaceWhereTheJobOutlivesIt) {
 
 class ReplicatedJobLaunchTest : public JobLaunchTest {
  protected:
-  ReplicatedJobLaunchTest() { durability_.set_mode(v1::Durability::REPLICA); }
+  ReplicatedJobLaunchTest() { durability_.set_mode(v1::Durability::STANDBY); }
 };
 
 TEST_F(ReplicatedJobLaunchTest, GivesEachServerAStandbyAndTheCoordinatorAFolder) {
   EXPECT_EQ(Run().exit_status, 0) << shown_.str();
   EXPECT_THAT(Log("server-0"), HasSubstr("--rank 0 --listen 127.0.0.1:0 --servers 2 --workers 2 --address_file " +
-                                         run_dir_ + "/logs/server-0.address --replicated --state_dir " + run_dir_ +
+                                         run_dir_ + "/logs/server-0.address --with_standby --state_dir " + run_dir_ +
                                          "/state/shard-0 --checkpoint_dir "));
   const std::pair<const char*, const char*> others[] = {{"standby-0", "0"}, {"server-1", "1"}, {"standby-1", "1"}};
   for (const auto& [name, rank] : others) {
@@ -391,7 +391,7 @@ TEST_F(ReplicatedJobLaunchTest, GivesEachServerAStandbyAndTheCoordinatorAFolder)
                 HasSubstr(absl::StrCat("--rank ", rank,
                                        " --listen 127.0.0.1:0 --servers 2 --workers 2 --coordinator 127.0.0.1:4242 "
                                        "--address_file ",
-                                       run_dir_, "/logs/", name, ".address --replicated --checkpoint_dir ")));
+                                       run_dir_, "/logs/", name, ".address --with_standby --checkpoint_dir ")));
   }
   EXPECT_THAT(log_lines_, ::testing::Contains(HasSubstr("[standby 1] server 1: ")));
 }
@@ -434,7 +434,7 @@ exit 0
   EXPECT_THAT(shown_.str(), ContainsRegex("standby 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it is "
                                           "started again in 200ms \\(1 of 3\\)"));
   EXPECT_THAT(Log("standby-1"), HasSubstr("--rank 1 --listen 127.0.0.1:4243 ")) << "the address that it had";
-  EXPECT_THAT(Log("standby-1"), HasSubstr("--replicated"));
+  EXPECT_THAT(Log("standby-1"), HasSubstr("--with_standby"));
   EXPECT_THAT(ends_, ElementsAre("role: ROLE_SERVER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
 }
 

@@ -408,9 +408,9 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   request->plan.run_dir = folder->path();
   // Whoever read our output may go; the children must not be left alone for it.
   signal(SIGPIPE, SIG_IGN);
-  const bool replicated = request->plan.durability.mode() == v1::Durability::REPLICA;
+  const bool with_standby = request->plan.durability.mode() == v1::Durability::STANDBY;
   err << absl::StrFormat("job %s: %s, servers %d%s, workers %d of %d threads; run folder %s", request->job.name(),
-                         DescribeMode(request->job), request->plan.servers, replicated ? " with a standby each" : "",
+                         DescribeMode(request->job), request->plan.servers, with_standby ? " with a standby each" : "",
                          request->plan.workers, request->plan.threads, folder->path())
       << std::endl;
   if (arguments->Has("resume")) {

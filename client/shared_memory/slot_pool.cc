@@ -6,48 +6,48 @@
 
 namespace ballast {
 
-BlockPool::BlockPool(std::shared_ptr<SharedArea> area) : area_(std::move(area)) {
-  for (uint32_t block = area_->blocks(); block-- > 0;) free_.push_back(block);
+SlotPool::SlotPool(std::shared_ptr<SharedRegion> region) : region_(std::move(region)) {
+  for (uint32_t slot = region_->slots(); slot-- > 0;) free_.push_back(slot);
 }
 
-std::optional<uint32_t> BlockPool::Take() {
+std::optional<uint32_t> SlotPool::Take() {
   absl::MutexLock lock(&mutex_);
   for (size_t i = left_behind_.size(); i-- > 0;) {
-    if (!area_->TakeBack(left_behind_[i])) continue;
+    if (!region_->TakeBack(left_behind_[i])) continue;
     free_.push_back(left_behind_[i]);
     left_behind_.erase(left_behind_.begin() + i);
   }
   if (free_.empty()) return std::nullopt;
-  const uint32_t block = free_.back();
+  const uint32_t slot = free_.back();
   free_.pop_back();
-  return block;
+  return slot;
 }
 
-void BlockPool::Return(uint32_t block) {
+void SlotPool::Return(uint32_t slot) {
   absl::MutexLock lock(&mutex_);
-  (area_->TakeBack(block) ? free_ : left_behind_).push_back(block);
+  (region_->TakeBack(slot) ? free_ : left_behind_).push_back(slot);
 }
 
-std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<BlockPool> pool, const grpc::ByteBuffer& message) {
-  SharedArea& area = pool->area();
-  const std::optional<uint32_t> block = pool->Take();
-  if (!block.has_value()) return std::nullopt;
+std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message) {
+  SharedRegion& region = pool->region();
+  const std::optional<uint32_t> slot = pool->Take();
+  if (!slot.has_value()) return std::nullopt;
   BlockLoan loan(std::move(pool));
-  loan.reference_.set_area(area.id());
-  loan.reference_.set_block(*block);
-  const std::optional<MessageSpot> spot = CopyMessage(message, area.Block(*block));
+  loan.reference_.set_region(region.id());
+  loan.reference_.set_slot(*slot);
+  const std::optional<MessageSpot> spot = CopyMessage(message, region.Slot(*slot));
   if (!spot.has_value()) return std::nullopt;
   loan.reference_.set_offset(spot->offset);
   loan.reference_.set_bytes(spot->bytes);
-  area.Lend(*block);
+  region.Lend(*slot);
   return loan;
 }
 
-absl::StatusOr<absl::string_view> BlockLoan::Answer(const v1::SharedBlock& answer) const {
-  if (answer.area() != reference_.area() || answer.block() != reference_.block()) {
-    return absl::InvalidArgumentError("the answer lies in another block of shared memory than the request did");
+absl::StatusOr<absl::string_view> BlockLoan::Answer(const v1::SharedSlot& answer) const {
+  if (answer.region() != reference_.region() || answer.slot() != reference_.slot()) {
+    return absl::InvalidArgumentError("the answer lies in another slot of shared memory than the request did");
   }
-  return MessageAt(answer, pool_->area().Block(reference_.block()));
+  return MessageAt(answer, pool_->region().Slot(reference_.slot()));
 }
 
 }  // namespace ballast

@@ -9,17 +9,15 @@
 namespace ballast {
 namespace {
 
-std::shared_ptr<BlockPool> MakePool(uint32_t blocks) {
-  return std::make_shared<BlockPool>(*SharedArea::Create(blocks));
-}
+std::shared_ptr<SlotPool> MakePool(uint32_t slots) { return std::make_shared<SlotPool>(*SharedRegion::Create(slots)); }
 
 grpc::ByteBuffer BufferOf(const std::string& text) {
   const grpc::Slice slice(text);
   return grpc::ByteBuffer(&slice, 1);
 }
 
-TEST(BlockPoolTest, LendsTheBlockThatWasFreeLast) {
-  BlockPool pool(*SharedArea::Create(3));
+TEST(SlotPoolTest, LendsTheBlockThatWasFreeLast) {
+  SlotPool pool(*SharedRegion::Create(3));
   EXPECT_EQ(pool.Take(), 0u);
   EXPECT_EQ(pool.Take(), 1u);
   pool.Return(0);
@@ -28,47 +26,47 @@ TEST(BlockPoolTest, LendsTheBlockThatWasFreeLast) {
   EXPECT_EQ(pool.Take(), std::nullopt);
 }
 
-TEST(BlockPoolTest, LeavesABlockAloneWhileTheServerUsesIt) {
-  BlockPool pool(*SharedArea::Create(1));
-  const uint32_t block = *pool.Take();
-  pool.area().Lend(block);
-  ASSERT_TRUE(pool.area().Borrow(block));
-  pool.Return(block);
+TEST(SlotPoolTest, LeavesABlockAloneWhileTheServerUsesIt) {
+  SlotPool pool(*SharedRegion::Create(1));
+  const uint32_t slot = *pool.Take();
+  pool.region().Lend(slot);
+  ASSERT_TRUE(pool.region().Borrow(slot));
+  pool.Return(slot);
   EXPECT_EQ(pool.Take(), std::nullopt);
-  pool.area().GiveBack(block);
-  EXPECT_EQ(pool.Take(), block);
+  pool.region().GiveBack(slot);
+  EXPECT_EQ(pool.Take(), slot);
 }
 
 TEST(BlockLoanTest, LendsAMessageAndFreesItsBlockInTheEnd) {
-  const std::shared_ptr<BlockPool> pool = MakePool(1);
+  const std::shared_ptr<SlotPool> pool = MakePool(1);
   {
     const std::optional<BlockLoan> loan = BlockLoan::Make(pool, BufferOf("a message"));
     ASSERT_TRUE(loan.has_value());
-    EXPECT_EQ(loan->reference().area(), pool->area().id());
+    EXPECT_EQ(loan->reference().region(), pool->region().id());
     EXPECT_EQ(loan->reference().bytes(), 9u);
     EXPECT_FALSE(BlockLoan::Make(pool, BufferOf("another")).has_value());
-    ASSERT_TRUE(pool->area().Borrow(0));
+    ASSERT_TRUE(pool->region().Borrow(0));
     EXPECT_EQ(*loan->Answer(loan->reference()), "a message");
-    pool->area().GiveBack(0);
+    pool->region().GiveBack(0);
   }
   EXPECT_TRUE(BlockLoan::Make(pool, BufferOf("another")).has_value());
 }
 
 TEST(BlockLoanTest, WhatIsTooLargeIsNotLentAndKeepsNoBlock) {
-  const std::shared_ptr<BlockPool> pool = MakePool(1);
-  EXPECT_FALSE(BlockLoan::Make(pool, BufferOf(std::string(SharedArea::kBlockBytes, 'a'))).has_value());
-  EXPECT_FALSE(pool->area().Borrow(0)) << "a block that was never lent";
+  const std::shared_ptr<SlotPool> pool = MakePool(1);
+  EXPECT_FALSE(BlockLoan::Make(pool, BufferOf(std::string(SharedRegion::kSlotBytes, 'a'))).has_value());
+  EXPECT_FALSE(pool->region().Borrow(0)) << "a slot that was never lent";
   EXPECT_TRUE(BlockLoan::Make(pool, BufferOf("a message")).has_value());
 }
 
 TEST(BlockLoanTest, RefusesAnAnswerThatIsNotInItsBlock) {
-  const std::shared_ptr<BlockPool> pool = MakePool(2);
+  const std::shared_ptr<SlotPool> pool = MakePool(2);
   const std::optional<BlockLoan> loan = BlockLoan::Make(pool, BufferOf("a message"));
-  v1::SharedBlock answer = loan->reference();
-  answer.set_block(1);
+  v1::SharedSlot answer = loan->reference();
+  answer.set_slot(1);
   EXPECT_TRUE(absl::IsInvalidArgument(loan->Answer(answer).status()));
   answer = loan->reference();
-  answer.set_area(17);
+  answer.set_region(17);
   EXPECT_TRUE(absl::IsInvalidArgument(loan->Answer(answer).status()));
   answer = loan->reference();
   answer.set_bytes(UINT32_MAX);

@@ -16,9 +16,9 @@ constexpr absl::Duration kAskAgain = absl::Seconds(1);
 
 }  // namespace
 
-class BlockLender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryResponse> {
+class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryResponse> {
  public:
-  explicit Stream(BlockLender* lender) : lender_(*lender) {
+  explicit Stream(SlotSender* lender) : lender_(*lender) {
     request_.set_job(lender->job_);
     request_.set_machine(MachineId());
   }
@@ -32,37 +32,37 @@ class BlockLender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespon
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    lender_.OnArea(response_.area());
+    lender_.OnArea(response_.region());
     // Ends when the call does.
     StartRead(&response_);
   }
   void OnDone(const grpc::Status& status) override { lender_.OnEnd(status); }
 
  private:
-  BlockLender& lender_;
+  SlotSender& lender_;
   grpc::ClientContext context_;
   v1::ShareMemoryRequest request_;
   v1::ShareMemoryResponse response_;
 };
 
-BlockLender::BlockLender(v1::ParameterService::Stub* stub, std::string job) : stub_(*stub), job_(std::move(job)) {}
+SlotSender::SlotSender(v1::ParameterService::Stub* stub, std::string job) : stub_(*stub), job_(std::move(job)) {}
 
-BlockLender::~BlockLender() {
+SlotSender::~SlotSender() {
   Shutdown();
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(
       +[](bool* streaming) { return !*streaming; }, &streaming_));
 }
 
-void BlockLender::Shutdown() {
+void SlotSender::Shutdown() {
   absl::MutexLock lock(&mutex_);
   shutdown_ = true;
   pool_.reset();
   if (streaming_) stream_->Cancel();
 }
 
-std::optional<BlockLoan> BlockLender::Lend(const grpc::ByteBuffer& message) {
-  std::shared_ptr<BlockPool> pool;
+std::optional<BlockLoan> SlotSender::Lend(const grpc::ByteBuffer& message) {
+  std::shared_ptr<SlotPool> pool;
   {
     absl::MutexLock lock(&mutex_);
     pool = pool_;
@@ -72,7 +72,7 @@ std::optional<BlockLoan> BlockLender::Lend(const grpc::ByteBuffer& message) {
   return BlockLoan::Make(std::move(pool), message);
 }
 
-void BlockLender::AskIfDueLocked() {
+void SlotSender::AskIfDueLocked() {
   if (shutdown_ || streaming_ || absl::Now() < ask_at_) return;
   streaming_ = true;
   stream_ = std::make_unique<Stream>(this);
@@ -80,18 +80,18 @@ void BlockLender::AskIfDueLocked() {
   stream_->Start();
 }
 
-void BlockLender::OnArea(const v1::SharedArea& description) {
-  absl::StatusOr<std::shared_ptr<SharedArea>> area = SharedArea::Open(description);
+void SlotSender::OnArea(const v1::SharedRegion& description) {
+  absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(description);
   absl::MutexLock lock(&mutex_);
-  if (area.ok() && !shutdown_) {
-    pool_ = std::make_shared<BlockPool>(*std::move(area));
+  if (region.ok() && !shutdown_) {
+    pool_ = std::make_shared<SlotPool>(*std::move(region));
     return;
   }
   ask_at_ = absl::InfiniteFuture();
   stream_->Cancel();
 }
 
-void BlockLender::OnEnd(const grpc::Status& status) {
+void SlotSender::OnEnd(const grpc::Status& status) {
   absl::MutexLock lock(&mutex_);
   pool_.reset();
   streaming_ = false;

@@ -21,14 +21,14 @@ namespace ballast {
 // memory with the first message that it is offered, and again when that is lost with the server; until there is some,
 // messages take the ordinary way.
 // Thread safety: all methods may be called from any thread. The destructor returns when gRPC has let go of it.
-class BlockLender {
+class SlotSender {
  public:
   // `stub` outlives this.
-  BlockLender(v1::ParameterService::Stub* stub, std::string job);
-  ~BlockLender();
-  BlockLender(const BlockLender&) = delete;
+  SlotSender(v1::ParameterService::Stub* stub, std::string job);
+  ~SlotSender();
+  SlotSender(const SlotSender&) = delete;
 
-  // The message copied into a block, if there is one; never blocks.
+  // The message copied into a slot, if there is one; never slots.
   std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message);
 
   // Gives the memory up and asks for none any more. Loans stay valid.
@@ -39,7 +39,7 @@ class BlockLender {
   class Stream;
 
   void AskIfDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnArea(const v1::SharedArea& description);
+  void OnArea(const v1::SharedRegion& description);
   void OnEnd(const grpc::Status& status);
 
   v1::ParameterService::Stub& stub_;
@@ -53,7 +53,7 @@ class BlockLender {
   std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   bool streaming_ ABSL_GUARDED_BY(mutex_) = false;
   // Null where there is no memory.
-  std::shared_ptr<BlockPool> pool_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<SlotPool> pool_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

@@ -85,9 +85,9 @@ absl::Status ValidateCodec(const v1::Codec& config) {
                                                    ", which is for gradients only; want one of ", WhatExists(true)));
   }
   // 0 is what a share that was not set reads as. Written so that NaN is refused too.
-  if (!(config.top_k_share() >= 0 && config.top_k_share() <= 1)) {
+  if (!(config.top_k_fraction() >= 0 && config.top_k_fraction() <= 1)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("codec: top_k_share: got ", config.top_k_share(), ", want above 0 and at most 1"));
+        absl::StrCat("codec: top_k_fraction: got ", config.top_k_fraction(), ", want above 0 and at most 1"));
   }
   return absl::OkStatus();
 }

@@ -182,7 +182,7 @@ TEST(TopKTest, RefusesIndicesOutOfRangeOrNotAscending) {
 std::unique_ptr<const Codec> TopKOf(float share) {
   v1::Codec config;
   config.set_gradients(v1::ENCODING_TOP_K);
-  config.set_top_k_share(share);
+  config.set_top_k_fraction(share);
   return *MakeGradientCodec(config);
 }
 
@@ -261,10 +261,10 @@ TEST(ValidateCodecTest, RefusesWhatIsOutOfLimits) {
             "codec of gradients: unknown encoding -1, want one of fp32, fp16, bf16, int8, top_k, sign");
   codec.set_gradients(v1::ENCODING_TOP_K);
   for (float share : {-0.1f, 1.5f, kNaN, kInfinity}) {
-    codec.set_top_k_share(share);
-    EXPECT_NE(RefusalOf(ValidateCodec(codec)).find("top_k_share: got"), absl::string_view::npos) << share;
+    codec.set_top_k_fraction(share);
+    EXPECT_NE(RefusalOf(ValidateCodec(codec)).find("top_k_fraction: got"), absl::string_view::npos) << share;
   }
-  codec.set_top_k_share(1);
+  codec.set_top_k_fraction(1);
   EXPECT_TRUE(ValidateCodec(codec).ok());
 }
 

@@ -155,7 +155,7 @@ class TopK : public Codec {
 }  // namespace
 
 std::unique_ptr<const Codec> MakeTopK(const v1::Codec& config) {
-  return std::make_unique<TopK>(config.top_k_share() == 0 ? kDefaultShare : config.top_k_share());
+  return std::make_unique<TopK>(config.top_k_fraction() == 0 ? kDefaultShare : config.top_k_fraction());
 }
 
 }  // namespace ballast

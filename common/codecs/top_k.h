@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// The `top_k_share` of the elements with the largest magnitude; NaN counts as the largest.
+// The `top_k_fraction` of the elements with the largest magnitude; NaN counts as the largest.
 std::unique_ptr<const Codec> MakeTopK(const v1::Codec& config);
 
 }  // namespace ballast

@@ -8,9 +8,9 @@
 
 namespace ballast {
 
-WaitRoom::WaitRoom(const Clock* clock) : clock_(clock), sweeper_([this] { SweepUntilStopped(); }) {}
+WaitList::WaitList(const Clock* clock) : clock_(clock), sweeper_([this] { SweepUntilStopped(); }) {}
 
-WaitRoom::~WaitRoom() {
+WaitList::~WaitList() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -20,35 +20,35 @@ WaitRoom::~WaitRoom() {
   EndAll(absl::CancelledError("the server ends"));
 }
 
-WaitRoom::Wait WaitRoom::TakeLocked(std::map<Ticket, Wait>::iterator wait) {
+WaitList::Wait WaitList::TakeLocked(std::map<Ticket, Wait>::iterator wait) {
   by_deadline_.erase({wait->second.deadline, wait->first});
   Wait taken = std::move(wait->second);
   waits_.erase(wait);
   return taken;
 }
 
-WaitRoom::Ticket WaitRoom::Enter(absl::Time deadline, GoOn go_on, Explain explain, Done done) {
+WaitList::Ticket WaitList::Add(absl::Time deadline, Release release, Explain explain, Done done) {
   absl::MutexLock lock(&mutex_);
   const Ticket ticket = next_++;
-  waits_.emplace(ticket,
-                 Wait{deadline, std::make_shared<const GoOn>(std::move(go_on)), std::move(explain), std::move(done)});
+  waits_.emplace(
+      ticket, Wait{deadline, std::make_shared<const Release>(std::move(release)), std::move(explain), std::move(done)});
   by_deadline_.emplace(deadline, ticket);
   if (by_deadline_.begin()->second == ticket) changed_.Signal();
   return ticket;
 }
 
-void WaitRoom::Arrive(Ticket ticket) {
-  std::shared_ptr<const GoOn> go_on;
+void WaitList::CountDown(Ticket ticket) {
+  std::shared_ptr<const Release> release;
   {
     absl::MutexLock lock(&mutex_);
     const auto wait = waits_.find(ticket);
     if (wait == waits_.end()) return;
-    go_on = wait->second.go_on;
+    release = wait->second.release;
   }
-  if ((*go_on)(ticket)) End(ticket, absl::OkStatus());
+  if ((*release)(ticket)) End(ticket, absl::OkStatus());
 }
 
-void WaitRoom::End(Ticket ticket, absl::Status status) {
+void WaitList::End(Ticket ticket, absl::Status status) {
   Wait ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -59,7 +59,7 @@ void WaitRoom::End(Ticket ticket, absl::Status status) {
   ended.done(std::move(status));
 }
 
-void WaitRoom::EndAll(const absl::Status& status) {
+void WaitList::EndAll(const absl::Status& status) {
   std::map<Ticket, Wait> ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -69,7 +69,7 @@ void WaitRoom::EndAll(const absl::Status& status) {
   for (auto& [ticket, wait] : ended) wait.done(status);
 }
 
-void WaitRoom::Sweep() {
+void WaitList::Sweep() {
   std::vector<Wait> ended;
   {
     absl::MutexLock lock(&mutex_);
@@ -83,7 +83,7 @@ void WaitRoom::Sweep() {
   }
 }
 
-void WaitRoom::SweepUntilStopped() {
+void WaitList::SweepUntilStopped() {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
@@ -99,7 +99,7 @@ void WaitRoom::SweepUntilStopped() {
   }
 }
 
-size_t WaitRoom::size() const {
+size_t WaitList::size() const {
   absl::MutexLock lock(&mutex_);
   return waits_.size();
 }

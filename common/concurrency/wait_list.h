@@ -21,26 +21,27 @@ namespace ballast {
 // Nothing is left of it then. Knows nothing of what is waited for. Callbacks run outside the lock, on the thread that
 // ended the wait.
 // Thread safety: all methods may be called from any thread.
-class WaitRoom {
+class WaitList {
  public:
   using Ticket = uint64_t;
   static constexpr Ticket kNoTicket = 0;
   using Done = std::function<void(absl::Status)>;
   // Says, when something has come, whether that was all. May still be called when the wait has just ended.
-  using GoOn = std::function<bool(Ticket)>;
+  using Release = std::function<bool(Ticket)>;
   // Says whom the wait was for, once it has run out.
   using Explain = std::function<std::string()>;
 
-  explicit WaitRoom(const Clock* clock);
+  explicit WaitList(const Clock* clock);
   // Ends what still waits with CANCELLED.
-  ~WaitRoom();
-  WaitRoom(const WaitRoom&) = delete;
+  ~WaitList();
+  WaitList(const WaitList&) = delete;
 
   // Begins a wait.
-  Ticket Enter(absl::Time deadline, GoOn go_on, Explain explain, Done done);
+  Ticket Add(absl::Time deadline, Release release, Explain explain, Done done);
 
-  // Something has come: asks the wait's GoOn, and ends it with OK if that was all. Nothing for a wait that has ended.
-  void Arrive(Ticket ticket);
+  // Something has come: asks the wait's Release, and ends it with OK if that was all. Nothing for a wait that has
+  // ended.
+  void CountDown(Ticket ticket);
 
   void End(Ticket ticket, absl::Status status);
   void EndAll(const absl::Status& status);
@@ -54,7 +55,7 @@ class WaitRoom {
   struct Wait {
     absl::Time deadline;
     // Shared with the threads that ask it just now.
-    std::shared_ptr<const GoOn> go_on;
+    std::shared_ptr<const Release> release;
     Explain explain;
     Done done;
   };

@@ -11,7 +11,7 @@ bool OutlivesAServer(const v1::Durability& durability) {
   switch (durability.mode()) {
     case v1::Durability::WAL:
     case v1::Durability::WAL_SYNC:
-    case v1::Durability::REPLICA:
+    case v1::Durability::STANDBY:
       return true;
     default:
       return false;

@@ -112,8 +112,8 @@ TEST(ParseJobTest, LocatesWhatServersWouldRefuse) {
               "tiny.textproto:8:40: optimizer.schedule.step.factor: got 2, want a number in (0, 1]");
   ExpectFault(std::string(kGood) + "policy { local_sgd { local_steps: 0 } }",
               "tiny.textproto:9:1: policy local_sgd local_steps: got 0, want 1 to 1000000");
-  ExpectFault(std::string(kGood) + "codec { top_k_share: 2 }",
-              "tiny.textproto:9:1: codec: top_k_share: got 2, want above 0 and at most 1");
+  ExpectFault(std::string(kGood) + "codec { top_k_fraction: 2 }",
+              "tiny.textproto:9:1: codec: top_k_fraction: got 2, want above 0 and at most 1");
 }
 
 TEST(ParseJobTest, LocatesWhatIsAroundAFieldThatIsNotSet) {

@@ -30,77 +30,77 @@ bool IsDelimiter(absl::string_view text) {
 }
 
 bool IsPositive(double x) { return std::isfinite(x) && x > 0; }
-void CheckSource(const v1::DataSource& source, const std::string& field, Faults& faults) {
+void CheckSource(const v1::DataSource& source, const std::string& field, ValidationErrors& errors) {
   switch (source.format_case()) {
     case v1::DataSource::kIdx:
-      faults.CheckRequired(!source.idx().images().empty(), field + ".idx.images", "a path");
-      faults.CheckRequired(!source.idx().labels().empty(), field + ".idx.labels", "a path");
+      errors.CheckRequired(!source.idx().images().empty(), field + ".idx.images", "a path");
+      errors.CheckRequired(!source.idx().labels().empty(), field + ".idx.labels", "a path");
       break;
     case v1::DataSource::kCsv:
-      faults.CheckRequired(!source.csv().path().empty(), field + ".csv.path", "a path");
-      faults.CheckText(source.csv().delimiter().empty() || IsDelimiter(source.csv().delimiter()),
+      errors.CheckRequired(!source.csv().path().empty(), field + ".csv.path", "a path");
+      errors.CheckText(source.csv().delimiter().empty() || IsDelimiter(source.csv().delimiter()),
                        field + ".csv.delimiter", source.csv().delimiter(), "one character that is no part of a number");
       break;
     case v1::DataSource::kLibsvm:
-      faults.CheckRequired(!source.libsvm().path().empty(), field + ".libsvm.path", "a path");
-      faults.Check(source.libsvm().features() >= 1, field + ".libsvm.features", source.libsvm().features(),
+      errors.CheckRequired(!source.libsvm().path().empty(), field + ".libsvm.path", "a path");
+      errors.Check(source.libsvm().features() >= 1, field + ".libsvm.features", source.libsvm().features(),
                    "at least 1");
       break;
     case v1::DataSource::FORMAT_NOT_SET:
-      faults.CheckRequired(false, field, "idx, csv or libsvm");
+      errors.CheckRequired(false, field, "idx, csv or libsvm");
   }
 }
 
-void CheckData(const v1::Data& data, Faults& faults) {
-  CheckSource(data.train(), "data.train", faults);
-  if (data.has_test()) CheckSource(data.test(), "data.test", faults);
+void CheckData(const v1::Data& data, ValidationErrors& errors) {
+  CheckSource(data.train(), "data.train", errors);
+  if (data.has_test()) CheckSource(data.test(), "data.test", errors);
   const v1::Normalization& normalization = data.normalization();
-  faults.Check(std::isfinite(normalization.mean()), "data.normalization.mean", normalization.mean(), "a finite number");
-  faults.Check(!normalization.has_stddev() || IsPositive(normalization.stddev()), "data.normalization.stddev",
+  errors.Check(std::isfinite(normalization.mean()), "data.normalization.mean", normalization.mean(), "a finite number");
+  errors.Check(!normalization.has_stddev() || IsPositive(normalization.stddev()), "data.normalization.stddev",
                normalization.stddev(), "a finite number above 0");
 }
 
-void CheckTraining(const v1::Training& training, Faults& faults) {
-  faults.Check(training.epochs() >= 1 && training.epochs() <= 1000000, "training.epochs", training.epochs(),
+void CheckTraining(const v1::Training& training, ValidationErrors& errors) {
+  errors.Check(training.epochs() >= 1 && training.epochs() <= 1000000, "training.epochs", training.epochs(),
                "1 to 1000000");
-  faults.Check(training.batch_size() >= 1 && training.batch_size() <= 1048576, "training.batch_size",
+  errors.Check(training.batch_size() >= 1 && training.batch_size() <= 1048576, "training.batch_size",
                training.batch_size(), "1 to 1048576");
-  faults.Check(training.wait_seconds() <= 600, "training.wait_seconds", training.wait_seconds(),
+  errors.Check(training.wait_seconds() <= 600, "training.wait_seconds", training.wait_seconds(),
                "1 to 600, or nothing for 60");
-  faults.Check(training.accumulate_batches() <= 65536, "training.accumulate_batches", training.accumulate_batches(),
+  errors.Check(training.accumulate_batches() <= 65536, "training.accumulate_batches", training.accumulate_batches(),
                "1 to 65536, or nothing for 1");
-  faults.Check(v1::Precision_IsValid(training.precision()), "training.precision", training.precision(),
+  errors.Check(v1::Precision_IsValid(training.precision()), "training.precision", training.precision(),
                "FP32, TF32, BF16 or FP16");
 }
 
-void CheckDurability(const v1::Durability& durability, Faults& faults) {
-  faults.Check(v1::Durability::Mode_IsValid(durability.mode()), "durability.mode", durability.mode(),
-               "NONE, CHECKPOINT, WAL, WAL_SYNC or REPLICA");
-  faults.Check(durability.checkpoint_seconds() <= 86400, "durability.checkpoint_seconds",
+void CheckDurability(const v1::Durability& durability, ValidationErrors& errors) {
+  errors.Check(v1::Durability::Mode_IsValid(durability.mode()), "durability.mode", durability.mode(),
+               "NONE, CHECKPOINT, WAL, WAL_SYNC or STANDBY");
+  errors.Check(durability.checkpoint_seconds() <= 86400, "durability.checkpoint_seconds",
                durability.checkpoint_seconds(), "1 to 86400, or nothing for 60");
-  faults.Check(durability.keep_checkpoints() <= 1000, "durability.keep_checkpoints", durability.keep_checkpoints(),
+  errors.Check(durability.keep_checkpoints() <= 1000, "durability.keep_checkpoints", durability.keep_checkpoints(),
                "1 to 1000, or nothing for 2");
-  faults.Check(durability.return_seconds() <= 600, "durability.return_seconds", durability.return_seconds(),
+  errors.Check(durability.return_seconds() <= 600, "durability.return_seconds", durability.return_seconds(),
                "1 to 600, or nothing for 60");
 }
 
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
-  Faults faults;
-  faults.CheckText(IsJobName(job.name()), "name", job.name(),
+  ValidationErrors errors;
+  errors.CheckText(IsJobName(job.name()), "name", job.name(),
                    "1 to 63 of a-z, 0-9, '_' and '-', starting with a letter");
-  CheckData(job.data(), faults);
-  CheckModel(job.model(), faults);
-  CheckTraining(job.training(), faults);
-  CheckDurability(job.durability(), faults);
-  faults.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
+  CheckData(job.data(), errors);
+  CheckModel(job.model(), errors);
+  CheckTraining(job.training(), errors);
+  CheckDurability(job.durability(), errors);
+  errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
                "it left out: a schedule without a total follows the job");
   // A schedule's total of 0 is the job's length, known once the data is.
-  faults.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
-  faults.Add(ValidateCodec(job.codec()));
-  if (job.has_policy()) faults.Add(ValidatePolicy(job.policy(), 0));
-  return faults.ToStatus();
+  errors.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
+  errors.Add(ValidateCodec(job.codec()));
+  if (job.has_policy()) errors.Add(ValidatePolicy(job.policy(), 0));
+  return errors.ToStatus();
 }
 
 }  // namespace ballast

@@ -86,7 +86,7 @@ TEST(ValidateJobTest, RefusesABadOptimizer) {
   };
   EXPECT_TRUE(refused("optimizer { sgd { learning_rate: 0 } }"));
   EXPECT_TRUE(refused("optimizer { weight_decay: -1 }"));
-  EXPECT_TRUE(refused("optimizer { schedule { cosine { final_share: 2 } } }"));
+  EXPECT_TRUE(refused("optimizer { schedule { cosine { min_rate_ratio: 2 } } }"));
   EXPECT_TRUE(refused("optimizer { adam { learning_rate: 1 beta1: 1 } }"));
   v1::Job job = Good();
   job.clear_optimizer();
@@ -109,7 +109,7 @@ TEST(ValidateJobTest, RefusesABadCodec) {
       << ValidateJob(job);
   job.mutable_codec()->set_values(v1::ENCODING_INT8);
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
-  job.mutable_codec()->set_top_k_share(1.5);
+  job.mutable_codec()->set_top_k_fraction(1.5);
   EXPECT_FALSE(ValidateJob(job).ok());
 }
 
@@ -239,7 +239,7 @@ TEST(ValidateJobTest, RefusesBadData) {
 }
 
 TEST(ValidateJobTest, RefusesAPrecisionThatThereIsNot) {
-  ExpectFault("durability { mode: 9 }", "durability.mode is 9, want NONE, CHECKPOINT, WAL, WAL_SYNC or REPLICA");
+  ExpectFault("durability { mode: 9 }", "durability.mode is 9, want NONE, CHECKPOINT, WAL, WAL_SYNC or STANDBY");
   ExpectFault("durability { checkpoint_seconds: 86401 }",
               "durability.checkpoint_seconds is 86401, want 1 to 86400, or nothing for 60");
   ExpectFault("durability { keep_checkpoints: 1001 }",

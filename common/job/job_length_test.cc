@@ -65,8 +65,8 @@ TEST(JobLengthTest, ScheduleWithoutATotalEndsWithTheJob) {
     return WithScheduleLength(Parse("optimizer { schedule { " + schedule + " warmup: 3 } }").optimizer(), 700)
         .schedule();
   };
-  EXPECT_EQ(with("cosine { final_share: 0.5 }").cosine().total(), 700);
-  EXPECT_EQ(with("cosine { final_share: 0.5 }").cosine().final_share(), 0.5);
+  EXPECT_EQ(with("cosine { min_rate_ratio: 0.5 }").cosine().total(), 700);
+  EXPECT_EQ(with("cosine { min_rate_ratio: 0.5 }").cosine().min_rate_ratio(), 0.5);
   EXPECT_EQ(with("cosine {}").warmup(), 3);
   EXPECT_EQ(with("polynomial {}").polynomial().total(), 700);
   EXPECT_EQ(with("one_cycle {}").one_cycle().total(), 700);

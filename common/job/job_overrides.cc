@@ -150,9 +150,10 @@ absl::Status SetPrecision(const std::string& name, v1::Training& training) {
 }
 
 absl::Status SetDurability(const std::string& name, v1::Durability& durability) {
-  const std::vector<std::string> names = {"none", "checkpoint", "wal", "wal_sync", "replica"};
+  const std::vector<std::string> names = {"none", "checkpoint", "wal", "wal_sync", "standby"};
   v1::Durability::Mode mode;
-  if (std::find(names.begin(), names.end(), name) == names.end() ||
+  // "replica" is the old name of standby.
+  if ((name != "replica" && std::find(names.begin(), names.end(), name) == names.end()) ||
       !v1::Durability::Mode_Parse(absl::AsciiStrToUpper(name), &mode)) {
     return RefuseName("durability", name, names);
   }

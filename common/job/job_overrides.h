@@ -26,7 +26,7 @@ struct JobOverrides {
   std::string value_codec;
   // "fp32", "tf32", "bf16" or "fp16".
   std::string precision;
-  // "none", "checkpoint", "wal", "wal_sync" or "replica".
+  // "none", "checkpoint", "wal", "wal_sync" or "standby"; "replica" is an old name of the last.
   std::string durability;
 };
 

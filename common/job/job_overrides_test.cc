@@ -51,7 +51,7 @@ TEST(JobOverridesTest, UnknownPrecisionIsRefused) {
   EXPECT_EQ(Fault(kSync, {.precision = "bf61"}),
             "flag --precision: got \"bf61\", want fp32, tf32, bf16, fp16; did you mean \"bf16\"?");
   EXPECT_EQ(Fault(kSync, {.durability = "wal_snc"}),
-            "flag --durability: got \"wal_snc\", want none, checkpoint, wal, wal_sync, replica; did you mean "
+            "flag --durability: got \"wal_snc\", want none, checkpoint, wal, wal_sync, standby; did you mean "
             "\"wal_sync\"?");
   EXPECT_EQ(Fault(kSync, {.precision = "double"}), "flag --precision: got \"double\", want fp32, tf32, bf16, fp16");
 }

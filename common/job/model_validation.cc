@@ -37,7 +37,7 @@ bool IsDevice(absl::string_view name) {
 // The layers of a model with the names that it has given so far.
 class LayerChecker {
  public:
-  explicit LayerChecker(Faults& faults) : faults_(faults) {}
+  explicit LayerChecker(ValidationErrors& errors) : faults_(errors) {}
 
   // `depth` residuals are around the layers.
   void CheckLayers(const Layers& layers, const std::string& list, int depth) {
@@ -149,26 +149,26 @@ class LayerChecker {
     }
   }
 
-  Faults& faults_;
+  ValidationErrors& faults_;
   std::set<std::string> names_;
 };
 
-void CheckInput(const v1::Image& image, Faults& faults) {
-  faults.Check(image.height() >= 1 && image.height() <= kMaxSide, "model.input.height", image.height(),
+void CheckInput(const v1::Image& image, ValidationErrors& errors) {
+  errors.Check(image.height() >= 1 && image.height() <= kMaxSide, "model.input.height", image.height(),
                absl::StrCat("1 to ", kMaxSide));
-  faults.Check(image.width() >= 1 && image.width() <= kMaxSide, "model.input.width", image.width(),
+  errors.Check(image.width() >= 1 && image.width() <= kMaxSide, "model.input.width", image.width(),
                absl::StrCat("1 to ", kMaxSide));
-  faults.Check(image.channels() >= 0 && image.channels() <= kMaxSide, "model.input.channels", image.channels(),
+  errors.Check(image.channels() >= 0 && image.channels() <= kMaxSide, "model.input.channels", image.channels(),
                absl::StrCat("1 to ", kMaxSide, ", or nothing for 1"));
 }
 
 }  // namespace
 
-void CheckModel(const v1::Model& model, Faults& faults) {
-  if (model.has_input()) CheckInput(model.input(), faults);
-  faults.CheckRequired(model.layers_size() >= 1, "model.layers", "at least 1 layer");
-  LayerChecker(faults).CheckLayers(model.layers(), "model.layers", 0);
-  faults.CheckRequired(model.loss().kind_case() != v1::Loss::KIND_NOT_SET, "model.loss",
+void CheckModel(const v1::Model& model, ValidationErrors& errors) {
+  if (model.has_input()) CheckInput(model.input(), errors);
+  errors.CheckRequired(model.layers_size() >= 1, "model.layers", "at least 1 layer");
+  LayerChecker(errors).CheckLayers(model.layers(), "model.layers", 0);
+  errors.CheckRequired(model.loss().kind_case() != v1::Loss::KIND_NOT_SET, "model.loss",
                        "softmax_cross_entropy or mean_squared_error");
 }
 

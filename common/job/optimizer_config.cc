@@ -133,13 +133,14 @@ absl::Status ValidateSchedule(const v1::Schedule& schedule) {
     case v1::Schedule::kCosine: {
       Checker checker("optimizer.schedule.cosine");
       checker.AtLeast("total", schedule.cosine().total(), 1);
-      checker.Share("final_share", schedule.cosine().final_share());
+      checker.Share("min_rate_ratio", schedule.cosine().min_rate_ratio());
       return checker.status();
     }
     case v1::Schedule::kOneCycle: {
       Checker checker("optimizer.schedule.one_cycle");
       checker.AtLeast("total", schedule.one_cycle().total(), 2);
-      if (schedule.one_cycle().has_rise_share()) checker.Inner("rise_share", schedule.one_cycle().rise_share());
+      if (schedule.one_cycle().has_warmup_fraction())
+        checker.Inner("warmup_fraction", schedule.one_cycle().warmup_fraction());
       return checker.status();
     }
     case v1::Schedule::kConstant:

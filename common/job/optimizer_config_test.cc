@@ -80,11 +80,11 @@ TEST(OptimizerConfigTest, RefusesWhatEveryKindHasByName) {
       {"schedule { step { every: 1 factor: 0.5 } total_from_job: true }",
        "optimizer.schedule.total_from_job: got true, want it only with polynomial, cosine or one_cycle"},
       {"schedule { cosine {} }", "optimizer.schedule.cosine.total: got 0, want at least 1"},
-      {"schedule { cosine { total: 1 final_share: 2 } }",
-       "optimizer.schedule.cosine.final_share: got 2, want a number in [0, 1]"},
+      {"schedule { cosine { total: 1 min_rate_ratio: 2 } }",
+       "optimizer.schedule.cosine.min_rate_ratio: got 2, want a number in [0, 1]"},
       {"schedule { one_cycle { total: 1 } }", "optimizer.schedule.one_cycle.total: got 1, want at least 2"},
-      {"schedule { one_cycle { total: 2 rise_share: 1 } }",
-       "optimizer.schedule.one_cycle.rise_share: got 1, want a number in (0, 1)"},
+      {"schedule { one_cycle { total: 2 warmup_fraction: 1 } }",
+       "optimizer.schedule.one_cycle.warmup_fraction: got 1, want a number in (0, 1)"},
   };
   for (const Case& c : cases) EXPECT_EQ(Fault(std::string("sgd { learning_rate: 1 } ") + c.config), c.fault);
   EXPECT_EQ(Fault("sgd { learning_rate: 1 } schedule { one_cycle { total: 2 } warmup: 5 }"), "");

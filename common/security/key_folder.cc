@@ -44,14 +44,14 @@ absl::Status Replace(const std::string& path, const std::string& content) {
 
 }  // namespace
 
-absl::StatusOr<KeyFolder> KeyFolder::Make(const std::string& path, Terms terms) {
-  absl::StatusOr<CertificateAuthority> authority = CertificateAuthority::Create("ballast authority", terms.authority);
+absl::StatusOr<KeyFolder> KeyFolder::Make(const std::string& path, Options options) {
+  absl::StatusOr<CertificateAuthority> authority = CertificateAuthority::Create("ballast authority", options.authority);
   if (!authority.ok()) return authority.status();
   if (mkdir(path.c_str(), 0700) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", path));
-  KeyFolder folder(path, std::move(terms), *std::move(authority));
+  KeyFolder folder(path, std::move(options), *std::move(authority));
   absl::Status status = WritePrivateFile(folder.PathOf(kAuthority), folder.authority_.certificate());
   if (status.ok()) status = folder.WriteTokens();
-  if (status.ok()) status = folder.Renew(folder.terms_.certificates);
+  if (status.ok()) status = folder.Renew(folder.options_.certificates);
   if (!status.ok()) return status;
   return folder;
 }
@@ -63,7 +63,7 @@ absl::Status KeyFolder::WriteTokens() const {
   for (const char* role : {"admin", "worker", "reader"}) {
     const absl::StatusOr<std::string> token = MakeToken();
     if (!token.ok()) return token.status();
-    const std::string line = absl::StrCat(role, " ", terms_.job, " ", *token, "\n");
+    const std::string line = absl::StrCat(role, " ", options_.job, " ", *token, "\n");
     const std::string own = absl::StrCat(role, ".token");
     if (absl::Status status = WritePrivateFile(PathOf(own.c_str()), line); !status.ok()) return status;
     table += line;
@@ -72,7 +72,7 @@ absl::Status KeyFolder::WriteTokens() const {
 }
 
 absl::Status KeyFolder::Renew(const CertificateAuthority::Validity& validity) const {
-  const auto server = authority_.Issue("ballast server", terms_.hosts, validity);
+  const auto server = authority_.Issue("ballast server", options_.hosts, validity);
   if (!server.ok()) return server.status();
   const auto client = authority_.Issue("ballast client", {}, validity);
   if (!client.ok()) return client.status();

@@ -20,7 +20,7 @@ namespace ballast {
 // Thread safety: confined to one thread.
 class KeyFolder {
  public:
-  struct Terms {
+  struct Options {
     // Or "*".
     std::string job;
     // That servers are reached by: names and addresses.
@@ -30,7 +30,7 @@ class KeyFolder {
   };
 
   // ALREADY_EXISTS where there is such a folder.
-  static absl::StatusOr<KeyFolder> Make(const std::string& path, Terms terms);
+  static absl::StatusOr<KeyFolder> Make(const std::string& path, Options options);
 
   // Replaces all certificates and keys but the authority's.
   absl::Status Renew(const CertificateAuthority::Validity& validity) const;
@@ -48,14 +48,14 @@ class KeyFolder {
   static SecurityOptions ReaderOptions(const std::string& path);
 
  private:
-  KeyFolder(std::string path, Terms terms, CertificateAuthority authority)
-      : path_(std::move(path)), terms_(std::move(terms)), authority_(std::move(authority)) {}
+  KeyFolder(std::string path, Options options, CertificateAuthority authority)
+      : path_(std::move(path)), options_(std::move(options)), authority_(std::move(authority)) {}
 
   std::string PathOf(const char* name) const;
   absl::Status WriteTokens() const;
 
   std::string path_;
-  Terms terms_;
+  Options options_;
   CertificateAuthority authority_;
 };
 

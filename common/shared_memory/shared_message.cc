@@ -21,9 +21,9 @@ constexpr size_t kAlignment = 64;
 
 }  // namespace
 
-std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> block) {
+std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot) {
   const size_t bytes = message.Length();
-  if (bytes + kAlignment > block.size()) return std::nullopt;
+  if (bytes + kAlignment > slot.size()) return std::nullopt;
   const ReceivedBytes from = BytesOf(message);
   size_t ahead = 0;
   for (absl::string_view piece : from.pieces) {
@@ -31,7 +31,7 @@ std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Sp
     ahead += piece.size();
   }
   const size_t offset = (kAlignment - ahead % kAlignment) % kAlignment;
-  char* to = block.data() + offset;
+  char* to = slot.data() + offset;
   for (absl::string_view piece : from.pieces) {
     std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
@@ -39,16 +39,16 @@ std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Sp
   return MessageSpot{static_cast<uint32_t>(offset), static_cast<uint32_t>(bytes)};
 }
 
-absl::StatusOr<absl::string_view> MessageAt(const v1::SharedBlock& reference, absl::Span<char> block) {
-  if (uint64_t{reference.offset()} + reference.bytes() > block.size()) {
+absl::StatusOr<absl::string_view> MessageAt(const v1::SharedSlot& reference, absl::Span<char> slot) {
+  if (uint64_t{reference.offset()} + reference.bytes() > slot.size()) {
     return absl::InvalidArgumentError(absl::StrCat("message in shared memory: got bytes ", reference.offset(), " to ",
-                                                   uint64_t{reference.offset()} + reference.bytes(), " of a block of ",
-                                                   block.size()));
+                                                   uint64_t{reference.offset()} + reference.bytes(), " of a slot of ",
+                                                   slot.size()));
   }
-  return absl::string_view(block.data() + reference.offset(), reference.bytes());
+  return absl::string_view(slot.data() + reference.offset(), reference.bytes());
 }
 
-grpc::ByteBuffer EncodeReference(const v1::SharedBlock& reference) {
+grpc::ByteBuffer EncodeReference(const v1::SharedSlot& reference) {
   const std::string content = reference.SerializeAsString();
   std::string text;
   AppendVarint(kTag, text);
@@ -58,10 +58,10 @@ grpc::ByteBuffer EncodeReference(const v1::SharedBlock& reference) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-std::optional<v1::SharedBlock> FindReference(const grpc::ByteBuffer& message) {
+std::optional<v1::SharedSlot> FindReference(const grpc::ByteBuffer& message) {
   const ReceivedBytes bytes = BytesOf(message);
   PieceReader reader(bytes.pieces);
-  std::optional<v1::SharedBlock> reference;
+  std::optional<v1::SharedSlot> reference;
   while (!reader.AtEnd()) {
     const std::optional<uint64_t> tag = reader.Varint();
     if (!tag.has_value() || *tag > UINT32_MAX) return std::nullopt;

@@ -16,22 +16,22 @@ namespace ballast {
 // 16 says where. The message that is meant has the fields of the one sent, then those in shared memory, as if their
 // bytes followed one another.
 
-// Where a message lies in its block.
+// Where a message lies in its slot.
 struct MessageSpot {
   uint32_t offset = 0;
   uint32_t bytes = 0;
 };
 
-// Copies an encoded message into a block, so that its first large payload is aligned to 64 bytes. Nothing where the
-// block is too small.
-std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> block);
+// Copies an encoded message into a slot, so that its first large payload is aligned to 64 bytes. Nothing where the
+// slot is too small.
+std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot);
 
-// The part of a block that a reference means. INVALID_ARGUMENT where it is not in the block.
-absl::StatusOr<absl::string_view> MessageAt(const v1::SharedBlock& reference, absl::Span<char> block);
+// The part of a slot that a reference means. INVALID_ARGUMENT where it is not in the slot.
+absl::StatusOr<absl::string_view> MessageAt(const v1::SharedSlot& reference, absl::Span<char> slot);
 
 // A message with nothing else.
-grpc::ByteBuffer EncodeReference(const v1::SharedBlock& reference);
+grpc::ByteBuffer EncodeReference(const v1::SharedSlot& reference);
 // Nothing if the message has none, or is malformed.
-std::optional<v1::SharedBlock> FindReference(const grpc::ByteBuffer& message);
+std::optional<v1::SharedSlot> FindReference(const grpc::ByteBuffer& message);
 
 }  // namespace ballast

@@ -12,10 +12,10 @@
 namespace ballast {
 namespace {
 
-v1::SharedBlock MakeReference(uint32_t offset, uint32_t bytes) {
-  v1::SharedBlock reference;
-  reference.set_area(0xfedcba9876543210);
-  reference.set_block(59);
+v1::SharedSlot MakeReference(uint32_t offset, uint32_t bytes) {
+  v1::SharedSlot reference;
+  reference.set_region(0xfedcba9876543210);
+  reference.set_slot(59);
   reference.set_offset(offset);
   reference.set_bytes(bytes);
   return reference;
@@ -28,25 +28,25 @@ grpc::ByteBuffer BufferOf(const std::string& text) {
 
 TEST(SharedMessageTest, CopiesAMessageSoThatItsFirstLargePayloadIsAligned) {
   std::vector<grpc::Slice> slices = {grpc::Slice("header"), grpc::Slice(std::string(5000, 'p')), grpc::Slice("end")};
-  alignas(64) static char block[8192];
+  alignas(64) static char slot[8192];
   const std::optional<MessageSpot> spot =
-      CopyMessage(grpc::ByteBuffer(slices.data(), slices.size()), absl::MakeSpan(block));
+      CopyMessage(grpc::ByteBuffer(slices.data(), slices.size()), absl::MakeSpan(slot));
   ASSERT_TRUE(spot.has_value());
   EXPECT_EQ(spot->bytes, 5009u);
   EXPECT_EQ((spot->offset + 6) % 64, 0u);
-  EXPECT_EQ(std::string(block + spot->offset, 6), "header");
-  EXPECT_EQ(std::string(block + spot->offset + 5006, 3), "end");
+  EXPECT_EQ(std::string(slot + spot->offset, 6), "header");
+  EXPECT_EQ(std::string(slot + spot->offset + 5006, 3), "end");
 }
 
 TEST(SharedMessageTest, DoesNotCopyWhatIsLargerThanTheBlock) {
-  char block[128];
-  EXPECT_TRUE(CopyMessage(BufferOf(std::string(64, 'a')), absl::MakeSpan(block)).has_value());
-  EXPECT_FALSE(CopyMessage(BufferOf(std::string(65, 'a')), absl::MakeSpan(block)).has_value());
+  char slot[128];
+  EXPECT_TRUE(CopyMessage(BufferOf(std::string(64, 'a')), absl::MakeSpan(slot)).has_value());
+  EXPECT_FALSE(CopyMessage(BufferOf(std::string(65, 'a')), absl::MakeSpan(slot)).has_value());
 }
 
 TEST(SharedMessageTest, FindsTheReferenceThatWasEncoded) {
-  const v1::SharedBlock reference = MakeReference(4000000, 4194304);
-  const std::optional<v1::SharedBlock> found = FindReference(EncodeReference(reference));
+  const v1::SharedSlot reference = MakeReference(4000000, 4194304);
+  const std::optional<v1::SharedSlot> found = FindReference(EncodeReference(reference));
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->SerializeAsString(), reference.SerializeAsString());
 }
@@ -56,7 +56,7 @@ TEST(SharedMessageTest, ReferenceIsAMessageOfAnyOfTheTypesThatHaveIt) {
   const auto push = DecodeMessage<v1::PushRequest>(BytesOf(buffer));
   const auto pull = DecodeMessage<v1::PullResponse>(BytesOf(buffer));
   ASSERT_TRUE(push.ok() && pull.ok());
-  EXPECT_EQ(push->in_shared_memory().block(), 59u);
+  EXPECT_EQ(push->in_shared_memory().slot(), 59u);
   EXPECT_EQ(pull->in_shared_memory().bytes(), 2u);
 }
 
@@ -75,18 +75,18 @@ TEST(SharedMessageTest, FindsAReferenceBesideOtherFields) {
   pull.set_job("job");
   pull.add_slices()->set_tensor_id(7);
   *pull.mutable_in_shared_memory() = MakeReference(1, 2);
-  const std::optional<v1::SharedBlock> found = FindReference(EncodeMessage(pull));
+  const std::optional<v1::SharedSlot> found = FindReference(EncodeMessage(pull));
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->block(), 59u);
+  EXPECT_EQ(found->slot(), 59u);
 }
 
 TEST(SharedMessageTest, RefusesAReferenceBeyondItsBlock) {
-  char block[128] = "abc";
-  EXPECT_EQ(*MessageAt(MakeReference(1, 2), absl::MakeSpan(block)), "bc");
-  EXPECT_TRUE(MessageAt(MakeReference(0, 128), absl::MakeSpan(block)).ok());
-  for (const v1::SharedBlock& bad :
+  char slot[128] = "abc";
+  EXPECT_EQ(*MessageAt(MakeReference(1, 2), absl::MakeSpan(slot)), "bc");
+  EXPECT_TRUE(MessageAt(MakeReference(0, 128), absl::MakeSpan(slot)).ok());
+  for (const v1::SharedSlot& bad :
        {MakeReference(0, 129), MakeReference(128, 1), MakeReference(UINT32_MAX, UINT32_MAX), MakeReference(129, 0)}) {
-    const auto message = MessageAt(bad, absl::MakeSpan(block));
+    const auto message = MessageAt(bad, absl::MakeSpan(slot));
     EXPECT_TRUE(absl::IsInvalidArgument(message.status())) << message.status();
   }
 }

@@ -23,13 +23,13 @@
 namespace ballast {
 namespace {
 
-constexpr char kName[] = "ballast-shared-area";
+constexpr char kName[] = "ballast-shared-region";
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kOwnerSpacing = 64;
-static_assert(kOwnerSpacing * (SharedArea::kMaxBlocks + 1) <= kPageBytes);
-static_assert(SharedArea::kBlockBytes % kPageBytes == 0);
+static_assert(kOwnerSpacing * (SharedRegion::kMaxSlots + 1) <= kPageBytes);
+static_assert(SharedRegion::kSlotBytes % kPageBytes == 0);
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
 enum OwnerCode : uint32_t { kClient = 0, kLent = 1, kServer = 2 };
@@ -48,10 +48,10 @@ char* Map(int descriptor, uint64_t bytes) {
 
 }  // namespace
 
-uint64_t SharedArea::BytesOf(uint32_t blocks) { return kPageBytes + blocks * kBlockBytes; }
+uint64_t SharedRegion::BytesOf(uint32_t slots) { return kPageBytes + slots * kSlotBytes; }
 
-absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Create(uint32_t blocks) {
-  const uint64_t bytes = BytesOf(blocks);
+absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(uint32_t slots) {
+  const uint64_t bytes = BytesOf(slots);
   const auto error = [&](const char* call) {
     return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
                       absl::ResourceExhaustedError(
@@ -68,25 +68,25 @@ absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Create(uint32_t blocks) 
   std::move(close_it).Cancel();
   const auto id = absl::Uniform<uint64_t>(absl::BitGen());
   std::memcpy(memory, &id, sizeof(id));
-  return std::shared_ptr<SharedArea>(new SharedArea(descriptor, memory, blocks, id));
+  return std::shared_ptr<SharedRegion>(new SharedRegion(descriptor, memory, slots, id));
 }
 
-absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Open(const v1::SharedArea& description) {
+absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::SharedRegion& description) {
   const std::string path = absl::StrCat("/proc/", description.process(), "/fd/", description.file());
   const auto error = [&](absl::string_view why) {
     return WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
                       absl::FailedPreconditionError(absl::StrCat("shared memory at ", path, ": ", why)));
   };
-  if (description.blocks() == 0 || description.blocks() > kMaxBlocks || description.block_bytes() != kBlockBytes) {
-    return error(absl::StrCat("got ", description.blocks(), " blocks of ", description.block_bytes(),
-                              " bytes, want 1 to ", kMaxBlocks, " of ", kBlockBytes));
+  if (description.slots() == 0 || description.slots() > kMaxSlots || description.slot_bytes() != kSlotBytes) {
+    return error(absl::StrCat("got ", description.slots(), " slots of ", description.slot_bytes(), " bytes, want 1 to ",
+                              kMaxSlots, " of ", kSlotBytes));
   }
   // Anything else is not opened: that alone could have an effect.
   if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) return error("is not such memory");
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return error(std::strerror(errno));
   const absl::Cleanup close_it = [descriptor] { close(descriptor); };
-  const uint64_t bytes = BytesOf(description.blocks());
+  const uint64_t bytes = BytesOf(description.slots());
   struct stat found = {};
   if (fstat(descriptor, &found) != 0 || static_cast<uint64_t>(found.st_size) != bytes ||
       (fcntl(descriptor, F_GET_SEALS) & kSeals) != kSeals) {
@@ -94,49 +94,49 @@ absl::StatusOr<std::shared_ptr<SharedArea>> SharedArea::Open(const v1::SharedAre
   }
   char* const memory = Map(descriptor, bytes);
   if (memory == nullptr) return error(std::strerror(errno));
-  std::shared_ptr<SharedArea> area(new SharedArea(-1, memory, description.blocks(), description.id()));
+  std::shared_ptr<SharedRegion> region(new SharedRegion(-1, memory, description.slots(), description.id()));
   uint64_t id = 0;
   std::memcpy(&id, memory, sizeof(id));
   if (id != description.id()) return error("is another's");
-  return area;
+  return region;
 }
 
-SharedArea::~SharedArea() {
-  munmap(memory_, BytesOf(blocks_));
+SharedRegion::~SharedRegion() {
+  munmap(memory_, BytesOf(slots_));
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-v1::SharedArea SharedArea::Describe() const {
-  v1::SharedArea description;
+v1::SharedRegion SharedRegion::Describe() const {
+  v1::SharedRegion description;
   description.set_id(id_);
   description.set_process(getpid());
   description.set_file(descriptor_);
-  description.set_blocks(blocks_);
-  description.set_block_bytes(kBlockBytes);
+  description.set_slots(slots_);
+  description.set_slot_bytes(kSlotBytes);
   return description;
 }
 
-absl::Span<char> SharedArea::Block(uint32_t block) const {
-  return {memory_ + kPageBytes + block * kBlockBytes, kBlockBytes};
+absl::Span<char> SharedRegion::Slot(uint32_t slot) const {
+  return {memory_ + kPageBytes + slot * kSlotBytes, kSlotBytes};
 }
 
-std::atomic<uint32_t>& SharedArea::Owner(uint32_t block) const {
-  return *std::launder(reinterpret_cast<std::atomic<uint32_t>*>(memory_ + kOwnerSpacing * (block + 1)));
+std::atomic<uint32_t>& SharedRegion::Owner(uint32_t slot) const {
+  return *std::launder(reinterpret_cast<std::atomic<uint32_t>*>(memory_ + kOwnerSpacing * (slot + 1)));
 }
 
-void SharedArea::Lend(uint32_t block) { Owner(block).store(kLent, std::memory_order_release); }
+void SharedRegion::Lend(uint32_t slot) { Owner(slot).store(kLent, std::memory_order_release); }
 
-bool SharedArea::TakeBack(uint32_t block) {
+bool SharedRegion::TakeBack(uint32_t slot) {
   uint32_t owner = kLent;
-  return Owner(block).compare_exchange_strong(owner, kClient, std::memory_order_acq_rel) || owner == kClient;
+  return Owner(slot).compare_exchange_strong(owner, kClient, std::memory_order_acq_rel) || owner == kClient;
 }
 
-bool SharedArea::Borrow(uint32_t block) {
+bool SharedRegion::Borrow(uint32_t slot) {
   uint32_t owner = kLent;
-  return Owner(block).compare_exchange_strong(owner, kServer, std::memory_order_acq_rel);
+  return Owner(slot).compare_exchange_strong(owner, kServer, std::memory_order_acq_rel);
 }
 
-void SharedArea::GiveBack(uint32_t block) { Owner(block).store(kClient, std::memory_order_release); }
+void SharedRegion::GiveBack(uint32_t slot) { Owner(slot).store(kClient, std::memory_order_release); }
 
 std::string MachineId() {
   std::string boot;

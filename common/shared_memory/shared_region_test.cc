@@ -16,15 +16,15 @@
 namespace ballast {
 namespace {
 
-// Both sides of one area.
+// Both sides of one region.
 struct Sides {
-  std::shared_ptr<SharedArea> server, client;
+  std::shared_ptr<SharedRegion> server, client;
 };
 
-Sides MakeSides(uint32_t blocks) {
-  absl::StatusOr<std::shared_ptr<SharedArea>> server = SharedArea::Create(blocks);
+Sides MakeSides(uint32_t slots) {
+  absl::StatusOr<std::shared_ptr<SharedRegion>> server = SharedRegion::Create(slots);
   EXPECT_TRUE(server.ok()) << server.status();
-  absl::StatusOr<std::shared_ptr<SharedArea>> client = SharedArea::Open((*server)->Describe());
+  absl::StatusOr<std::shared_ptr<SharedRegion>> client = SharedRegion::Open((*server)->Describe());
   EXPECT_TRUE(client.ok()) << client.status();
   return {*server, *client};
 }
@@ -32,23 +32,23 @@ Sides MakeSides(uint32_t blocks) {
 // Of what Open says to a description that was changed.
 template <typename Change>
 std::string ErrorOf(Change change) {
-  const std::shared_ptr<SharedArea> server = *SharedArea::Create(2);
-  v1::SharedArea description = server->Describe();
+  const std::shared_ptr<SharedRegion> server = *SharedRegion::Create(2);
+  v1::SharedRegion description = server->Describe();
   change(description);
-  const auto area = SharedArea::Open(description);
-  EXPECT_TRUE(absl::IsFailedPrecondition(area.status())) << area.status();
-  return std::string(area.status().message());
+  const auto region = SharedRegion::Open(description);
+  EXPECT_TRUE(absl::IsFailedPrecondition(region.status())) << region.status();
+  return std::string(region.status().message());
 }
 
-TEST(SharedAreaTest, ShowsTheSameBytesToBothSides) {
+TEST(SharedRegionTest, ShowsTheSameBytesToBothSides) {
   const Sides sides = MakeSides(2);
-  sides.client->Block(0)[0] = 'a';
-  sides.client->Block(1)[SharedArea::kBlockBytes - 1] = 'z';
-  EXPECT_EQ(sides.server->Block(0)[0], 'a');
-  EXPECT_EQ(sides.server->Block(1)[SharedArea::kBlockBytes - 1], 'z');
+  sides.client->Slot(0)[0] = 'a';
+  sides.client->Slot(1)[SharedRegion::kSlotBytes - 1] = 'z';
+  EXPECT_EQ(sides.server->Slot(0)[0], 'a');
+  EXPECT_EQ(sides.server->Slot(1)[SharedRegion::kSlotBytes - 1], 'z');
 }
 
-TEST(SharedAreaTest, IsBorrowedOnlyWhereItIsLentAndOnce) {
+TEST(SharedRegionTest, IsBorrowedOnlyWhereItIsLentAndOnce) {
   const Sides sides = MakeSides(2);
   EXPECT_FALSE(sides.server->Borrow(0));
   sides.client->Lend(0);
@@ -57,7 +57,7 @@ TEST(SharedAreaTest, IsBorrowedOnlyWhereItIsLentAndOnce) {
   EXPECT_FALSE(sides.server->Borrow(0));
 }
 
-TEST(SharedAreaTest, IsTakenBackOnlyWhereTheServerDoesNotUseIt) {
+TEST(SharedRegionTest, IsTakenBackOnlyWhereTheServerDoesNotUseIt) {
   const Sides sides = MakeSides(1);
   sides.client->Lend(0);
   EXPECT_TRUE(sides.client->TakeBack(0));
@@ -69,40 +69,43 @@ TEST(SharedAreaTest, IsTakenBackOnlyWhereTheServerDoesNotUseIt) {
   EXPECT_TRUE(sides.client->TakeBack(0));
 }
 
-TEST(SharedAreaTest, CannotBeCutUnderTheOtherSidesHands) {
-  const std::shared_ptr<SharedArea> server = *SharedArea::Create(1);
+TEST(SharedRegionTest, CannotBeCutUnderTheOtherSidesHands) {
+  const std::shared_ptr<SharedRegion> server = *SharedRegion::Create(1);
   const int file = open(absl::StrCat("/proc/self/fd/", server->Describe().file()).c_str(), O_RDWR);
   ASSERT_GE(file, 0);
   EXPECT_NE(ftruncate(file, 0), 0);
   close(file);
-  server->Block(0)[0] = 'a';
+  server->Slot(0)[0] = 'a';
 }
 
-TEST(SharedAreaTest, KeepsItsMemoryWhenTheOtherSideIsGone) {
+TEST(SharedRegionTest, KeepsItsMemoryWhenTheOtherSideIsGone) {
   Sides sides = MakeSides(1);
   sides.server.reset();
-  sides.client->Block(0)[0] = 'a';
-  EXPECT_EQ(sides.client->Block(0)[0], 'a');
+  sides.client->Slot(0)[0] = 'a';
+  EXPECT_EQ(sides.client->Slot(0)[0], 'a');
 }
 
-TEST(SharedAreaTest, RefusesMemoryThatIsAnotherAreas) {
-  EXPECT_EQ(ErrorOf([](v1::SharedArea& area) { area.set_id(area.id() + 1); }).substr(0, 16), "shared memory at");
+TEST(SharedRegionTest, RefusesMemoryThatIsAnotherAreas) {
+  EXPECT_EQ(ErrorOf([](v1::SharedRegion& region) { region.set_id(region.id() + 1); }).substr(0, 16),
+            "shared memory at");
 }
 
-TEST(SharedAreaTest, RefusesFilesThatAreNoSuchMemory) {
+TEST(SharedRegionTest, RefusesFilesThatAreNoSuchMemory) {
   const int null = open("/dev/null", O_RDWR);
   ASSERT_GE(null, 0);
-  EXPECT_NE(ErrorOf([&](v1::SharedArea& area) { area.set_file(null); }).find("is not such memory"), std::string::npos);
+  EXPECT_NE(ErrorOf([&](v1::SharedRegion& region) { region.set_file(null); }).find("is not such memory"),
+            std::string::npos);
   close(null);
-  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_file(1000000); }).find("is not such memory"),
+  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_file(1000000); }).find("is not such memory"),
             std::string::npos);
 }
 
-TEST(SharedAreaTest, RefusesDescriptionsThatDoNotFit) {
-  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_blocks(3); }).find("that cannot shrink"), std::string::npos);
-  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_blocks(0); }).find("got 0 blocks"), std::string::npos);
-  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_blocks(61); }).find("got 61 blocks"), std::string::npos);
-  EXPECT_NE(ErrorOf([](v1::SharedArea& area) { area.set_block_bytes(4096); }).find("blocks of 4096 bytes"),
+TEST(SharedRegionTest, RefusesDescriptionsThatDoNotFit) {
+  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slots(3); }).find("that cannot shrink"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slots(0); }).find("got 0 slots"), std::string::npos);
+  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slots(61); }).find("got 61 slots"), std::string::npos);
+  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slot_bytes(4096); }).find("slots of 4096 bytes"),
             std::string::npos);
 }
 

@@ -14,7 +14,7 @@
 namespace ballast {
 
 // Gathers what is wrong with a job. Conditions are to be written so that NaN fails them. Thread safety: none.
-class Faults {
+class ValidationErrors {
  public:
   template <typename T>
   void Check(bool good, absl::string_view field, const T& got, absl::string_view want) {

@@ -18,7 +18,7 @@ void CheckpointPlan::Enter(Phase phase, absl::Time now) {
 
 bool CheckpointPlan::All() const { return std::find(done_.begin(), done_.end(), false) == done_.end(); }
 
-void CheckpointPlan::Heard(uint32_t server, absl::Time now) {
+void CheckpointPlan::OnHeartbeat(uint32_t server, absl::Time now) {
   if (phase_ == Phase::kIdle && now >= due_) Enter(Phase::kAnnounced, now);
   if (phase_ != Phase::kAnnounced || server >= done_.size()) return;
   done_[server] = true;

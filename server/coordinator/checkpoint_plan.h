@@ -53,7 +53,7 @@ class CheckpointPlan {
   bool holds() const { return phase_ == Phase::kDraining || phase_ == Phase::kCapturing; }
 
   // A server called. Announces where one is due; drains once all have called since.
-  void Heard(uint32_t server, absl::Time now);
+  void OnHeartbeat(uint32_t server, absl::Time now);
 
   // Nothing is held any more. `manifest` says all but files and id.
   void Capture(internal::v1::CheckpointManifest manifest, absl::Time now);

@@ -24,7 +24,7 @@ class CheckpointPlanTest : public testing::Test {
   // Until every shard is to be captured.
   void Begin() {
     now_ += absl::Seconds(60);
-    for (uint32_t server : {0u, 1u}) plan_.Heard(server, now_);
+    for (uint32_t server : {0u, 1u}) plan_.OnHeartbeat(server, now_);
     plan_.Capture({}, now_);
     ASSERT_EQ(plan_.phase(), Phase::kCapturing);
   }
@@ -34,12 +34,12 @@ class CheckpointPlanTest : public testing::Test {
 };
 
 TEST_F(CheckpointPlanTest, DataIsHeldBackOnlyOnceAllServersCallOften) {
-  plan_.Heard(0, kStart + absl::Seconds(59));
+  plan_.OnHeartbeat(0, kStart + absl::Seconds(59));
   EXPECT_EQ(plan_.phase(), Phase::kIdle);
-  plan_.Heard(0, kStart + absl::Seconds(60));
+  plan_.OnHeartbeat(0, kStart + absl::Seconds(60));
   EXPECT_TRUE(plan_.hastens());
   EXPECT_FALSE(plan_.holds());
-  plan_.Heard(1, kStart + absl::Seconds(61));
+  plan_.OnHeartbeat(1, kStart + absl::Seconds(61));
   EXPECT_TRUE(plan_.holds());
 }
 
@@ -80,9 +80,9 @@ TEST_F(CheckpointPlanTest, AFailureIsSaidAndTheNextIsDueInAnInterval) {
   Begin();
   EXPECT_EQ(plan_.Report(1, Part(7, v1::CheckpointPart::STAGE_FAILED), now_), "server 1: the disk is full");
   plan_.End(now_);
-  plan_.Heard(0, now_ + absl::Seconds(59));
+  plan_.OnHeartbeat(0, now_ + absl::Seconds(59));
   EXPECT_EQ(plan_.phase(), Phase::kIdle);
-  plan_.Heard(0, now_ + absl::Seconds(60));
+  plan_.OnHeartbeat(0, now_ + absl::Seconds(60));
   EXPECT_EQ(plan_.phase(), Phase::kAnnounced);
 }
 

@@ -32,7 +32,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock)
     : options_(options),
       clock_(clock),
       heard_(clock->Now()),
-      membership_(options.servers, options.workers, options.member_ttl, clock, options.replicated),
+      membership_(options.servers, options.workers, options.member_ttl, clock, options.with_standby),
       standbys_(options.servers),
       board_(clock),
       disk_(options.disk_thread ? std::make_unique<Executor>(1, kMaxQueued) : nullptr),
@@ -55,7 +55,7 @@ absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
       return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
                         absl::InvalidArgumentError(absl::StrCat(
                             "job \"", job.name(), "\": got durability CHECKPOINT without a model and data, want NONE, ",
-                            "WAL, WAL_SYNC or REPLICA: checkpoints are taken between leases of data")));
+                            "WAL, WAL_SYNC or STANDBY: checkpoints are taken between leases of data")));
     }
   } else if (newcomer.train_examples < 1 || newcomer.train_examples > kMaxExamples || job.training().batch_size() < 1 ||
              job.training().batch_size() > kMaxBatch || job.training().epochs() < 1) {
@@ -136,7 +136,7 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckJoinLocked(const Newcom
                       absl::FailedPreconditionError(absl::StrCat(
                           "cannot resume from checkpoint ", options_.resume->id(), ": the job has no model and data")));
   }
-  absl::StatusOr<LeaseBook> leases = BeginLeases(newcomer);
+  absl::StatusOr<LeaseTable> leases = BeginLeases(newcomer);
   if (!leases.ok()) return leases.status();
   admission.leases.emplace(*std::move(leases));
   return admission;
@@ -313,55 +313,56 @@ void Coordinator::UpdateStateLocked() {
   if (state_ == v1::JOB_STATE_RUNNING) CheckReturnsLocked();
 }
 
-absl::StatusOr<Coordinator::Verdict> Coordinator::Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part,
-                                                            const PairNews& news) {
-  Verdict verdict;
+absl::StatusOr<Coordinator::HeartbeatReply> Coordinator::Heartbeat(const Membership::Id& id,
+                                                                   const v1::CheckpointPart& part,
+                                                                   const ReplicationReport& news) {
+  HeartbeatReply reply;
   bool changed = false;
   {
     absl::MutexLock lock(&mutex_);
     const uint64_t before = changes_;
     DiscountSilenceLocked();
-    if (absl::Status status = HearPairLocked(id, news, verdict); !status.ok()) return status;
-    if (absl::Status status = membership_.Heartbeat(verdict.promoted.value_or(id)); !status.ok()) return status;
+    if (absl::Status status = OnReplicationReportLocked(id, news, reply); !status.ok()) return status;
+    if (absl::Status status = membership_.Heartbeat(reply.promoted.value_or(id)); !status.ok()) return status;
     UpdateStateLocked();
-    verdict.state = state_;
-    verdict.reason = ReasonLocked();
-    verdict.failure = failure_;
-    if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, verdict);
+    reply.state = state_;
+    reply.reason = ReasonLocked();
+    reply.failure = failure_;
+    if (id.role == MemberRole::kServer) AdvanceCheckpointLocked(id.rank, part, reply);
     changed = changes_ != before;
-    verdict.change = told_;
+    reply.change = told_;
     for (const Membership::Member& member : membership_.members()) {
       const bool here = member.state == Membership::State::kJoined;
-      if (member.id.role == MemberRole::kWorker && !here) verdict.absent.push_back(member.id);
+      if (member.id.role == MemberRole::kWorker && !here) reply.absent.push_back(member.id);
     }
   }
   BeginCommit();
   if (changed) Publish();
-  return verdict;
+  return reply;
 }
 
-absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& failure, bool own_failure) {
+absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& failure, bool worker_local) {
   {
     absl::MutexLock lock(&mutex_);
     const bool was_here = membership_.Heartbeat(id).ok();
-    const bool pair = options_.replicated && id.role != MemberRole::kWorker;
-    const auto state = failure.empty()        ? Membership::State::kLeft
-                       : own_failure && !pair ? Membership::State::kLost
-                                              : Membership::State::kFailed;
+    const bool pair = options_.with_standby && id.role != MemberRole::kWorker;
+    const auto state = failure.empty()         ? Membership::State::kLeft
+                       : worker_local && !pair ? Membership::State::kLost
+                                               : Membership::State::kFailed;
     if (absl::Status status = membership_.Leave(id, state, failure.empty() ? "left" : failure); !status.ok()) {
       return status;
     }
     ChangedLocked();
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
     const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
-    if (was_here && !failure.empty() && !own_failure && !pair) FailLocked(absl::StrCat(who, " failed: ", failure), id);
+    if (was_here && !failure.empty() && !worker_local && !pair) FailLocked(absl::StrCat(who, " failed: ", failure), id);
     // Without leases a worker itself knows when it is done.
     const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished()) ||
                       (!leases_.has_value() && id.role == MemberRole::kWorker && failure.empty());
     if (was_here && pair && id.role == MemberRole::kServer) {
       LoseServerLocked(id.rank, absl::StrCat(who, how));
     } else if (was_here && !done) {
-      if (own_failure && id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
+      if (worker_local && id.role == MemberRole::kWorker && state_ == v1::JOB_STATE_RUNNING) ++workers_lost_;
       LoseLocked(id, absl::StrCat(who, how));
     }
     UpdateStateLocked();
@@ -402,7 +403,7 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
 
 bool Coordinator::OutlivesLocked() const {
   if (options_.journal == nullptr) return false;
-  return options_.replicated || (job_.has_value() && OutlivesAServer(job_->durability()));
+  return options_.with_standby || (job_.has_value() && OutlivesAServer(job_->durability()));
 }
 
 GroupSave::Outcome Coordinator::SaveNow() {
@@ -464,7 +465,7 @@ void Coordinator::AwaitSaved(const Membership::Id& heard, uint64_t change, Saved
 void Coordinator::Publish() {
   // Whoever gives an answer asks how it went.
   AwaitSaved([](const absl::Status&) {});
-  std::vector<WaitRoom::Ticket> waiting;
+  std::vector<WaitList::Ticket> waiting;
   std::vector<std::string> news;
   {
     absl::MutexLock lock(&mutex_);
@@ -481,7 +482,7 @@ void Coordinator::Publish() {
   if (options_.log) {
     for (const std::string& notice : news) options_.log(notice);
   }
-  for (WaitRoom::Ticket ticket : waiting) waits_.Arrive(ticket);
+  for (WaitList::Ticket ticket : waiting) waits_.CountDown(ticket);
 }
 
 std::string Coordinator::job_name() const {

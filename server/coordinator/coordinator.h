@@ -53,8 +53,8 @@ class Coordinator {
     uint32_t servers = 1;
     uint32_t workers = 1;
     absl::Duration member_ttl = absl::Seconds(3);
-    // Servers come in pairs: a shard's server and its standby. For jobs of durability REPLICA, and for no others.
-    bool replicated = false;
+    // Servers come in pairs: a shard's server and its standby. For jobs of durability STANDBY, and for no others.
+    bool with_standby = false;
     // Null: a job's state ends with the process. Outlives the coordinator.
     CoordinatorJournal* journal = nullptr;
     // Null: no checkpoints are taken. Outlives the coordinator.
@@ -80,13 +80,13 @@ class Coordinator {
     v1::Job job;
     uint64_t train_examples = 0;
     // Of a server: as Options has it.
-    bool replicated = false;
+    bool with_standby = false;
     // Of the operating system; 0: it did not say.
     uint64_t process = 0;
     // Of a server's control port, if it has one.
     std::string control_address;
   };
-  struct Verdict {
+  struct HeartbeatReply {
     v1::JobState state = v1::JOB_STATE_GATHERING;
     std::string reason;
     // Of a job that has failed.
@@ -94,8 +94,8 @@ class Coordinator {
     // Workers that were here and are not now, with their last incarnation.
     std::vector<Membership::Id> absent;
     // To a server: it should call again at once; the checkpoint that it is to capture its shard for, 0 for none.
-    bool hasten = false;
-    uint64_t capture = 0;
+    bool heartbeat_now = false;
+    uint64_t capture_checkpoint_id = 0;
     // To a server: the standby that it is to feed. To a standby: the server that it is from now on.
     std::optional<Membership::Member> standby;
     std::optional<Membership::Id> promoted;
@@ -134,11 +134,11 @@ class Coordinator {
   absl::StatusOr<Membership::Id> Join(Newcomer newcomer);
   // Also finds out who has been silent too long, and takes the next checkpoint a step on. `part`: what a server says of
   // its part of one.
-  absl::StatusOr<Verdict> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {},
-                                    const PairNews& news = {});
+  absl::StatusOr<HeartbeatReply> Heartbeat(const Membership::Id& id, const v1::CheckpointPart& part = {},
+                                           const ReplicationReport& news = {});
   // An empty `failure` ends the member's part well; the others go on, as they do where the failure is the member's own.
   // Any other fails the job.
-  absl::Status Leave(const Membership::Id& id, const std::string& failure, bool own_failure = false);
+  absl::Status Leave(const Membership::Id& id, const std::string& failure, bool worker_local = false);
 
   // UNAVAILABLE naming the servers that have not joined, FAILED_PRECONDITION for another job than the coordinator's,
   // else as ShardMap::Place.
@@ -147,16 +147,16 @@ class Coordinator {
   // Calls `done` once when the map's epoch is above that one, or with the map as it is after `wait`; may call it before
   // returning. `peer` is who asks: RESOURCE_EXHAUSTED if too many calls wait, of it or in all. Answers what CancelWait
   // takes.
-  WaitRoom::Ticket AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer, MapDone done);
+  WaitList::Ticket AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer, MapDone done);
 
   // Calls `done` once, at the latest after `wait`; may call it before returning. ABORTED when the job has failed.
   // `held`: the leases that the worker has been answered and has not reported done; INVALID_ARGUMENT for more than it
   // can have. One call of a worker waits at a time: a later one takes its place, and it ends with CANCELLED. Answers
   // what CancelWait takes.
-  WaitRoom::Ticket AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
+  WaitList::Ticket AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
                                 GrantDone done);
   // Ends the wait with CANCELLED, unless it has ended.
-  void CancelWait(WaitRoom::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
+  void CancelWait(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
   // Calls that wait.
   size_t waiting() const { return waits_.size(); }
   // `steps`, `batches`: that the worker has made in all.
@@ -188,7 +188,7 @@ class Coordinator {
     // It is the first worker, whose job stands.
     bool brings_job = false;
     // Of that job, if the coordinator hands out its data.
-    std::optional<LeaseBook> leases;
+    std::optional<LeaseTable> leases;
   };
 
   // Everything that may refuse a newcomer. Join changes something only once this has let it in.
@@ -197,12 +197,12 @@ class Coordinator {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckJobLocked(const Newcomer& newcomer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // The leases of the job that the first worker brings.
-  absl::StatusOr<LeaseBook> BeginLeases(const Newcomer& newcomer) const;
+  absl::StatusOr<LeaseTable> BeginLeases(const Newcomer& newcomer) const;
   // Whether the coordinator hands out the job's data. Of a job without a model, data and examples it does not: workers
   // bring their own, and know when they are done.
   static bool LeasesData(const v1::Job& job, uint64_t train_examples);
-  LeaseBook::Options LeaseOptions(const v1::Job& job, uint64_t train_examples) const;
-  void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict)
+  LeaseTable::Options LeaseOptions(const v1::Job& job, uint64_t train_examples) const;
+  void AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, HeartbeatReply& reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUpCheckpointLocked(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   internal::v1::CheckpointManifest MakeManifestLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -219,7 +219,7 @@ class Coordinator {
   absl::Status CheckMapWaitLocked(const std::string& peer) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   absl::Status CheckDurabilityLocked(const v1::Job& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // What a member of a pair says, and what it is to do.
-  absl::Status HearPairLocked(const Membership::Id& id, const PairNews& news, Verdict& verdict)
+  absl::Status OnReplicationReportLocked(const Membership::Id& id, const ReplicationReport& news, HeartbeatReply& reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The standby that may become the server of that rank now.
   std::optional<Membership::Member> ReadyStandbyLocked(uint32_t rank) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -302,7 +302,7 @@ class Coordinator {
   std::string reason_ ABSL_GUARDED_BY(mutex_);
   v1::JobFailure failure_ ABSL_GUARDED_BY(mutex_);
   Membership membership_ ABSL_GUARDED_BY(mutex_);
-  StandbyBook standbys_ ABSL_GUARDED_BY(mutex_);
+  StandbyTable standbys_ ABSL_GUARDED_BY(mutex_);
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
   // Named by a worker's Join or by PlaceTensors, whichever comes first.
   std::string job_name_ ABSL_GUARDED_BY(mutex_);
@@ -311,10 +311,10 @@ class Coordinator {
   // The checkpoint that the job began from; 0: none. After a restart Options::resume may name another, of the job
   // itself.
   uint64_t resumed_from_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<LeaseBook> leases_ ABSL_GUARDED_BY(mutex_);
+  std::optional<LeaseTable> leases_ ABSL_GUARDED_BY(mutex_);
   // Since the job runs, where it takes checkpoints.
   std::optional<CheckpointPlan> plan_ ABSL_GUARDED_BY(mutex_);
-  ProgressBoard board_ ABSL_GUARDED_BY(mutex_);
+  ProgressTracker board_ ABSL_GUARDED_BY(mutex_);
   absl::Time running_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   absl::Time ended_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // Since when no worker takes part.
@@ -326,14 +326,14 @@ class Coordinator {
   uint64_t notices_made_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t notices_logged_ ABSL_GUARDED_BY(mutex_) = 0;
   // Calls that wait: for a lease, by worker; for a newer map, by the epoch that they know, and counted by peer.
-  std::map<std::pair<uint32_t, uint64_t>, WaitRoom::Ticket> lease_waits_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::pair<uint64_t, WaitRoom::Ticket>> map_waits_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<uint32_t, uint64_t>, WaitList::Ticket> lease_waits_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<uint64_t, WaitList::Ticket>> map_waits_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint32_t> map_waits_of_peer_ ABSL_GUARDED_BY(mutex_);
   // Null without disk_thread. It ends before all that its tasks use.
   std::unique_ptr<Executor> disk_;
   GroupSave saves_;
   // Last: its destruction ends the waits, whose callbacks use the rest.
-  WaitRoom waits_;
+  WaitList waits_;
 };
 
 }  // namespace ballast

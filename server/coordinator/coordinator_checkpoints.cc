@@ -13,8 +13,8 @@
 
 namespace ballast {
 
-absl::StatusOr<LeaseBook> Coordinator::BeginLeases(const Newcomer& newcomer) const {
-  LeaseBook leases(LeaseOptions(newcomer.job, newcomer.train_examples));
+absl::StatusOr<LeaseTable> Coordinator::BeginLeases(const Newcomer& newcomer) const {
+  LeaseTable leases(LeaseOptions(newcomer.job, newcomer.train_examples));
   if (!options_.resume.has_value()) return leases;
   const internal::v1::CheckpointManifest& from = *options_.resume;
   const std::string what = absl::StrCat("cannot resume from checkpoint ", from.id(), ": ");
@@ -55,11 +55,11 @@ internal::v1::CheckpointManifest Coordinator::MakeManifestLocked() const {
 void Coordinator::GiveUpCheckpointLocked(const std::string& reason) {
   NoteLocked(absl::StrCat("checkpoint ", plan_->id(), " was given up: ", reason, "; the next is due in ",
                           absl::FormatDuration(CheckpointInterval(job_->durability()))));
-  leases_->GoOn();
+  leases_->Release();
   plan_->End(clock_->Now());
 }
 
-void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, Verdict& verdict) {
+void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointPart& part, HeartbeatReply& reply) {
   const absl::Time now = clock_->Now();
   const bool wanted = options_.checkpoints != nullptr && leases_.has_value() && TakesCheckpoints(job_->durability());
   if (!plan_.has_value() && wanted && state_ == v1::JOB_STATE_RUNNING) {
@@ -69,7 +69,7 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
   }
   if (!plan_.has_value()) return;
   if (state_ != v1::JOB_STATE_RUNNING) {
-    leases_->GoOn();
+    leases_->Release();
     plan_->End(now);
     return;
   }
@@ -85,18 +85,18 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
   if (const std::optional<std::string> failure = plan_->Report(server, part, now)) {
     return GiveUpCheckpointLocked(*failure);
   }
-  plan_->Heard(server, now);
+  plan_->OnHeartbeat(server, now);
   if (plan_->phase() == CheckpointPlan::Phase::kDraining) {
     if (!held) leases_->Hold();
     if (leases_->AtRest()) plan_->Capture(MakeManifestLocked(), now);
   }
   if (held && !plan_->holds()) {
-    leases_->GoOn();
+    leases_->Release();
     // Whoever waits for data may have it now.
     ++changes_;
   }
-  verdict.hasten = plan_->hastens();
-  if (plan_->phase() == CheckpointPlan::Phase::kCapturing) verdict.capture = plan_->id();
+  reply.heartbeat_now = plan_->hastens();
+  if (plan_->phase() == CheckpointPlan::Phase::kCapturing) reply.capture_checkpoint_id = plan_->id();
 }
 
 void Coordinator::BeginCommit() {

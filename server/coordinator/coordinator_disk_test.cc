@@ -55,10 +55,10 @@ class CoordinatorDiskTest : public Test {
 
   // Whether what a heartbeat tells may be told at once.
   bool Told(const Membership::Id& id) {
-    const absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(id);
-    EXPECT_TRUE(verdict.ok()) << verdict.status();
+    const absl::StatusOr<Coordinator::HeartbeatReply> reply = coordinator_->Heartbeat(id);
+    EXPECT_TRUE(reply.ok()) << reply.status();
     bool told = false;
-    coordinator_->AwaitSaved(verdict->change, [&told](const absl::Status& status) { told = status.ok(); });
+    coordinator_->AwaitSaved(reply->change, [&told](const absl::Status& status) { told = status.ok(); });
     return told;
   }
 
@@ -73,7 +73,7 @@ class CoordinatorDiskTest : public Test {
   // A minute passes, and the server writes its shard of checkpoint 1; what it is to say of that.
   v1::CheckpointPart WriteShard() {
     Pass(absl::Seconds(61), {server_, worker0_, worker1_});
-    const uint64_t id = coordinator_->Heartbeat(server_)->capture;
+    const uint64_t id = coordinator_->Heartbeat(server_)->capture_checkpoint_id;
     EXPECT_EQ(id, 1u);
     std::ofstream(folder_.PathOf(CheckpointFolder::ShardFileName(id, 0, 1))) << "weights";
     v1::CheckpointPart part;
@@ -184,10 +184,10 @@ TEST_F(CoordinatorDiskTest, AMemberThatWaitsForAnAnswerIsNotSilent) {
   Gather(v1::Durability::WAL);
   files_.Block();
   ASSERT_TRUE(coordinator_->Leave(worker1_, "its device failed", true).ok());
-  const absl::StatusOr<Coordinator::Verdict> verdict = coordinator_->Heartbeat(server_);
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  const absl::StatusOr<Coordinator::HeartbeatReply> reply = coordinator_->Heartbeat(server_);
+  ASSERT_TRUE(reply.ok()) << reply.status();
   absl::Notification answered;
-  coordinator_->AwaitSaved(server_, verdict->change, [&](const absl::Status&) { answered.Notify(); });
+  coordinator_->AwaitSaved(server_, reply->change, [&](const absl::Status&) { answered.Notify(); });
   Pass(absl::Seconds(10), {worker0_});
   EXPECT_EQ(coordinator_->progress().servers_lost(), 0);
   files_.Release();

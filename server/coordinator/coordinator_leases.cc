@@ -31,7 +31,7 @@ bool Coordinator::LeasesData(const v1::Job& job, uint64_t train_examples) {
   return job.has_model() || job.has_data() || train_examples > 0;
 }
 
-LeaseBook::Options Coordinator::LeaseOptions(const v1::Job& job, uint64_t train_examples) const {
+LeaseTable::Options Coordinator::LeaseOptions(const v1::Job& job, uint64_t train_examples) const {
   return {train_examples,
           job.training().epochs(),
           options_.workers,
@@ -75,20 +75,20 @@ struct Coordinator::LeaseWait {
   const Membership::Id id;
   const std::vector<uint64_t> held;
   const GrantDone done;
-  WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+  WaitList::Ticket ticket = WaitList::kNoTicket;
   std::optional<absl::StatusOr<Grant>> grant;
 };
 
-WaitRoom::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
+WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
                                            GrantDone done) {
   if (held.size() > kMaxLeasesHeld) {
     done(absl::InvalidArgumentError(absl::StrCat("held leases: got ", held.size(), ", want at most ", kMaxLeasesHeld)));
-    return WaitRoom::kNoTicket;
+    return WaitList::kNoTicket;
   }
   // Shared by the functions that the wait room keeps, and frees together.
   const auto call = std::make_shared<LeaseWait>(LeaseWait{id, std::move(held), std::move(done)});
   std::optional<absl::StatusOr<Grant>> grant;
-  WaitRoom::Ticket displaced = WaitRoom::kNoTicket;
+  WaitList::Ticket displaced = WaitList::kNoTicket;
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status status = CheckWorkerLocked(id); !status.ok()) {
@@ -97,7 +97,7 @@ WaitRoom::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
       grant = TryGrantLocked(id, call->held);
     }
     if (!grant.has_value()) {
-      auto look_again = [this, call](WaitRoom::Ticket) {
+      auto look_again = [this, call](WaitList::Ticket) {
         absl::MutexLock again(&mutex_);
         if (call->grant.has_value()) return true;
         // Nobody has heard of the worker meanwhile: the change may be that it was lost.
@@ -114,16 +114,16 @@ WaitRoom::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
         absl::MutexLock now(&mutex_);
         return ExplainWaitLocked();
       };
-      call->ticket = waits_.Enter(clock_->Now() + wait, look_again, explain,
-                                  [this, call](const absl::Status& status) { EndLeaseWait(*call, status); });
+      call->ticket = waits_.Add(clock_->Now() + wait, look_again, explain,
+                                [this, call](const absl::Status& status) { EndLeaseWait(*call, status); });
       displaced = std::exchange(lease_waits_[{id.rank, id.incarnation}], call->ticket);
     }
   }
   if (grant.has_value()) {
     AnswerLease(*call, *std::move(grant));
-    return WaitRoom::kNoTicket;
+    return WaitList::kNoTicket;
   }
-  if (displaced != WaitRoom::kNoTicket) {
+  if (displaced != WaitList::kNoTicket) {
     waits_.End(displaced, absl::CancelledError(absl::StrCat("a later call of worker ", id.rank, " waits instead")));
   }
   return call->ticket;

@@ -83,7 +83,7 @@ v1::JobProgress Coordinator::progress() const {
 
 v1::GetProgressResponse Coordinator::Describe() {
   v1::GetProgressResponse response = DescribeNow();
-  if (!options_.replicated || options_.journal == nullptr) return response;
+  if (!options_.with_standby || options_.journal == nullptr) return response;
   uint64_t told = 0;
   {
     absl::MutexLock lock(&mutex_);

@@ -23,8 +23,8 @@ v1::Job Job(const std::string& name = "job") {
 }
 
 Coordinator::Newcomer Server(std::optional<uint32_t> rank, const std::string& address, const std::string& process,
-                             bool replicated = false) {
-  return {MemberRole::kServer, rank, address, process, {}, 0, replicated};
+                             bool with_standby = false) {
+  return {MemberRole::kServer, rank, address, process, {}, 0, with_standby};
 }
 
 Coordinator::Newcomer Worker(std::optional<uint32_t> rank, const v1::Job& job = Job(), uint64_t examples = 20,
@@ -84,7 +84,7 @@ TEST_F(RefusalTest, AWorkerThatMayNotJoinDoesNotFixTheJob) {
   ExpectJoinRefused("no job name", Worker(0, Job("")));
   ExpectJoinRefused("no such durability", [] {
     v1::Job job = Job();
-    job.mutable_durability()->set_mode(v1::Durability::REPLICA);
+    job.mutable_durability()->set_mode(v1::Durability::STANDBY);
     return Worker(0, job);
   }());
   ExpectJoinRefused("too many examples", Worker(0, Job(), uint64_t{1} << 60));
@@ -125,7 +125,7 @@ TEST_F(RefusalTest, AServerThatMayNotJoinChangesNothing) {
 }
 
 TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
-  Make({.servers = 1, .workers = 1, .replicated = true});
+  Make({.servers = 1, .workers = 1, .with_standby = true});
   ExpectJoinRefused("no rank", Server(std::nullopt, "host:1", "process 1", true));
   ExpectJoinRefused("rank out of range", Server(1, "host:1", "process 1", true));
   ExpectJoinRefused("one of no pair", Server(0, "host:1", "process 1", false));
@@ -136,14 +136,14 @@ TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
 
 // The newcomer shows that the server at its address has ended; that ends the job, and the newcomer hears of it.
 TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
-  Make({.servers = 1, .workers = 1, .replicated = true});
+  Make({.servers = 1, .workers = 1, .with_standby = true});
   ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());
   ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
   const auto again = coordinator_->Join(Server(0, "host:1", "process 2", true));
   ASSERT_TRUE(again.ok()) << again.status();
-  const auto verdict = coordinator_->Heartbeat(*again);
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(verdict->state, v1::JOB_STATE_FAILED);
+  const auto reply = coordinator_->Heartbeat(*again);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->state, v1::JOB_STATE_FAILED);
   ExpectJoinRefused("the job has ended", Server(0, "host:2", "process 3", true));
 }
 
@@ -170,7 +170,7 @@ TEST_F(RefusalTest, WhoDoesNotTakePartChangesNothing) {
   const Membership::Id worker = *coordinator_->Join(Worker(0));
   const Membership::Id gone = *coordinator_->Join(Worker(1));
   ASSERT_TRUE(Acquire(gone).ok());
-  ASSERT_TRUE(coordinator_->Leave(gone, "killed", /*own_failure=*/true).ok());
+  ASSERT_TRUE(coordinator_->Leave(gone, "killed", /*worker_local=*/true).ok());
   ExpectNotAWorker("a server", server);
   ExpectNotAWorker("a worker that is gone", gone);
   ExpectNotAWorker("an old incarnation", {MemberRole::kWorker, 0, worker.incarnation + 1});
@@ -188,11 +188,11 @@ TEST_F(RefusalTest, WhoDoesNotTakePartChangesNothing) {
 }
 
 TEST_F(RefusalTest, AStandbyThatIsNotOneSaysNothingOfItsServer) {
-  Make({.servers = 1, .workers = 1, .replicated = true});
+  Make({.servers = 1, .workers = 1, .with_standby = true});
   const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1", true));
   const Membership::Id standby = *coordinator_->Join(Server(0, "host:2", "process 2", true));
   v1::Job job = Job();
-  job.mutable_durability()->set_mode(v1::Durability::REPLICA);
+  job.mutable_durability()->set_mode(v1::Durability::STANDBY);
   const Membership::Id worker = *coordinator_->Join(Worker(0, job));
   // The job is done, so that a standby that leaves is no loss.
   ASSERT_TRUE(Acquire(worker).ok());
@@ -202,7 +202,7 @@ TEST_F(RefusalTest, AStandbyThatIsNotOneSaysNothingOfItsServer) {
   ASSERT_EQ(coordinator_->progress().state(), v1::JOB_STATE_FINISHED);
   ASSERT_TRUE(coordinator_->Leave(standby, "").ok());
   clock_.Advance(absl::Seconds(2));
-  PairNews news;
+  ReplicationReport news;
   news.server_lost = true;
   ExpectRefused("a standby that has left", [&] { return coordinator_->Heartbeat(standby, {}, news).status(); });
   ExpectRefused("one that never was", [&] {

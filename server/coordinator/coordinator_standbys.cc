@@ -29,28 +29,28 @@ bool IsThere(const Membership::Member& member) {
 }  // namespace
 
 absl::Status Coordinator::CheckDurabilityLocked(const v1::Job& job) const {
-  const bool replica = job.durability().mode() == v1::Durability::REPLICA;
-  if (replica == options_.replicated) return absl::OkStatus();
+  const bool replica = job.durability().mode() == v1::Durability::STANDBY;
+  if (replica == options_.with_standby) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_NO_STORAGE,
                     absl::FailedPreconditionError(absl::StrCat(
                         "job \"", job.name(), "\" has durability ", v1::Durability::Mode_Name(job.durability().mode()),
-                        replica ? ", which wants servers in pairs: start each with --replicated, two for each rank"
-                                : ", but the servers were started with --replicated, which is for REPLICA alone")),
+                        replica ? ", which wants servers in pairs: start each with --with_standby, two for each rank"
+                                : ", but the servers were started with --with_standby, which is for STANDBY alone")),
                     {{"job", job.name()}});
 }
 
 absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newcomer& newcomer,
                                                                       std::optional<uint32_t> rank) const {
-  if (newcomer.replicated != options_.replicated) {
+  if (newcomer.with_standby != options_.with_standby) {
     return WithReason(v1::ERROR_REASON_SERVERS_DIFFER,
                       absl::FailedPreconditionError(absl::StrCat(
-                          newcomer.description, newcomer.replicated ? " was started with" : " was started without",
-                          " --replicated, server 0 ", newcomer.replicated ? "without" : "with",
+                          newcomer.description, newcomer.with_standby ? " was started with" : " was started without",
+                          " --with_standby, server 0 ", newcomer.with_standby ? "without" : "with",
                           " it: want the same for all servers")));
   }
   Admission admission{MemberRole::kServer, rank.value_or(0), {}, false, std::nullopt};
   bool takeover = false;
-  if (options_.replicated) {
+  if (options_.with_standby) {
     if (!rank.has_value() || *rank >= options_.servers) {
       return absl::InvalidArgumentError(absl::StrCat("join: a server of a pair wants a rank below ", options_.servers));
     }
@@ -75,8 +75,9 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newc
   return admission;
 }
 
-absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNews& news, Verdict& verdict) {
-  if (!options_.replicated || id.role == MemberRole::kWorker) return absl::OkStatus();
+absl::Status Coordinator::OnReplicationReportLocked(const Membership::Id& id, const ReplicationReport& news,
+                                                    HeartbeatReply& reply) {
+  if (!options_.with_standby || id.role == MemberRole::kWorker) return absl::OkStatus();
   if (id.rank >= options_.servers) return absl::InvalidArgumentError(absl::StrCat("got rank ", id.rank));
   if (id.role == MemberRole::kServer) {
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
@@ -91,7 +92,7 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
       }
     }
     const std::optional<Membership::Member> standby = membership_.Find(MemberRole::kStandby, id.rank);
-    if (standby.has_value() && standbys_.follower(id.rank) == standby->id.incarnation) verdict.standby = *standby;
+    if (standby.has_value() && standbys_.follower(id.rank) == standby->id.incarnation) reply.standby = *standby;
     return absl::OkStatus();
   }
   std::optional<uint64_t> promoted = standbys_.PromotedTo(id.rank, id.incarnation);
@@ -108,7 +109,7 @@ absl::Status Coordinator::HearPairLocked(const Membership::Id& id, const PairNew
     if (news.server_lost) LoseSilentServerLocked(id.rank);
     promoted = standbys_.PromotedTo(id.rank, id.incarnation);
   }
-  if (promoted.has_value()) verdict.promoted = Membership::Id{MemberRole::kServer, id.rank, *promoted};
+  if (promoted.has_value()) reply.promoted = Membership::Id{MemberRole::kServer, id.rank, *promoted};
   return absl::OkStatus();
 }
 
@@ -143,7 +144,7 @@ bool Coordinator::TakeOverLocked(uint32_t rank, const std::string& what) {
 }
 
 void Coordinator::TakeOverSilentLocked() {
-  if (!options_.replicated) return;
+  if (!options_.with_standby) return;
   for (uint32_t rank = 0; rank < options_.servers; ++rank) {
     const std::optional<Membership::Member> server = membership_.Find(MemberRole::kServer, rank);
     if (!server.has_value() || server->state == Membership::State::kJoined) continue;
@@ -174,10 +175,10 @@ struct Coordinator::MapWait {
   const uint64_t newer_than;
   const std::string peer;
   const MapDone done;
-  WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+  WaitList::Ticket ticket = WaitList::kNoTicket;
 };
 
-WaitRoom::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer,
+WaitList::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration wait, const std::string& peer,
                                             MapDone done) {
   absl::StatusOr<ShardMap> map;
   uint64_t change = 0;
@@ -191,8 +192,8 @@ WaitRoom::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration 
     } else {
       // Shared by the functions that the wait room keeps, and frees together.
       const auto call = std::make_shared<MapWait>(MapWait{newer_than, peer, std::move(done)});
-      call->ticket = waits_.Enter(
-          clock_->Now() + wait, [](WaitRoom::Ticket) { return true; },
+      call->ticket = waits_.Add(
+          clock_->Now() + wait, [](WaitList::Ticket) { return true; },
           [] { return std::string("the shard map to change"); },
           [this, call](const absl::Status& status) { EndMapWait(*call, status); });
       map_waits_.emplace(newer_than, call->ticket);
@@ -205,7 +206,7 @@ WaitRoom::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration 
   } else {
     done(map.status());
   }
-  return WaitRoom::kNoTicket;
+  return WaitList::kNoTicket;
 }
 
 void Coordinator::AnswerMap(uint64_t change, ShardMap map, MapDone done) {

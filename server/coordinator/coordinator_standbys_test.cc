@@ -18,7 +18,7 @@ using ::testing::Optional;
 
 class PairsTest : public testing::Test {
  protected:
-  static v1::Job Job(v1::Durability::Mode mode = v1::Durability::REPLICA) {
+  static v1::Job Job(v1::Durability::Mode mode = v1::Durability::STANDBY) {
     v1::Job job;
     job.set_name("job");
     job.mutable_training()->set_epochs(1);
@@ -27,7 +27,7 @@ class PairsTest : public testing::Test {
     job.mutable_durability()->set_mode(mode);
     return job;
   }
-  static Coordinator::Options Options() { return {.servers = 1, .workers = 1, .replicated = true}; }
+  static Coordinator::Options Options() { return {.servers = 1, .workers = 1, .with_standby = true}; }
 
   absl::StatusOr<Membership::Id> JoinServer(const std::string& address, const std::string& process) {
     return coordinator_->Join({MemberRole::kServer, 0, address, process, {}, 0, true});
@@ -49,15 +49,15 @@ class PairsTest : public testing::Test {
     ASSERT_TRUE(coordinator_->PlaceTensors("job", {spec}).ok());
     ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
   }
-  absl::StatusOr<Coordinator::Verdict> Say(const Membership::Id& server, uint64_t standby,
-                                           v1::StandbyReport::Stage stage) {
-    PairNews news;
+  absl::StatusOr<Coordinator::HeartbeatReply> Say(const Membership::Id& server, uint64_t standby,
+                                                  v1::StandbyReport::Stage stage) {
+    ReplicationReport news;
     news.standby.set_incarnation(standby);
     news.standby.set_stage(stage);
     return coordinator_->Heartbeat(server, {}, news);
   }
-  absl::StatusOr<Coordinator::Verdict> SayServerLost() {
-    PairNews news;
+  absl::StatusOr<Coordinator::HeartbeatReply> SayServerLost() {
+    ReplicationReport news;
     news.server_lost = true;
     return coordinator_->Heartbeat(standby_, {}, news);
   }
@@ -97,26 +97,26 @@ TEST_F(PairsTest, AServerHearsWhomToFeed) {
   const Membership::Id server = *JoinServer("host:1", "process 1");
   EXPECT_FALSE(coordinator_->Heartbeat(server)->standby.has_value());
   const Membership::Id standby = *JoinServer("host:2", "process 2");
-  const auto verdict = coordinator_->Heartbeat(server);
-  ASSERT_TRUE(verdict.ok() && verdict->standby.has_value());
-  EXPECT_EQ(verdict->standby->address, "host:2");
-  EXPECT_EQ(verdict->standby->id.incarnation, standby.incarnation);
+  const auto reply = coordinator_->Heartbeat(server);
+  ASSERT_TRUE(reply.ok() && reply->standby.has_value());
+  EXPECT_EQ(reply->standby->address, "host:2");
+  EXPECT_EQ(reply->standby->id.incarnation, standby.incarnation);
 }
 
 TEST_F(PairsTest, ADeadServersStandbyTakesOverAtOnce) {
   Begin();
   const uint64_t epoch = coordinator_->shard_map().epoch();
-  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", /*own_failure=*/true).ok());
+  ASSERT_TRUE(coordinator_->Leave(server_, "killed by signal 9", /*worker_local=*/true).ok());
   EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
   EXPECT_GT(coordinator_->shard_map().epoch(), epoch);
   // Told again and again, for an answer may be lost.
   for (int i = 0; i < 2; ++i) {
-    const auto verdict = coordinator_->Heartbeat(standby_);
-    ASSERT_TRUE(verdict.ok() && verdict->promoted.has_value());
-    EXPECT_EQ(verdict->promoted->role, MemberRole::kServer);
-    EXPECT_EQ(verdict->promoted->incarnation, 2);
-    EXPECT_TRUE(coordinator_->Heartbeat(*verdict->promoted).ok());
+    const auto reply = coordinator_->Heartbeat(standby_);
+    ASSERT_TRUE(reply.ok() && reply->promoted.has_value());
+    EXPECT_EQ(reply->promoted->role, MemberRole::kServer);
+    EXPECT_EQ(reply->promoted->incarnation, 2);
+    EXPECT_TRUE(coordinator_->Heartbeat(*reply->promoted).ok());
   }
   EXPECT_THAT(LastNotice(), HasSubstr("its standby (process 2) takes over at host:2"));
   EXPECT_EQ(coordinator_->progress().servers_lost(), 1);
@@ -197,9 +197,9 @@ TEST_F(PairsTest, ADeadServersProcessComesBackAsTheStandby) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
   const auto promoted = coordinator_->Heartbeat(standby_);
   ASSERT_TRUE(promoted.ok() && promoted->promoted.has_value());
-  const auto verdict = coordinator_->Heartbeat(*promoted->promoted);
-  ASSERT_TRUE(verdict.ok() && verdict->standby.has_value());
-  EXPECT_EQ(verdict->standby->address, "host:1");
+  const auto reply = coordinator_->Heartbeat(*promoted->promoted);
+  ASSERT_TRUE(reply.ok() && reply->standby.has_value());
+  EXPECT_EQ(reply->standby->address, "host:1");
   ASSERT_TRUE(Say(*promoted->promoted, again->incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
   ASSERT_TRUE(coordinator_->Leave(*promoted->promoted, "killed by signal 9", true).ok());
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:1"});
@@ -256,10 +256,10 @@ TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
   server_ = *JoinServer("host:1", "process 1");
   standby_ = *JoinServer("host:2", "process 2");
   journal.full = true;
-  const auto verdict = Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP);
-  ASSERT_TRUE(verdict.ok());
+  const auto reply = Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP);
+  ASSERT_TRUE(reply.ok());
   absl::Status saved;
-  coordinator_->AwaitSaved(verdict->change, [&](const absl::Status& status) { saved = status; });
+  coordinator_->AwaitSaved(reply->change, [&](const absl::Status& status) { saved = status; });
   EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << "the server is not told that it was heard";
   EXPECT_EQ(in_step(), 0);
   journal.full = false;
@@ -283,12 +283,12 @@ TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
 TEST_F(PairsTest, JobAndServersMustAgreeOnPairs) {
   ASSERT_TRUE(JoinServer("host:1", "process 1").ok());
   EXPECT_THAT(JoinWorker(Job(v1::Durability::WAL)).status().message(),
-              HasSubstr("started with --replicated, which is for REPLICA alone"));
+              HasSubstr("started with --with_standby, which is for STANDBY alone"));
   EXPECT_THAT(coordinator_->Join({MemberRole::kServer, 0, "host:9", "process 9", {}, 0, false}).status().message(),
-              HasSubstr("process 9 was started without --replicated, server 0 with it: want the same"));
+              HasSubstr("process 9 was started without --with_standby, server 0 with it: want the same"));
   Coordinator single({.servers = 1, .workers = 1}, &clock_);
   EXPECT_THAT(single.Join({MemberRole::kWorker, 0, "", "worker process", Job(), 20}).status().message(),
-              HasSubstr("has durability REPLICA, which wants servers in pairs"));
+              HasSubstr("has durability STANDBY, which wants servers in pairs"));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ internal::v1::CoordinatorState Coordinator::ExportLocked() const {
   state.set_servers_lost(servers_lost_);
   state.mutable_notices()->Add(notices_.begin(), notices_.end());
   state.set_notices_made(notices_made_);
-  if (options_.replicated) {
+  if (options_.with_standby) {
     for (internal::v1::StandbyState& standby : standbys_.Export()) *state.add_standbys() = std::move(standby);
   }
   return state;
@@ -123,7 +123,7 @@ absl::Status Coordinator::Restore(const internal::v1::CoordinatorState& state) {
       if (absl::Status status = leases_->Restore(state.leases()); !status.ok()) return status;
     }
   }
-  if (options_.replicated) {
+  if (options_.with_standby) {
     absl::Status status = standbys_.Restore({state.standbys().begin(), state.standbys().end()});
     if (!status.ok()) return status;
   }

@@ -259,12 +259,12 @@ TEST_F(CoordinatorTest, TheOthersGoOnWithoutASilentWorkerAndTakeItsData) {
   std::optional<DataLease> taken_over;
   coordinator_.AcquireLease(worker0_, {2}, absl::Hours(1), [&](auto grant) { taken_over = grant->lease; });
   Silence({server_, worker0_}, absl::Seconds(3));
-  const auto verdict = coordinator_.Heartbeat(server_);
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(verdict->state, v1::JOB_STATE_RUNNING);
-  ASSERT_EQ(verdict->absent.size(), 1) << "so that no server waits for it";
-  EXPECT_EQ(verdict->absent[0].rank, 1);
-  EXPECT_EQ(verdict->absent[0].incarnation, 1);
+  const auto reply = coordinator_.Heartbeat(server_);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->state, v1::JOB_STATE_RUNNING);
+  ASSERT_EQ(reply->absent.size(), 1) << "so that no server waits for it";
+  EXPECT_EQ(reply->absent[0].rank, 1);
+  EXPECT_EQ(reply->absent[0].incarnation, 1);
   ASSERT_TRUE(taken_over.has_value()) << "a wait for data ends with what it held";
   EXPECT_EQ(taken_over->begin, 10);
   EXPECT_EQ(taken_over->end, 20);
@@ -280,7 +280,7 @@ TEST_F(CoordinatorTest, AWorkerReturnsUnderItsRankAndTakesPartAgain) {
   Gather();
   EXPECT_EQ(Acquire(worker0_), 1);
   EXPECT_EQ(Acquire(worker1_), 2);
-  ASSERT_TRUE(coordinator_.Leave(worker1_, "the GPU fell off the bus", /*own_failure=*/true).ok());
+  ASSERT_TRUE(coordinator_.Leave(worker1_, "the GPU fell off the bus", /*worker_local=*/true).ok());
   EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
   EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others go on");
   const auto returned = JoinWorker(1);
@@ -304,9 +304,9 @@ TEST_F(CoordinatorTest, FailsOnceNoWorkerHasReturnedInTime) {
   Silence({server_}, absl::Seconds(18));
   EXPECT_EQ(coordinator_.Heartbeat(server_)->state, v1::JOB_STATE_RUNNING);
   Silence({server_}, absl::Seconds(3));
-  const auto verdict = coordinator_.Heartbeat(server_);
-  EXPECT_EQ(verdict->state, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(verdict->reason.find("no worker was left, and none returned within 20s"), 0) << verdict->reason;
+  const auto reply = coordinator_.Heartbeat(server_);
+  EXPECT_EQ(reply->state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(reply->reason.find("no worker was left, and none returned within 20s"), 0) << reply->reason;
   EXPECT_EQ(JoinWorker(1, job).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -457,9 +457,9 @@ TEST_F(SavedCoordinatorTest, NothingIsAnsweredThatCouldNotBeSaved) {
   absl::Status refused;
   first_.AwaitSaved([&](const absl::Status& saved) { refused = saved; });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  const auto verdict = first_.Heartbeat(server_);
-  ASSERT_TRUE(verdict.ok());
-  first_.AwaitSaved(verdict->change, [&](const absl::Status& saved) { refused = saved; });
+  const auto reply = first_.Heartbeat(server_);
+  ASSERT_TRUE(reply.ok());
+  first_.AwaitSaved(reply->change, [&](const absl::Status& saved) { refused = saved; });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << "it tells that the job runs";
   refused = absl::OkStatus();
   first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { refused = grant.status(); });
@@ -557,7 +557,7 @@ TEST_F(CoordinatorTest, LaterCallOfAWorkerWaitsInPlaceOfTheOneBefore) {
   ASSERT_EQ(Acquire(worker0_), 1);
   absl::Status first, second;
   coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { first = grant.status(); });
-  const WaitRoom::Ticket ticket =
+  const WaitList::Ticket ticket =
       coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { second = grant.status(); });
   EXPECT_EQ(first, absl::CancelledError("a later call of worker 0 waits instead"));
   EXPECT_EQ(coordinator_.waiting(), 1);
@@ -584,7 +584,7 @@ TEST_F(CoordinatorTest, CallsThatWaitForANewerMapAreBoundedForEachPeer) {
   Gather();
   const uint64_t epoch = coordinator_.shard_map().epoch();
   int refused = 0;
-  std::vector<WaitRoom::Ticket> tickets;
+  std::vector<WaitList::Ticket> tickets;
   for (int i = 0; i < 100; ++i) {
     tickets.push_back(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "greedy", [&](auto map) {
       refused += absl::IsResourceExhausted(map.status()) ? 1 : 0;
@@ -592,10 +592,10 @@ TEST_F(CoordinatorTest, CallsThatWaitForANewerMapAreBoundedForEachPeer) {
   }
   EXPECT_EQ(refused, 92);
   EXPECT_EQ(coordinator_.waiting(), 8);
-  EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "another", [](auto) {}), WaitRoom::kNoTicket);
-  for (WaitRoom::Ticket ticket : tickets) coordinator_.CancelWait(ticket);
+  EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "another", [](auto) {}), WaitList::kNoTicket);
+  for (WaitList::Ticket ticket : tickets) coordinator_.CancelWait(ticket);
   EXPECT_EQ(coordinator_.waiting(), 1);
-  EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "greedy", [](auto) {}), WaitRoom::kNoTicket);
+  EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "greedy", [](auto) {}), WaitList::kNoTicket);
 }
 
 // A coordinator that takes checkpoints each minute, and its one server.
@@ -661,13 +661,13 @@ TEST_F(CoordinatorCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
   acquire(worker1_);
   ASSERT_EQ(granted, (std::vector<uint64_t>{1, 2}));
   Pass(*coordinator, 60);
-  EXPECT_TRUE(coordinator->Heartbeat(server_)->hasten);
+  EXPECT_TRUE(coordinator->Heartbeat(server_)->heartbeat_now);
   ASSERT_TRUE(coordinator->CompleteLease(worker0_, 1, 5, 6).ok());
   acquire(worker0_);
   EXPECT_EQ(granted.size(), 2) << "all meet at the same place";
-  EXPECT_EQ(coordinator->Heartbeat(server_)->capture, 0) << "worker 1 holds data";
+  EXPECT_EQ(coordinator->Heartbeat(server_)->capture_checkpoint_id, 0) << "worker 1 holds data";
   ASSERT_TRUE(coordinator->CompleteLease(worker1_, 2, 5, 6).ok());
-  EXPECT_EQ(coordinator->Heartbeat(server_)->capture, 1);
+  EXPECT_EQ(coordinator->Heartbeat(server_)->capture_checkpoint_id, 1);
   EXPECT_EQ(granted.size(), 2);
   EXPECT_EQ(folder_.Newest().status().code(), absl::StatusCode::kNotFound);
   Write(*coordinator, 1);
@@ -699,7 +699,7 @@ TEST_F(CoordinatorCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom)
   };
   const std::unique_ptr<Coordinator> coordinator = Start();
   Pass(*coordinator, 60);
-  Write(*coordinator, coordinator->Heartbeat(server_)->capture);
+  Write(*coordinator, coordinator->Heartbeat(server_)->capture_checkpoint_id);
   const auto first = ReadManifest(folder_.ManifestPath(1));
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(beginning_again(*coordinator, *first).resumed_batches, std::nullopt);
@@ -713,7 +713,7 @@ TEST_F(CoordinatorCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom)
 TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
   const std::unique_ptr<Coordinator> coordinator = Start();
   Pass(*coordinator, 60);
-  ASSERT_EQ(coordinator->Heartbeat(server_)->capture, 1);
+  ASSERT_EQ(coordinator->Heartbeat(server_)->capture_checkpoint_id, 1);
   v1::CheckpointPart part;
   part.set_id(1);
   part.set_stage(v1::CheckpointPart::STAGE_FAILED);
@@ -731,7 +731,7 @@ TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
 TEST_F(CoordinatorCheckpointTest, AnotherJobOrOtherDataIsRefused) {
   const std::unique_ptr<Coordinator> coordinator = Start();
   Pass(*coordinator, 60);
-  ASSERT_EQ(coordinator->Heartbeat(server_)->capture, 1);
+  ASSERT_EQ(coordinator->Heartbeat(server_)->capture_checkpoint_id, 1);
   Write(*coordinator, 1);
   const auto manifest = ReadManifest(folder_.ManifestPath(1));
   ASSERT_TRUE(manifest.ok()) << manifest.status();

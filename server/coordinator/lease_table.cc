@@ -32,18 +32,18 @@ DataLease FromProto(const v1::Lease& lease) {
 
 }  // namespace
 
-LeaseBook::LeaseBook(const Options& options)
+LeaseTable::LeaseTable(const Options& options)
     : options_(options), batches_per_lease_(BatchesPerLease(options.batches_per_push)), by_rank_(options.workers) {}
 
-uint32_t LeaseBook::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
+uint32_t LeaseTable::StepsOf(uint64_t examples) const { return DivideUp(examples, options_.batch_size); }
 
-double LeaseBook::ShareAt(const Position& at) const {
+double LeaseTable::ShareAt(const Position& at) const {
   const double epoch = static_cast<double>(options_.examples);
   const double total = epoch * options_.epochs;
   return total == 0 ? 0 : (at.epoch * epoch + static_cast<double>(at.begin)) / total;
 }
 
-void LeaseBook::SetShares(DataLease& lease) const {
+void LeaseTable::SetShares(DataLease& lease) const {
   uint64_t returned = 0, held = lease.end - lease.begin;
   for (const DataLease& other : returned_) returned += other.end - other.begin;
   for (const auto& [id, other] : held_) held += other.lease.end - other.lease.begin;
@@ -53,7 +53,7 @@ void LeaseBook::SetShares(DataLease& lease) const {
 }
 
 // The rank's part of the round that it is at; takes it to the next round.
-DataLease LeaseBook::CutShare(uint32_t rank) {
+DataLease LeaseTable::CutShare(uint32_t rank) {
   Position& at = by_rank_[rank];
   const uint64_t left = options_.examples - at.begin;
   const uint64_t round = std::min(left, options_.workers * batches_per_lease_ * options_.batch_size);
@@ -72,7 +72,7 @@ DataLease LeaseBook::CutShare(uint32_t rank) {
   return lease;
 }
 
-std::optional<DataLease> LeaseBook::TakeReturned(const Position& limit) {
+std::optional<DataLease> LeaseTable::TakeReturned(const Position& limit) {
   const auto first = std::min_element(returned_.begin(), returned_.end(), [](const DataLease& a, const DataLease& b) {
     return Position{a.epoch, a.begin} < Position{b.epoch, b.begin};
   });
@@ -85,7 +85,7 @@ std::optional<DataLease> LeaseBook::TakeReturned(const Position& limit) {
 
 // What comes first in the job: what was returned, what an absent rank leaves, or the rank's own share, which it takes
 // before another's of the same round.
-std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
+std::optional<DataLease> LeaseTable::NextInLockStep(uint32_t rank) {
   if (std::optional<DataLease> lease = TakeReturned(by_rank_[rank]); lease.has_value()) return lease;
   while (true) {
     uint32_t first = rank;
@@ -102,7 +102,7 @@ std::optional<DataLease> LeaseBook::NextInLockStep(uint32_t rank) {
   }
 }
 
-std::optional<DataLease> LeaseBook::NextForAnyone() {
+std::optional<DataLease> LeaseTable::NextForAnyone() {
   if (limit_.has_value()) return std::nullopt;
   if (std::optional<DataLease> lease = TakeReturned(next_); lease.has_value()) return lease;
   if (Done(next_)) return std::nullopt;
@@ -121,7 +121,7 @@ std::optional<DataLease> LeaseBook::NextForAnyone() {
   return lease;
 }
 
-std::optional<DataLease> LeaseBook::Acquire(uint32_t rank) {
+std::optional<DataLease> LeaseTable::Acquire(uint32_t rank) {
   std::optional<DataLease> lease = options_.lock_step ? NextInLockStep(rank) : NextForAnyone();
   if (!lease.has_value()) return lease;
   if (!options_.lock_step) SetShares(*lease);
@@ -130,14 +130,14 @@ std::optional<DataLease> LeaseBook::Acquire(uint32_t rank) {
   return lease;
 }
 
-std::optional<DataLease> LeaseBook::Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const {
+std::optional<DataLease> LeaseTable::Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const {
   for (const auto& [id, own] : held_) {
     if (own.rank == rank && !absl::c_linear_search(held, id)) return own.lease;
   }
   return std::nullopt;
 }
 
-absl::Status LeaseBook::Complete(uint32_t rank, uint64_t id) {
+absl::Status LeaseTable::Complete(uint32_t rank, uint64_t id) {
   const auto held = held_.find(id);
   if (id == 0 || id >= next_id_) {
     return WithReason(v1::ERROR_REASON_UNKNOWN_LEASE,
@@ -155,7 +155,7 @@ absl::Status LeaseBook::Complete(uint32_t rank, uint64_t id) {
   return absl::OkStatus();
 }
 
-void LeaseBook::Release(uint32_t rank) {
+void LeaseTable::Release(uint32_t rank) {
   for (auto held = held_.begin(); held != held_.end();) {
     if (held->second.rank != rank) {
       ++held;
@@ -169,24 +169,24 @@ void LeaseBook::Release(uint32_t rank) {
   absent_.insert(rank);
 }
 
-void LeaseBook::Hold() { limit_ = *absl::c_max_element(by_rank_); }
+void LeaseTable::Hold() { limit_ = *absl::c_max_element(by_rank_); }
 
-bool LeaseBook::AtRest() const {
+bool LeaseTable::AtRest() const {
   if (!limit_.has_value() || !held_.empty()) return false;
   // What was returned out of lock step may be anyone's, whenever the job goes on.
   if (!options_.lock_step) return true;
   return returned_.empty() && absl::c_all_of(by_rank_, [this](const Position& at) { return at == *limit_; });
 }
 
-void LeaseBook::Return(uint32_t rank) { absent_.erase(rank); }
+void LeaseTable::Return(uint32_t rank) { absent_.erase(rank); }
 
-bool LeaseBook::Finished() const {
+bool LeaseTable::Finished() const {
   if (!held_.empty() || !returned_.empty()) return false;
   if (!options_.lock_step) return Done(next_);
   return std::all_of(by_rank_.begin(), by_rank_.end(), [&](const Position& at) { return Done(at); });
 }
 
-std::string LeaseBook::Outstanding() const {
+std::string LeaseTable::Outstanding() const {
   std::vector<std::string> parts;
   for (const auto& [id, held] : held_) {
     if (parts.size() == 4) {
@@ -199,14 +199,14 @@ std::string LeaseBook::Outstanding() const {
   return absl::StrJoin(parts, ", ");
 }
 
-uint64_t LeaseBook::steps_per_epoch() const {
+uint64_t LeaseTable::steps_per_epoch() const {
   if (!options_.lock_step) return DivideUp(options_.examples, options_.batch_size);
   const uint64_t round = options_.workers * batches_per_lease_ * options_.batch_size;
   const uint64_t rest = options_.examples % round;
   return options_.examples / round * batches_per_lease_ + StepsOf(DivideUp(rest, options_.workers));
 }
 
-internal::v1::LeaseBookState LeaseBook::Export() const {
+internal::v1::LeaseBookState LeaseTable::Export() const {
   internal::v1::LeaseBookState state;
   const auto put = [](const Position& at, internal::v1::LeaseBookState::Position* to) {
     to->set_epoch(at.epoch);
@@ -226,7 +226,7 @@ internal::v1::LeaseBookState LeaseBook::Export() const {
   return state;
 }
 
-absl::Status LeaseBook::CheckLease(const v1::Lease& lease) const {
+absl::Status LeaseTable::CheckLease(const v1::Lease& lease) const {
   if (lease.epoch() < options_.epochs && lease.begin() <= lease.end() && lease.end() <= options_.examples) {
     return absl::OkStatus();
   }
@@ -235,14 +235,14 @@ absl::Status LeaseBook::CheckLease(const v1::Lease& lease) const {
                                                  options_.epochs, " epochs of ", options_.examples, " examples"));
 }
 
-absl::Status LeaseBook::CheckPosition(const Position& at) const {
+absl::Status LeaseTable::CheckPosition(const Position& at) const {
   if (at.epoch <= options_.epochs && at.begin < options_.examples) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("saved leases: got epoch ", at.epoch, ", example ", at.begin,
                                                  ", want at most ", options_.epochs, " epochs of ", options_.examples,
                                                  " examples"));
 }
 
-absl::Status LeaseBook::Resume(const internal::v1::LeaseBookState& state) {
+absl::Status LeaseTable::Resume(const internal::v1::LeaseBookState& state) {
   if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
     return absl::InvalidArgumentError("saved leases: were not at rest");
   }
@@ -263,7 +263,7 @@ absl::Status LeaseBook::Resume(const internal::v1::LeaseBookState& state) {
   return absl::OkStatus();
 }
 
-absl::Status LeaseBook::Restore(const internal::v1::LeaseBookState& state) {
+absl::Status LeaseTable::Restore(const internal::v1::LeaseBookState& state) {
   if (state.by_rank_size() != static_cast<int>(options_.workers)) {
     return absl::InvalidArgumentError(
         absl::StrCat("saved leases: got ", state.by_rank_size(), " ranks, want ", options_.workers));

@@ -27,7 +27,7 @@ namespace ballast {
 // Invariant: taken, returned and untaken ranges of an epoch are disjoint and cover it. What a worker had taken when it
 // was lost is handed out again, and counted.
 // Thread safety: none; the coordinator guards it.
-class LeaseBook {
+class LeaseTable {
  public:
   struct Options {
     uint64_t examples = 0;
@@ -39,7 +39,7 @@ class LeaseBook {
     uint64_t batches_per_push = 1;
   };
 
-  explicit LeaseBook(const Options& options);
+  explicit LeaseTable(const Options& options);
 
   // The next range for `rank`; nothing when there is none now.
   std::optional<DataLease> Acquire(uint32_t rank);
@@ -60,7 +60,7 @@ class LeaseBook {
   void Hold();
   // Since Hold: all ranks are there, and what was handed out was reported done.
   bool AtRest() const;
-  void GoOn() { limit_.reset(); }
+  void Release() { limit_.reset(); }
 
   // Of leases that were handed out again.
   uint64_t repeated_examples() const { return repeated_examples_; }

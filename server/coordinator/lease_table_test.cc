@@ -26,10 +26,10 @@ bool CoverOnce(Ranges ranges, uint64_t n) {
   return next == n;
 }
 
-TEST(LeaseBookTest, LockStepCoversEachEpochOnceForAnyNumberOfWorkers) {
+TEST(LeaseTableTest, LockStepCoversEachEpochOnceForAnyNumberOfWorkers) {
   for (uint32_t workers : {1, 2, 3, 5, 16}) {
     for (uint64_t examples : {1, 7, 100, 1000, 10007}) {
-      LeaseBook book({examples, 2, workers, 10, true});
+      LeaseTable book({examples, 2, workers, 10, true});
       std::vector<Ranges> ranges(2);
       std::vector<std::vector<uint32_t>> steps(workers);
       for (uint32_t rank = 0; rank < workers; ++rank) {
@@ -51,9 +51,9 @@ TEST(LeaseBookTest, LockStepCoversEachEpochOnceForAnyNumberOfWorkers) {
   }
 }
 
-TEST(LeaseBookTest, LeasesAreWholePushesButAtAnEpochsEnd) {
+TEST(LeaseTableTest, LeasesAreWholePushesButAtAnEpochsEnd) {
   for (bool lock_step : {true, false}) {
-    LeaseBook book({10007, 1, 2, 10, lock_step, /*batches_per_push=*/5});
+    LeaseTable book({10007, 1, 2, 10, lock_step, /*batches_per_push=*/5});
     std::vector<uint32_t> odd;
     for (uint32_t turn = 0; turn < 1000; ++turn) {
       const auto lease = book.Acquire(turn % 2);
@@ -74,9 +74,9 @@ std::vector<double> PositionsOf(const DataLease& lease) {
   return positions;
 }
 
-TEST(LeaseBookTest, InLockStepAllRanksAreAtTheSamePlaceWithTheSameStep) {
+TEST(LeaseTableTest, InLockStepAllRanksAreAtTheSamePlaceWithTheSameStep) {
   for (uint64_t examples : {7, 100, 10007}) {
-    LeaseBook book({examples, 3, 4, 10, true});
+    LeaseTable book({examples, 3, 4, 10, true});
     std::vector<std::vector<double>> positions(4);
     for (uint32_t rank : {2, 0, 3, 1}) {
       while (auto lease = book.Acquire(rank)) {
@@ -98,14 +98,14 @@ TEST(LeaseBookTest, InLockStepAllRanksAreAtTheSamePlaceWithTheSameStep) {
 
 // A worker of two is away for half of the job: the other makes more updates than were planned, and they spread over the
 // whole schedule all the same.
-TEST(LeaseBookTest, WithAWorkerAwayAScheduleStillEndsWithTheJob) {
+TEST(LeaseTableTest, WithAWorkerAwayAScheduleStillEndsWithTheJob) {
   v1::Job job;
   job.mutable_training()->set_epochs(4);
   job.mutable_training()->set_batch_size(10);
   job.mutable_policy()->mutable_sync();
   constexpr uint64_t kExamples = 9600;
   const uint64_t planned = CountUpdates(job, kExamples, 2);
-  LeaseBook book({kExamples, 4, 2, 10, true});
+  LeaseTable book({kExamples, 4, 2, 10, true});
   uint64_t updates = 0, late = 0, examples = 0;
   double position = 0, furthest_off = 0;
   while (!book.Finished()) {
@@ -135,8 +135,8 @@ TEST(LeaseBookTest, WithAWorkerAwayAScheduleStillEndsWithTheJob) {
   EXPECT_LE(furthest_off, 2 * 320 / (4.0 * kExamples)) << "rounds";
 }
 
-TEST(LeaseBookTest, OutOfLockStepALeaseSaysWhatWasDoneAndWhatWasHandedOut) {
-  LeaseBook book({3200, 2, 2, 10, false});
+TEST(LeaseTableTest, OutOfLockStepALeaseSaysWhatWasDoneAndWhatWasHandedOut) {
+  LeaseTable book({3200, 2, 2, 10, false});
   const DataLease first = *book.Acquire(0);
   EXPECT_EQ(first.share_begin, 0);
   EXPECT_DOUBLE_EQ(first.share_end, 160 / 6400.0);
@@ -163,9 +163,9 @@ TEST(LeaseBookTest, OutOfLockStepALeaseSaysWhatWasDoneAndWhatWasHandedOut) {
   EXPECT_DOUBLE_EQ(end, 1);
 }
 
-TEST(LeaseBookTest, ARestoredLeaseIsAtTheSamePlace) {
-  const LeaseBook::Options options{10007, 3, 2, 10, true};
-  LeaseBook book(options), other(options);
+TEST(LeaseTableTest, ARestoredLeaseIsAtTheSamePlace) {
+  const LeaseTable::Options options{10007, 3, 2, 10, true};
+  LeaseTable book(options), other(options);
   ASSERT_TRUE(book.Complete(0, book.Acquire(0)->id).ok());
   const DataLease lease = *book.Acquire(0);
   EXPECT_GT(lease.share_begin, 0);
@@ -177,7 +177,7 @@ TEST(LeaseBookTest, ARestoredLeaseIsAtTheSamePlace) {
 }
 
 // What workers compute schedules from, against the leases that there are.
-TEST(LeaseBookTest, GivesAsManyPushesAsTheJobsLengthSays) {
+TEST(LeaseTableTest, GivesAsManyPushesAsTheJobsLengthSays) {
   for (bool lock_step : {true, false}) {
     for (uint32_t workers : {1, 2, 3, 5}) {
       for (uint64_t examples : {1, 7, 100, 1000, 10007}) {
@@ -188,7 +188,7 @@ TEST(LeaseBookTest, GivesAsManyPushesAsTheJobsLengthSays) {
           job.mutable_training()->set_accumulate_batches(per_push);
           if (!lock_step) job.mutable_policy()->mutable_async();
           if (lock_step) job.mutable_policy()->mutable_sync();
-          LeaseBook book({examples, 2, workers, 10, lock_step, per_push});
+          LeaseTable book({examples, 2, workers, 10, lock_step, per_push});
           uint64_t of_first = 0, of_all = 0;
           for (uint32_t rank = 0; rank < workers; ++rank) {
             while (const auto lease = book.Acquire(rank)) {
@@ -205,16 +205,16 @@ TEST(LeaseBookTest, GivesAsManyPushesAsTheJobsLengthSays) {
   }
 }
 
-TEST(LeaseBookTest, LockStepDoesNotDependOnWhoAsksFirst) {
-  LeaseBook first({1000, 1, 2, 10, true}), second({1000, 1, 2, 10, true});
+TEST(LeaseTableTest, LockStepDoesNotDependOnWhoAsksFirst) {
+  LeaseTable first({1000, 1, 2, 10, true}), second({1000, 1, 2, 10, true});
   const auto a = first.Acquire(0), b = first.Acquire(1);
   const auto c = second.Acquire(1), d = second.Acquire(0);
   EXPECT_EQ(a->begin, d->begin);
   EXPECT_EQ(b->begin, c->begin);
 }
 
-TEST(LeaseBookTest, FirstComeFirstServedCoversEachEpochOnce) {
-  LeaseBook book({10007, 3, 3, 64, false});
+TEST(LeaseTableTest, FirstComeFirstServedCoversEachEpochOnce) {
+  LeaseTable book({10007, 3, 3, 64, false});
   std::vector<Ranges> ranges(3);
   for (uint32_t turn = 0; auto lease = book.Acquire(turn % 2); ++turn) {
     ranges[lease->epoch].push_back({lease->begin, lease->end});
@@ -223,8 +223,8 @@ TEST(LeaseBookTest, FirstComeFirstServedCoversEachEpochOnce) {
   for (const Ranges& epoch : ranges) EXPECT_TRUE(CoverOnce(epoch, 10007));
 }
 
-TEST(LeaseBookTest, GivesTheLeaseOfAWorkerThatIsGoneToAnother) {
-  LeaseBook book({10, 1, 2, 10, false});
+TEST(LeaseTableTest, GivesTheLeaseOfAWorkerThatIsGoneToAnother) {
+  LeaseTable book({10, 1, 2, 10, false});
   const auto lost = book.Acquire(0);
   EXPECT_FALSE(book.Acquire(1).has_value());
   EXPECT_FALSE(book.Finished());
@@ -238,8 +238,8 @@ TEST(LeaseBookTest, GivesTheLeaseOfAWorkerThatIsGoneToAnother) {
   EXPECT_TRUE(book.Finished());
 }
 
-TEST(LeaseBookTest, HandsALeaseOutAgainWhoseAnswerWasLost) {
-  LeaseBook book({100, 1, 2, 10, true});
+TEST(LeaseTableTest, HandsALeaseOutAgainWhoseAnswerWasLost) {
+  LeaseTable book({100, 1, 2, 10, true});
   const auto first = book.Acquire(0), second = book.Acquire(1);
   EXPECT_EQ(book.Unanswered(0, {})->id, first->id);
   EXPECT_FALSE(book.Unanswered(0, {first->id}).has_value());
@@ -248,9 +248,9 @@ TEST(LeaseBookTest, HandsALeaseOutAgainWhoseAnswerWasLost) {
   EXPECT_FALSE(book.Unanswered(0, {}).has_value());
 }
 
-TEST(LeaseBookTest, LockStepTakesAnAbsentRanksRangesRoundByRoundUntilItReturns) {
+TEST(LeaseTableTest, LockStepTakesAnAbsentRanksRangesRoundByRoundUntilItReturns) {
   // Two rounds of 160 examples for each of 2 ranks.
-  LeaseBook book({640, 1, 2, 10, true});
+  LeaseTable book({640, 1, 2, 10, true});
   const auto begin = [&](uint32_t rank) {
     const auto lease = book.Acquire(rank);
     return lease.has_value() ? static_cast<int64_t>(lease->begin) : -1;
@@ -266,10 +266,10 @@ TEST(LeaseBookTest, LockStepTakesAnAbsentRanksRangesRoundByRoundUntilItReturns) 
   EXPECT_EQ(begin(1), 480);
 }
 
-TEST(LeaseBookTest, ALeaseFromAfterTheStateWasSavedMayBeReportedDoneAndIsNobodyElses) {
+TEST(LeaseTableTest, ALeaseFromAfterTheStateWasSavedMayBeReportedDoneAndIsNobodyElses) {
   for (bool lock_step : {true, false}) {
-    const LeaseBook::Options options{640, 1, 2, 10, lock_step};
-    LeaseBook first(options), second(options);
+    const LeaseTable::Options options{640, 1, 2, 10, lock_step};
+    LeaseTable first(options), second(options);
     const internal::v1::LeaseBookState saved = first.Export();
     const auto forgotten = first.Acquire(0);
     ASSERT_TRUE(second.Restore(saved).ok());
@@ -281,10 +281,10 @@ TEST(LeaseBookTest, ALeaseFromAfterTheStateWasSavedMayBeReportedDoneAndIsNobodyE
   }
 }
 
-TEST(LeaseBookTest, GoesOnFromWhereAnotherWas) {
+TEST(LeaseTableTest, GoesOnFromWhereAnotherWas) {
   for (bool lock_step : {true, false}) {
-    const LeaseBook::Options options{10007, 2, 3, 10, lock_step};
-    LeaseBook first(options);
+    const LeaseTable::Options options{10007, 2, 3, 10, lock_step};
+    LeaseTable first(options);
     for (uint32_t turn = 0; turn < 20; ++turn) {
       const auto lease = first.Acquire(turn % 3);
       if (turn % 4 != 0) {
@@ -292,7 +292,7 @@ TEST(LeaseBookTest, GoesOnFromWhereAnotherWas) {
       }
     }
     first.Release(2);
-    LeaseBook second(options);
+    LeaseTable second(options);
     ASSERT_TRUE(second.Restore(first.Export()).ok());
     EXPECT_EQ(second.Outstanding(), first.Outstanding());
     for (uint32_t turn = 0; turn < 300; ++turn) {
@@ -307,8 +307,8 @@ TEST(LeaseBookTest, GoesOnFromWhereAnotherWas) {
   }
 }
 
-TEST(LeaseBookTest, RefusesWhatNoBookOfItsKindHasSaved) {
-  LeaseBook book({100, 1, 2, 10, true}), other({200, 1, 2, 10, true}), larger({100, 1, 3, 10, true});
+TEST(LeaseTableTest, RefusesWhatNoBookOfItsKindHasSaved) {
+  LeaseTable book({100, 1, 2, 10, true}), other({200, 1, 2, 10, true}), larger({100, 1, 3, 10, true});
   ASSERT_TRUE(other.Acquire(1).has_value());
   EXPECT_EQ(book.Restore(other.Export()).message(),
             "saved lease 1: got epoch 0, examples 100 to 200, want one of 1 epochs of 100 examples");
@@ -317,14 +317,14 @@ TEST(LeaseBookTest, RefusesWhatNoBookOfItsKindHasSaved) {
 }
 
 // Workers that take leases, finish, die and return at random; a restart of the book itself among it.
-TEST(LeaseBookTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWorkers) {
+TEST(LeaseTableTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWorkers) {
   for (uint32_t seed = 0; seed < 400; ++seed) {
     std::mt19937 random(seed);
     const auto below = [&](uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n - 1)(random); };
     const uint32_t workers = 1 + below(5);
-    const LeaseBook::Options options{1 + below(3000), 1 + below(3),  workers,
-                                     1 + below(20),   below(2) == 0, 1 + below(3)};
-    auto book = std::make_unique<LeaseBook>(options);
+    const LeaseTable::Options options{1 + below(3000), 1 + below(3),  workers,
+                                      1 + below(20),   below(2) == 0, 1 + below(3)};
+    auto book = std::make_unique<LeaseTable>(options);
     // By epoch and position: how often it was handed out, and reported done.
     std::vector<std::vector<uint32_t>> given(options.epochs, std::vector<uint32_t>(options.examples));
     std::vector<std::vector<uint32_t>> done = given;
@@ -354,7 +354,7 @@ TEST(LeaseBookTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWork
         for (uint64_t i = lease->begin; i < lease->end; ++i) ++given[lease->epoch][i];
       }
       if (below(50) == 0) {
-        auto next = std::make_unique<LeaseBook>(options);
+        auto next = std::make_unique<LeaseTable>(options);
         ASSERT_TRUE(next->Restore(book->Export()).ok());
         book = std::move(next);
       }
@@ -370,8 +370,8 @@ TEST(LeaseBookTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWork
   }
 }
 
-TEST(LeaseBookTest, TakesTheSameReportTwiceButNotAStrangers) {
-  LeaseBook book({10, 1, 2, 10, false});
+TEST(LeaseTableTest, TakesTheSameReportTwiceButNotAStrangers) {
+  LeaseTable book({10, 1, 2, 10, false});
   const auto lease = book.Acquire(0);
   EXPECT_EQ(book.Complete(1, lease->id).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(book.Complete(0, 99).code(), absl::StatusCode::kFailedPrecondition);
@@ -380,7 +380,7 @@ TEST(LeaseBookTest, TakesTheSameReportTwiceButNotAStrangers) {
 }
 
 // Ranks take and end leases at random until nothing is held.
-void BringToRest(LeaseBook& book, uint32_t workers, std::mt19937& random) {
+void BringToRest(LeaseTable& book, uint32_t workers, std::mt19937& random) {
   std::vector<std::pair<uint32_t, uint64_t>> held;
   book.Hold();
   for (int turn = 0; turn < 1000 && !book.AtRest(); ++turn) {
@@ -392,22 +392,22 @@ void BringToRest(LeaseBook& book, uint32_t workers, std::mt19937& random) {
   }
 }
 
-TEST(LeaseBookTest, HeldBackItComesToRestAndAnotherGoesOnFromThere) {
+TEST(LeaseTableTest, HeldBackItComesToRestAndAnotherGoesOnFromThere) {
   std::mt19937 random(7);
   for (bool lock_step : {true, false}) {
     for (uint32_t workers : {1, 2, 3}) {
       for (uint32_t later_workers : {1, 2, 4}) {
-        LeaseBook book({1000, 3, workers, 10, lock_step});
+        LeaseTable book({1000, 3, workers, 10, lock_step});
         std::vector<Ranges> ranges(3);
         std::vector<std::pair<uint32_t, DataLease>> held;
-        const auto take = [&](LeaseBook& from, uint32_t rank) {
+        const auto take = [&](LeaseTable& from, uint32_t rank) {
           auto lease = from.Acquire(rank);
           if (!lease.has_value()) return false;
           ranges[lease->epoch].push_back({lease->begin, lease->end});
           held.emplace_back(rank, *lease);
           return true;
         };
-        const auto end_all = [&](LeaseBook& from) {
+        const auto end_all = [&](LeaseTable& from) {
           for (const auto& [rank, lease] : held) ASSERT_TRUE(from.Complete(rank, lease.id).ok());
           held.clear();
         };
@@ -423,7 +423,7 @@ TEST(LeaseBookTest, HeldBackItComesToRestAndAnotherGoesOnFromThere) {
         ASSERT_TRUE(book.AtRest());
         EXPECT_FALSE(book.Acquire(0).has_value());
 
-        LeaseBook later({1000, 3, later_workers, 10, lock_step});
+        LeaseTable later({1000, 3, later_workers, 10, lock_step});
         ASSERT_TRUE(later.Resume(book.Export()).ok());
         for (bool more = true; more;) {
           more = false;
@@ -437,27 +437,27 @@ TEST(LeaseBookTest, HeldBackItComesToRestAndAnotherGoesOnFromThere) {
   }
 }
 
-TEST(LeaseBookTest, ALostWorkersDataComesToRestWithTheOthers) {
+TEST(LeaseTableTest, ALostWorkersDataComesToRestWithTheOthers) {
   std::mt19937 random(9);
-  LeaseBook book({1000, 1, 3, 10, true});
+  LeaseTable book({1000, 1, 3, 10, true});
   ASSERT_TRUE(book.Acquire(0).has_value());
   ASSERT_TRUE(book.Acquire(2).has_value());
   book.Release(0);
   book.Release(2);
   BringToRest(book, 2, random);
   EXPECT_TRUE(book.AtRest());
-  book.GoOn();
+  book.Release();
   EXPECT_TRUE(book.Acquire(1).has_value());
 }
 
-TEST(LeaseBookTest, ResumesOnlyWhatWasAtRest) {
-  LeaseBook book({1000, 1, 2, 10, true});
+TEST(LeaseTableTest, ResumesOnlyWhatWasAtRest) {
+  LeaseTable book({1000, 1, 2, 10, true});
   ASSERT_TRUE(book.Acquire(0).has_value());
-  EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume(book.Export()).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume({}).code(), absl::StatusCode::kInvalidArgument);
-  internal::v1::LeaseBookState far = LeaseBook({1000, 9, 2, 10, true}).Export();
+  EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume(book.Export()).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume({}).code(), absl::StatusCode::kInvalidArgument);
+  internal::v1::LeaseBookState far = LeaseTable({1000, 9, 2, 10, true}).Export();
   far.mutable_by_rank(0)->set_epoch(8);
-  EXPECT_EQ(LeaseBook({1000, 1, 2, 10, true}).Resume(far).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume(far).code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ constexpr absl::Duration kRecent = absl::Seconds(2);
 
 }  // namespace
 
-void ProgressBoard::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress) {
+void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress) {
   Worker& worker = workers_[rank];
   if (progress.acknowledged_pushes_size() > 0) {
     pushes_[{rank, incarnation}] = {progress.acknowledged_pushes().begin(), progress.acknowledged_pushes().end()};
@@ -40,11 +40,11 @@ void ProgressBoard::Report(uint32_t rank, uint64_t incarnation, const v1::Worker
   }
 }
 
-void ProgressBoard::Forget(uint32_t rank) {
+void ProgressTracker::Forget(uint32_t rank) {
   if (const auto worker = workers_.find(rank); worker != workers_.end()) worker->second.recent.clear();
 }
 
-std::vector<v1::GetProgressResponse::WorkerPushes> ProgressBoard::Pushes() const {
+std::vector<v1::GetProgressResponse::WorkerPushes> ProgressTracker::Pushes() const {
   std::vector<v1::GetProgressResponse::WorkerPushes> all;
   for (const auto& [who, by_shard] : pushes_) {
     v1::GetProgressResponse::WorkerPushes& pushes = all.emplace_back();
@@ -55,7 +55,7 @@ std::vector<v1::GetProgressResponse::WorkerPushes> ProgressBoard::Pushes() const
   return all;
 }
 
-internal::v1::ProgressBoardState ProgressBoard::Export() const {
+internal::v1::ProgressBoardState ProgressTracker::Export() const {
   internal::v1::ProgressBoardState state;
   for (const auto& [rank, worker] : workers_) {
     internal::v1::ProgressBoardState::Worker* to = state.add_workers();
@@ -75,7 +75,7 @@ internal::v1::ProgressBoardState ProgressBoard::Export() const {
   return state;
 }
 
-void ProgressBoard::Restore(const internal::v1::ProgressBoardState& state) {
+void ProgressTracker::Restore(const internal::v1::ProgressBoardState& state) {
   for (const internal::v1::ProgressBoardState::Worker& worker : state.workers()) {
     workers_[worker.rank()] = {.step = worker.step(),
                                .last = worker.last(),
@@ -93,13 +93,13 @@ void ProgressBoard::Restore(const internal::v1::ProgressBoardState& state) {
   }
 }
 
-void ProgressBoard::EndedLease(uint32_t rank, uint64_t steps, uint64_t batches) {
+void ProgressTracker::EndedLease(uint32_t rank, uint64_t steps, uint64_t batches) {
   Worker& worker = workers_[rank];
   worker.lease_steps = steps;
   worker.lease_batches = batches;
 }
 
-void ProgressBoard::Resume(internal::v1::ProgressBoardState state, uint32_t workers) {
+void ProgressTracker::Resume(internal::v1::ProgressBoardState state, uint32_t workers) {
   state.clear_pushes();
   const bool as_many = static_cast<uint32_t>(state.workers_size()) == workers;
   uint64_t steps = 0, batches = 0;
@@ -123,17 +123,17 @@ void ProgressBoard::Resume(internal::v1::ProgressBoardState state, uint32_t work
   Restore(state);
 }
 
-uint64_t ProgressBoard::BatchesOf(uint32_t rank) const {
+uint64_t ProgressTracker::BatchesOf(uint32_t rank) const {
   const auto worker = workers_.find(rank);
   return worker == workers_.end() ? 0 : worker->second.lease_batches;
 }
 
-uint64_t ProgressBoard::StepOf(uint32_t rank) const {
+uint64_t ProgressTracker::StepOf(uint32_t rank) const {
   const auto worker = workers_.find(rank);
   return worker == workers_.end() ? 0 : worker->second.step;
 }
 
-void ProgressBoard::Fill(v1::JobProgress& progress) const {
+void ProgressTracker::Fill(v1::JobProgress& progress) const {
   uint64_t examples = 0;
   double loss = 0, waited = 0, worked = 0, rate = 0;
   for (const auto& [rank, worker] : workers_) {

@@ -17,9 +17,9 @@ namespace ballast {
 
 // Sums up what the workers report. Knows neither members nor leases.
 // Thread safety: none; the coordinator guards it.
-class ProgressBoard {
+class ProgressTracker {
  public:
-  explicit ProgressBoard(const Clock* clock) : clock_(clock) {}
+  explicit ProgressTracker(const Clock* clock) : clock_(clock) {}
 
   void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress);
   void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }

@@ -6,7 +6,7 @@
 namespace ballast {
 
 // What servers that come in pairs say of each other.
-struct PairNews {
+struct ReplicationReport {
   // Of a server: how its standby follows.
   v1::StandbyReport standby;
   // Of a standby: the stream from its server has ended, or is silent.

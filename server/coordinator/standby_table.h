@@ -15,9 +15,9 @@ namespace ballast {
 // not said otherwise: such a server acknowledges nothing that the standby does not have.
 // Invariant: a standby that was lost, or has taken over, never may again. Knows nothing of members and addresses.
 // Thread safety: none; the coordinator guards it.
-class StandbyBook {
+class StandbyTable {
  public:
-  explicit StandbyBook(uint32_t shards) : shards_(shards), reports_(shards) {}
+  explicit StandbyTable(uint32_t shards) : shards_(shards), reports_(shards) {}
 
   // From now on this one follows; it has nothing yet.
   void Follow(uint32_t rank, uint64_t standby);

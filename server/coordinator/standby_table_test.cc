@@ -13,8 +13,8 @@ v1::StandbyReport Report(uint64_t standby, v1::StandbyReport::Stage stage) {
   return report;
 }
 
-TEST(StandbyBookTest, OnlyAStandbyInStepMayTakeOver) {
-  StandbyBook book(2);
+TEST(StandbyTableTest, OnlyAStandbyInStepMayTakeOver) {
+  StandbyTable book(2);
   book.Follow(1, 5);
   EXPECT_EQ(book.follower(1), 5);
   EXPECT_EQ(book.ready(1), 0);
@@ -26,8 +26,8 @@ TEST(StandbyBookTest, OnlyAStandbyInStepMayTakeOver) {
   EXPECT_EQ(book.ready(0), 0);
 }
 
-TEST(StandbyBookTest, WhatItsServerLostMayNeverTakeOver) {
-  StandbyBook book(1);
+TEST(StandbyTableTest, WhatItsServerLostMayNeverTakeOver) {
+  StandbyTable book(1);
   book.Follow(0, 3);
   book.Report(0, Report(3, v1::StandbyReport::STAGE_IN_STEP));
   EXPECT_TRUE(book.Report(0, Report(3, v1::StandbyReport::STAGE_LOST)));
@@ -38,8 +38,8 @@ TEST(StandbyBookTest, WhatItsServerLostMayNeverTakeOver) {
   EXPECT_EQ(book.ready(0), 0);
 }
 
-TEST(StandbyBookTest, ANewStandbyBeginsBehind) {
-  StandbyBook book(1);
+TEST(StandbyTableTest, ANewStandbyBeginsBehind) {
+  StandbyTable book(1);
   book.Follow(0, 3);
   book.Report(0, Report(3, v1::StandbyReport::STAGE_IN_STEP));
   book.Follow(0, 4);
@@ -50,8 +50,8 @@ TEST(StandbyBookTest, ANewStandbyBeginsBehind) {
   EXPECT_EQ(book.follower(0), 4);
 }
 
-TEST(StandbyBookTest, TheOneThatTookOverIsToldAgain) {
-  StandbyBook book(1);
+TEST(StandbyTableTest, TheOneThatTookOverIsToldAgain) {
+  StandbyTable book(1);
   book.Follow(0, 3);
   book.Report(0, Report(3, v1::StandbyReport::STAGE_IN_STEP));
   book.Promote(0, 8);
@@ -62,14 +62,14 @@ TEST(StandbyBookTest, TheOneThatTookOverIsToldAgain) {
   EXPECT_EQ(book.PromotedTo(0, 3), 8);
 }
 
-TEST(StandbyBookTest, OutlivesItsProcess) {
-  StandbyBook book(2);
+TEST(StandbyTableTest, OutlivesItsProcess) {
+  StandbyTable book(2);
   book.Follow(1, 3);
   book.Report(1, Report(3, v1::StandbyReport::STAGE_IN_STEP));
-  StandbyBook again(2);
+  StandbyTable again(2);
   ASSERT_TRUE(again.Restore(book.Export()).ok());
   EXPECT_EQ(again.ready(1), 3);
-  EXPECT_EQ(StandbyBook(3).Restore(book.Export()).message(), "saved standbys: got 2, want one for each of 3 servers");
+  EXPECT_EQ(StandbyTable(3).Restore(book.Export()).message(), "saved standbys: got 2, want one for each of 3 servers");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-// The number of steps that the worker that had finished the most had finished: where all go on (ProgressBoard).
+// The number of steps that the worker that had finished the most had finished: where all go on (ProgressTracker).
 uint64_t MostSteps(const internal::v1::PolicyState& saved) {
   uint64_t most = saved.slowest();
   for (const internal::v1::PolicyState::Clock& clock : saved.clocks()) most = std::max(most, clock.finished());
@@ -48,7 +48,7 @@ PolicyState AtRest(const PolicyState& saved, uint64_t version, uint32_t workers)
 
 // The job that resumes waits for all its workers. Who had paused when the checkpoint was taken starts anew as any
 // other.
-void LetAllTakePart(PolicyState& state) {
+void IncludeAllWorkers(PolicyState& state) {
   const uint64_t steps = MostSteps(state.fields);
   for (int rank = 0; rank < state.fields.paused_size(); ++rank) state.fields.set_paused(rank, false);
   if (state.fields.clocks_size() > 0) state.fields.set_slowest(steps);
@@ -104,7 +104,7 @@ absl::StatusOr<CheckpointSource> CheckpointSource::Open(std::string manifest_pat
   return CheckpointSource(std::move(manifest_path), *std::move(manifest));
 }
 
-absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Span<const OwnedTensor> tensors) const {
+absl::StatusOr<Resumption> CheckpointSource::Load(const JobConfig& job, absl::Span<const OwnedTensor> tensors) const {
   const absl::StatusOr<ShardMap> map = ShardMap::FromProto(manifest_.map());
   if (!map.ok()) return absl::DataLossError(absl::StrCat(path_, ": ", map.status().message()));
   if (absl::Status status = CheckSpecs(path_, map->tensors(), tensors); !status.ok()) return status;
@@ -119,7 +119,7 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
     }
   }
   Resumption resumption;
-  std::vector<ShardCapture::SliceCapture>& slices = resumption.slices;
+  std::vector<ShardState::SliceEntry>& slices = resumption.slices;
   for (uint32_t shard : shards) {
     if (shard >= static_cast<uint32_t>(manifest_.files_size())) {
       return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file"));
@@ -136,13 +136,13 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobTerms& job, absl::Spa
       const auto found = wanted.find({slice.state.tensor_id(), slice.state.slice_index()});
       if (found == wanted.end() || found->second) return absl::OkStatus();
       found->second = true;
-      ShardCapture::SliceCapture& capture = slices.emplace_back(ToSliceCapture(slice));
+      ShardState::SliceEntry& capture = slices.emplace_back(ToSliceEntry(slice));
       // The job may be longer now; its first push says where in it the checkpoint is.
       capture.weights.position.reset();
       const bool same_terms = saved.workers() == job.workers &&
                               google::protobuf::util::MessageDifferencer::Equals(saved.policy(), job.policy);
       if (same_terms) {
-        LetAllTakePart(capture.policy);
+        IncludeAllWorkers(capture.policy);
       } else {
         capture.policy = AtRest(capture.policy, capture.weights.version, job.workers);
       }

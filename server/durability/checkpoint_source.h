@@ -24,7 +24,7 @@ class CheckpointSource {
 
   // The state of those tensors' slices, in any order. FAILED_PRECONDITION where the checkpoint is of another model,
   // with the first tensor that differs, or another mode; DATA_LOSS where one of its files is damaged.
-  absl::StatusOr<Resumption> Load(const JobTerms& job, absl::Span<const OwnedTensor> tensors) const;
+  absl::StatusOr<Resumption> Load(const JobConfig& job, absl::Span<const OwnedTensor> tensors) const;
 
  private:
   CheckpointSource(std::string path, internal::v1::CheckpointManifest manifest)

@@ -34,8 +34,8 @@ v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
   return spec;
 }
 
-JobTerms Job(uint32_t workers = 2) {
-  JobTerms job{"job", {}, workers, {}};
+JobConfig Job(uint32_t workers = 2) {
+  JobConfig job{"job", {}, workers, {}};
   job.policy.mutable_sync();
   job.durability.set_mode(v1::Durability::CHECKPOINT);
   return job;
@@ -52,7 +52,7 @@ ParameterShard::Options ShardOptions(uint32_t rank, const std::string& resume_fr
   options.rank = rank;
   options.keeps_checkpoints = true;
   options.resume_from = resume_from;
-  options.load_checkpoint = [](const std::string& path, const JobTerms& job,
+  options.load_checkpoint = [](const std::string& path, const JobConfig& job,
                                absl::Span<const OwnedTensor> tensors) -> absl::StatusOr<Resumption> {
     const auto source = CheckpointSource::Open(path);
     return source.ok() ? source->Load(job, tensors) : source.status();
@@ -116,7 +116,7 @@ class CheckpointTest : public testing::Test {
   }
 
   // Why a shard does not begin with it.
-  std::string Refusal(const JobTerms& job, const OwnedTensor& tensor) {
+  std::string Refusal(const JobConfig& job, const OwnedTensor& tensor) {
     ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
     const absl::Status status = shard.Declare(job, {tensor}).status();
     EXPECT_FALSE(status.ok());
@@ -199,7 +199,7 @@ TEST_F(CheckpointTest, AStepOfAResumedJobWaitsForAWorkerThatHadPaused) {
 }
 
 TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
-  JobTerms job = Job();
+  JobConfig job = Job();
   job.policy.mutable_bounded()->set_staleness(1);
   ParameterShard before(ShardOptions(0), Clock::Real());
   ASSERT_TRUE(before.Declare(job, {weights_}).ok());
@@ -225,14 +225,14 @@ TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
 // What the format of logs, snapshots and manifests before this one looked like: gradients lay within the message of
 // their slice.
 TEST_F(CheckpointTest, ACheckpointOfFormat1Loads) {
-  JobTerms job = Job(3);
+  JobConfig job = Job(3);
   job.policy.mutable_sync()->set_deterministic(true);
   ParameterShard before(ShardOptions(0), Clock::Real());
   ASSERT_TRUE(before.Declare(job, {bias_}).ok());
   ASSERT_TRUE(Push(before, 0, 1, 1, 0, bias_).ok());
   ASSERT_TRUE(Push(before, 2, 1, 1, 0, bias_).ok());
-  const ShardCapture capture = before.Capture([] {});
-  const ShardCapture::SliceCapture& slice = capture.slices[0];
+  const ShardState capture = before.Capture([] {});
+  const ShardState::SliceEntry& slice = capture.slices[0];
   ASSERT_EQ(slice.policy.held.size(), 1);
 
   internal::v1::SnapshotRecord header, body, end;
@@ -291,7 +291,7 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
   EXPECT_TRUE(absl::StrContains(longer, "a checkpoint of another model: tensor 1 \"w\"")) << longer;
   const std::string unknown = Refusal(Job(), Whole(Spec(9, "new", 4)));
   EXPECT_TRUE(absl::StrContains(unknown, "tensor \"new\" is not in it")) << unknown;
-  JobTerms async = Job();
+  JobConfig async = Job();
   async.policy.mutable_async();
   EXPECT_TRUE(absl::StrContains(Refusal(async, weights_), "it is of a job in mode sync, got async"));
 }
@@ -399,7 +399,7 @@ TEST_F(CheckpointTest, WhoBeginsAPartNeverWaitsForADiskThatStandsStill) {
 }
 
 TEST_F(CheckpointTest, WhatIsCapturedStaysWhileTheShardGoesOn) {
-  const ShardCapture capture = shards_[0]->Capture([] {});
+  const ShardState capture = shards_[0]->Capture([] {});
   const std::vector<float> before = Values(*shards_[0], 1);
   for (uint32_t worker : {0u, 1u}) ASSERT_TRUE(Push(*shards_[0], worker, 1, 4, 3, weights_).ok());
   ASSERT_NE(Values(*shards_[0], 1), before);

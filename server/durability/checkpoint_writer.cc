@@ -19,7 +19,7 @@ CheckpointWriter::~CheckpointWriter() {
   thread_.join();
 }
 
-void CheckpointWriter::Begin(uint64_t id, uint32_t shards, ShardCapture capture) {
+void CheckpointWriter::Begin(uint64_t id, uint32_t shards, ShardState capture) {
   // What is dropped is destroyed outside of the lock.
   std::optional<Part> next = Part{id, shards, std::move(capture)};
   absl::MutexLock lock(&mutex_);

@@ -35,7 +35,7 @@ class CheckpointWriter {
 
   // Begins to write `capture` as this shard's part of checkpoint `id`, after what is being written; never waits. One
   // that still waits for that was given up, and is dropped.
-  void Begin(uint64_t id, uint32_t shards, ShardCapture capture);
+  void Begin(uint64_t id, uint32_t shards, ShardState capture);
 
   // Nothing until the part begun last is written, read again and found to be on the disk as it should be, or has
   // failed.
@@ -45,7 +45,7 @@ class CheckpointWriter {
   struct Part {
     uint64_t id = 0;
     uint32_t shards = 0;
-    ShardCapture capture;
+    ShardState capture;
   };
 
   void Run();

@@ -29,7 +29,7 @@ absl::Status Push(ParameterShard& shard, uint32_t worker) {
 }
 
 TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
-  JobTerms job{"job", {}, kWorkers, {}};
+  JobConfig job{"job", {}, kWorkers, {}};
   job.policy.mutable_sync()->set_deterministic(true);
   OwnedTensor tensor;
   tensor.spec.set_id(1);
@@ -44,7 +44,7 @@ TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
     ASSERT_TRUE(shard.Declare(job, {tensor}).ok());
     for (uint32_t worker = 1; worker < kWorkers; ++worker) ASSERT_TRUE(Push(shard, worker).ok());
     const absl::Time start = absl::Now();
-    const ShardCapture capture = shard.Capture([] {});
+    const ShardState capture = shard.Capture([] {});
     std::cout << "captured in " << absl::Now() - start << std::endl;
     // Shared, not copied.
     EXPECT_LT(absl::Now() - start, absl::Milliseconds(200));
@@ -62,10 +62,10 @@ TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
   {
     const auto reader = SnapshotReader::Open(path);
     ASSERT_TRUE(reader.ok()) << reader.status();
-    ShardCapture capture = ToCapture((*reader)->header());
+    ShardState capture = ToCapture((*reader)->header());
     auto slice = (*reader)->Next();
     ASSERT_TRUE(slice.ok()) << slice.status();
-    capture.slices.push_back(ToSliceCapture(**std::move(slice)));
+    capture.slices.push_back(ToSliceEntry(**std::move(slice)));
     const absl::Status restored = shard.Restore(std::move(capture));
     ASSERT_TRUE(restored.ok()) << restored;
   }

@@ -67,7 +67,7 @@ absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& chang
   switch (change.kind_case()) {
     case internal::v1::ShardRecord::kDeclaration:
       return shard
-          .DeclareFrom(change.declaration().checkpoint(), DecodeTerms(change.declaration()),
+          .DeclareFrom(change.declaration().checkpoint(), DecodeJobConfig(change.declaration()),
                        DecodeTensors(change.declaration()))
           .status();
     case internal::v1::ShardRecord::kPush:

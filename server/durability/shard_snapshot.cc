@@ -38,7 +38,7 @@ void TakeGradientsOfFormat1(PolicyState& state) {
 
 }  // namespace
 
-internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture) {
+internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardState& capture) {
   internal::v1::SnapshotHeader header;
   header.set_shard(place.shard);
   header.set_shards(place.shards);
@@ -48,7 +48,7 @@ internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardC
   return header;
 }
 
-internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice) {
+internal::v1::SliceState MakeState(const ShardState::SliceEntry& slice) {
   internal::v1::SliceState state;
   state.set_tensor_id(slice.key.tensor_id);
   state.set_slice_index(slice.key.slice_index);
@@ -62,12 +62,12 @@ internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice) {
   return state;
 }
 
-uint64_t CountRecords(const ShardCapture::SliceCapture& slice) {
+uint64_t CountRecords(const ShardState::SliceEntry& slice) {
   return 1 + (slice.policy.sum.size() > 0 ? 1 : 0) + slice.policy.held.size();
 }
 
 absl::Status VisitSlice(
-    const ShardCapture::SliceCapture& slice,
+    const ShardState::SliceEntry& slice,
     absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::Span<const float>> behind)> take) {
   std::vector<absl::Span<const float>> arrays;
   for (const ValueBuffer& array : slice.weights.arrays) arrays.push_back(array.values());
@@ -90,11 +90,11 @@ absl::Status VisitSlice(
 }
 
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
-                           const ShardCapture& capture) {
+                           const ShardState& capture) {
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> writer =
       SnapshotWriter::Create(files, path, MakeHeader(place, capture));
   if (!writer.ok()) return writer.status();
-  for (const ShardCapture::SliceCapture& slice : capture.slices) {
+  for (const ShardState::SliceEntry& slice : capture.slices) {
     const absl::Status status =
         VisitSlice(slice, [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
           return (*writer)->Add(frame, behind);
@@ -104,7 +104,7 @@ absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const Sna
   return (*writer)->Finish();
 }
 
-absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardCapture& capture) {
+absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardState& capture) {
   const absl::StatusOr<std::unique_ptr<SnapshotReader>> reader = SnapshotReader::Open(path);
   if (!reader.ok()) return reader.status();
   const internal::v1::SnapshotHeader& header = (*reader)->header();
@@ -112,7 +112,7 @@ absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place,
     return absl::DataLossError(absl::StrCat(path, ": has shard ", header.shard(), " at record ", header.position(),
                                             ", want shard ", place.shard, " at record ", place.position));
   }
-  for (const ShardCapture::SliceCapture& want : capture.slices) {
+  for (const ShardState::SliceEntry& want : capture.slices) {
     const absl::StatusOr<std::optional<SnapshotSlice>> slice = (*reader)->Next();
     if (!slice.ok()) return slice.status();
     if (slice->has_value() && (*slice)->state.tensor_id() == want.key.tensor_id &&
@@ -128,17 +128,17 @@ absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place,
   return absl::DataLossError(absl::StrCat(path, ": has more than ", capture.slices.size(), " slices"));
 }
 
-ShardCapture ToCapture(const internal::v1::SnapshotHeader& header) {
-  ShardCapture capture;
-  capture.job = DecodeTerms(header.declaration());
+ShardState ToCapture(const internal::v1::SnapshotHeader& header) {
+  ShardState capture;
+  capture.job = DecodeJobConfig(header.declaration());
   capture.tensors = DecodeTensors(header.declaration());
   capture.windows.assign(header.windows().begin(), header.windows().end());
   return capture;
 }
 
-ShardCapture::SliceCapture ToSliceCapture(SnapshotSlice slice) {
+ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice) {
   const internal::v1::SliceState& state = slice.state;
-  ShardCapture::SliceCapture to;
+  ShardState::SliceEntry to;
   to.key = {state.tensor_id(), state.slice_index()};
   to.weights.version = state.version();
   to.weights.applied = state.applied();

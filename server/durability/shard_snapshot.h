@@ -26,27 +26,27 @@ struct SnapshotPlace {
 // Writes a captured shard to a new file, and syncs it. RESOURCE_EXHAUSTED where the disk is full; some of the file may
 // be there then.
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
-                           const ShardCapture& capture);
+                           const ShardState& capture);
 
 // Reads a snapshot again as a recovery would, all of it: DATA_LOSS with file and offset where it is not what was
 // written.
-absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardCapture& capture);
+absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardState& capture);
 
 // What a snapshot says of the whole shard, and of a slice besides its values.
-internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardCapture& capture);
-internal::v1::SliceState MakeState(const ShardCapture::SliceCapture& slice);
+internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardState& capture);
+internal::v1::SliceState MakeState(const ShardState::SliceEntry& slice);
 
 // Hands over the records of a slice: its own, and one for each gradient that it holds. Each has a framed message and
 // what comes behind it. Ends with the first that `take` refuses.
 absl::Status VisitSlice(
-    const ShardCapture::SliceCapture& slice,
+    const ShardState::SliceEntry& slice,
     absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::Span<const float>> behind)> take);
 
 // The number of those records.
-uint64_t CountRecords(const ShardCapture::SliceCapture& slice);
+uint64_t CountRecords(const ShardState::SliceEntry& slice);
 
 // The same, read again. Slices and values come later.
-ShardCapture ToCapture(const internal::v1::SnapshotHeader& header);
-ShardCapture::SliceCapture ToSliceCapture(SnapshotSlice slice);
+ShardState ToCapture(const internal::v1::SnapshotHeader& header);
+ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice);
 
 }  // namespace ballast

@@ -36,9 +36,9 @@ absl::Status In(const std::string& path, const absl::Status& status) { return An
 
 bool NeedsLog(v1::Durability::Mode mode) { return mode == v1::Durability::WAL || mode == v1::Durability::WAL_SYNC; }
 
-uint64_t StateBytes(const ShardCapture& capture) {
+uint64_t StateBytes(const ShardState& capture) {
   uint64_t bytes = 0;
-  for (const ShardCapture::SliceCapture& slice : capture.slices) {
+  for (const ShardState::SliceEntry& slice : capture.slices) {
     for (const ValueBuffer& array : slice.weights.arrays) bytes += array.size() * sizeof(float);
   }
   return bytes;
@@ -91,12 +91,12 @@ absl::StatusOr<uint64_t> ShardStore::LoadSnapshot(uint64_t position) {
                       absl::FailedPreconditionError(
                           absl::StrCat(path, ": holds shard ", header.shard(), ", want shard ", options_.shard)));
   }
-  ShardCapture capture = ToCapture(header);
+  ShardState capture = ToCapture(header);
   while (true) {
     absl::StatusOr<std::optional<SnapshotSlice>> slice = (*reader)->Next();
     if (!slice.ok()) return slice.status();
     if (!slice->has_value()) break;
-    capture.slices.push_back(ToSliceCapture(**std::move(slice)));
+    capture.slices.push_back(ToSliceEntry(**std::move(slice)));
   }
   const uint64_t next = header.position() + 1;
   {
@@ -153,7 +153,7 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   const absl::StatusOr<LogEnd> end = ReplayLogs(recovered, next);
   if (!end.ok()) return end.status();
   if (absl::Status status = RemovePartial(); !status.ok()) return status;
-  const JobTerms job = shard_->status().job;
+  const JobConfig job = shard_->status().job;
   if (!job.name.empty() && NeedsLog(job.durability.mode())) {
     if (absl::Status begun = BeginWriting(job, *end); !begun.ok()) return begun;
     {
@@ -172,7 +172,7 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   return recovered;
 }
 
-absl::StatusOr<ShardJournal*> ShardStore::Start(const JobTerms& job) {
+absl::StatusOr<ShardJournal*> ShardStore::Start(const JobConfig& job) {
   if (recovering_ || !NeedsLog(job.durability.mode())) return nullptr;
   if (commit_ == nullptr) {
     if (absl::Status status = BeginWriting(job, LogEnd()); !status.ok()) return status;
@@ -180,7 +180,7 @@ absl::StatusOr<ShardJournal*> ShardStore::Start(const JobTerms& job) {
   return this;
 }
 
-absl::Status ShardStore::BeginWriting(const JobTerms& job, const LogEnd& end) {
+absl::Status ShardStore::BeginWriting(const JobConfig& job, const LogEnd& end) {
   const uint64_t next = end.next;
   // A file that was begun and never written to.
   if (absl::Status status = files_->Remove(LogPath(options_.folder, next)); !status.ok()) return status;
@@ -342,7 +342,7 @@ absl::Status ShardStore::TakeSnapshot() {
   // too.
   if (absl::Status status = Rotate(); !status.ok()) return status;
   uint64_t position = 0, log_bytes = 0;
-  ShardCapture capture = shard_->Capture([&] {
+  ShardState capture = shard_->Capture([&] {
     absl::MutexLock lock(&write_mutex_);
     position = log_->next() - 1;
     // Else the next record would ask for another snapshot.
@@ -351,7 +351,7 @@ absl::Status ShardStore::TakeSnapshot() {
   const absl::Status status = WriteSnapshotOf(capture, position);
   const uint64_t state_bytes = StateBytes(capture);
   // What the shard shares with it is the shard's alone again.
-  capture = ShardCapture();
+  capture = ShardState();
   {
     absl::MutexLock lock(&write_mutex_);
     if (status.ok()) {
@@ -363,7 +363,7 @@ absl::Status ShardStore::TakeSnapshot() {
   return status.ok() ? Prune(position) : status;
 }
 
-absl::Status ShardStore::WriteSnapshotOf(const ShardCapture& capture, uint64_t position) {
+absl::Status ShardStore::WriteSnapshotOf(const ShardState& capture, uint64_t position) {
   const std::string path = SnapshotPath(options_.folder, position);
   const std::string partial = absl::StrCat(path, kPartial);
   const SnapshotPlace place{.shard = options_.shard, .position = position};

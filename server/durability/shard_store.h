@@ -77,7 +77,7 @@ class ShardStore : public ShardJournal {
   absl::StatusOr<Recovered> Recover();
 
   // Begins an empty folder, for a job that wants it; null where it needs no log. What Recover found goes on by itself.
-  absl::StatusOr<ShardJournal*> Start(const JobTerms& job);
+  absl::StatusOr<ShardJournal*> Start(const JobConfig& job);
 
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                   absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) override;
@@ -99,7 +99,7 @@ class ShardStore : public ShardJournal {
   absl::Status Replay(const LogRecord& record, Recovered& recovered);
   // Answers where the log ends, once what a crash left behind that is gone.
   absl::StatusOr<LogEnd> ReplayLogs(Recovered& recovered, uint64_t next);
-  absl::Status BeginWriting(const JobTerms& job, const LogEnd& end);
+  absl::Status BeginWriting(const JobConfig& job, const LogEnd& end);
   // In the place of a file that a snapshot stands for, if there is one: its memory and blocks need not be found again.
   // DATA_LOSS if the file may be there all the same.
   absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(
@@ -116,7 +116,7 @@ class ShardStore : public ShardJournal {
   absl::Status Rotate();
   // Says in the log what is on the disk, if nothing follows that will.
   void Mark(uint64_t synced);
-  absl::Status WriteSnapshotOf(const ShardCapture& capture, uint64_t position);
+  absl::Status WriteSnapshotOf(const ShardState& capture, uint64_t position);
   absl::Status Prune(uint64_t position);
   // Of the log's files before the one that the record behind `position` is in, or will be; answers the first of that.
   uint64_t KeepSparesLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);

@@ -29,8 +29,8 @@ std::string NewFolder() {
   return absl::StrCat(testing::TempDir(), "/store-", ++count);
 }
 
-JobTerms Job(v1::Durability::Mode mode, uint32_t workers = 2) {
-  JobTerms job{"job", {}, workers, {}};
+JobConfig Job(v1::Durability::Mode mode, uint32_t workers = 2) {
+  JobConfig job{"job", {}, workers, {}};
   job.policy.mutable_async();
   job.durability.set_mode(mode);
   return job;
@@ -80,7 +80,7 @@ struct Process {
             [&] {
               ParameterShard::Options options;
               options.rank = rank;
-              options.open_journal = [this](const JobTerms& job) { return store->Start(job); };
+              options.open_journal = [this](const JobConfig& job) { return store->Start(job); };
               return options;
             }(),
             Clock::Real()) {
@@ -101,7 +101,7 @@ struct Process {
     if (found.ok()) recovered = *found;
   }
 
-  void Declare(const JobTerms& job) {
+  void Declare(const JobConfig& job) {
     const auto owned = shard.Declare(job, {Tensor(1, "w", 300), Tensor(2, "b", 7)});
     ASSERT_TRUE(owned.ok()) << owned.status();
   }
@@ -136,7 +136,7 @@ struct Process {
   // Everything that a later push or pull could tell from another shard.
   std::string Fingerprint() {
     std::string text;
-    const ShardCapture capture = shard.Capture([] {});
+    const ShardState capture = shard.Capture([] {});
     for (const auto& slice : capture.slices) {
       absl::StrAppend(&text, slice.key.tensor_id, "/", slice.key.slice_index, " v", slice.weights.version, " a",
                       slice.weights.applied, " p", slice.weights.position.value_or(-1), " s",
@@ -352,7 +352,7 @@ TEST(ShardStoreTest, RecordsNoPushOrPauseOfAnOldIncarnationBehindANewerOne) {
 
 TEST(ShardStoreTest, KeepsGradientsThatWaitForTheirStep) {
   const std::string folder = NewFolder();
-  JobTerms job = Job(v1::Durability::WAL, 3);
+  JobConfig job = Job(v1::Durability::WAL, 3);
   job.policy.mutable_sync()->set_deterministic(true);
   std::string whole, recovered;
   for (const bool crash : {false, true}) {
@@ -376,7 +376,7 @@ TEST(ShardStoreTest, KeepsGradientsThatWaitForTheirStep) {
 }
 
 TEST(ShardStoreTest, KeepsTheGradientsThat600WorkersHandedIn) {
-  JobTerms job = Job(v1::Durability::WAL, 601);
+  JobConfig job = Job(v1::Durability::WAL, 601);
   job.policy.mutable_sync()->set_deterministic(true);
   std::string whole, recovered;
   for (const bool crash : {false, true}) {
@@ -462,7 +462,7 @@ TEST(ShardStoreTest, DoesNotTakeASnapshotAgainWithEachRecordBehindOneThatFailed)
 
 TEST(ShardStoreTest, RemembersPausesOfTheSameRun) {
   const std::string folder = NewFolder();
-  JobTerms job = Job(v1::Durability::WAL, 2);
+  JobConfig job = Job(v1::Durability::WAL, 2);
   job.policy.mutable_sync();
   for (const bool snapshot : {false, true}) {
     Process process(folder);
@@ -481,7 +481,7 @@ TEST(ShardStoreTest, RemembersPausesOfTheSameRun) {
 
 TEST(ShardStoreTest, KeepsTheClocksOfBoundedWorkers) {
   const std::string folder = NewFolder();
-  JobTerms job = Job(v1::Durability::WAL, 3);
+  JobConfig job = Job(v1::Durability::WAL, 3);
   job.policy.mutable_bounded()->set_staleness(1);
   std::string before;
   {
@@ -629,7 +629,7 @@ class LostSecond {
  private:
   const std::string folder_ = NewFolder();
   LossyFileSystem files_;
-  JobTerms job_ = Job(v1::Durability::WAL);
+  JobConfig job_ = Job(v1::Durability::WAL);
 };
 
 TEST(ShardStoreTest, AShardThatLostItsLastSecondGoesOnAtTheStepOfItsWorkers) {
@@ -661,7 +661,7 @@ TEST(ShardStoreTest, AppliesARetryOfWhatWasLostAndNoDuplicateOfWhatWasKept) {
   const absl::StatusOr<PushOutcome> again = process->Push(1, 10, 9, 1);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_FALSE(again->duplicate);
-  EXPECT_EQ(again->kept, 2);
+  EXPECT_EQ(again->buffered, 2);
   absl::Status waited = absl::UnknownError("still waits");
   process->shard.AwaitPull("job", {10, 1}, {{1, 0}, {2, 0}}, absl::Hours(1), false,
                            [&](absl::Status s) { waited = s; });
@@ -676,7 +676,7 @@ TEST(ShardStoreTest, AppliesARetryOfWhatWasLostAndNoDuplicateOfWhatWasKept) {
 
 TEST(ShardStoreTest, AShardThatCannotHaveLostAnythingRefusesAStepThatItHasNotSeen) {
   const std::string folder = NewFolder();
-  JobTerms job = Job(v1::Durability::WAL_SYNC);
+  JobConfig job = Job(v1::Durability::WAL_SYNC);
   job.policy.mutable_sync();
   {
     Process process(folder);

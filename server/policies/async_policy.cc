@@ -19,28 +19,28 @@ class AsyncPolicy : public SlicePolicy {
 
   absl::Status CheckStep(uint64_t, const SliceWeights&) const override { return absl::OkStatus(); }
 
-  Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
+  PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) override {
     weights.Reach(contribution.position);
-    if (contribution.examples == 0) return Verdict::kApplied;
-    SliceWeights::Terms terms;
-    if (scale_by_staleness_) terms.rate_scale = RateScale(StalenessOf(contribution, weights));
+    if (contribution.examples == 0) return PushDisposition::kApplied;
+    SliceWeights::ApplyOptions options;
+    if (scale_by_staleness_) options.rate_scale = RateScale(StalenessOf(contribution, weights));
     if (WantsCompensation(contribution.worker, weights)) {
-      weights.Apply(Compensate(contribution, weights), terms);
+      weights.Apply(Compensate(contribution, weights), options);
     } else {
-      weights.Apply(contribution.gradient, terms);
+      weights.Apply(contribution.gradient, options);
     }
-    return Verdict::kApplied;
+    return PushDisposition::kApplied;
   }
 
   bool Pause(uint32_t, SliceWeights&) override { return false; }
   void CatchUp(uint32_t, uint64_t version, uint64_t, SliceWeights& weights) override { weights.SkipTo(version); }
-  bool MayPull(const PullTerms&, const SliceWeights&) const override { return true; }
+  bool MayPull(const PullQuery&, const SliceWeights&) const override { return true; }
 
   void OnPull(uint32_t worker, const SliceWeights& weights) override {
     if (worker < handed_out_.size()) handed_out_[worker] = weights.ShareValues();
   }
 
-  std::vector<uint32_t> Missing(const PullTerms&) const override { return {}; }
+  std::vector<uint32_t> Missing(const PullQuery&) const override { return {}; }
 
   PolicyState Save() const override { return {}; }
   absl::Status Restore(PolicyState, const SliceWeights&) override { return absl::OkStatus(); }

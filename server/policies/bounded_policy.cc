@@ -39,15 +39,15 @@ class BoundedPolicy : public SlicePolicy {
                       {{"step", absl::StrCat(step)}});
   }
 
-  Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
+  PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) override {
     AdvanceClock(workers_[contribution.worker], contribution.step + 1);
     RaiseSlowest();
     weights.Reach(contribution.position);
-    if (contribution.examples == 0) return Verdict::kApplied;
-    SliceWeights::Terms terms;
-    if (scale_by_staleness_) terms.rate_scale = RateScale(StalenessOf(contribution, weights));
-    weights.Apply(contribution.gradient, terms);
-    return Verdict::kApplied;
+    if (contribution.examples == 0) return PushDisposition::kApplied;
+    SliceWeights::ApplyOptions options;
+    if (scale_by_staleness_) options.rate_scale = RateScale(StalenessOf(contribution, weights));
+    weights.Apply(contribution.gradient, options);
+    return PushDisposition::kApplied;
   }
 
   bool Pause(uint32_t worker, SliceWeights&) override {
@@ -62,14 +62,14 @@ class BoundedPolicy : public SlicePolicy {
     RaiseSlowest();
   }
 
-  bool MayPull(const PullTerms& pull, const SliceWeights&) const override {
+  bool MayPull(const PullQuery& pull, const SliceWeights&) const override {
     const auto takes_part = [](const Worker& worker) { return !worker.paused; };
     return slowest_ >= WantedClock(pull) || std::none_of(workers_.begin(), workers_.end(), takes_part);
   }
 
   void OnPull(uint32_t, const SliceWeights&) override {}
 
-  std::vector<uint32_t> Missing(const PullTerms& pull) const override {
+  std::vector<uint32_t> Missing(const PullQuery& pull) const override {
     std::vector<uint32_t> missing;
     for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
       if (!workers_[rank].paused && workers_[rank].clock < WantedClock(pull)) missing.push_back(rank);
@@ -135,7 +135,7 @@ class BoundedPolicy : public SlicePolicy {
   }
 
   // What the slowest must have come to before the pull is answered.
-  uint64_t WantedClock(const PullTerms& pull) const { return pull.step > staleness_ ? pull.step - staleness_ : 0; }
+  uint64_t WantedClock(const PullQuery& pull) const { return pull.step > staleness_ ? pull.step - staleness_ : 0; }
 
   const uint64_t staleness_;
   const bool scale_by_staleness_;

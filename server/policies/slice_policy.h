@@ -28,16 +28,16 @@ struct Contribution {
 };
 
 // Who wants to pull, and at which step. Not every puller is a worker.
-struct PullTerms {
+struct PullQuery {
   uint64_t step = 0;
   std::optional<uint32_t> worker;
 };
 
-enum class Verdict {
+enum class PushDisposition {
   // The weights have been updated, by this contribution or with it as the last of its step.
   kApplied,
   // It waits for the others of its step.
-  kKept,
+  kBuffered,
   // Its step is over; it was not used.
   kDropped,
 };
@@ -52,7 +52,7 @@ class SlicePolicy {
   virtual absl::Status CheckStep(uint64_t step, const SliceWeights& weights) const = 0;
 
   // Takes a contribution for which CheckStep was OK. The worker takes part from now on, had it paused.
-  virtual Verdict Offer(const Contribution& contribution, SliceWeights& weights) = 0;
+  virtual PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) = 0;
 
   // Nobody waits for the worker until it contributes again. Whether that let an update be applied.
   virtual bool Pause(uint32_t worker, SliceWeights& weights) = 0;
@@ -64,13 +64,13 @@ class SlicePolicy {
 
   // Whether a pull may be answered. This depends on its step alone, and a step that may be pulled allows every earlier
   // one: so a slice looks at no more of its waiting pulls than may go on.
-  virtual bool MayPull(const PullTerms& pull, const SliceWeights& weights) const = 0;
+  virtual bool MayPull(const PullQuery& pull, const SliceWeights& weights) const = 0;
 
   // The worker was handed the weights as they are.
   virtual void OnPull(uint32_t worker, const SliceWeights& weights) = 0;
 
   // The ranks whose contributions that pull waits for.
-  virtual std::vector<uint32_t> Missing(const PullTerms& pull) const = 0;
+  virtual std::vector<uint32_t> Missing(const PullQuery& pull) const = 0;
 
   // All that it remembers, but for what it handed out: a worker's next pull makes that good. Gradients are shared, not
   // copied.

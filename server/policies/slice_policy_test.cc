@@ -31,7 +31,8 @@ class SlicePolicyTest : public testing::Test {
   static std::unique_ptr<SlicePolicy> Sync(uint32_t workers) { return Make("sync { deterministic: true }", workers); }
 
   // One example, both elements the same.
-  Verdict OfferFrom(SlicePolicy& policy, uint32_t worker, uint64_t step, uint64_t from_version, float gradient) {
+  PushDisposition OfferFrom(SlicePolicy& policy, uint32_t worker, uint64_t step, uint64_t from_version,
+                            float gradient) {
     const std::vector<float> both = {gradient, gradient};
     return policy.Offer({worker, step, 1, from_version, Gradient(both)}, *weights_);
   }
@@ -40,7 +41,8 @@ class SlicePolicyTest : public testing::Test {
     return policy.MayPull({.step = step, .worker = worker}, *weights_);
   }
 
-  Verdict Offer(SlicePolicy& policy, uint32_t worker, uint64_t step, uint32_t examples, std::vector<float> gradient) {
+  PushDisposition Offer(SlicePolicy& policy, uint32_t worker, uint64_t step, uint32_t examples,
+                        std::vector<float> gradient) {
     return policy.Offer({worker, step, examples, 0, Gradient(gradient)}, *weights_);
   }
 
@@ -55,11 +57,11 @@ class SlicePolicyTest : public testing::Test {
 
 TEST_F(SlicePolicyTest, SyncAppliesTheMeanOnceAllWorkersAreIn) {
   auto policy = Sync(2);
-  EXPECT_EQ(Offer(*policy, 1, 0, 64, {2, 4}), Verdict::kKept);
+  EXPECT_EQ(Offer(*policy, 1, 0, 64, {2, 4}), PushDisposition::kBuffered);
   EXPECT_EQ(values(), (std::vector<float>{0, 0}));
   EXPECT_FALSE(policy->MayPull({.step = 1}, *weights_));
   EXPECT_EQ(policy->Missing({.step = 1}), std::vector<uint32_t>{0});
-  EXPECT_EQ(Offer(*policy, 0, 0, 64, {4, 0}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 0, 0, 64, {4, 0}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
   EXPECT_TRUE(policy->MayPull({.step = 1}, *weights_));
 }
@@ -73,15 +75,15 @@ TEST_F(SlicePolicyTest, SyncWeighsTheMeanByExamples) {
 
 TEST_F(SlicePolicyTest, SyncTakesAWorkerWithoutExamplesIntoTheStep) {
   auto policy = Sync(2);
-  EXPECT_EQ(Offer(*policy, 0, 0, 8, {1, 1}), Verdict::kKept);
-  EXPECT_EQ(Offer(*policy, 1, 0, 0, {}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 0, 0, 8, {1, 1}), PushDisposition::kBuffered);
+  EXPECT_EQ(Offer(*policy, 1, 0, 0, {}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
 }
 
 TEST_F(SlicePolicyTest, SyncStepWithoutAnyExampleMovesTheClockOnly) {
   auto policy = Sync(2);
   Offer(*policy, 0, 0, 0, {});
-  EXPECT_EQ(Offer(*policy, 1, 0, 0, {}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 1, 0, 0, {}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{0, 0}));
   EXPECT_EQ(weights_->version(), 1);
 }
@@ -89,9 +91,9 @@ TEST_F(SlicePolicyTest, SyncStepWithoutAnyExampleMovesTheClockOnly) {
 TEST_F(SlicePolicyTest, SyncDropsWhatComesTooLateOrTwice) {
   auto policy = Sync(2);
   Offer(*policy, 0, 0, 1, {1, 1});
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {9, 9}), Verdict::kDropped);
+  EXPECT_EQ(Offer(*policy, 0, 0, 1, {9, 9}), PushDisposition::kDropped);
   Offer(*policy, 1, 0, 1, {1, 1});
-  EXPECT_EQ(Offer(*policy, 1, 0, 1, {9, 9}), Verdict::kDropped);
+  EXPECT_EQ(Offer(*policy, 1, 0, 1, {9, 9}), PushDisposition::kDropped);
   EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
 }
 
@@ -128,15 +130,15 @@ TEST_F(SlicePolicyTest, DeterministicSyncGivesAGradientAloneTheSameBitsInEveryOr
 
 TEST_F(SlicePolicyTest, SyncOfOneWorkerAppliesTheGradientAsItIs) {
   auto policy = Sync(1);
-  EXPECT_EQ(Offer(*policy, 0, 0, 7, {0.1f, 0.3f}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 0, 0, 7, {0.1f, 0.3f}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-0.1f, -0.3f}));
 }
 
 TEST_F(SlicePolicyTest, SyncWithAQuorumAppliesTheMeanOfThoseThatAreIn) {
   auto policy = Make("sync { quorum: 2 }", 3);
-  EXPECT_EQ(Offer(*policy, 2, 0, 3, {4, 0}), Verdict::kKept);
+  EXPECT_EQ(Offer(*policy, 2, 0, 3, {4, 0}), PushDisposition::kBuffered);
   EXPECT_EQ(policy->Missing({.step = 1}), (Ranks{0, 1}));
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {0, 8}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 0, 0, 1, {0, 8}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
 }
 
@@ -145,7 +147,7 @@ TEST_F(SlicePolicyTest, SyncDropsWhatComesAfterItsQuorum) {
   Offer(*policy, 0, 0, 1, {1, 1});
   Offer(*policy, 1, 0, 1, {1, 1});
   EXPECT_TRUE(policy->CheckStep(0, *weights_).ok());
-  EXPECT_EQ(Offer(*policy, 2, 0, 1, {9, 9}), Verdict::kDropped);
+  EXPECT_EQ(Offer(*policy, 2, 0, 1, {9, 9}), PushDisposition::kDropped);
   EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
   EXPECT_TRUE(MayPull(*policy, 2, 1));
 }
@@ -156,10 +158,10 @@ TEST_F(SlicePolicyTest, AWorkerThatFellBehindTakesPartWithAGradientOfTheNewestVa
     OfferFrom(*policy, 0, step, step, 1);
     OfferFrom(*policy, 1, step, step, 1);
   }
-  EXPECT_EQ(OfferFrom(*policy, 2, 0, 0, 9), Verdict::kDropped);
-  EXPECT_EQ(OfferFrom(*policy, 2, 1, 3, 4), Verdict::kKept);
-  EXPECT_EQ(OfferFrom(*policy, 2, 2, 3, 9), Verdict::kDropped) << "takes part in a step once";
-  EXPECT_EQ(OfferFrom(*policy, 0, 3, 3, 2), Verdict::kApplied);
+  EXPECT_EQ(OfferFrom(*policy, 2, 0, 0, 9), PushDisposition::kDropped);
+  EXPECT_EQ(OfferFrom(*policy, 2, 1, 3, 4), PushDisposition::kBuffered);
+  EXPECT_EQ(OfferFrom(*policy, 2, 2, 3, 9), PushDisposition::kDropped) << "takes part in a step once";
+  EXPECT_EQ(OfferFrom(*policy, 0, 3, 3, 2), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-6, -6}));
 }
 
@@ -178,9 +180,9 @@ TEST_F(SlicePolicyTest, DeterministicSyncFoldsAQuorumInRankOrder) {
 TEST_F(SlicePolicyTest, SyncDoesNotWaitForWhoHasPaused) {
   auto policy = Sync(3);
   EXPECT_FALSE(policy->Pause(1, *weights_));
-  EXPECT_EQ(Offer(*policy, 2, 0, 1, {2, 2}), Verdict::kKept);
+  EXPECT_EQ(Offer(*policy, 2, 0, 1, {2, 2}), PushDisposition::kBuffered);
   EXPECT_EQ(policy->Missing({.step = 1}), Ranks{0});
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {4, 4}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 0, 0, 1, {4, 4}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -3}));
 }
 
@@ -197,7 +199,7 @@ TEST_F(SlicePolicyTest, AContributionCountsThoughItsWorkerPausesAfterIt) {
   auto policy = Sync(2);
   Offer(*policy, 0, 0, 1, {2, 2});
   EXPECT_FALSE(policy->Pause(0, *weights_));
-  EXPECT_EQ(Offer(*policy, 1, 0, 1, {4, 4}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 1, 0, 1, {4, 4}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -3}));
 }
 
@@ -213,10 +215,10 @@ TEST_F(SlicePolicyTest, SyncWaitsAgainForAWorkerThatReturns) {
   policy->Pause(1, *weights_);
   OfferFrom(*policy, 0, 0, 0, 1);
   OfferFrom(*policy, 0, 1, 1, 1);
-  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 9), Verdict::kDropped);
-  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), Verdict::kKept);
+  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 9), PushDisposition::kDropped);
+  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), PushDisposition::kBuffered);
   EXPECT_EQ(policy->Missing({.step = 3, .worker = 0}), Ranks{1});
-  EXPECT_EQ(OfferFrom(*policy, 1, 1, 2, 3), Verdict::kApplied);
+  EXPECT_EQ(OfferFrom(*policy, 1, 1, 2, 3), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-4, -4}));
 }
 
@@ -229,7 +231,7 @@ TEST_F(SlicePolicyTest, APullOfALaterStepWaitsAgainForThoseThatAreIn) {
 
 TEST_F(SlicePolicyTest, AsyncAppliesOnArrivalAndNeverWaits) {
   auto policy = Make("async { }", 4);
-  EXPECT_EQ(Offer(*policy, 3, 17, 64, {1, 2}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 3, 17, 64, {1, 2}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-1, -2}));
   EXPECT_TRUE(policy->MayPull({.step = 99}, *weights_));
   EXPECT_TRUE(policy->Missing({.step = 1}).empty());
@@ -284,8 +286,8 @@ TEST_F(SlicePolicyTest, DelayCompensationIgnoresPullsOfRanksThatTheJobLacks) {
 
 TEST_F(SlicePolicyTest, BoundedAppliesOnArrival) {
   auto policy = Make("bounded { staleness: 2 }", 2);
-  EXPECT_EQ(OfferFrom(*policy, 0, 0, 0, 1), Verdict::kApplied);
-  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 2), Verdict::kApplied);
+  EXPECT_EQ(OfferFrom(*policy, 0, 0, 0, 1), PushDisposition::kApplied);
+  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 2), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -3}));
 }
 
@@ -389,12 +391,12 @@ TEST_F(SlicePolicyTest, AStepGoesOnWithoutGradientsThatWereTakenAndLost) {
   EXPECT_EQ(weights_->version(), 3);
   EXPECT_EQ(weights_->applied(), 0);
   EXPECT_TRUE(MayPull(*policy, 0, 3));
-  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), Verdict::kDropped) << "sent again, and its step is over";
+  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), PushDisposition::kDropped) << "sent again, and its step is over";
   // The second one's gradient for step 3 was answered, but without an update.
   policy->CatchUp(1, 3, 4, *weights_);
   EXPECT_EQ(policy->Missing({.step = 4, .worker = 0}), (Ranks{0, 2}));
   OfferFrom(*policy, 0, 3, 3, 2);
-  EXPECT_EQ(OfferFrom(*policy, 2, 3, 3, 4), Verdict::kApplied);
+  EXPECT_EQ(OfferFrom(*policy, 2, 3, 3, 4), PushDisposition::kApplied);
   EXPECT_EQ(weights_->version(), 4);
   EXPECT_EQ(values()[0], -3) << "the mean of the two that are there";
   policy->CatchUp(1, 3, 4, *weights_);
@@ -403,7 +405,7 @@ TEST_F(SlicePolicyTest, AStepGoesOnWithoutGradientsThatWereTakenAndLost) {
 
 TEST_F(SlicePolicyTest, GradientsOfAStepThatOthersHaveSeenOverAreUsedAllTheSame) {
   auto policy = Sync(2);
-  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 5), Verdict::kKept);
+  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 5), PushDisposition::kBuffered);
   // Its gradient for step 0 is lost, and it has the update.
   policy->CatchUp(0, 1, 1, *weights_);
   EXPECT_EQ(weights_->version(), 1);
@@ -446,9 +448,9 @@ TEST_F(SlicePolicyTest, BoundedRefusesStepsThatNoJobReaches) {
 
 TEST_F(SlicePolicyTest, LocalSgdAveragesTheRoundsOfAllWorkers) {
   auto policy = Make("local_sgd { local_steps: 8 learning_rate: 0.1 deterministic: true }", 2);
-  EXPECT_EQ(Offer(*policy, 1, 0, 1, {2, 4}), Verdict::kKept);
+  EXPECT_EQ(Offer(*policy, 1, 0, 1, {2, 4}), PushDisposition::kBuffered);
   EXPECT_EQ(policy->Missing({.step = 1}), Ranks{0});
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {4, 0}), Verdict::kApplied);
+  EXPECT_EQ(Offer(*policy, 0, 0, 1, {4, 0}), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
 }
 

@@ -33,11 +33,11 @@ class SyncPolicy : public SlicePolicy {
         {{"step", absl::StrCat(step)}});
   }
 
-  Verdict Offer(const Contribution& contribution, SliceWeights& weights) override {
+  PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) override {
     paused_[contribution.worker] = false;
     gathering_ = weights.version();
     const bool in_time = contribution.step >= gathering_ || contribution.from_version >= gathering_;
-    if (!in_time || arrived_[contribution.worker]) return Verdict::kDropped;
+    if (!in_time || arrived_[contribution.worker]) return PushDisposition::kDropped;
     weights.Reach(contribution.position);
     arrived_[contribution.worker] = true;
     ++arrivals_;
@@ -45,12 +45,12 @@ class SyncPolicy : public SlicePolicy {
     if (MayClose() && arrivals_ == 1 && examples_ > 0) {
       weights.Apply(contribution.gradient);
       BeginNext(weights);
-      return Verdict::kApplied;
+      return PushDisposition::kApplied;
     }
     Take(contribution);
-    if (!MayClose()) return Verdict::kKept;
+    if (!MayClose()) return PushDisposition::kBuffered;
     Close(weights);
-    return Verdict::kApplied;
+    return PushDisposition::kApplied;
   }
 
   bool Pause(uint32_t worker, SliceWeights& weights) override {
@@ -77,13 +77,13 @@ class SyncPolicy : public SlicePolicy {
     if (MayClose()) Close(weights);
   }
 
-  bool MayPull(const PullTerms& pull, const SliceWeights& weights) const override {
+  bool MayPull(const PullQuery& pull, const SliceWeights& weights) const override {
     return weights.version() >= pull.step;
   }
 
   void OnPull(uint32_t, const SliceWeights&) override {}
 
-  std::vector<uint32_t> Missing(const PullTerms& pull) const override {
+  std::vector<uint32_t> Missing(const PullQuery& pull) const override {
     // For a later step those are waited for again that are in.
     const bool later = pull.step > gathering_ + 1;
     std::vector<uint32_t> missing;

@@ -34,7 +34,7 @@ absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view byte
   if (!kind.ok()) return Annotate(kind.status(), "snapshot");
   if (*kind == SnapshotParser::Kind::kPart) return absl::OkStatus();
   if (*kind == SnapshotParser::Kind::kSlice) {
-    absl::Status added = builder_->Add(ToSliceCapture(parser_.TakeSlice()), position);
+    absl::Status added = builder_->Add(ToSliceEntry(parser_.TakeSlice()), position);
     return added.ok() ? added : absl::DataLossError(absl::StrCat("snapshot: ", added.message()));
   }
   if (*kind != SnapshotParser::Kind::kHeader) return absl::DataLossError("snapshot: got the end of a file");
@@ -43,7 +43,7 @@ absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view byte
                       absl::FailedPreconditionError(
                           absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", rank_)));
   }
-  ShardCapture outline = ToCapture(parser_.header());
+  ShardState outline = ToCapture(parser_.header());
   absl::StatusOr<ShardBuilder> builder = shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors));
   if (!builder.ok()) return Annotate(builder.status(), "snapshot");
   builder_.emplace(*std::move(builder));

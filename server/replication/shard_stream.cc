@@ -70,7 +70,7 @@ bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, ab
   }
 }
 
-bool SendOutline(uint32_t shard, uint64_t position, const ShardCapture& outline, SendPart send) {
+bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, SendPart send) {
   internal::v1::SnapshotRecord record;
   *record.mutable_header() = MakeHeader({.shard = shard, .position = position}, outline);
   record.mutable_header()->set_format(kStorageFormat);
@@ -79,7 +79,7 @@ bool SendOutline(uint32_t shard, uint64_t position, const ShardCapture& outline,
   return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameMessage(record), send);
 }
 
-bool SendSlice(uint64_t position, const ShardCapture::SliceCapture& slice, SendPart send) {
+bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart send) {
   const auto send_record = [&](absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
     const std::string record = Join(frame, behind);
     const bool sent = SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, record, send);

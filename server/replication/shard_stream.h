@@ -31,8 +31,8 @@ using SendPart = absl::FunctionRef<bool(const internal::v1::ReplicateRequest& pa
 bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send);
 
 // The pieces of a transfer: a shard's job and tensors, then slices of them, then the end.
-bool SendOutline(uint32_t shard, uint64_t position, const ShardCapture& outline, SendPart send);
-bool SendSlice(uint64_t position, const ShardCapture::SliceCapture& slice, SendPart send);
+bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, SendPart send);
+bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart send);
 bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart send);
 
 // Messages and bytes of data, as ReplicateResponse.taken counts them.

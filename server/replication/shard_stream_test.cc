@@ -45,12 +45,12 @@ TEST(SendRecordTest, CutsARecordIntoMessagesAndSaysWithTheLastWhatItIs) {
   EXPECT_THAT(kinds, testing::ElementsAre(0, 0, kChange));
 }
 
-JobTerms Terms() {
-  JobTerms job;
+JobConfig Job() {
+  JobConfig job;
   job.name = "job";
   job.policy.mutable_async();
   job.workers = 1;
-  job.durability.set_mode(v1::Durability::REPLICA);
+  job.durability.set_mode(v1::Durability::STANDBY);
   return job;
 }
 
@@ -66,7 +66,7 @@ OwnedTensor Tensor(uint32_t id, int64_t elements) {
 ParameterShard::Options Options() {
   ParameterShard::Options options;
   options.max_state_bytes = 1 << 20;
-  options.open_journal = [](const JobTerms&) -> absl::StatusOr<ShardJournal*> { return nullptr; };
+  options.open_journal = [](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return nullptr; };
   return options;
 }
 
@@ -74,7 +74,7 @@ ParameterShard::Options Options() {
 class StandbyStreamTest : public testing::Test {
  protected:
   StandbyStreamTest() {
-    EXPECT_TRUE(shard_.Declare(Terms(), {Tensor(1, 3), Tensor(2, 2)}).ok());
+    EXPECT_TRUE(shard_.Declare(Job(), {Tensor(1, 3), Tensor(2, 2)}).ok());
     receiver_.Begin(7);
     internal::v1::ReplicateRequest hello;
     hello.mutable_hello()->set_standby(7);
@@ -98,7 +98,7 @@ class StandbyStreamTest : public testing::Test {
   }
   bool GiveEnd(uint64_t position, uint64_t slices) {
     internal::v1::TransferEnd end;
-    const ShardCapture outline = shard_.CaptureOutline([] {});
+    const ShardState outline = shard_.CaptureOutline([] {});
     end.mutable_windows()->Add(outline.windows.begin(), outline.windows.end());
     end.set_slices(slices);
     return SendEnd(position, end, Giver());
@@ -143,8 +143,8 @@ TEST_F(StandbyStreamTest, AnswersEachMessageAndIsWholeAtTheEnd) {
 }
 
 TEST_F(StandbyStreamTest, AShardWithoutSlicesIsWholeAtOnce) {
-  ShardCapture outline;
-  outline.job = Terms();
+  ShardState outline;
+  outline.job = Job();
   ASSERT_TRUE(SendOutline(0, 0, outline, Giver())) << status_;
   ASSERT_TRUE(GiveEnd(0, 0)) << status_;
   EXPECT_TRUE(response_.whole());

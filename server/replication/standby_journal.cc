@@ -47,13 +47,13 @@ size_t CountAtOnce(absl::Span<const OwnedSlice> slices) {
 
 }  // namespace
 
-ReplicaJournal::ReplicaJournal(Options options, ParameterShard* shard)
+StandbyJournal::StandbyJournal(Options options, ParameterShard* shard)
     : options_(std::move(options)),
       shard_(shard),
       queue_(options_.max_queued_bytes, options_.least_pace_bytes),
       thread_([this] { FeedUntilStopped(); }) {}
 
-ReplicaJournal::~ReplicaJournal() {
+StandbyJournal::~StandbyJournal() {
   Close(WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("the server ends")));
   {
     absl::MutexLock lock(&mutex_);
@@ -63,21 +63,21 @@ ReplicaJournal::~ReplicaJournal() {
   thread_.join();
 }
 
-void ReplicaJournal::BeginJob() {
+void StandbyJournal::BeginJob() {
   absl::MutexLock lock(&mutex_);
   has_job_ = true;
 }
 
-void ReplicaJournal::BeginServing(uint64_t server) {
+void StandbyJournal::BeginServing(uint64_t server) {
   absl::MutexLock lock(&mutex_);
   server_ = server;
 }
 
-void ReplicaJournal::StopFeedingLocked() {
+void StandbyJournal::StopFeedingLocked() {
   if (context_ != nullptr) context_->TryCancel();
 }
 
-ReplicaJournal::Waits ReplicaJournal::TakeWaitsLocked(uint64_t position) {
+StandbyJournal::Waits StandbyJournal::TakeWaitsLocked(uint64_t position) {
   Waits taken;
   const auto end = waits_.upper_bound(position);
   for (auto wait = waits_.begin(); wait != end; ++wait) taken.push_back(std::move(wait->second));
@@ -85,7 +85,7 @@ ReplicaJournal::Waits ReplicaJournal::TakeWaitsLocked(uint64_t position) {
   return taken;
 }
 
-ReplicaJournal::Waits ReplicaJournal::LetGoLocked() {
+StandbyJournal::Waits StandbyJournal::LetGoLocked() {
   if (FedLocked()) StopFeedingLocked();
   stage_ = Stage::kNone;
   reported_ = false;
@@ -94,7 +94,7 @@ ReplicaJournal::Waits ReplicaJournal::LetGoLocked() {
   return over;
 }
 
-void ReplicaJournal::Feed(const v1::StandbyTarget& target) {
+void StandbyJournal::Feed(const v1::StandbyTarget& target) {
   Waits over;
   {
     absl::MutexLock lock(&mutex_);
@@ -108,7 +108,7 @@ void ReplicaJournal::Feed(const v1::StandbyTarget& target) {
   for (const auto& done : over) done(absl::OkStatus());
 }
 
-v1::StandbyReport ReplicaJournal::Report() {
+v1::StandbyReport StandbyJournal::Report() {
   v1::StandbyReport report;
   std::optional<std::string> line;
   {
@@ -145,7 +145,7 @@ v1::StandbyReport ReplicaJournal::Report() {
   return report;
 }
 
-void ReplicaJournal::OnHeard(const v1::StandbyReport& report) {
+void StandbyJournal::OnHeartbeat(const v1::StandbyReport& report) {
   Waits over;
   {
     absl::MutexLock lock(&mutex_);
@@ -156,7 +156,7 @@ void ReplicaJournal::OnHeard(const v1::StandbyReport& report) {
   for (const auto& done : over) done(absl::OkStatus());
 }
 
-void ReplicaJournal::Close(absl::Status reason) {
+void StandbyJournal::Close(absl::Status reason) {
   Waits over;
   absl::Status closed;
   {
@@ -169,7 +169,7 @@ void ReplicaJournal::Close(absl::Status reason) {
   for (const auto& done : over) done(closed);
 }
 
-std::vector<bool> ReplicaJournal::WantedLocked(const internal::v1::ShardRecord& record) const {
+std::vector<bool> StandbyJournal::WantedLocked(const internal::v1::ShardRecord& record) const {
   std::vector<bool> wanted;
   if (!transferring_) return wanted;
   for (const internal::v1::LoggedPush::Gradient& gradient : record.push().gradients()) {
@@ -178,7 +178,7 @@ std::vector<bool> ReplicaJournal::WantedLocked(const internal::v1::ShardRecord& 
   return wanted;
 }
 
-absl::StatusOr<uint64_t> ReplicaJournal::Append(const internal::v1::ShardRecord& record,
+absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord& record,
                                                 absl::Span<const absl::string_view> behind,
                                                 absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) {
   bool fed = false;
@@ -208,7 +208,7 @@ absl::StatusOr<uint64_t> ReplicaJournal::Append(const internal::v1::ShardRecord&
   return ++position_;
 }
 
-void ReplicaJournal::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
+void StandbyJournal::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
@@ -222,7 +222,7 @@ void ReplicaJournal::AwaitDurable(uint64_t position, std::function<void(absl::St
   done(status);
 }
 
-void ReplicaJournal::OnAnswer(const internal::v1::ReplicateResponse& answer) {
+void StandbyJournal::OnAnswer(const internal::v1::ReplicateResponse& answer) {
   Waits over;
   bool news = false;
   std::string line;
@@ -250,7 +250,7 @@ void ReplicaJournal::OnAnswer(const internal::v1::ReplicateResponse& answer) {
   options_.on_news();
 }
 
-void ReplicaJournal::FeedUntilStopped() {
+void StandbyJournal::FeedUntilStopped() {
   while (true) {
     v1::StandbyTarget target;
     {
@@ -269,7 +269,7 @@ void ReplicaJournal::FeedUntilStopped() {
   }
 }
 
-void ReplicaJournal::FeedOne(const v1::StandbyTarget& target) {
+void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
   grpc::ClientContext context;
   absl::Status end;
   if (absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = options_.open(target.address()); channel.ok()) {
@@ -324,7 +324,7 @@ void ReplicaJournal::FeedOne(const v1::StandbyTarget& target) {
   options_.on_news();
 }
 
-bool ReplicaJournal::Send(Stream& stream, const internal::v1::ReplicateRequest& part) {
+bool StandbyJournal::Send(Stream& stream, const internal::v1::ReplicateRequest& part) {
   bool more = false;
   {
     absl::MutexLock lock(&mutex_);
@@ -335,13 +335,13 @@ bool ReplicaJournal::Send(Stream& stream, const internal::v1::ReplicateRequest& 
   return stream.Write(part, more ? grpc::WriteOptions().set_buffer_hint() : grpc::WriteOptions());
 }
 
-void ReplicaJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream) {
+void StandbyJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream) {
   internal::v1::ReplicateRequest hello;
   hello.mutable_hello()->set_shard(options_.shard);
   hello.mutable_hello()->set_standby(target.incarnation());
   bool still = false;
   uint64_t position = 0;
-  ShardCapture outline = shard_->CaptureOutline([&] {
+  ShardState outline = shard_->CaptureOutline([&] {
     absl::MutexLock lock(&mutex_);
     // It may have been called off meanwhile.
     still = !stopping_ && standby_ == target.incarnation() && next_target_.incarnation() == 0;
@@ -394,17 +394,17 @@ void ReplicaJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream)
   Follow(stream, position, end);
 }
 
-bool ReplicaJournal::SendSlices(Stream& stream, absl::Span<const OwnedSlice> slices) {
+bool StandbyJournal::SendSlices(Stream& stream, absl::Span<const OwnedSlice> slices) {
   std::vector<SliceKey> keys;
   for (const OwnedSlice& slice : slices) keys.push_back(slice.key);
   uint64_t position = 0;
-  const std::vector<ShardCapture::SliceCapture> captured = shard_->CaptureSlices(keys, [&] {
+  const std::vector<ShardState::SliceEntry> captured = shard_->CaptureSlices(keys, [&] {
     absl::MutexLock lock(&mutex_);
     sent_.insert(keys.begin(), keys.end());
     position = position_;
   });
   uint64_t bytes = 0;
-  for (const ShardCapture::SliceCapture& slice : captured) {
+  for (const ShardState::SliceEntry& slice : captured) {
     const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
     if (!SendSlice(position, slice, send)) return false;
     uint64_t slice_bytes = 0;
@@ -417,12 +417,12 @@ bool ReplicaJournal::SendSlices(Stream& stream, absl::Span<const OwnedSlice> sli
   return SendChanges(stream, bytes);
 }
 
-bool ReplicaJournal::SendChange(Stream& stream, const ChangeQueue::Change& change) {
+bool StandbyJournal::SendChange(Stream& stream, const ChangeQueue::Change& change) {
   return SendRecord(internal::v1::ReplicateRequest::KIND_CHANGE, change.position, change.bytes,
                     [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); });
 }
 
-bool ReplicaJournal::SendChanges(Stream& stream, uint64_t bytes) {
+bool StandbyJournal::SendChanges(Stream& stream, uint64_t bytes) {
   uint64_t sent = 0;
   while (sent < bytes) {
     const std::optional<ChangeQueue::Change> change = NextChange(absl::ZeroDuration());
@@ -433,7 +433,7 @@ bool ReplicaJournal::SendChanges(Stream& stream, uint64_t bytes) {
   return true;
 }
 
-bool ReplicaJournal::SendChangesUpTo(Stream& stream, uint64_t position) {
+bool StandbyJournal::SendChangesUpTo(Stream& stream, uint64_t position) {
   while (true) {
     const std::optional<ChangeQueue::Change> change = NextChange(absl::ZeroDuration());
     if (!change.has_value()) return true;
@@ -442,7 +442,7 @@ bool ReplicaJournal::SendChangesUpTo(Stream& stream, uint64_t position) {
   }
 }
 
-std::optional<ChangeQueue::Change> ReplicaJournal::NextChange(absl::Duration wait) {
+std::optional<ChangeQueue::Change> StandbyJournal::NextChange(absl::Duration wait) {
   Waits released;
   std::optional<ChangeQueue::Change> change;
   {
@@ -458,7 +458,7 @@ std::optional<ChangeQueue::Change> ReplicaJournal::NextChange(absl::Duration wai
   return change;
 }
 
-void ReplicaJournal::Follow(Stream& stream, uint64_t end_position, const internal::v1::TransferEnd& end) {
+void StandbyJournal::Follow(Stream& stream, uint64_t end_position, const internal::v1::TransferEnd& end) {
   const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
   bool ended = false;
   while (true) {

@@ -36,7 +36,7 @@ struct OwnedSlice {
 // Invariant: from the report that a standby is in step until the coordinator has heard that it is lost, nothing is
 // durable that the standby has not answered. So whoever may take over has all that was acknowledged.
 // Thread safety: all methods may be called from any thread.
-class ReplicaJournal : public ShardJournal {
+class StandbyJournal : public ShardJournal {
  public:
   struct Options {
     uint32_t shard = 0;
@@ -57,8 +57,8 @@ class ReplicaJournal : public ShardJournal {
   };
 
   // `shard` outlives it, and calls it from StartJournal or a declaration on.
-  ReplicaJournal(Options options, ParameterShard* shard);
-  ~ReplicaJournal() override;
+  StandbyJournal(Options options, ParameterShard* shard);
+  ~StandbyJournal() override;
 
   // The shard has a job, which it had before it had this journal or which its first change declares; and this process
   // is its server, of that incarnation. Standbys are fed once both is so.
@@ -70,7 +70,7 @@ class ReplicaJournal : public ShardJournal {
 
   // How the standby follows, to be said to the coordinator; and that it has heard that.
   v1::StandbyReport Report();
-  void OnHeard(const v1::StandbyReport& report);
+  void OnHeartbeat(const v1::StandbyReport& report);
 
   // This server does not count any more: what waits ends with `reason`, and what comes.
   void Close(absl::Status reason);

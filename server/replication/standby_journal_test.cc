@@ -32,7 +32,7 @@ constexpr uint32_t kTensors = 5000;
 ParameterShard::Options ShardOptions(ShardJournal* journal) {
   ParameterShard::Options options;
   options.max_state_bytes = uint64_t{1} << 28;
-  options.open_journal = [journal](const JobTerms&) -> absl::StatusOr<ShardJournal*> { return journal; };
+  options.open_journal = [journal](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return journal; };
   return options;
 }
 
@@ -72,10 +72,10 @@ class Standby {
   v1::StandbyTarget target_;
 };
 
-class ReplicaJournalTest : public testing::Test {
+class StandbyJournalTest : public testing::Test {
  protected:
-  ReplicaJournalTest() {
-    ReplicaJournal::Options options;
+  StandbyJournalTest() {
+    StandbyJournal::Options options;
     options.open = [this](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
       on_open_();
       return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
@@ -85,14 +85,14 @@ class ReplicaJournalTest : public testing::Test {
       absl::StrAppend(&log_, line, "\n");
     };
     options.patience = absl::Seconds(20);
-    journal_ = std::make_unique<ReplicaJournal>(std::move(options), &shard_);
+    journal_ = std::make_unique<StandbyJournal>(std::move(options), &shard_);
     journal_->BeginServing(1);
     job_.name = "job";
     job_.policy.mutable_async();
     job_.workers = 2;
-    job_.durability.set_mode(v1::Durability::REPLICA);
+    job_.durability.set_mode(v1::Durability::STANDBY);
   }
-  ~ReplicaJournalTest() override {
+  ~StandbyJournalTest() override {
     pushing_ = false;
     for (std::thread& thread : threads_) thread.join();
     journal_.reset();
@@ -141,7 +141,7 @@ class ReplicaJournalTest : public testing::Test {
     const absl::Time deadline = absl::Now() + kPatience;
     while (true) {
       report_ = journal_->Report();
-      journal_->OnHeard(report_);
+      journal_->OnHeartbeat(report_);
       if (report_.stage() == stage) return;
       ASSERT_LT(absl::Now(), deadline) << report_.DebugString() << log();
     }
@@ -156,7 +156,7 @@ class ReplicaJournalTest : public testing::Test {
     absl::Notification durable;
     shard_.AwaitDurable([&](const absl::Status&) { durable.Notify(); });
     ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kPatience));
-    const ShardCapture a = shard_.Capture([] {}), b = standby.shard().Capture([] {});
+    const ShardState a = shard_.Capture([] {}), b = standby.shard().Capture([] {});
     ASSERT_EQ(a.slices.size(), b.slices.size());
     for (size_t i = 0; i < a.slices.size(); ++i) {
       ASSERT_EQ(a.slices[i].weights.version, b.slices[i].weights.version) << i;
@@ -170,14 +170,14 @@ class ReplicaJournalTest : public testing::Test {
     }
   }
 
-  JobTerms job_;
+  JobConfig job_;
   // Called before the way to a standby is opened.
   std::function<void()> on_open_ = [] {};
-  std::unique_ptr<ReplicaJournal> journal_;
+  std::unique_ptr<StandbyJournal> journal_;
   // The journal is asked for when the first tensors are declared.
   ParameterShard shard_{[this] {
                           ParameterShard::Options options = ShardOptions(nullptr);
-                          options.open_journal = [this](const JobTerms&) -> absl::StatusOr<ShardJournal*> {
+                          options.open_journal = [this](const JobConfig&) -> absl::StatusOr<ShardJournal*> {
                             return journal_.get();
                           };
                           return options;
@@ -190,7 +190,7 @@ class ReplicaJournalTest : public testing::Test {
   std::string log_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(ReplicaJournalTest, AStandbyThatJoinsWhileAllSlicesChangeBecomesEqual) {
+TEST_F(StandbyJournalTest, AStandbyThatJoinsWhileAllSlicesChangeBecomesEqual) {
   Declare(1, kTensors);
   StartPushing();
   Standby standby(7);
@@ -203,7 +203,7 @@ TEST_F(ReplicaJournalTest, AStandbyThatJoinsWhileAllSlicesChangeBecomesEqual) {
   EXPECT_THAT(log(), HasSubstr("standby 0: in step after "));
 }
 
-TEST_F(ReplicaJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
+TEST_F(StandbyJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
   Declare(1, kTensors / 2);
   Standby standby(7);
   journal_->Feed(standby.target());
@@ -216,7 +216,7 @@ TEST_F(ReplicaJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
   ExpectEqual(standby);
 }
 
-TEST_F(ReplicaJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
+TEST_F(StandbyJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
   Declare(1, 0);
   Standby standby(7);
   journal_->Feed(standby.target());
@@ -227,7 +227,7 @@ TEST_F(ReplicaJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
   ExpectEqual(standby);
 }
 
-TEST_F(ReplicaJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
+TEST_F(StandbyJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
   Declare(1, 10);
   Standby first(7), second(8);
   journal_->Feed(first.target());
@@ -247,7 +247,7 @@ TEST_F(ReplicaJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
   ExpectEqual(second);
 }
 
-TEST_F(ReplicaJournalTest, SaysWhyAStandbyWasLost) {
+TEST_F(StandbyJournalTest, SaysWhyAStandbyWasLost) {
   Declare(1, 10);
   {
     Standby standby(7);

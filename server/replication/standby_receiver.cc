@@ -56,7 +56,7 @@ absl::StatusOr<internal::v1::ReplicateResponse> StandbyReceiver::Take(const inte
     }
     taking_ = true;
   }
-  const absl::Status taken = TakePart(part);
+  const absl::Status taken = ApplyMessage(part);
   std::function<void(absl::Status)> taken_over;
   {
     absl::MutexLock lock(&mutex_);
@@ -75,7 +75,7 @@ absl::StatusOr<internal::v1::ReplicateResponse> StandbyReceiver::Take(const inte
   return response_;
 }
 
-absl::Status StandbyReceiver::TakePart(const internal::v1::ReplicateRequest& part) {
+absl::Status StandbyReceiver::ApplyMessage(const internal::v1::ReplicateRequest& part) {
   if (part.data().size() > kMaxRecordBytes - parts_.size()) {
     return absl::DataLossError(absl::StrCat("replicate: a record has more than ", kMaxRecordBytes, " bytes"));
   }

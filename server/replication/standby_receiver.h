@@ -50,7 +50,7 @@ class StandbyReceiver {
  private:
   enum class Stage { kIdle, kFollowing, kLost, kServer };
 
-  absl::Status TakePart(const internal::v1::ReplicateRequest& part);
+  absl::Status ApplyMessage(const internal::v1::ReplicateRequest& part);
 
   const uint32_t rank_;
   const std::function<void()> on_lost_;

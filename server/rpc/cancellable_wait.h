@@ -16,34 +16,34 @@ namespace ballast {
 class CancellableWait {
  public:
   // `cancel` ends a wait; it does nothing for one that has ended.
-  explicit CancellableWait(std::function<void(WaitRoom::Ticket)> cancel) : cancel_(std::move(cancel)) {}
+  explicit CancellableWait(std::function<void(WaitList::Ticket)> cancel) : cancel_(std::move(cancel)) {}
 
   // The wait has begun; kNoTicket: it has ended already.
-  void Began(WaitRoom::Ticket ticket) {
+  void Began(WaitList::Ticket ticket) {
     bool cancelled = false;
     {
       absl::MutexLock lock(&mutex_);
       ticket_ = ticket;
       cancelled = cancelled_;
     }
-    if (cancelled && ticket != WaitRoom::kNoTicket) cancel_(ticket);
+    if (cancelled && ticket != WaitList::kNoTicket) cancel_(ticket);
   }
 
   void Cancel() {
-    WaitRoom::Ticket ticket = WaitRoom::kNoTicket;
+    WaitList::Ticket ticket = WaitList::kNoTicket;
     {
       absl::MutexLock lock(&mutex_);
       cancelled_ = true;
       ticket = ticket_;
     }
-    if (ticket != WaitRoom::kNoTicket) cancel_(ticket);
+    if (ticket != WaitList::kNoTicket) cancel_(ticket);
   }
 
  private:
-  const std::function<void(WaitRoom::Ticket)> cancel_;
+  const std::function<void(WaitList::Ticket)> cancel_;
   absl::Mutex mutex_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
+  WaitList::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitList::kNoTicket;
 };
 
 }  // namespace ballast

@@ -14,8 +14,8 @@ using ::testing::IsEmpty;
 
 class CancellableWaitTest : public ::testing::Test {
  protected:
-  std::vector<WaitRoom::Ticket> cancelled_;
-  CancellableWait wait_{[this](WaitRoom::Ticket ticket) { cancelled_.push_back(ticket); }};
+  std::vector<WaitList::Ticket> cancelled_;
+  CancellableWait wait_{[this](WaitList::Ticket ticket) { cancelled_.push_back(ticket); }};
 };
 
 TEST_F(CancellableWaitTest, CancelsTheWaitThatLasts) {
@@ -33,7 +33,7 @@ TEST_F(CancellableWaitTest, CancelsAWaitThatBeginsAfterItsCallerHasGone) {
 }
 
 TEST_F(CancellableWaitTest, CancelsNothingIfTheCallDidNotWait) {
-  wait_.Began(WaitRoom::kNoTicket);
+  wait_.Began(WaitList::kNoTicket);
   wait_.Cancel();
   EXPECT_THAT(cancelled_, IsEmpty());
 }

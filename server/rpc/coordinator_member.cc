@@ -77,12 +77,12 @@ bool CoordinatorMember::Pause(absl::Duration duration) {
   return !stopping_;
 }
 
-void CoordinatorMember::Hasten() {
+void CoordinatorMember::HeartbeatNow() {
   absl::MutexLock lock(&mutex_);
   hastened_ = true;
 }
 
-bool CoordinatorMember::TakePart(const v1::Member& member) {
+bool CoordinatorMember::UpdateIdentity(const v1::Member& member) {
   {
     absl::MutexLock lock(&mutex_);
     const bool same =
@@ -146,7 +146,7 @@ absl::Status CoordinatorMember::Join() {
   request.set_control_address(options_.control_address);
   request.set_description(DescribeThisProcess());
   request.set_process(getpid());
-  request.set_replicated(options_.replicated);
+  request.set_with_standby(options_.with_standby);
   v1::JoinResponse response;
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
@@ -157,12 +157,12 @@ absl::Status CoordinatorMember::Join() {
     absl::MutexLock lock(&mutex_);
     joined_ = response;
   }
-  if (options_.replicated && response.servers() != options_.servers) {
+  if (options_.with_standby && response.servers() != options_.servers) {
     return WithReason(
         v1::ERROR_REASON_SERVERS_DIFFER,
         absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
                                                    response.servers(), ", got --servers ", options_.servers,
-                                                   ": with --replicated want the same, for ranks depend on it")));
+                                                   ": with --with_standby want the same, for ranks depend on it")));
   }
   events_.on_part(response.member());
   return absl::OkStatus();
@@ -185,7 +185,7 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     v1::HeartbeatResponse response;
     request.set_job(events_.job());
     *request.mutable_checkpoint_part() = events_.checkpoint_part();
-    const PairNews news = events_.pair_news();
+    const ReplicationReport news = events_.pair_news();
     *request.mutable_standby() = news.standby;
     request.set_server_lost(news.server_lost);
     const bool gathers = options_.gather_timeout > absl::ZeroDuration() && job_state() == v1::JOB_STATE_GATHERING;
@@ -201,15 +201,15 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
       job_state_ = response.state();
     }
     events_.on_heard(news);
-    if (response.has_promoted() && TakePart(response.promoted())) *request.mutable_member() = response.promoted();
+    if (response.has_promoted() && UpdateIdentity(response.promoted())) *request.mutable_member() = response.promoted();
     if (request.member().role() == v1::ROLE_SERVER) events_.on_standby(response.standby());
     if (response.state() == v1::JOB_STATE_FAILED && !failed) {
       events_.on_job_failed(JobFailedError(response.reason(), response.failure()));
     }
     failed = response.state() == v1::JOB_STATE_FAILED;
     interval = response.interval_ms() > 0 ? absl::Milliseconds(response.interval_ms()) : usual;
-    if (response.capture() > 0 && response.capture() != captured) {
-      captured = response.capture();
+    if (response.capture_checkpoint_id() > 0 && response.capture_checkpoint_id() != captured) {
+      captured = response.capture_checkpoint_id();
       events_.on_capture(captured, servers);
     }
     if (response.absent_size() > 0) events_.on_absent({response.absent().begin(), response.absent().end()});
@@ -228,7 +228,7 @@ void CoordinatorMember::Run() {
     if (ReasonOf(status) != v1::ERROR_REASON_MEMBER_LOST) return events_.on_fatal(status);
     // A coordinator that was started anew before there was a job has forgotten who had joined. One of a pair follows
     // its server, and starts anew itself.
-    if (options_.replicated || job_state() != v1::JOB_STATE_GATHERING) return events_.on_displaced(status);
+    if (options_.with_standby || job_state() != v1::JOB_STATE_GATHERING) return events_.on_displaced(status);
   }
 }
 

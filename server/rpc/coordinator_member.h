@@ -27,7 +27,7 @@ class CoordinatorMember {
     std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
     // As Coordinator::Options has it; then `servers` must be what the coordinator has, too.
-    bool replicated = false;
+    bool with_standby = false;
     uint32_t servers = 1;
     // What others reach this server by.
     std::string address;
@@ -53,8 +53,8 @@ class CoordinatorMember {
     // What this process is from now on: once it has joined, and when it takes over.
     std::function<void(const v1::Member&)> on_part;
     // Of one of a pair: what it says of the other, and that the coordinator has heard it.
-    std::function<PairNews()> pair_news;
-    std::function<void(const PairNews&)> on_heard;
+    std::function<ReplicationReport()> pair_news;
+    std::function<void(const ReplicationReport&)> on_heard;
     // Of a server of a pair: its standby, if it has one; after each heartbeat.
     std::function<void(const v1::StandbyTarget&)> on_standby;
     // It was given up or replaced: what it holds counts no more.
@@ -64,7 +64,7 @@ class CoordinatorMember {
   };
 
   // Says what is new now, not with the next heartbeat.
-  void Hasten();
+  void HeartbeatNow();
 
   // Joins in the background.
   CoordinatorMember(Options options, Events events);
@@ -88,7 +88,7 @@ class CoordinatorMember {
   // Ends early where there is news. False once it is to stop.
   bool Pause(absl::Duration duration);
   // Whether a new name was given.
-  bool TakePart(const v1::Member& member);
+  bool UpdateIdentity(const v1::Member& member);
   bool stopping() const;
 
   const Options options_;

@@ -106,7 +106,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
                                  request->description(),
                                  request->job(),
                                  request->train_examples(),
-                                 request->replicated(),
+                                 request->with_standby(),
                                  request->process(),
                                  request->control_address()};
   if (request->has_rank()) newcomer.rank = request->rank();
@@ -117,7 +117,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   response->set_servers(options.servers);
   response->set_workers(options.workers);
   // The standby of a server that is gone is to hear of it soon.
-  const bool pair = options.replicated && id->role != MemberRole::kWorker;
+  const bool pair = options.with_standby && id->role != MemberRole::kWorker;
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / (pair ? 15 : 5)));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
   if (id->role != MemberRole::kWorker) return AnswerSaved(context, absl::OkStatus());
@@ -136,23 +136,23 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  absl::StatusOr<Coordinator::Verdict> verdict =
+  absl::StatusOr<Coordinator::HeartbeatReply> reply =
       coordinator_->Heartbeat(*id, request->checkpoint_part(), {request->standby(), request->server_lost()});
-  if (!verdict.ok()) return Answer(context, verdict.status());
-  response->set_state(verdict->state);
-  response->set_reason(verdict->reason);
-  if (verdict->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = verdict->failure;
+  if (!reply.ok()) return Answer(context, reply.status());
+  response->set_state(reply->state);
+  response->set_reason(reply->reason);
+  if (reply->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = reply->failure;
   // Workers need not know.
-  if (id->role == MemberRole::kWorker) return AnswerHeartbeat(context, *id, verdict->change);
-  for (const Membership::Id& absent : verdict->absent) *response->add_absent() = ToProto(absent);
-  if (verdict->hasten) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
-  response->set_capture(verdict->capture);
-  if (verdict->standby.has_value()) {
-    response->mutable_standby()->set_incarnation(verdict->standby->id.incarnation);
-    response->mutable_standby()->set_address(verdict->standby->address);
+  if (id->role == MemberRole::kWorker) return AnswerHeartbeat(context, *id, reply->change);
+  for (const Membership::Id& absent : reply->absent) *response->add_absent() = ToProto(absent);
+  if (reply->heartbeat_now) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
+  response->set_capture_checkpoint_id(reply->capture_checkpoint_id);
+  if (reply->standby.has_value()) {
+    response->mutable_standby()->set_incarnation(reply->standby->id.incarnation);
+    response->mutable_standby()->set_address(reply->standby->address);
   }
-  if (verdict->promoted.has_value()) *response->mutable_promoted() = ToProto(*verdict->promoted);
-  return AnswerHeartbeat(context, verdict->promoted.value_or(*id), verdict->change);
+  if (reply->promoted.has_value()) *response->mutable_promoted() = ToProto(*reply->promoted);
+  return AnswerHeartbeat(context, reply->promoted.value_or(*id), reply->change);
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerContext* context,
@@ -163,7 +163,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Leave(grpc::CallbackServerC
     return Answer(context, access);
   absl::StatusOr<Membership::Id> id = FromProto(request->member());
   if (!id.ok()) return Answer(context, id.status());
-  return AnswerSaved(context, coordinator_->Leave(*id, request->failure(), request->own_failure()));
+  return AnswerSaved(context, coordinator_->Leave(*id, request->failure(), request->worker_local()));
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::PlaceTensors(grpc::CallbackServerContext* context,
@@ -224,7 +224,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
 }
 
 WaitingCall* CoordinatorServiceAdapter::NewWaitingCall() {
-  return new WaitingCall([coordinator = coordinator_](WaitRoom::Ticket ticket) { coordinator->CancelWait(ticket); });
+  return new WaitingCall([coordinator = coordinator_](WaitList::Ticket ticket) { coordinator->CancelWait(ticket); });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::CallbackServerContext* context,

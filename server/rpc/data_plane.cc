@@ -54,7 +54,7 @@ std::vector<GradientView> ViewGradients(const Message& message) {
 
 void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_applied(outcome.applied);
-  to->set_kept(outcome.kept);
+  to->set_buffered(outcome.buffered);
   to->set_dropped(outcome.dropped);
   to->set_max_staleness(outcome.max_staleness);
   to->set_learning_rate(outcome.learning_rate);
@@ -88,7 +88,7 @@ grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservatio
 
 // The values in another encoding. What is rounded at random depends on slice and version alone: all who pull them get
 // the same bytes.
-grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const Slice::Snapshot& snapshot,
+grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const PulledValues& snapshot,
                         std::shared_ptr<ByteBudget::Reservation> reservation) {
   struct Encoded {
     std::unique_ptr<char[]> bytes;
@@ -114,11 +114,11 @@ struct ValuesAnswer {
 absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
                                           std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
                                           const google::protobuf::MessageLite& envelope, int field) {
-  std::vector<Slice::Snapshot> snapshots;
+  std::vector<PulledValues> snapshots;
   snapshots.reserve(keys.size());
   uint64_t bytes = 0;
   for (SliceKey key : keys) {
-    absl::StatusOr<Slice::Snapshot> snapshot = shard.Pull(key, worker);
+    absl::StatusOr<PulledValues> snapshot = shard.Pull(key, worker);
     if (!snapshot.ok()) return snapshot.status();
     bytes += snapshot->values.size() * sizeof(float);
     if (bytes > kMaxMessageBytes) {
@@ -157,7 +157,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
         plane_(plane),
         context_(context),
         wait_(std::make_shared<CancellableWait>(
-            [shard = plane->shard_](WaitRoom::Ticket ticket) { shard->CancelPull(ticket); })) {
+            [shard = plane->shard_](WaitList::Ticket ticket) { shard->CancelPull(ticket); })) {
     if (absl::Status access = plane->access_->Check(*context, Method(), ""); !access.ok()) {
       End(OnShard(access));
       return;
@@ -200,7 +200,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   ByteBudget& Budget() { return as_worker_.ok() ? plane_->budget_ : plane_->reader_budget_; }
 
   // How a pull is to be answered.
-  struct AnswerTerms {
+  struct ResponseOptions {
     uint32_t wait_ms = 0;
     v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
   };
@@ -224,15 +224,15 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   // Waits as `pull` says, then ends the call with the slices' values behind `envelope`.
   template <typename Response>
-  void AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
-                        const AnswerTerms& terms, const Response& envelope);
+  void AnswerWithValues(const std::string& job, const PullQuery& pull, std::vector<SliceKey> keys,
+                        const ResponseOptions& options, const Response& envelope);
 
   // The request lies in shared memory. Its copy takes the room that the budget has for a message of the network.
-  absl::Status Borrow(const v1::SharedBlock& reference) {
-    absl::StatusOr<BorrowedBlock> block = plane_->areas_.Borrow(reference.area(), reference.block());
-    if (!block.ok()) return block.status();
-    block_ = *std::move(block);
-    const absl::StatusOr<absl::string_view> message = MessageAt(reference, block_->memory());
+  absl::Status Borrow(const v1::SharedSlot& reference) {
+    absl::StatusOr<SlotView> slot = plane_->regions_.Borrow(reference.region(), reference.slot());
+    if (!slot.ok()) return slot.status();
+    slot_ = *std::move(slot);
+    const absl::StatusOr<absl::string_view> message = MessageAt(reference, slot_->memory());
     if (!message.ok()) return message.status();
     // Together no more than what a message of the network has reserved.
     if (request_.Length() + message->size() > kMaxMessageBytes + kLeastSharedBytes) {
@@ -248,7 +248,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   // What was sent itself, then what lies in shared memory: in that order they are one message.
   ReceivedBytes Request() const {
     ReceivedBytes bytes = BytesOf(request_);
-    if (block_.has_value()) bytes.pieces.push_back(own_request_.bytes());
+    if (slot_.has_value()) bytes.pieces.push_back(own_request_.bytes());
     return bytes;
   }
 
@@ -266,24 +266,24 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   void EndWith(grpc::ByteBuffer response) {
-    if (block_.has_value() && response.Length() >= kLeastSharedBytes) {
-      const std::optional<MessageSpot> spot = CopyMessage(response, block_->memory());
+    if (slot_.has_value() && response.Length() >= kLeastSharedBytes) {
+      const std::optional<MessageSpot> spot = CopyMessage(response, slot_->memory());
       if (spot.has_value()) {
-        v1::SharedBlock reference;
-        reference.set_area(block_->area());
-        reference.set_block(block_->block());
+        v1::SharedSlot reference;
+        reference.set_region(slot_->region());
+        reference.set_slot(slot_->slot());
         reference.set_offset(spot->offset);
         reference.set_bytes(spot->bytes);
         response = EncodeReference(reference);
       }
     }
-    block_.reset();
+    slot_.reset();
     response_.Swap(&response);
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
   }
   void End(const absl::Status& status) {
     DropRequest();
-    block_.reset();
+    slot_.reset();
     const bool not_owner = ReasonOf(status) == v1::ERROR_REASON_NOT_OWNER;
     const absl::Status told = not_owner ? WithSubjects(status, {{"epoch", absl::StrCat(map_epoch_)}}) : status;
     Finish(ToGrpcStatus(WithRetryDelay(told, *context_)));
@@ -311,7 +311,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   // Whether the caller may speak as a worker; if not, why.
   absl::Status as_worker_;
   // Where request and answer lie in shared memory, instead. Nothing in it is read twice.
-  std::optional<BorrowedBlock> block_;
+  std::optional<SlotView> slot_;
   // The request's copy.
   BufferPool::Buffer own_request_;
   // Shared with the thread that begins it, because the call may end before that returns.
@@ -322,7 +322,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
 void DataPlane::Call::Handle() {
   const absl::Cleanup let_go = [this] { LetGo(); };
-  if (const std::optional<v1::SharedBlock> reference = FindReference(request_); reference.has_value()) {
+  if (const std::optional<v1::SharedSlot> reference = FindReference(request_); reference.has_value()) {
     if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
   }
   switch (kind_) {
@@ -378,10 +378,10 @@ void DataPlane::Call::Push() {
 }
 
 void DataPlane::Call::Pull() {
-  PullTerms pull;
+  PullQuery pull;
   std::string job;
   std::vector<SliceKey> keys;
-  AnswerTerms terms;
+  ResponseOptions options;
   {
     auto message = DecodeMessage<v1::PullRequest>(Request(), kMaxPullElements);
     if (!message.ok()) return End(OnShard(message.status()));
@@ -395,12 +395,12 @@ void DataPlane::Call::Pull() {
     }
     keys.reserve(message->slices_size());
     for (const v1::SliceRef& slice : message->slices()) keys.push_back({slice.tensor_id(), slice.slice_index()});
-    terms = {message->wait_ms(), message->encoding()};
+    options = {message->wait_ms(), message->encoding()};
     job = std::move(*message->mutable_job());
   }
   // Only now: the parsed message takes the room that was reserved for the request.
   DropRequest();
-  AnswerWithValues(job, pull, std::move(keys), terms, v1::PullResponse());
+  AnswerWithValues(job, pull, std::move(keys), options, v1::PullResponse());
 }
 
 void DataPlane::Call::PushPull() {
@@ -452,11 +452,11 @@ void DataPlane::Call::SetValues() {
 }
 
 template <typename Response>
-void DataPlane::Call::AnswerWithValues(const std::string& job, const PullTerms& pull, std::vector<SliceKey> keys,
-                                       const AnswerTerms& terms, const Response& envelope) {
-  const absl::StatusOr<absl::Duration> wait = DecodeWait(terms.wait_ms);
+void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& pull, std::vector<SliceKey> keys,
+                                       const ResponseOptions& options, const Response& envelope) {
+  const absl::StatusOr<absl::Duration> wait = DecodeWait(options.wait_ms);
   if (!wait.ok()) return End(wait.status());
-  const absl::StatusOr<const Codec*> codec = ValueCodec(terms.encoding);
+  const absl::StatusOr<const Codec*> codec = ValueCodec(options.encoding);
   if (!codec.ok()) return End(OnShard(codec.status()));
   if (keys.size() > kMaxSlicesPerMessage) {
     return End(OnShard(absl::InvalidArgumentError(
@@ -496,7 +496,7 @@ DataPlane::Traffic DataPlane::traffic() const {
           budget_.refused() + shard.refused_waits,
           push_bytes_,
           pull_bytes_,
-          areas_.size(),
+          regions_.size(),
           shared_calls_};
 }
 

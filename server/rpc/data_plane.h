@@ -32,7 +32,7 @@ class DataPlane : public grpc::CallbackGenericService {
     // Of the payloads of pushes, and of the answers to pulls.
     uint64_t push_bytes = 0, pull_bytes = 0;
     // Clients with which memory is shared, and calls whose message lay there.
-    uint64_t shared_areas = 0, shared_calls = 0;
+    uint64_t shared_regions = 0, shared_calls = 0;
   };
 
   // `executor` does all that depends on what is in a message; the threads of gRPC, which are few and answer heartbeats,
@@ -54,7 +54,7 @@ class DataPlane : public grpc::CallbackGenericService {
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
   // Where messages may lie, instead of in the calls.
-  AreaRegistry& areas() { return areas_; }
+  RegionRegistry& regions() { return regions_; }
 
   // For what another call holds beside them; as ByteBudget::Reserve.
   absl::StatusOr<ByteBudget::Reservation> Reserve(uint64_t bytes) { return budget_.Reserve(bytes); }
@@ -74,9 +74,9 @@ class DataPlane : public grpc::CallbackGenericService {
   Executor* const executor_;
   ByteBudget budget_;
   ByteBudget reader_budget_{budget_.limit() / 4, &budget_};
-  AreaRegistry areas_{&budget_};
+  RegionRegistry regions_{&budget_};
   // For requests out of shared memory.
-  BufferPool buffers_{SharedArea::kBlockBytes, kBuffersKept};
+  BufferPool buffers_{SharedRegion::kSlotBytes, kBuffersKept};
   UnknownMethods unknown_methods_;
   std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};
 };

@@ -130,7 +130,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::ReportVersions(grpc::Callback
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ParameterServiceAdapter::ShareMemory(
     grpc::CallbackServerContext* context, const v1::ShareMemoryRequest* request) {
   const absl::Status may = Check(*context, "ParameterService/ShareMemory", request->job());
-  return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->areas());
+  return ballast::ShareMemory(may, *request, *shard_, rank_, data_plane_->regions());
 }
 
 grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServerContext* context,
@@ -164,7 +164,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   response->set_bytes_in_flight(traffic.bytes_in_flight);
   response->set_bytes_in_flight_limit(traffic.bytes_in_flight_limit);
   response->set_refused(traffic.refused);
-  response->set_shared_areas(traffic.shared_areas);
+  response->set_shared_regions(traffic.shared_regions);
   response->set_shared_calls(traffic.shared_calls);
   for (size_t rank = 0; rank < status.workers_pushes.size(); ++rank) {
     v1::GetStatusResponse::WorkerPushes* to = response->add_worker_pushes();

@@ -18,66 +18,66 @@
 
 namespace ballast {
 
-// A block that a client has lent, until destroyed; keeps its area.
-class BorrowedBlock {
+// A slot that a client has lent, until destroyed; keeps its region.
+class SlotView {
  public:
-  BorrowedBlock(std::shared_ptr<SharedArea> area, uint32_t block) : area_(std::move(area)), block_(block) {}
-  BorrowedBlock(BorrowedBlock&& other) noexcept = default;
-  BorrowedBlock& operator=(BorrowedBlock&& other) noexcept {
-    std::swap(area_, other.area_);
-    std::swap(block_, other.block_);
+  SlotView(std::shared_ptr<SharedRegion> region, uint32_t slot) : region_(std::move(region)), slot_(slot) {}
+  SlotView(SlotView&& other) noexcept = default;
+  SlotView& operator=(SlotView&& other) noexcept {
+    std::swap(region_, other.region_);
+    std::swap(slot_, other.slot_);
     return *this;
   }
-  ~BorrowedBlock() {
-    if (area_ != nullptr) area_->GiveBack(block_);
+  ~SlotView() {
+    if (region_ != nullptr) region_->GiveBack(slot_);
   }
 
-  absl::Span<char> memory() const { return area_->Block(block_); }
-  uint64_t area() const { return area_->id(); }
-  uint32_t block() const { return block_; }
+  absl::Span<char> memory() const { return region_->Slot(slot_); }
+  uint64_t region() const { return region_->id(); }
+  uint32_t slot() const { return slot_; }
 
  private:
   // Null once moved from.
-  std::shared_ptr<SharedArea> area_;
-  uint32_t block_;
+  std::shared_ptr<SharedRegion> region_;
+  uint32_t slot_;
 };
 
 // The memory that a server shares with clients of its machine. Invariant: it is counted in the budget of bytes in
 // flight as long as it is mapped, and that of the clients takes at most three quarters of the budget. Thread safety:
 // all methods may be called from any thread.
-class AreaRegistry {
+class RegionRegistry {
  public:
   // Messages that a client may have on their way in shared memory.
   static constexpr uint32_t kBlocks = 8;
 
   // `budget` outlives this.
-  explicit AreaRegistry(ByteBudget* budget) : budget_(*budget) {}
+  explicit RegionRegistry(ByteBudget* budget) : budget_(*budget) {}
 
-  // A new area; `end` is called by Close, once, unless Release was before. RESOURCE_EXHAUSTED where there is no room;
+  // A new region; `end` is called by Close, once, unless Release was before. RESOURCE_EXHAUSTED where there is no room;
   // UNAVAILABLE after Close.
-  absl::StatusOr<std::shared_ptr<SharedArea>> Add(std::function<void(const absl::Status&)> end);
+  absl::StatusOr<std::shared_ptr<SharedRegion>> Add(std::function<void(const absl::Status&)> end);
   // The client is gone: the memory goes with the last message in it.
   void Release(uint64_t id);
 
-  // UNAVAILABLE where the area is none of this server's: the client shall send the message itself. INVALID_ARGUMENT
-  // where the block is not lent.
-  absl::StatusOr<BorrowedBlock> Borrow(uint64_t id, uint32_t block) const;
+  // UNAVAILABLE where the region is none of this server's: the client shall send the message itself. INVALID_ARGUMENT
+  // where the slot is not lent.
+  absl::StatusOr<SlotView> Borrow(uint64_t id, uint32_t slot) const;
 
-  // Ends all areas, now and from now on.
+  // Ends all regions, now and from now on.
   void Close(const absl::Status& reason);
 
   size_t size() const;
 
  private:
   struct Entry {
-    std::shared_ptr<SharedArea> area;
+    std::shared_ptr<SharedRegion> region;
     std::function<void(const absl::Status&)> end;
   };
 
   ByteBudget& budget_;
   mutable absl::Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Entry> areas_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Entry> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ballast

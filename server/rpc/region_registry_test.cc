@@ -9,11 +9,11 @@
 namespace ballast {
 namespace {
 
-const uint64_t kAreaBytes = SharedArea::BytesOf(AreaRegistry::kBlocks);
+const uint64_t kAreaBytes = SharedRegion::BytesOf(RegionRegistry::kBlocks);
 
-TEST(AreaRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
+TEST(RegionRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
   ByteBudget budget(2 * kAreaBytes);
-  AreaRegistry registry(&budget);
+  RegionRegistry registry(&budget);
   const uint64_t id = (*registry.Add([](const absl::Status&) {}))->id();
   EXPECT_EQ(budget.used(), kAreaBytes);
   EXPECT_EQ(registry.size(), 1u);
@@ -22,9 +22,9 @@ TEST(AreaRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
   EXPECT_EQ(registry.size(), 0u);
 }
 
-TEST(AreaRegistryTest, SharesNoMoreThanThreeQuartersOfTheBudget) {
+TEST(RegionRegistryTest, SharesNoMoreThanThreeQuartersOfTheBudget) {
   ByteBudget budget(3 * kAreaBytes);
-  AreaRegistry registry(&budget);
+  RegionRegistry registry(&budget);
   const auto first = registry.Add([](const absl::Status&) {});
   const auto second = registry.Add([](const absl::Status&) {});
   EXPECT_TRUE(first.ok() && second.ok());
@@ -34,65 +34,65 @@ TEST(AreaRegistryTest, SharesNoMoreThanThreeQuartersOfTheBudget) {
   EXPECT_TRUE(registry.Add([](const absl::Status&) {}).ok());
 }
 
-TEST(AreaRegistryTest, BorrowsWhatIsLentAndGivesItBack) {
+TEST(RegionRegistryTest, BorrowsWhatIsLentAndGivesItBack) {
   ByteBudget budget(2 * kAreaBytes);
-  AreaRegistry registry(&budget);
-  const std::shared_ptr<SharedArea> area = *registry.Add([](const absl::Status&) {});
-  EXPECT_TRUE(absl::IsInvalidArgument(registry.Borrow(area->id(), 3).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(registry.Borrow(area->id(), AreaRegistry::kBlocks).status()));
-  area->Lend(3);
+  RegionRegistry registry(&budget);
+  const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
+  EXPECT_TRUE(absl::IsInvalidArgument(registry.Borrow(region->id(), 3).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(registry.Borrow(region->id(), RegionRegistry::kBlocks).status()));
+  region->Lend(3);
   {
-    const auto block = registry.Borrow(area->id(), 3);
-    ASSERT_TRUE(block.ok()) << block.status();
-    EXPECT_EQ(block->memory().data(), area->Block(3).data());
-    EXPECT_FALSE(area->TakeBack(3));
+    const auto slot = registry.Borrow(region->id(), 3);
+    ASSERT_TRUE(slot.ok()) << slot.status();
+    EXPECT_EQ(slot->memory().data(), region->Slot(3).data());
+    EXPECT_FALSE(region->TakeBack(3));
   }
-  EXPECT_TRUE(area->TakeBack(3));
+  EXPECT_TRUE(region->TakeBack(3));
 }
 
-TEST(AreaRegistryTest, ABorrowedBlockOutlivesItsClient) {
+TEST(RegionRegistryTest, ABorrowedBlockOutlivesItsClient) {
   ByteBudget budget(2 * kAreaBytes);
-  AreaRegistry registry(&budget);
+  RegionRegistry registry(&budget);
   uint64_t id = 0;
   {
-    const std::shared_ptr<SharedArea> area = *registry.Add([](const absl::Status&) {});
-    area->Lend(0);
-    id = area->id();
+    const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
+    region->Lend(0);
+    id = region->id();
   }
-  const auto block = registry.Borrow(id, 0);
-  ASSERT_TRUE(block.ok()) << block.status();
+  const auto slot = registry.Borrow(id, 0);
+  ASSERT_TRUE(slot.ok()) << slot.status();
   registry.Release(id);
-  block->memory()[0] = 'a';
-  EXPECT_EQ(block->memory()[0], 'a');
+  slot->memory()[0] = 'a';
+  EXPECT_EQ(slot->memory()[0], 'a');
 }
 
-TEST(AreaRegistryTest, CountsAnAreaInTheBudgetAsLongAsABlockOfItIsBorrowed) {
+TEST(RegionRegistryTest, CountsAnAreaInTheBudgetAsLongAsABlockOfItIsBorrowed) {
   ByteBudget budget(2 * kAreaBytes);
-  AreaRegistry registry(&budget);
+  RegionRegistry registry(&budget);
   uint64_t id = 0;
   {
-    const std::shared_ptr<SharedArea> area = *registry.Add([](const absl::Status&) {});
-    area->Lend(0);
-    id = area->id();
+    const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
+    region->Lend(0);
+    id = region->id();
   }
   {
-    const auto block = registry.Borrow(id, 0);
-    ASSERT_TRUE(block.ok()) << block.status();
+    const auto slot = registry.Borrow(id, 0);
+    ASSERT_TRUE(slot.ok()) << slot.status();
     registry.Release(id);
     EXPECT_EQ(budget.used(), kAreaBytes);
   }
   EXPECT_EQ(budget.used(), 0u);
 }
 
-TEST(AreaRegistryTest, AnswersAnUnknownAreaSoThatTheClientSendsTheMessageItself) {
+TEST(RegionRegistryTest, AnswersAnUnknownAreaSoThatTheClientSendsTheMessageItself) {
   ByteBudget budget(2 * kAreaBytes);
-  const AreaRegistry registry(&budget);
+  const RegionRegistry registry(&budget);
   EXPECT_TRUE(absl::IsUnavailable(registry.Borrow(17, 0).status()));
 }
 
-TEST(AreaRegistryTest, CloseEndsEveryAreaOnceAndRefusesNewOnes) {
+TEST(RegionRegistryTest, CloseEndsEveryAreaOnceAndRefusesNewOnes) {
   ByteBudget budget(4 * kAreaBytes);
-  AreaRegistry registry(&budget);
+  RegionRegistry registry(&budget);
   std::vector<std::string> ends;
   const auto add = [&] {
     return registry.Add([&](const absl::Status& reason) { ends.push_back(std::string(reason.message())); });

@@ -15,7 +15,7 @@ namespace {
 class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
  public:
   Call(const absl::Status& access, const v1::ShareMemoryRequest& request, const ParameterShard& shard, uint32_t rank,
-       AreaRegistry& registry)
+       RegionRegistry& registry)
       : registry_(registry), ending_(std::make_shared<Ending>(this)) {
     absl::Status status = access;
     if (status.ok()) status = shard.CheckJob(request.job());
@@ -24,25 +24,25 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
                           absl::FailedPreconditionError("the client runs elsewhere, or as another user"));
     }
     if (status.ok()) {
-      absl::StatusOr<std::shared_ptr<SharedArea>> area =
+      absl::StatusOr<std::shared_ptr<SharedRegion>> region =
           registry_.Add([ending = ending_](const absl::Status& reason) { ending->End(reason); });
-      status = area.status();
-      if (area.ok()) area_ = *std::move(area);
+      status = region.status();
+      if (region.ok()) region_ = *std::move(region);
     }
     if (!status.ok()) {
       ending_->End(Annotate(status, absl::StrCat("shard ", rank)));
       return;
     }
-    *response_.mutable_area() = area_->Describe();
+    *response_.mutable_region() = region_->Describe();
     StartWrite(&response_);
   }
 
   void OnCancel() override { ending_->End(absl::CancelledError("the client is gone")); }
   void OnDone() override {
-    if (area_ != nullptr) {
-      const uint64_t id = area_->id();
+    if (region_ != nullptr) {
+      const uint64_t id = region_->id();
       // What the registry does not list any more is not to be counted any more.
-      area_.reset();
+      region_.reset();
       registry_.Release(id);
     }
     delete this;
@@ -69,9 +69,9 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
     Call* call_ ABSL_GUARDED_BY(mutex_);
   };
 
-  AreaRegistry& registry_;
+  RegionRegistry& registry_;
   const std::shared_ptr<Ending> ending_;
-  std::shared_ptr<SharedArea> area_;
+  std::shared_ptr<SharedRegion> region_;
   v1::ShareMemoryResponse response_;
 };
 
@@ -80,7 +80,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
                                                                const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,
-                                                               AreaRegistry& registry) {
+                                                               RegionRegistry& registry) {
   return new Call(access, request, shard, rank, registry);
 }
 

@@ -11,11 +11,11 @@
 
 namespace ballast {
 
-// Answers ParameterService.ShareMemory: gives the client an area that it has until the call ends, or where `access` is
-// an error, that. Both outlive the call.
+// Answers ParameterService.ShareMemory: gives the client an region that it has until the call ends, or where `access`
+// is an error, that. Both outlive the call.
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
                                                                const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,
-                                                               AreaRegistry& registry);
+                                                               RegionRegistry& registry);
 
 }  // namespace ballast

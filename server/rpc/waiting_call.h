@@ -14,7 +14,7 @@ namespace ballast {
 // been finished. Thread safety: as gRPC's reactors.
 class WaitingCall : public grpc::ServerUnaryReactor {
  public:
-  explicit WaitingCall(std::function<void(WaitRoom::Ticket)> cancel)
+  explicit WaitingCall(std::function<void(WaitList::Ticket)> cancel)
       : wait_(std::make_shared<CancellableWait>(std::move(cancel))) {}
 
   const std::shared_ptr<CancellableWait>& wait() const { return wait_; }

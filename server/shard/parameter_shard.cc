@@ -44,9 +44,9 @@ absl::Status WithMissing(const absl::Status& status, const PullWait& wait) {
 }
 
 // A slice's place in the order of changes, where there is one.
-std::optional<uint64_t> At(const std::vector<uint64_t>& turns, size_t index) {
-  if (turns.empty()) return std::nullopt;
-  return turns[index];
+std::optional<uint64_t> At(const std::vector<uint64_t>& order, size_t index) {
+  if (order.empty()) return std::nullopt;
+  return order[index];
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
       reader_waits_(options_.max_wait_bytes / kReaderShare),
       waits_(clock) {}
 
-absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
+absl::Status ParameterShard::CheckJobConfigLocked(const JobConfig& job) const {
   if (job_.name.empty()) return absl::OkStatus();
   if (job.name != job_.name) {
     return WithReason(
@@ -89,16 +89,17 @@ absl::Status ParameterShard::CheckTermsLocked(const JobTerms& job) const {
                     {{"job", job_.name}});
 }
 
-absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint, const JobTerms& job,
+absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint,
+                                                                     const JobConfig& job,
                                                                      std::vector<OwnedTensor> tensors) {
-  if (absl::Status status = ValidateTerms(job); !status.ok()) return status;
+  if (absl::Status status = ValidateJobConfig(job); !status.ok()) return status;
   // What the catalog finds to fit now still fits when it is added: nothing else adds to it.
   absl::MutexLock declaring(&declaring_);
   absl::StatusOr<TensorCatalog::Addition> addition;
   {
     absl::ReaderMutexLock lock(&mutex_);
     if (!closed_.ok()) return closed_;
-    if (absl::Status status = CheckTermsLocked(job); !status.ok()) return status;
+    if (absl::Status status = CheckJobConfigLocked(job); !status.ok()) return status;
     addition = catalog_.Check(tensors);
     if (!addition.ok()) return addition.status();
     if (!job_.name.empty() && addition->tensors.empty()) return tensors;
@@ -126,7 +127,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   return tensors;
 }
 
-absl::Status ParameterShard::CheckDurability(const JobTerms& job) const {
+absl::Status ParameterShard::CheckDurability(const JobConfig& job) const {
   const v1::Durability::Mode mode = job.durability.mode();
   if (mode == v1::Durability::CHECKPOINT) {
     if (options_.keeps_checkpoints) return absl::OkStatus();
@@ -144,13 +145,13 @@ absl::Status ParameterShard::CheckDurability(const JobTerms& job) const {
                     {{"job", job.name}});
 }
 
-absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobTerms& job) const {
+absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobConfig& job) const {
   const v1::Durability::Mode mode = job.durability.mode();
   if (journal_ != nullptr || mode == v1::Durability::NONE || mode == v1::Durability::CHECKPOINT) return journal_.load();
   return options_.open_journal(job);
 }
 
-absl::Status ParameterShard::WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
+absl::Status ParameterShard::WriteDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,
                                               const std::string& checkpoint) {
   if (journal_ == nullptr || job.durability.mode() == v1::Durability::CHECKPOINT) return absl::OkStatus();
   internal::v1::ShardRecord record;
@@ -174,7 +175,7 @@ absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& 
   return written;
 }
 
-void ParameterShard::AddLocked(const JobTerms& job, TensorCatalog::Addition addition) {
+void ParameterShard::AddLocked(const JobConfig& job, TensorCatalog::Addition addition) {
   job_ = job;
   while (windows_.size() < job.workers) windows_.push_back(std::make_unique<PushWindow>());
   catalog_.Add(std::move(addition));
@@ -287,7 +288,7 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
 
 absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                                    absl::Span<const CheckedGradient> checked,
-                                                   absl::FunctionRef<bool()> admit, Turns& turns) {
+                                                   absl::FunctionRef<bool()> admit, ApplyOrder& order) {
   if (journal_ == nullptr) return Write({}, {}, admit, [] {});
   internal::v1::ShardRecord record;
   internal::v1::LoggedPush* logged = record.mutable_push();
@@ -307,29 +308,29 @@ absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl:
     to->set_bytes(PayloadBytes(gradient.payload));
     payloads.insert(payloads.end(), gradient.payload.begin(), gradient.payload.end());
   }
-  turns.reserve(checked.size());
+  order.reserve(checked.size());
   return Write(record, payloads, admit, [&] {
-    for (const CheckedGradient& gradient : checked) turns.push_back(gradient.slice->TakeTurn());
+    for (const CheckedGradient& gradient : checked) order.push_back(gradient.slice->ReserveOrder());
   });
 }
 
 PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients,
-                                  const Turns& turns, std::vector<WaitRoom::Ticket>& released) {
+                                  const ApplyOrder& order, std::vector<WaitList::Ticket>& released) {
   PushOutcome outcome;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const CheckedGradient& checked = gradients[i];
     const Slice::Applied applied = checked.slice->Offer(
         {push.worker, push.step, push.examples, checked.version, checked.gradient, push.schedule_position},
-        At(turns, i));
-    switch (applied.verdict) {
-      case Verdict::kApplied:
+        At(order, i));
+    switch (applied.disposition) {
+      case PushDisposition::kApplied:
         ++outcome.applied;
         staleness_.Add(applied.staleness);
         break;
-      case Verdict::kKept:
-        ++outcome.kept;
+      case PushDisposition::kBuffered:
+        ++outcome.buffered;
         break;
-      case Verdict::kDropped:
+      case PushDisposition::kDropped:
         ++outcome.dropped;
         break;
     }
@@ -355,16 +356,16 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   absl::StatusOr<PushWindow*> window = WindowOf(push.worker);
   if (!window.ok()) return window.status();
   if (absl::Status status = CheckSteps(push, job, *checked); !status.ok()) return status;
-  std::vector<WaitRoom::Ticket> released;
+  std::vector<WaitList::Ticket> released;
   absl::StatusOr<PushOutcome> outcome = TakePush(push, gradients, *checked, **window, released);
   // Waits end outside the gate, for what they end with may take its time.
-  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  for (WaitList::Ticket ticket : released) waits_.CountDown(ticket);
   return outcome;
 }
 
 absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                                      absl::Span<const CheckedGradient> checked, PushWindow& window,
-                                                     std::vector<WaitRoom::Ticket>& released) {
+                                                     std::vector<WaitList::Ticket>& released) {
   absl::ReaderMutexLock gate(&gate_);
   absl::StatusOr<PushWindow::Begun> begun = absl::UnknownError("the window was not asked");
   // Asked where records have their order, so that no push of an incarnation follows one of a newer incarnation.
@@ -372,8 +373,8 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
     begun = window.Begin(push.incarnation, push.sequence);
     return begun.ok() && begun->start == PushWindow::Start::kNew;
   };
-  Turns turns;
-  const absl::StatusOr<uint64_t> position = WritePush(push, gradients, checked, admit, turns);
+  ApplyOrder order;
+  const absl::StatusOr<uint64_t> position = WritePush(push, gradients, checked, admit, order);
   if (!position.ok()) {
     if (begun.ok()) window.Abandon(push.incarnation, push.sequence);
     return Annotate(position.status(), absl::StrCat("shard ", options_.rank, ": log"));
@@ -385,7 +386,7 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
     begun->outcome.duplicate = true;
     return begun->outcome;
   }
-  PushOutcome outcome = Apply(push, checked, turns, released);
+  PushOutcome outcome = Apply(push, checked, order, released);
   outcome.position = *position;
   window.Finish(push.incarnation, push.sequence, outcome);
   return outcome;
@@ -443,7 +444,7 @@ absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t
   if (!slices.ok()) return slices.status();
   const absl::StatusOr<PushWindow*> window = WindowOf(worker);
   if (!window.ok()) return window.status();
-  std::vector<WaitRoom::Ticket> released;
+  std::vector<WaitList::Ticket> released;
   uint32_t raised = 0;
   {
     absl::ReaderMutexLock gate(&gate_);
@@ -452,21 +453,21 @@ absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t
       known = (*window)->CheckIncarnation(incarnation);
       return known.ok();
     };
-    Turns turns;
+    ApplyOrder order;
     const absl::StatusOr<uint64_t> written = Write(record, {}, admit, [&] {
-      for (Slice* slice : *slices) turns.push_back(slice->TakeTurn());
+      for (Slice* slice : *slices) order.push_back(slice->ReserveOrder());
     });
     if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
     if (!known.ok()) return OfWorker(known, worker);
     for (size_t i = 0; i < seen.size(); ++i) {
       const Slice::CaughtUp caught_up =
-          (*slices)[i]->CatchUp(worker, seen[i].version, seen[i].finished_steps, At(turns, i));
+          (*slices)[i]->CatchUp(worker, seen[i].version, seen[i].finished_steps, At(order, i));
       if (caught_up.lost_updates > 0) ++raised;
       lost_updates_ += caught_up.lost_updates;
       released.insert(released.end(), caught_up.released.begin(), caught_up.released.end());
     }
   }
-  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  for (WaitList::Ticket ticket : released) waits_.CountDown(ticket);
   return raised;
 }
 
@@ -514,36 +515,36 @@ absl::Status ParameterShard::CheckElements(absl::Span<Slice* const> slices) cons
                                                  kMaxMessageElements, " elements; ask for fewer in one message"));
 }
 
-WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerms& pull,
+WaitList::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullQuery& pull,
                                            absl::Span<const SliceKey> keys, absl::Duration wait, bool by_reader,
-                                           WaitRoom::Done done) {
+                                           WaitList::Done done) {
   absl::StatusOr<std::vector<Slice*>> found = FindAll(job, keys);
   absl::Status status = found.status();
   if (status.ok()) status = CheckPull(keys);
   if (status.ok()) status = CheckElements(*found);
   if (!status.ok()) {
     done(status);
-    return WaitRoom::kNoTicket;
+    return WaitList::kNoTicket;
   }
   ++pulls_;
   const auto first = std::find_if(found->begin(), found->end(), [&](Slice* slice) { return !slice->MayPull(pull); });
   if (first == found->end()) {
     wait_microseconds_.Add(0);
     done(absl::OkStatus());
-    return WaitRoom::kNoTicket;
+    return WaitList::kNoTicket;
   }
   absl::StatusOr<ByteBudget::Reservation> room =
       (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(keys.size()));
   if (!room.ok()) {
     done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": pulls that wait")));
-    return WaitRoom::kNoTicket;
+    return WaitList::kNoTicket;
   }
   const absl::Time start = clock_->Now();
   // Shared by the three functions, which the wait room keeps and frees together.
   const size_t at = first - found->begin();
   const auto waiting = std::make_shared<PullWait>(pull, *std::move(found), at, *std::move(room));
-  const WaitRoom::Ticket ticket = waits_.Enter(
-      start + wait, [waiting](WaitRoom::Ticket own) { return waiting->GoOn(own); },
+  const WaitList::Ticket ticket = waits_.Add(
+      start + wait, [waiting](WaitList::Ticket own) { return waiting->Release(own); },
       [this, waiting] { return ExplainWait(*waiting); },
       [this, waiting, start, done = std::move(done)](absl::Status status) {
         if (absl::IsDeadlineExceeded(status)) status = WithMissing(status, *waiting);
@@ -551,13 +552,13 @@ WaitRoom::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullTerm
         wait_microseconds_.Add(std::max<int64_t>(absl::ToInt64Microseconds(clock_->Now() - start), 0));
         done(std::move(status));
       });
-  waits_.Arrive(ticket);
+  waits_.CountDown(ticket);
   // Asked last, so that a Close from here on finds the wait in the room and ends it.
   if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
   return ticket;
 }
 
-absl::StatusOr<Slice::Snapshot> ParameterShard::Pull(SliceKey key, std::optional<uint32_t> worker) {
+absl::StatusOr<PulledValues> ParameterShard::Pull(SliceKey key, std::optional<uint32_t> worker) {
   Slice* slice = nullptr;
   {
     absl::ReaderMutexLock lock(&mutex_);
@@ -572,7 +573,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
   if (absl::Status status = CheckJob(job); !status.ok()) return status;
   absl::StatusOr<PushWindow*> window = WindowOf(worker);
   if (!window.ok()) return window.status();
-  std::vector<WaitRoom::Ticket> released;
+  std::vector<WaitList::Ticket> released;
   {
     absl::ReaderMutexLock gate(&gate_);
     // Listed within the gate, because a replay pauses all tensors whose declaration was written before this record.
@@ -589,18 +590,18 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
       known = (*window)->CheckIncarnation(incarnation);
       return known.ok();
     };
-    Turns turns;
+    ApplyOrder order;
     const absl::StatusOr<uint64_t> written = Write(record, {}, admit, [&] {
-      for (const auto& [key, slice] : slices) turns.push_back(slice->TakeTurn());
+      for (const auto& [key, slice] : slices) order.push_back(slice->ReserveOrder());
     });
     if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
     if (!known.ok()) return OfWorker(known, worker);
     for (size_t i = 0; i < slices.size(); ++i) {
-      const std::vector<WaitRoom::Ticket> tickets = slices[i].second->Pause(worker, At(turns, i));
+      const std::vector<WaitList::Ticket> tickets = slices[i].second->Pause(worker, At(order, i));
       released.insert(released.end(), tickets.begin(), tickets.end());
     }
   }
-  for (WaitRoom::Ticket ticket : released) waits_.Arrive(ticket);
+  for (WaitList::Ticket ticket : released) waits_.CountDown(ticket);
   return absl::OkStatus();
 }
 

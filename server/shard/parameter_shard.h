@@ -49,7 +49,7 @@ struct ShardRecovery {
 };
 
 struct ShardStatus {
-  JobTerms job;
+  JobConfig job;
   uint64_t tensors = 0, slices = 0, state_bytes = 0;
   uint64_t pushes = 0, pulls = 0, updates = 0, duplicates = 0, dropped = 0, waiting = 0, max_staleness = 0;
   // Memory of the pulls that wait, the most that it may be, and pulls that were refused for it.
@@ -81,13 +81,13 @@ class ParameterShard {
     uint64_t max_wait_bytes = uint64_t{64} << 20;
     // Opens what a job's durability asks for; may answer with null where that needs no journal. Empty where the shard
     // has nowhere to keep anything. The journal outlives all calls.
-    std::function<absl::StatusOr<ShardJournal*>(const JobTerms&)> open_journal;
+    std::function<absl::StatusOr<ShardJournal*>(const JobConfig&)> open_journal;
     // Whether it takes part in checkpoints.
     bool keeps_checkpoints = false;
     // The checkpoint that tensors begin with, in place of their initial values; empty: none.
     std::string resume_from;
     // Reads a checkpoint's state of those tensors.
-    std::function<absl::StatusOr<Resumption>(const std::string& checkpoint, const JobTerms&,
+    std::function<absl::StatusOr<Resumption>(const std::string& checkpoint, const JobConfig&,
                                              absl::Span<const OwnedTensor>)>
         load_checkpoint;
   };
@@ -97,12 +97,12 @@ class ParameterShard {
   // Creates tensors; answers with the slices owned. The same again is OK, anything different FAILED_PRECONDITION. A
   // declaration that fails changes nothing. A tensor without slices is owned whole. Takes as long as there is data, and
   // waits for the declaration before it, while all other calls go on.
-  absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobTerms& job, std::vector<OwnedTensor> tensors) {
+  absl::StatusOr<std::vector<OwnedTensor>> Declare(const JobConfig& job, std::vector<OwnedTensor> tensors) {
     return DeclareFrom(options_.resume_from, job, std::move(tensors));
   }
 
   // The same with the state of that checkpoint; empty: with initial values.
-  absl::StatusOr<std::vector<OwnedTensor>> DeclareFrom(const std::string& checkpoint, const JobTerms& job,
+  absl::StatusOr<std::vector<OwnedTensor>> DeclareFrom(const std::string& checkpoint, const JobConfig& job,
                                                        std::vector<OwnedTensor> tensors);
 
   // FAILED_PRECONDITION where this is not the job that the shard holds.
@@ -154,35 +154,34 @@ class ParameterShard {
   // for, UNAVAILABLE when the shard drains, RESOURCE_EXHAUSTED if no more pulls may wait, or as CheckPull. May call it
   // before returning. A pull `by_reader` cannot take the memory that the workers' pulls need. Answers what CancelPull
   // takes.
-  WaitRoom::Ticket AwaitPull(absl::string_view job, const PullTerms& pull, absl::Span<const SliceKey> keys,
-                             absl::Duration wait, bool by_reader, WaitRoom::Done done);
+  WaitList::Ticket AwaitPull(absl::string_view job, const PullQuery& pull, absl::Span<const SliceKey> keys,
+                             absl::Duration wait, bool by_reader, WaitList::Done done);
 
   // Ends the wait with CANCELLED, unless it has ended.
-  void CancelPull(WaitRoom::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
+  void CancelPull(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("the caller has gone")); }
 
   // One slice's values as they are now, for `worker` if it is one that asks.
-  absl::StatusOr<Slice::Snapshot> Pull(SliceKey key, std::optional<uint32_t> worker);
+  absl::StatusOr<PulledValues> Pull(SliceKey key, std::optional<uint32_t> worker);
 
   // Ends all waits and refuses new pushes and waits with `reason` (UNAVAILABLE, ABORTED …) from now on. Pulls at step
   // 0, which never wait, go on: what was learnt can still be saved.
   void Close(absl::Status reason);
 
   // The shard between two pushes; none is taken meanwhile. `at_rest` is called while the shard stands still.
-  ShardCapture Capture(absl::FunctionRef<void()> at_rest);
+  ShardState Capture(absl::FunctionRef<void()> at_rest);
 
   // The same piece by piece, so that little is shared at a time: all but the slices, and then some of them. A key
   // that the shard does not have is left out.
-  ShardCapture CaptureOutline(absl::FunctionRef<void()> at_rest);
-  std::vector<ShardCapture::SliceCapture> CaptureSlices(absl::Span<const SliceKey> keys,
-                                                        absl::FunctionRef<void()> at_rest);
+  ShardState CaptureOutline(absl::FunctionRef<void()> at_rest);
+  std::vector<ShardState::SliceEntry> CaptureSlices(absl::Span<const SliceKey> keys, absl::FunctionRef<void()> at_rest);
 
   // As captured. Before anything else is called; FAILED_PRECONDITION, INVALID_ARGUMENT and NOT_FOUND say what does not
   // fit.
-  absl::Status Restore(ShardCapture capture);
+  absl::Status Restore(ShardState capture);
 
   // The same in two steps: a shard is put together beside this one, as this one's limits allow, and then taken over
   // at once. Calls to this one wait for neither.
-  absl::StatusOr<ShardBuilder> BeginRestore(JobTerms job, std::vector<OwnedTensor> tensors) const;
+  absl::StatusOr<ShardBuilder> BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors) const;
   absl::Status Adopt(BuiltShard built);
 
   // What its restoration took, for status(). Before anything is served.
@@ -211,7 +210,7 @@ class ParameterShard {
     uint64_t checksum = 0;
   };
   // Places in the order in which each slice changes; none where nothing is written down.
-  using Turns = std::vector<uint64_t>;
+  using ApplyOrder = std::vector<uint64_t>;
 
   void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done);
   // Writes a record, as ShardJournal::Append; without a journal only `admit` is called, and the answer is 0.
@@ -222,21 +221,21 @@ class ParameterShard {
   // The same failure, said of a worker.
   absl::Status OfWorker(const absl::Status& status, uint32_t worker) const;
   absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckTermsLocked(const JobTerms& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckJobConfigLocked(const JobConfig& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   // Checks what the job's durability asks of this shard.
-  absl::Status CheckDurability(const JobTerms& job) const;
+  absl::Status CheckDurability(const JobConfig& job) const;
   // Reads the checkpoint's state of what is added; nothing if there is no checkpoint.
-  absl::StatusOr<Resumption> Load(const std::string& checkpoint, const JobTerms& job,
+  absl::StatusOr<Resumption> Load(const std::string& checkpoint, const JobConfig& job,
                                   const TensorCatalog::Addition& addition) const;
   // Makes what is added, the saved slices as they were; with no lock that another call takes.
-  absl::Status MakeSlices(const JobTerms& job, std::vector<ShardCapture::SliceCapture> saved,
+  absl::Status MakeSlices(const JobConfig& job, std::vector<ShardState::SliceEntry> saved,
                           TensorCatalog::Addition& addition) const;
   // Opens the journal that the job's durability asks for; null if it needs none.
-  absl::StatusOr<ShardJournal*> OpenJournal(const JobTerms& job) const;
-  absl::Status WriteDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors,
+  absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
+  absl::Status WriteDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,
                                 const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
-  ShardCapture OutlineLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void AddLocked(const JobTerms& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ShardState OutlineLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void AddLocked(const JobConfig& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
@@ -244,21 +243,21 @@ class ParameterShard {
   absl::StatusOr<Gradient> CheckGradient(const PushTicket& push, const GradientView& view, const Slice& slice) const;
   absl::StatusOr<uint64_t> WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                      absl::Span<const CheckedGradient> checked, absl::FunctionRef<bool()> admit,
-                                     Turns& turns) ABSL_SHARED_LOCKS_REQUIRED(gate_);
+                                     ApplyOrder& order) ABSL_SHARED_LOCKS_REQUIRED(gate_);
   // Has slices that came back older than the push's step catch up with it; refuses the push where that cannot be.
   absl::Status CheckSteps(const PushTicket& push, absl::string_view job, absl::Span<const CheckedGradient> checked);
   // Waits that may go on are added to `released`.
   absl::StatusOr<PushOutcome> TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                        absl::Span<const CheckedGradient> checked, PushWindow& window,
-                                       std::vector<WaitRoom::Ticket>& released);
-  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const Turns& turns,
-                    std::vector<WaitRoom::Ticket>& released);
+                                       std::vector<WaitList::Ticket>& released);
+  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const ApplyOrder& order,
+                    std::vector<WaitList::Ticket>& released);
   absl::StatusOr<std::vector<CheckedValues>> CheckValues(absl::string_view job,
                                                          absl::Span<const ValueView> values) const;
   absl::StatusOr<uint64_t> WriteValues(absl::Span<const ValueView> values, absl::Span<const size_t> fresh)
       ABSL_SHARED_LOCKS_REQUIRED(gate_);
   absl::StatusOr<SetOutcome> TakeValues(absl::Span<const ValueView> values, std::vector<CheckedValues> checked,
-                                        std::vector<WaitRoom::Ticket>& released);
+                                        std::vector<WaitList::Ticket>& released);
   absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
   // INVALID_ARGUMENT for more than a message's values.
   absl::Status CheckElements(absl::Span<Slice* const> slices) const;
@@ -275,7 +274,7 @@ class ParameterShard {
   // Changed under the gate; read without it by who only waits for a record that is written.
   std::atomic<ShardJournal*> journal_{nullptr};
   mutable absl::Mutex mutex_;
-  JobTerms job_ ABSL_GUARDED_BY(mutex_);
+  JobConfig job_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> may_have_lost_{false};
@@ -290,7 +289,7 @@ class ParameterShard {
   // Of the pulls that wait: of all who may push, and of those who may only look.
   ByteBudget worker_waits_, reader_waits_;
   // Last: its destruction ends the waits, whose callbacks use the rest.
-  WaitRoom waits_;
+  WaitList waits_;
 };
 
 }  // namespace ballast

@@ -11,11 +11,11 @@
 namespace ballast {
 namespace {
 
-std::vector<ShardCapture::SliceCapture> ShareAll(absl::Span<const std::pair<SliceKey, Slice*>> slices) {
-  std::vector<ShardCapture::SliceCapture> captured;
+std::vector<ShardState::SliceEntry> ShareAll(absl::Span<const std::pair<SliceKey, Slice*>> slices) {
+  std::vector<ShardState::SliceEntry> captured;
   captured.reserve(slices.size());
   for (const auto& [key, slice] : slices) {
-    Slice::Capture shared = slice->Share();
+    SliceState shared = slice->Share();
     captured.push_back({key, std::move(shared.weights), std::move(shared.policy)});
   }
   return captured;
@@ -23,18 +23,18 @@ std::vector<ShardCapture::SliceCapture> ShareAll(absl::Span<const std::pair<Slic
 
 }  // namespace
 
-ShardCapture ParameterShard::OutlineLocked() const {
-  ShardCapture capture;
+ShardState ParameterShard::OutlineLocked() const {
+  ShardState capture;
   capture.job = job_;
   capture.tensors = catalog_.Tensors();
   for (const auto& window : windows_) capture.windows.push_back(window->Save());
   return capture;
 }
 
-ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
+ShardState ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   absl::MutexLock gate(&gate_);
   at_rest();
-  ShardCapture capture;
+  ShardState capture;
   std::vector<std::pair<SliceKey, Slice*>> slices;
   {
     absl::ReaderMutexLock lock(&mutex_);
@@ -45,15 +45,15 @@ ShardCapture ParameterShard::Capture(absl::FunctionRef<void()> at_rest) {
   return capture;
 }
 
-ShardCapture ParameterShard::CaptureOutline(absl::FunctionRef<void()> at_rest) {
+ShardState ParameterShard::CaptureOutline(absl::FunctionRef<void()> at_rest) {
   absl::MutexLock gate(&gate_);
   at_rest();
   absl::ReaderMutexLock lock(&mutex_);
   return OutlineLocked();
 }
 
-std::vector<ShardCapture::SliceCapture> ParameterShard::CaptureSlices(absl::Span<const SliceKey> keys,
-                                                                      absl::FunctionRef<void()> at_rest) {
+std::vector<ShardState::SliceEntry> ParameterShard::CaptureSlices(absl::Span<const SliceKey> keys,
+                                                                  absl::FunctionRef<void()> at_rest) {
   absl::MutexLock gate(&gate_);
   at_rest();
   std::vector<std::pair<SliceKey, Slice*>> slices;
@@ -67,7 +67,7 @@ std::vector<ShardCapture::SliceCapture> ParameterShard::CaptureSlices(absl::Span
   return ShareAll(slices);
 }
 
-absl::StatusOr<Resumption> ParameterShard::Load(const std::string& checkpoint, const JobTerms& job,
+absl::StatusOr<Resumption> ParameterShard::Load(const std::string& checkpoint, const JobConfig& job,
                                                 const TensorCatalog::Addition& addition) const {
   if (checkpoint.empty()) return Resumption();
   std::vector<OwnedTensor> added;
@@ -75,10 +75,10 @@ absl::StatusOr<Resumption> ParameterShard::Load(const std::string& checkpoint, c
   return options_.load_checkpoint(checkpoint, job, added);
 }
 
-absl::Status ParameterShard::MakeSlices(const JobTerms& job, std::vector<ShardCapture::SliceCapture> saved,
+absl::Status ParameterShard::MakeSlices(const JobConfig& job, std::vector<ShardState::SliceEntry> saved,
                                         TensorCatalog::Addition& addition) const {
   TensorCatalog::SavedSlices slices;
-  for (ShardCapture::SliceCapture& slice : saved) {
+  for (ShardState::SliceEntry& slice : saved) {
     slices[slice.key] = {std::move(slice.weights), std::move(slice.policy)};
   }
   // A shard that is closed has no use for them.
@@ -86,8 +86,8 @@ absl::Status ParameterShard::MakeSlices(const JobTerms& job, std::vector<ShardCa
       job.policy, job.workers, std::move(slices), [this] { return closed(); }, addition);
 }
 
-absl::Status ParameterShard::Restore(ShardCapture capture) {
-  if (absl::Status status = ValidateTerms(capture.job); !status.ok()) return status;
+absl::Status ParameterShard::Restore(ShardState capture) {
+  if (absl::Status status = ValidateJobConfig(capture.job); !status.ok()) return status;
   absl::MutexLock declaring(&declaring_);
   absl::StatusOr<TensorCatalog::Addition> addition;
   {
@@ -114,7 +114,7 @@ absl::Status ParameterShard::Restore(ShardCapture capture) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardBuilder> ParameterShard::BeginRestore(JobTerms job, std::vector<OwnedTensor> tensors) const {
+absl::StatusOr<ShardBuilder> ParameterShard::BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors) const {
   return ShardBuilder::Begin(options_.rank, options_.max_state_bytes, std::move(job), std::move(tensors));
 }
 

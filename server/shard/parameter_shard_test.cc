@@ -165,7 +165,7 @@ class SetValuesTest : public Test {
   }
 
   std::vector<float> Values(uint32_t tensor = 1) {
-    const absl::StatusOr<Slice::Snapshot> snapshot = shard_.Pull({tensor, 0}, std::nullopt);
+    const absl::StatusOr<PulledValues> snapshot = shard_.Pull({tensor, 0}, std::nullopt);
     EXPECT_TRUE(snapshot.ok()) << snapshot.status();
     return {snapshot->values.values().begin(), snapshot->values.values().end()};
   }
@@ -310,8 +310,8 @@ TEST_F(SetValuesTest, FtrlTrainsOnFromThem) {
 
 class ParameterShardTest : public Test {
  protected:
-  static JobTerms Job(bool sync, uint32_t workers) {
-    JobTerms job{"job", {}, workers, {}};
+  static JobConfig Job(bool sync, uint32_t workers) {
+    JobConfig job{"job", {}, workers, {}};
     if (sync) {
       job.policy.mutable_sync()->set_deterministic(true);
     } else {
@@ -350,7 +350,7 @@ class ParameterShardTest : public Test {
   }
 
   std::vector<float> Values() {
-    absl::StatusOr<Slice::Snapshot> snapshot = shard_.Pull({1, 0}, std::nullopt);
+    absl::StatusOr<PulledValues> snapshot = shard_.Pull({1, 0}, std::nullopt);
     EXPECT_TRUE(snapshot.ok()) << snapshot.status();
     return {snapshot->values.values().begin(), snapshot->values.values().end()};
   }
@@ -368,7 +368,7 @@ class ParameterShardTest : public Test {
   ManualClock clock_;
   ParameterShard shard_{{.rank = 3, .max_state_bytes = 1 << 20, .max_wait_bytes = kWaits * PullWait::BytesOf(1)},
                         &clock_};
-  WaitRoom::Ticket ticket_ = WaitRoom::kNoTicket;
+  WaitList::Ticket ticket_ = WaitList::kNoTicket;
 };
 
 TEST_F(ParameterShardTest, AsyncAppliesAPushAtOnce) {
@@ -540,9 +540,9 @@ TEST_F(ParameterShardTest, RefusesNanAndInfinity) {
 
 TEST_F(ParameterShardTest, ValuesThatWerePulledStayAsTheyAre) {
   Declare(false, 1);
-  const Slice::Snapshot before = *shard_.Pull({1, 0}, std::nullopt);
+  const PulledValues before = *shard_.Pull({1, 0}, std::nullopt);
   ASSERT_TRUE(Push(0, 1, 0, {1, 2, 3}).ok());
-  const Slice::Snapshot after = *shard_.Pull({1, 0}, std::nullopt);
+  const PulledValues after = *shard_.Pull({1, 0}, std::nullopt);
   EXPECT_EQ(before.version, 0u);
   EXPECT_EQ(before.values.values(), (absl::Span<const float>({0, 0, 0})));
   EXPECT_EQ(after.version, 1u);
@@ -566,7 +566,7 @@ TEST_F(ParameterShardTest, RefusesAPayloadThatIsNotWhatItsEncodingSays) {
 }
 
 TEST_F(ParameterShardTest, AcceptsANonFiniteGradientWhereTheJobSaysSo) {
-  JobTerms job = Job(false, 1);
+  JobConfig job = Job(false, 1);
   job.policy.set_accept_non_finite(true);
   ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w", 3)}).ok());
   ASSERT_TRUE(Push(0, 1, 0, {1, NAN, 2}).ok());
@@ -618,7 +618,7 @@ TEST_F(ParameterShardTest, RefusesADeclarationThatDiffers) {
             std::string::npos);
   EXPECT_EQ(shard_.Declare(Job(false, 2), {}).status().message(), "job \"job\" was declared with 1 workers, got 2");
   EXPECT_EQ(shard_.Declare(Job(true, 1), {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  JobTerms other = Job(false, 1);
+  JobConfig other = Job(false, 1);
   other.name = "other";
   EXPECT_EQ(shard_.Declare(other, {}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(2, "w", 3)}).status().code(), absl::StatusCode::kFailedPrecondition);

@@ -79,7 +79,7 @@ absl::StatusOr<uint64_t> ParameterShard::WriteValues(absl::Span<const ValueView>
 
 absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView> values,
                                                       std::vector<CheckedValues> checked,
-                                                      std::vector<WaitRoom::Ticket>& released) {
+                                                      std::vector<WaitList::Ticket>& released) {
   // Alone, so that no push reaches a slice between its check and its change.
   absl::MutexLock gate(&gate_);
   if (absl::Status status = closed(); !status.ok()) return status;
@@ -97,7 +97,7 @@ absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView
     }
   }
   for (size_t i : fresh) {
-    const std::vector<WaitRoom::Ticket> tickets =
+    const std::vector<WaitList::Ticket> tickets =
         checked[i].slice->SetValues(std::move(checked[i].values), checked[i].checksum);
     released.insert(released.end(), tickets.begin(), tickets.end());
   }
@@ -107,15 +107,15 @@ absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView
 absl::StatusOr<SetOutcome> ParameterShard::SetValues(absl::string_view job, absl::Span<const ValueView> values) {
   absl::StatusOr<std::vector<CheckedValues>> checked = CheckValues(job, values);
   if (!checked.ok()) return checked.status();
-  std::vector<WaitRoom::Ticket> released;
+  std::vector<WaitList::Ticket> released;
   const absl::StatusOr<SetOutcome> outcome = TakeValues(values, *std::move(checked), released);
   if (released.empty()) return outcome;
   // Whoever goes on with values that a machine's death takes builds on what nobody may set again. Waits end outside the
   // gate, for what they end with may take its time.
   AwaitSynced([this, released = std::move(released)](const absl::Status& synced) {
-    for (WaitRoom::Ticket ticket : released) {
+    for (WaitList::Ticket ticket : released) {
       if (synced.ok()) {
-        waits_.Arrive(ticket);
+        waits_.CountDown(ticket);
       } else {
         waits_.End(ticket, synced);
       }

@@ -13,10 +13,10 @@ constexpr uint64_t kBytesPerSlice = 16;
 
 uint64_t PullWait::BytesOf(size_t slices) { return kBytesPerWait + slices * kBytesPerSlice; }
 
-bool PullWait::GoOn(WaitRoom::Ticket ticket) {
+bool PullWait::Release(WaitList::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   if (ended_) return false;
-  size_t next = ticket_ == WaitRoom::kNoTicket ? at_ : at_ + 1;
+  size_t next = ticket_ == WaitList::kNoTicket ? at_ : at_ + 1;
   ticket_ = ticket;
   while (next < slices_.size() && slices_[next]->MayPullOrRelease(pull_, ticket)) ++next;
   if (next == slices_.size()) {
@@ -30,7 +30,7 @@ bool PullWait::GoOn(WaitRoom::Ticket ticket) {
 void PullWait::End() {
   absl::MutexLock lock(&mutex_);
   room_.Release();
-  if (!ended_ && ticket_ != WaitRoom::kNoTicket) slices_[at_]->Forget(pull_, ticket_);
+  if (!ended_ && ticket_ != WaitList::kNoTicket) slices_[at_]->Forget(pull_, ticket_);
   ended_ = true;
 }
 

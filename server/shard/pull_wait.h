@@ -22,29 +22,29 @@ class PullWait {
   static uint64_t BytesOf(size_t slices);
 
   // `first`: the slices before it have allowed the pull already. `room`: its memory.
-  PullWait(const PullTerms& pull, std::vector<Slice*> slices, size_t first, ByteBudget::Reservation room)
+  PullWait(const PullQuery& pull, std::vector<Slice*> slices, size_t first, ByteBudget::Reservation room)
       : pull_(pull), slices_(std::move(slices)), room_(std::move(room)), at_(first) {}
 
   // To be called once with the wait's ticket, and again each time that a slice has released that: goes on to the next
   // slice that does not allow the pull, and waits there. True if there is none.
-  bool GoOn(WaitRoom::Ticket ticket);
+  bool Release(WaitList::Ticket ticket);
 
   // Waits no more, and holds no memory.
   void End();
 
   // The slice that it waits at, or would begin to.
   const Slice& at() const;
-  const PullTerms& pull() const { return pull_; }
+  const PullQuery& pull() const { return pull_; }
 
  private:
-  const PullTerms pull_;
+  const PullQuery pull_;
   const std::vector<Slice*> slices_;
   mutable absl::Mutex mutex_;
   ByteBudget::Reservation room_ ABSL_GUARDED_BY(mutex_);
   // Below the number of slices.
   size_t at_ ABSL_GUARDED_BY(mutex_);
   // kNoTicket until it waits at a slice for the first time.
-  WaitRoom::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitRoom::kNoTicket;
+  WaitList::Ticket ticket_ ABSL_GUARDED_BY(mutex_) = WaitList::kNoTicket;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

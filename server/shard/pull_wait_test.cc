@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-constexpr WaitRoom::Ticket kTicket = 7;
+constexpr WaitList::Ticket kTicket = 7;
 
 // Three slices of a synchronous job of one worker: a push at one of them lets pulls at step 1 go on there.
 class PullWaitTest : public ::testing::Test {
@@ -36,7 +36,7 @@ class PullWaitTest : public ::testing::Test {
   }
 
   // The tickets that go on.
-  std::vector<WaitRoom::Ticket> PushTo(size_t slice) {
+  std::vector<WaitList::Ticket> PushTo(size_t slice) {
     const float gradient = 1;
     return slices_[slice]->Offer({0, 0, 1, 0, Gradient(absl::MakeConstSpan(&gradient, 1))}, std::nullopt).released;
   }
@@ -56,21 +56,21 @@ class PullWaitTest : public ::testing::Test {
 
 TEST_F(PullWaitTest, WaitsAtOneSliceAtATime) {
   PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
-  EXPECT_FALSE(wait.GoOn(kTicket));
+  EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{1, 0, 0}));
   // Passed over when its turn comes.
   EXPECT_TRUE(PushTo(1).empty());
-  EXPECT_EQ(PushTo(0), std::vector<WaitRoom::Ticket>{kTicket});
-  EXPECT_FALSE(wait.GoOn(kTicket));
+  EXPECT_EQ(PushTo(0), std::vector<WaitList::Ticket>{kTicket});
+  EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{0, 0, 1}));
-  EXPECT_EQ(PushTo(2), std::vector<WaitRoom::Ticket>{kTicket});
-  EXPECT_TRUE(wait.GoOn(kTicket));
+  EXPECT_EQ(PushTo(2), std::vector<WaitList::Ticket>{kTicket});
+  EXPECT_TRUE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{0, 0, 0}));
 }
 
 TEST_F(PullWaitTest, LeavesItsSliceAndItsMemoryWhenItEnds) {
   PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
-  EXPECT_FALSE(wait.GoOn(kTicket));
+  EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(budget_.used(), PullWait::BytesOf(3));
   wait.End();
   EXPECT_EQ(budget_.used(), 0);
@@ -80,7 +80,7 @@ TEST_F(PullWaitTest, LeavesItsSliceAndItsMemoryWhenItEnds) {
 TEST_F(PullWaitTest, DoesNotBeginToWaitOnceItHasEnded) {
   PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
   wait.End();
-  EXPECT_FALSE(wait.GoOn(kTicket));
+  EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{0, 0, 0}));
 }
 

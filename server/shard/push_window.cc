@@ -93,7 +93,7 @@ internal::v1::WindowState PushWindow::Save() const {
     internal::v1::WindowState::Answer* answer = state.add_answers();
     answer->set_sequence(entry.sequence);
     answer->set_applied(entry.outcome.applied);
-    answer->set_kept(entry.outcome.kept);
+    answer->set_buffered(entry.outcome.buffered);
     answer->set_dropped(entry.outcome.dropped);
     answer->set_max_staleness(entry.outcome.max_staleness);
     answer->set_learning_rate(entry.outcome.learning_rate);
@@ -111,7 +111,7 @@ void PushWindow::Restore(const internal::v1::WindowState& state) {
   for (const internal::v1::WindowState::Answer& answer : state.answers()) {
     PushOutcome outcome;
     outcome.applied = answer.applied();
-    outcome.kept = answer.kept();
+    outcome.buffered = answer.buffered();
     outcome.dropped = answer.dropped();
     outcome.max_staleness = answer.max_staleness();
     outcome.learning_rate = answer.learning_rate();

@@ -14,7 +14,7 @@ namespace ballast {
 // What became of a push, slice by slice summed up.
 struct PushOutcome {
   uint32_t applied = 0;
-  uint32_t kept = 0;
+  uint32_t buffered = 0;
   uint32_t dropped = 0;
   uint64_t max_staleness = 0;
   float learning_rate = 0;

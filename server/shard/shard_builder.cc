@@ -11,9 +11,9 @@
 
 namespace ballast {
 
-absl::StatusOr<ShardBuilder> ShardBuilder::Begin(uint32_t shard, uint64_t max_bytes, JobTerms job,
+absl::StatusOr<ShardBuilder> ShardBuilder::Begin(uint32_t shard, uint64_t max_bytes, JobConfig job,
                                                  std::vector<OwnedTensor> tensors) {
-  if (absl::Status status = ValidateTerms(job); !status.ok()) return status;
+  if (absl::Status status = ValidateJobConfig(job); !status.ok()) return status;
   ShardBuilder builder(BuiltShard{std::move(job), TensorCatalog(shard, max_bytes), {}});
   if (absl::Status status = builder.Declare(std::move(tensors)); !status.ok()) return status;
   return builder;
@@ -26,7 +26,7 @@ absl::Status ShardBuilder::Declare(std::vector<OwnedTensor> tensors) {
   return absl::OkStatus();
 }
 
-absl::Status ShardBuilder::Add(ShardCapture::SliceCapture slice, uint64_t captured_at) {
+absl::Status ShardBuilder::Add(ShardState::SliceEntry slice, uint64_t captured_at) {
   const SliceKey key = slice.key;
   absl::Status status = built_.catalog.Insert(key, {std::move(slice.weights), std::move(slice.policy)},
                                               built_.job.policy, built_.job.workers);

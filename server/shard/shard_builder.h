@@ -18,7 +18,7 @@ namespace ballast {
 
 // What a shard consists of.
 struct BuiltShard {
-  JobTerms job;
+  JobConfig job;
   TensorCatalog catalog;
   // By rank; may be fewer than the job's workers.
   std::vector<internal::v1::WindowState> windows;
@@ -33,7 +33,7 @@ struct BuiltShard {
 class ShardBuilder {
  public:
   // INVALID_ARGUMENT and FAILED_PRECONDITION as ParameterShard::Declare.
-  static absl::StatusOr<ShardBuilder> Begin(uint32_t shard, uint64_t max_bytes, JobTerms job,
+  static absl::StatusOr<ShardBuilder> Begin(uint32_t shard, uint64_t max_bytes, JobConfig job,
                                             std::vector<OwnedTensor> tensors);
 
   // More tensors; those that are known already may be among them. Their slices are to be added.
@@ -41,7 +41,7 @@ class ShardBuilder {
 
   // A slice whose capture holds all changes up to `captured_at`. INVALID_ARGUMENT for a slice that no tensor has, that
   // came before, or that does not fit.
-  absl::Status Add(ShardCapture::SliceCapture slice, uint64_t captured_at);
+  absl::Status Add(ShardState::SliceEntry slice, uint64_t captured_at);
 
   // Gradients of slices that were here when the push was made: FAILED_PRECONDITION for a gradient of another,
   // INVALID_ARGUMENT for one that does not fit.

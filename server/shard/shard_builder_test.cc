@@ -32,7 +32,7 @@ class ShardBuilderTest : public testing::Test {
   }
 
   ShardBuilder Begin() {
-    ShardCapture outline = shard_.CaptureOutline([] {});
+    ShardState outline = shard_.CaptureOutline([] {});
     auto builder = copy_.BeginRestore(outline.job, outline.tensors);
     EXPECT_TRUE(builder.ok()) << builder.status();
     return *std::move(builder);
@@ -59,7 +59,7 @@ class ShardBuilderTest : public testing::Test {
     EXPECT_TRUE(pushed.ok()) << pushed;
   }
   static void ExpectEqual(ParameterShard& a, ParameterShard& b) {
-    const ShardCapture of_a = a.Capture([] {}), of_b = b.Capture([] {});
+    const ShardState of_a = a.Capture([] {}), of_b = b.Capture([] {});
     ASSERT_EQ(of_a.slices.size(), of_b.slices.size());
     for (size_t i = 0; i < of_a.slices.size(); ++i) {
       EXPECT_EQ(of_a.slices[i].weights.version, of_b.slices[i].weights.version);
@@ -82,7 +82,7 @@ class ShardBuilderTest : public testing::Test {
     return built.ok() ? copy_.Adopt(*std::move(built)) : built.status();
   }
 
-  JobTerms job_;
+  JobConfig job_;
   // The last change that shard_ has made.
   uint64_t position_ = 0;
   ParameterShard shard_{{.max_state_bytes = kMaxBytes}, Clock::Real()};

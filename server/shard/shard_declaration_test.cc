@@ -47,16 +47,16 @@ class ShardDeclarationTest : public Test {
     ParameterShard::Options options;
     options.max_state_bytes = 1 << 20;
     options.keeps_checkpoints = true;
-    options.open_journal = [this](const JobTerms&) -> absl::StatusOr<ShardJournal*> { return &journal_; };
-    options.load_checkpoint = [this](const std::string&, const JobTerms&, absl::Span<const OwnedTensor> tensors) {
+    options.open_journal = [this](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return &journal_; };
+    options.load_checkpoint = [this](const std::string&, const JobConfig&, absl::Span<const OwnedTensor> tensors) {
       ++loads_;
       return load_(tensors);
     };
     return options;
   }
 
-  static JobTerms Job(v1::Durability::Mode mode = v1::Durability::NONE) {
-    JobTerms job{"job", {}, 2, {}};
+  static JobConfig Job(v1::Durability::Mode mode = v1::Durability::NONE) {
+    JobConfig job{"job", {}, 2, {}};
     job.policy.mutable_async();
     job.durability.set_mode(mode);
     return job;
@@ -87,7 +87,7 @@ class ShardDeclarationTest : public Test {
   }
 
   std::vector<float> Values(uint32_t tensor) {
-    const absl::StatusOr<Slice::Snapshot> snapshot = shard_.Pull({tensor, 0}, std::nullopt);
+    const absl::StatusOr<PulledValues> snapshot = shard_.Pull({tensor, 0}, std::nullopt);
     if (!snapshot.ok()) return {};
     return {snapshot->values.values().begin(), snapshot->values.values().end()};
   }
@@ -146,7 +146,7 @@ void AwaitBlocked(pid_t thread) {
 
 // Its record stands behind the declaration's, so a replay pauses those tensors, too.
 TEST_F(ShardDeclarationTest, APauseBehindADeclarationCoversItsTensors) {
-  JobTerms job = Job(v1::Durability::WAL);
+  JobConfig job = Job(v1::Durability::WAL);
   job.policy.mutable_sync();
   ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w")}).ok());
   absl::Notification started;
@@ -232,7 +232,7 @@ TEST_F(ShardDeclarationTest, InitialValuesDoNotDependOnHowManyThreadsMakeThem) {
   ASSERT_TRUE(other.Declare(Job(), {cut}).ok());
   const std::vector<float> expected = Values(1);
   for (uint32_t index = 0; index < 10; ++index) {
-    const absl::StatusOr<Slice::Snapshot> part = other.Pull({1, index}, std::nullopt);
+    const absl::StatusOr<PulledValues> part = other.Pull({1, index}, std::nullopt);
     ASSERT_TRUE(part.ok()) << part.status();
     EXPECT_EQ(part->values.values(), absl::MakeConstSpan(expected).subspan(index * 10000, 10000));
   }

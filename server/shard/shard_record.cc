@@ -3,7 +3,7 @@
 
 namespace ballast {
 
-internal::v1::LoggedDeclaration EncodeDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors) {
+internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors) {
   internal::v1::LoggedDeclaration declaration;
   declaration.set_job(job.name);
   *declaration.mutable_policy() = job.policy;
@@ -17,7 +17,7 @@ internal::v1::LoggedDeclaration EncodeDeclaration(const JobTerms& job, absl::Spa
   return declaration;
 }
 
-JobTerms DecodeTerms(const internal::v1::LoggedDeclaration& declaration) {
+JobConfig DecodeJobConfig(const internal::v1::LoggedDeclaration& declaration) {
   return {declaration.job(), declaration.policy(), declaration.workers(), declaration.durability()};
 }
 

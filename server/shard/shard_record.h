@@ -9,9 +9,9 @@
 
 namespace ballast {
 
-internal::v1::LoggedDeclaration EncodeDeclaration(const JobTerms& job, absl::Span<const OwnedTensor> tensors);
+internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors);
 
-JobTerms DecodeTerms(const internal::v1::LoggedDeclaration& declaration);
+JobConfig DecodeJobConfig(const internal::v1::LoggedDeclaration& declaration);
 std::vector<OwnedTensor> DecodeTensors(const internal::v1::LoggedDeclaration& declaration);
 
 }  // namespace ballast

@@ -12,7 +12,7 @@ constexpr uint32_t kMaxWorkers = 4096;
 
 }  // namespace
 
-absl::Status ValidateTerms(const JobTerms& job) {
+absl::Status ValidateJobConfig(const JobConfig& job) {
   if (absl::Status status = ValidateJobName(job.name); !status.ok()) return status;
   if (job.workers < 1 || job.workers > kMaxWorkers) {
     return absl::InvalidArgumentError(absl::StrCat("workers: got ", job.workers, ", want 1 to ", kMaxWorkers));

@@ -15,7 +15,7 @@
 namespace ballast {
 
 // What the job is, as the first declaration says.
-struct JobTerms {
+struct JobConfig {
   std::string name;
   v1::ConsistencyPolicy policy;
   uint32_t workers = 0;
@@ -23,26 +23,26 @@ struct JobTerms {
 };
 
 // INVALID_ARGUMENT for a name, a policy or a number of workers that no job may have.
-absl::Status ValidateTerms(const JobTerms& job);
+absl::Status ValidateJobConfig(const JobConfig& job);
 
 // A shard at one moment, between pushes. What it holds of the weights is shared with the shard; updates leave it as it
 // is, at the price of a copy.
-struct ShardCapture {
-  struct SliceCapture {
+struct ShardState {
+  struct SliceEntry {
     SliceKey key;
-    SliceWeights::Capture weights;
+    SliceWeights::State weights;
     PolicyState policy;
   };
-  JobTerms job;
+  JobConfig job;
   std::vector<OwnedTensor> tensors;
-  std::vector<SliceCapture> slices;
+  std::vector<SliceEntry> slices;
   // By rank.
   std::vector<internal::v1::WindowState> windows;
 };
 
 // What a job goes on with that resumes from a checkpoint.
 struct Resumption {
-  std::vector<ShardCapture::SliceCapture> slices;
+  std::vector<ShardState::SliceEntry> slices;
   // By rank: from which incarnation on a worker is one of the resumed job's.
   std::vector<internal::v1::WindowState> windows;
 };

@@ -10,7 +10,7 @@ namespace ballast {
 
 bool Slice::HasValuesLocked() const { return !provided_ || weights_->set_checksum().has_value(); }
 
-bool Slice::MayPullLocked(const PullTerms& pull) const {
+bool Slice::MayPullLocked(const PullQuery& pull) const {
   return HasValuesLocked() && policy_->MayPull(pull, *weights_);
 }
 
@@ -31,7 +31,7 @@ absl::StatusOr<bool> Slice::CheckValues(uint64_t checksum) const {
       {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
 }
 
-std::vector<WaitRoom::Ticket> Slice::SetValues(ValueBuffer values, uint64_t checksum) {
+std::vector<WaitList::Ticket> Slice::SetValues(ValueBuffer values, uint64_t checksum) {
   absl::MutexLock lock(&mutex_);
   weights_->SetValues(std::move(values), checksum);
   return TakeReleasedLocked();
@@ -47,48 +47,48 @@ absl::Status Slice::CheckStep(uint64_t step) const {
   return policy_->CheckStep(step, *weights_);
 }
 
-void Slice::AwaitTurnLocked(std::optional<uint64_t> turn) {
-  if (!turn.has_value()) return;
+void Slice::AwaitOrderLocked(std::optional<uint64_t> order) {
+  if (!order.has_value()) return;
   struct Wanted {
     const uint64_t* turns;
-    uint64_t turn;
-    bool IsDue() const { return *turns == turn; }
-  } wanted{&turns_, *turn};
+    uint64_t order;
+    bool IsDue() const { return *turns == order; }
+  } wanted{&changes_, *order};
   mutex_.Await(absl::Condition(&wanted, &Wanted::IsDue));
-  ++turns_;
+  ++changes_;
 }
 
-Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint64_t> turn) {
+Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint64_t> order) {
   absl::MutexLock lock(&mutex_);
-  AwaitTurnLocked(turn);
+  AwaitOrderLocked(order);
   Applied applied;
   const uint64_t before = weights_->version();
   applied.learning_rate = weights_->LearningRate(contribution.position);
-  applied.verdict = policy_->Offer(contribution, *weights_);
-  if (applied.verdict == Verdict::kApplied && before > contribution.from_version) {
+  applied.disposition = policy_->Offer(contribution, *weights_);
+  if (applied.disposition == PushDisposition::kApplied && before > contribution.from_version) {
     applied.staleness = before - contribution.from_version;
   }
   applied.released = TakeReleasedLocked();
   return applied;
 }
 
-std::vector<WaitRoom::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64_t> turn) {
+std::vector<WaitList::Ticket> Slice::Pause(uint32_t worker, std::optional<uint64_t> order) {
   absl::MutexLock lock(&mutex_);
-  AwaitTurnLocked(turn);
+  AwaitOrderLocked(order);
   policy_->Pause(worker, *weights_);
   return TakeReleasedLocked();
 }
 
-Slice::CaughtUp Slice::CatchUp(uint32_t worker, uint64_t version, uint64_t finished, std::optional<uint64_t> turn) {
+Slice::CaughtUp Slice::CatchUp(uint32_t worker, uint64_t version, uint64_t finished, std::optional<uint64_t> order) {
   absl::MutexLock lock(&mutex_);
-  AwaitTurnLocked(turn);
+  AwaitOrderLocked(order);
   const uint64_t skipped = weights_->version() - weights_->applied();
   policy_->CatchUp(worker, version, finished, *weights_);
   return {weights_->version() - weights_->applied() - skipped, TakeReleasedLocked()};
 }
 
-std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
-  std::vector<WaitRoom::Ticket> tickets;
+std::vector<WaitList::Ticket> Slice::TakeReleasedLocked() {
+  std::vector<WaitList::Ticket> tickets;
   while (!waiting_.empty() && MayPullLocked({waiting_.begin()->first, std::nullopt})) {
     tickets.push_back(waiting_.begin()->second);
     waiting_.erase(waiting_.begin());
@@ -96,19 +96,19 @@ std::vector<WaitRoom::Ticket> Slice::TakeReleasedLocked() {
   return tickets;
 }
 
-bool Slice::MayPull(const PullTerms& pull) const {
+bool Slice::MayPull(const PullQuery& pull) const {
   absl::ReaderMutexLock lock(&mutex_);
   return MayPullLocked(pull);
 }
 
-bool Slice::MayPullOrRelease(const PullTerms& pull, WaitRoom::Ticket ticket) {
+bool Slice::MayPullOrRelease(const PullQuery& pull, WaitList::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   if (MayPullLocked(pull)) return true;
   waiting_.emplace(pull.step, ticket);
   return false;
 }
 
-void Slice::Forget(const PullTerms& pull, WaitRoom::Ticket ticket) {
+void Slice::Forget(const PullQuery& pull, WaitList::Ticket ticket) {
   absl::MutexLock lock(&mutex_);
   waiting_.erase({pull.step, ticket});
 }
@@ -118,38 +118,38 @@ size_t Slice::waiting() const {
   return waiting_.size();
 }
 
-std::vector<uint32_t> Slice::Missing(const PullTerms& pull) const {
+std::vector<uint32_t> Slice::Missing(const PullQuery& pull) const {
   absl::ReaderMutexLock lock(&mutex_);
   if (MayPullLocked(pull)) return {};
   return policy_->Missing(pull);
 }
 
-Slice::Snapshot Slice::Pull(std::optional<uint32_t> worker) {
+PulledValues Slice::Pull(std::optional<uint32_t> worker) {
   absl::MutexLock lock(&mutex_);
   if (worker.has_value()) policy_->OnPull(*worker, *weights_);
   return {weights_->version(), weights_->ShareValues()};
 }
 
-Slice::Capture Slice::Share() const {
+SliceState Slice::Share() const {
   absl::ReaderMutexLock lock(&mutex_);
   return {weights_->Share(), policy_->Save()};
 }
 
-absl::Status Slice::Restore(Capture capture) {
+absl::Status Slice::Restore(SliceState state) {
   absl::MutexLock lock(&mutex_);
   const size_t arrays = weights_->Share().arrays.size();
-  if (capture.weights.arrays.size() != arrays) {
+  if (state.weights.arrays.size() != arrays) {
     return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got weights and ",
-                                                   capture.weights.arrays.size() - 1, " optimizer slots, want ",
+                                                   state.weights.arrays.size() - 1, " optimizer slots, want ",
                                                    arrays - 1));
   }
-  for (const ValueBuffer& array : capture.weights.arrays) {
+  for (const ValueBuffer& array : state.weights.arrays) {
     if (array.size() == range_.elements()) continue;
     return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got ", array.size(),
                                                    " elements, want ", range_.elements()));
   }
-  weights_->Restore(std::move(capture.weights));
-  return policy_->Restore(std::move(capture.policy), *weights_);
+  weights_->Restore(std::move(state.weights));
+  return policy_->Restore(std::move(state.policy), *weights_);
 }
 
 }  // namespace ballast

@@ -125,7 +125,7 @@ absl::Status TensorCatalog::MakeSlices(const v1::ConsistencyPolicy& policy, uint
   struct Plan {
     const Tensor* tensor;
     const v1::SliceRange* range;
-    Slice::Capture* saved;
+    SliceState* saved;
     absl::Status status;
   };
   std::vector<Plan> plans;
@@ -171,7 +171,7 @@ void TensorCatalog::Add(Addition addition) {
   for (auto& [key, slice] : addition.slices) slices_[key] = std::move(slice);
 }
 
-absl::Status TensorCatalog::Insert(SliceKey key, Slice::Capture captured, const v1::ConsistencyPolicy& policy,
+absl::Status TensorCatalog::Insert(SliceKey key, SliceState captured, const v1::ConsistencyPolicy& policy,
                                    uint32_t workers) {
   const auto tensor = tensors_.find(key.tensor_id);
   if (tensor == tensors_.end()) {

@@ -52,7 +52,7 @@ class TensorCatalog {
     std::vector<std::pair<SliceKey, std::unique_ptr<Slice>>> slices;
   };
   // A slice's state that takes the place of its initial values.
-  using SavedSlices = absl::flat_hash_map<SliceKey, Slice::Capture>;
+  using SavedSlices = absl::flat_hash_map<SliceKey, SliceState>;
 
   // `max_bytes`: of weights, optimizer slots and what is kept about them, which of many small tensors is the most.
   // `shard` is for messages.
@@ -74,7 +74,7 @@ class TensorCatalog {
 
   // A saved slice of a tensor that was added without slices. INVALID_ARGUMENT for one that no tensor has, that is here
   // already, or that does not fit its tensor.
-  absl::Status Insert(SliceKey key, Slice::Capture captured, const v1::ConsistencyPolicy& policy, uint32_t workers);
+  absl::Status Insert(SliceKey key, SliceState captured, const v1::ConsistencyPolicy& policy, uint32_t workers);
   // How many slices the tensors have; Insert has not brought all of them where slice_count() is less.
   size_t declared_slices() const { return declared_slices_; }
 

@@ -28,22 +28,22 @@ void PolicyOracle::Compare(const Seen& after) {
   Expect(after.rate == rate_, "learning rate was scaled by ", after.rate, ", want ", rate_);
 }
 
-void PolicyOracle::Offered(const Push& push, Verdict verdict, const Seen& after) {
+void PolicyOracle::Offered(const Push& push, PushDisposition disposition, const Seen& after) {
   if (is_sync()) {
-    OfferedToSync(push, verdict, after);
+    OfferedToSync(push, disposition, after);
   } else {
-    OfferedOnArrival(push, verdict);
+    OfferedOnArrival(push, disposition);
   }
   workers_[push.worker].paused = false;
   Compare(after);
 }
 
-void PolicyOracle::OfferedToSync(const Push& push, Verdict verdict, const Seen& after) {
+void PolicyOracle::OfferedToSync(const Push& push, PushDisposition disposition, const Seen& after) {
   workers_[push.worker].paused = false;
   const bool in_already =
       std::any_of(gathered_.begin(), gathered_.end(), [&](const Push& other) { return other.worker == push.worker; });
   const bool late = push.step < version_ && push.from_version < version_;
-  if (verdict == Verdict::kDropped) {
+  if (disposition == PushDisposition::kDropped) {
     ++tally_.dropped;
     Expect(late || in_already, "dropped worker ", push.worker, "'s gradient, which was in time");
     return;
@@ -51,8 +51,9 @@ void PolicyOracle::OfferedToSync(const Push& push, Verdict verdict, const Seen& 
   Expect(!late, "used worker ", push.worker, "'s gradient for step ", push.step, " at ", version_);
   Expect(!in_already, "counted worker ", push.worker, " twice in step ", version_);
   gathered_.push_back(push);
-  Expect((verdict == Verdict::kApplied) == MayClose(), "step ", version_, " with ", gathered_.size(), " in, quorum ",
-         quorum_, ": ", verdict == Verdict::kApplied ? "closed too early" : "did not close");
+  Expect((disposition == PushDisposition::kApplied) == MayClose(), "step ", version_, " with ", gathered_.size(),
+         " in, quorum ", quorum_, ": ",
+         disposition == PushDisposition::kApplied ? "closed too early" : "did not close");
   if (after.version > version_) Close();
 }
 
@@ -81,8 +82,8 @@ void PolicyOracle::Close() {
   gathered_.clear();
 }
 
-void PolicyOracle::OfferedOnArrival(const Push& push, Verdict verdict) {
-  Expect(verdict == Verdict::kApplied, "did not apply worker ", push.worker, "'s gradient on arrival");
+void PolicyOracle::OfferedOnArrival(const Push& push, PushDisposition disposition) {
+  Expect(disposition == PushDisposition::kApplied, "did not apply worker ", push.worker, "'s gradient on arrival");
   if (policy_.has_bounded()) MoveClock(push);
   if (push.examples == 0) return;
   const Worker& worker = workers_[push.worker];
@@ -137,7 +138,7 @@ void PolicyOracle::Paused(uint32_t worker, const Seen& after) {
   Compare(after);
 }
 
-std::vector<uint32_t> PolicyOracle::Waited(const PullTerms& pull) const {
+std::vector<uint32_t> PolicyOracle::Waited(const PullQuery& pull) const {
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
     const Worker& worker = workers_[rank];
@@ -154,7 +155,7 @@ std::vector<uint32_t> PolicyOracle::Waited(const PullTerms& pull) const {
   return ranks;
 }
 
-void PolicyOracle::Answered(const PullTerms& pull, const Seen& now) {
+void PolicyOracle::Answered(const PullQuery& pull, const Seen& now) {
   Compare(now);
   if (is_sync()) {
     Expect(pull.step <= version_, "answered a pull at step ", pull.step, " from version ", version_);
@@ -173,14 +174,14 @@ void PolicyOracle::Answered(const PullTerms& pull, const Seen& now) {
   }
 }
 
-void PolicyOracle::Waits(const PullTerms& pull, const std::vector<uint32_t>& missing) {
+void PolicyOracle::Waits(const PullQuery& pull, const std::vector<uint32_t>& missing) {
   const std::vector<uint32_t> want = Waited(pull);
   Expect(missing == want, "a pull at step ", pull.step, " names workers ", absl::StrJoin(missing, ", "), ", want ",
          absl::StrJoin(want, ", "));
   Expect(!want.empty() || MayWaitForEver(pull), "a pull at step ", pull.step, " waits for nobody");
 }
 
-bool PolicyOracle::MayWaitForEver(const PullTerms& pull) const {
+bool PolicyOracle::MayWaitForEver(const PullQuery& pull) const {
   return is_sync() && !pull.worker.has_value() && pull.step > version_;
 }
 

@@ -33,16 +33,16 @@ class PolicyOracle {
     float gradient = 0;
   };
 
-  void Offered(const Push& push, Verdict verdict, const Seen& after);
+  void Offered(const Push& push, PushDisposition disposition, const Seen& after);
   void Paused(uint32_t worker, const Seen& after);
-  void Answered(const PullTerms& pull, const Seen& now);
+  void Answered(const PullQuery& pull, const Seen& now);
   // It is not answered, and these are named.
-  void Waits(const PullTerms& pull, const std::vector<uint32_t>& missing);
+  void Waits(const PullQuery& pull, const std::vector<uint32_t>& missing);
   // Nothing will happen any more.
   void Ended();
 
   // Whether a pull that nobody will ever answer is right to wait: it asks for an update that nobody is to make.
-  bool MayWaitForEver(const PullTerms& pull) const;
+  bool MayWaitForEver(const PullQuery& pull) const;
 
   // Empty while all promises are kept.
   const std::string& fault() const { return fault_; }
@@ -66,13 +66,13 @@ class PolicyOracle {
   void Expect(bool kept, const Parts&... promise) {
     if (!kept && fault_.empty()) fault_ = absl::StrCat(promise...);
   }
-  void OfferedToSync(const Push& push, Verdict verdict, const Seen& after);
-  void OfferedOnArrival(const Push& push, Verdict verdict);
+  void OfferedToSync(const Push& push, PushDisposition disposition, const Seen& after);
+  void OfferedOnArrival(const Push& push, PushDisposition disposition);
   bool MayClose() const;
   void Close();
   void MoveClock(const Push& push);
   uint64_t Slowest() const;
-  std::vector<uint32_t> Waited(const PullTerms& pull) const;
+  std::vector<uint32_t> Waited(const PullQuery& pull) const;
   void Compare(const Seen& after);
 
   const v1::ConsistencyPolicy policy_;

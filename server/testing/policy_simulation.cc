@@ -16,8 +16,10 @@ namespace {
 constexpr uint64_t kMaxEvents = 100000;
 constexpr uint64_t kLongestSchedule = 2000;
 
-const char* NameOf(Verdict verdict) {
-  return verdict == Verdict::kApplied ? "applied" : verdict == Verdict::kKept ? "kept" : "dropped";
+const char* NameOf(PushDisposition disposition) {
+  return disposition == PushDisposition::kApplied    ? "applied"
+         : disposition == PushDisposition::kBuffered ? "kept"
+                                                     : "dropped";
 }
 
 }  // namespace
@@ -124,7 +126,7 @@ void PolicySimulation::PlanWorker(uint32_t rank) {
 void PolicySimulation::PlanOnlookers() {
   for (uint64_t i = Below(4); i > 0; --i) {
     const size_t place = Below(places_.size());
-    const PullTerms pull{.step = Below(12)};
+    const PullQuery pull{.step = Below(12)};
     After(Below(kLongestSchedule / 2), [this, place, pull] { Pull(place, pull, [](uint64_t) {}); });
   }
 }
@@ -188,7 +190,7 @@ void PolicySimulation::Join(uint32_t rank) {
   Log("worker ", rank, " comes at step ", worker.step);
   for (size_t place = 0; place < places_.size(); ++place) {
     const uint64_t life = worker.life;
-    const PullTerms pull{.step = worker.step, .worker = rank};
+    const PullQuery pull{.step = worker.step, .worker = rank};
     After(Delay(), [this, rank, life, place, pull] {
       if (workers_[rank].life != life) return;
       Pull(place, pull, [this, rank, life, place](uint64_t version) {
@@ -294,7 +296,7 @@ void PolicySimulation::GiveUp(uint32_t rank, std::function<void()> then) {
 
 PolicyOracle::Seen PolicySimulation::Look(size_t place) {
   Place& at = *places_[place];
-  const Slice::Snapshot snapshot = at.slice.Pull(std::nullopt);
+  const PulledValues snapshot = at.slice.Pull(std::nullopt);
   Fail(at.oracle.fault().empty() ? "" : absl::StrCat("slice ", place, ": ", at.oracle.fault()));
   return {snapshot.version, snapshot.values.values()[0], at.rate};
 }
@@ -314,21 +316,21 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
       std::nullopt);
   at.rate = optimizer_->rate();
   Log("slice ", place, ": worker ", push.worker, " step ", push.step, " from ", push.from_version, " ",
-      NameOf(applied.verdict));
-  at.oracle.Offered(push, applied.verdict, Look(place));
+      NameOf(applied.disposition));
+  at.oracle.Offered(push, applied.disposition, Look(place));
   Release(place, applied.released);
 }
 
 void PolicySimulation::Pause(size_t place, uint32_t rank) {
   Place& at = *places_[place];
-  const std::vector<WaitRoom::Ticket> released = at.slice.Pause(rank, std::nullopt);
+  const std::vector<WaitList::Ticket> released = at.slice.Pause(rank, std::nullopt);
   Log("slice ", place, ": worker ", rank, " pauses");
   at.oracle.Paused(rank, Look(place));
   Release(place, released);
 }
 
-void PolicySimulation::Pull(size_t place, const PullTerms& pull, std::function<void(uint64_t version)> answer) {
-  const WaitRoom::Ticket ticket = next_ticket_++;
+void PolicySimulation::Pull(size_t place, const PullQuery& pull, std::function<void(uint64_t version)> answer) {
+  const WaitList::Ticket ticket = next_ticket_++;
   if (places_[place]->slice.MayPullOrRelease(pull, ticket)) return Answer(place, pull, answer);
   ++tally_.waits;
   Log("slice ", place, ": a pull at step ", pull.step, " waits for ",
@@ -337,18 +339,18 @@ void PolicySimulation::Pull(size_t place, const PullTerms& pull, std::function<v
   Release(place, {});
 }
 
-void PolicySimulation::Answer(size_t place, const PullTerms& pull,
+void PolicySimulation::Answer(size_t place, const PullQuery& pull,
                               const std::function<void(uint64_t version)>& answer) {
   Place& at = *places_[place];
-  const Slice::Snapshot snapshot = at.slice.Pull(pull.worker);
+  const PulledValues snapshot = at.slice.Pull(pull.worker);
   at.oracle.Answered(pull, {snapshot.version, snapshot.values.values()[0], at.rate});
   Look(place);
   Log("slice ", place, ": answers step ", pull.step, " with version ", snapshot.version);
   answer(snapshot.version);
 }
 
-void PolicySimulation::Release(size_t place, const std::vector<WaitRoom::Ticket>& tickets) {
-  for (WaitRoom::Ticket ticket : tickets) {
+void PolicySimulation::Release(size_t place, const std::vector<WaitList::Ticket>& tickets) {
+  for (WaitList::Ticket ticket : tickets) {
     const auto found = waits_.find(ticket);
     if (found == waits_.end()) return Fail("released a pull that does not wait");
     const Wait wait = std::move(found->second);

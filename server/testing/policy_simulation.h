@@ -60,7 +60,7 @@ class PolicySimulation {
   };
   struct Wait {
     size_t place = 0;
-    PullTerms pull;
+    PullQuery pull;
     std::function<void(uint64_t version)> answer;
   };
   struct Event {
@@ -98,9 +98,9 @@ class PolicySimulation {
   // What happens at a slice.
   void Deliver(size_t place, const PolicyOracle::Push& push);
   void Pause(size_t place, uint32_t rank);
-  void Pull(size_t place, const PullTerms& pull, std::function<void(uint64_t version)> answer);
-  void Answer(size_t place, const PullTerms& pull, const std::function<void(uint64_t version)>& answer);
-  void Release(size_t place, const std::vector<WaitRoom::Ticket>& tickets);
+  void Pull(size_t place, const PullQuery& pull, std::function<void(uint64_t version)> answer);
+  void Answer(size_t place, const PullQuery& pull, const std::function<void(uint64_t version)>& answer);
+  void Release(size_t place, const std::vector<WaitList::Ticket>& tickets);
   PolicyOracle::Seen Look(size_t place);
 
   const uint64_t seed_;
@@ -113,8 +113,8 @@ class PolicySimulation {
   std::unique_ptr<RoundingSgd> optimizer_;
   std::vector<std::unique_ptr<Place>> places_;
   std::vector<Worker> workers_;
-  WaitRoom::Ticket next_ticket_ = 1;
-  std::map<WaitRoom::Ticket, Wait> waits_;
+  WaitList::Ticket next_ticket_ = 1;
+  std::map<WaitList::Ticket, Wait> waits_;
   Tally tally_;
   std::string fault_, log_;
 };

@@ -28,11 +28,11 @@ SliceWeights::SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& ran
   Initialize(spec, range.offset(), values_.mutable_values());
 }
 
-void SliceWeights::Apply(const Gradient& gradient, const Terms& terms) {
+void SliceWeights::Apply(const Gradient& gradient, const ApplyOptions& options) {
   ++version_;
   ++applied_;
-  const OptimizerStep step{applied_, terms.rate_scale * optimizer_->LearningRate(applied_, position_),
-                           terms.gradient_scale, set_checksum_.has_value()};
+  const OptimizerStep step{applied_, options.rate_scale * optimizer_->LearningRate(applied_, position_),
+                           options.gradient_scale, set_checksum_.has_value()};
   // Pulls may still be sending the old values.
   ValueBuffer updated = values_.unique() ? values_ : ValueBuffer(values_.size());
   OptimizerState state{values_.values().data(), updated.mutable_values().data(), {}};
@@ -45,20 +45,20 @@ void SliceWeights::Apply(const Gradient& gradient, const Terms& terms) {
   values_ = std::move(updated);
 }
 
-SliceWeights::Capture SliceWeights::Share() const {
-  Capture capture{version_, applied_, position_, pushed_, set_checksum_, {values_}};
-  capture.arrays.insert(capture.arrays.end(), slots_.begin(), slots_.end());
-  return capture;
+SliceWeights::State SliceWeights::Share() const {
+  State state{version_, applied_, position_, pushed_, set_checksum_, {values_}};
+  state.arrays.insert(state.arrays.end(), slots_.begin(), slots_.end());
+  return state;
 }
 
-void SliceWeights::Restore(Capture capture) {
-  version_ = capture.version;
-  applied_ = capture.applied;
-  position_ = capture.position;
-  pushed_ = capture.pushed;
-  set_checksum_ = capture.set_checksum;
-  values_ = std::move(capture.arrays[0]);
-  for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot] = std::move(capture.arrays[slot + 1]);
+void SliceWeights::Restore(State state) {
+  version_ = state.version;
+  applied_ = state.applied;
+  position_ = state.position;
+  pushed_ = state.pushed;
+  set_checksum_ = state.set_checksum;
+  values_ = std::move(state.arrays[0]);
+  for (size_t slot = 0; slot < slots_.size(); ++slot) slots_[slot] = std::move(state.arrays[slot + 1]);
 }
 
 }  // namespace ballast

@@ -20,7 +20,7 @@ namespace ballast {
 class SliceWeights {
  public:
   // How an update departs from the plain one.
-  struct Terms {
+  struct ApplyOptions {
     // The gradient and the learning rate are multiplied by them.
     float gradient_scale = 1;
     float rate_scale = 1;
@@ -33,8 +33,8 @@ class SliceWeights {
   SliceWeights(const v1::SliceRange& range, const Optimizer* optimizer);
 
   // Applies one update; `gradient` has as many elements as values().
-  void Apply(const Gradient& gradient) { Apply(gradient, Terms()); }
-  void Apply(const Gradient& gradient, const Terms& terms);
+  void Apply(const Gradient& gradient) { Apply(gradient, ApplyOptions()); }
+  void Apply(const Gradient& gradient, const ApplyOptions& options);
 
   // A push is taken. `position`: how far the job is by it, PushHeader.schedule_position; it never goes back.
   void Reach(std::optional<double> position) {
@@ -66,7 +66,7 @@ class SliceWeights {
   uint64_t applied() const { return applied_; }
 
   // All of it, shared: later updates leave it as it is.
-  struct Capture {
+  struct State {
     uint64_t version = 0;
     uint64_t applied = 0;
     std::optional<double> position;
@@ -75,10 +75,10 @@ class SliceWeights {
     // Weights, then the optimizer's slots.
     std::vector<ValueBuffer> arrays;
   };
-  Capture Share() const;
+  State Share() const;
 
   // As captured from weights of the same spec, range and optimizer: as many arrays of as many elements.
-  void Restore(Capture capture);
+  void Restore(State state);
 
   // The rate of the next update, by a push at that position.
   float LearningRate(std::optional<double> position) const {

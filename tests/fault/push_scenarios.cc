@@ -34,7 +34,7 @@ FaultRunOptions Base(const SoakPlace& place, const std::string& policy, absl::Du
   return options;
 }
 
-absl::StatusOr<Outcome> Faults(const FaultRunOptions& options) {
+absl::StatusOr<Outcome> ValidationErrors(const FaultRunOptions& options) {
   const absl::StatusOr<FaultCounts> counts = RunFaults(options);
   if (!counts.ok()) return counts.status();
   Outcome outcome;
@@ -48,14 +48,14 @@ Scenario LostReplies(const SoakPlace& place, const std::string& policy, uint32_t
             FaultRunOptions options = Base(place, policy, time, seed);
             options.workers = workers;
             options.plan = {.drop_replies = 0.1, .silence = absl::Milliseconds(50)};
-            return Faults(options);
+            return ValidationErrors(options);
           }};
 }
 
 absl::StatusOr<Outcome> Cuts(const SoakPlace& place, absl::Duration time, uint64_t seed) {
   FaultRunOptions options = Base(place, "async", time, seed);
   options.plan = {.cut = 0.02, .delay = absl::Milliseconds(3)};
-  return Faults(options);
+  return ValidationErrors(options);
 }
 
 // Through the proxies, or by pulling a cable where there is one.
@@ -68,7 +68,7 @@ absl::StatusOr<Outcome> Partitions(const SoakPlace& place, const TwoHosts* hosts
   // As long as the figure has it, where there is time for it.
   options.partition_for = std::min(absl::Seconds(30), time / 4);
   options.patience = absl::Seconds(60);
-  return Faults(options);
+  return ValidationErrors(options);
 }
 
 // Moves this thread to another network for good, so it is a scenario for a process of its own.
@@ -103,7 +103,7 @@ Scenario Kills(const SoakPlace& place, const KillPlan& plan) {
             options.kill_every = plan.kill_every;
             options.freeze = plan.freeze;
             options.plan = {.drop_replies = plan.drop_replies, .silence = absl::Milliseconds(50)};
-            return Faults(options);
+            return ValidationErrors(options);
           }};
 }
 
@@ -165,9 +165,9 @@ std::vector<Scenario> PushScenarios(const SoakPlace& place) {
       {"overload", 0.05, std::bind(Overload, place, _1, _2)},
       Kills(place, {.name = "kills_wal", .share = 0.1}),
       Kills(place, {.name = "kills_wal_sync", .share = 0.1, .durability = v1::Durability::WAL_SYNC}),
-      Kills(place, {.name = "kills_replica", .share = 0.1, .durability = v1::Durability::REPLICA}),
-      Kills(place, {.name = "kills_replica_sync_policy", .durability = v1::Durability::REPLICA, .policy = "sync"}),
-      Kills(place, {.name = "freezes_replica", .share = 0.05, .durability = v1::Durability::REPLICA, .freeze = true}),
+      Kills(place, {.name = "kills_replica", .share = 0.1, .durability = v1::Durability::STANDBY}),
+      Kills(place, {.name = "kills_replica_sync_policy", .durability = v1::Durability::STANDBY, .policy = "sync"}),
+      Kills(place, {.name = "freezes_replica", .share = 0.05, .durability = v1::Durability::STANDBY, .freeze = true}),
       Kills(place, {.name = "kills_sync_policy", .share = 0.05, .policy = "sync"}),
       Kills(place, {.name = "kills_and_lost_replies",
                     .share = 0.1,

@@ -18,18 +18,18 @@ constexpr uint64_t kStateBytes = uint64_t{1} << 20;
 ParameterShard::Options SmallShard() {
   ParameterShard::Options options;
   options.max_state_bytes = kStateBytes;
-  options.open_journal = [](const JobTerms&) -> absl::StatusOr<ShardJournal*> { return nullptr; };
+  options.open_journal = [](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return nullptr; };
   return options;
 }
 
 // A shard of one tensor, as a stream's records.
 std::string WholeStream() {
   ParameterShard shard(SmallShard(), Clock::Real());
-  JobTerms job;
+  JobConfig job;
   job.name = "job";
   job.policy.mutable_sync();
   job.workers = 2;
-  job.durability.set_mode(v1::Durability::REPLICA);
+  job.durability.set_mode(v1::Durability::STANDBY);
   v1::TensorSpec spec;
   spec.set_id(1);
   spec.set_name("w");
@@ -42,7 +42,7 @@ std::string WholeStream() {
                       std::string(1, static_cast<char>(part.position())) + part.data());
     return true;
   };
-  const ShardCapture capture = shard.Capture([] {});
+  const ShardState capture = shard.Capture([] {});
   SendOutline(0, 0, capture, send);
   SendSlice(0, capture.slices[0], send);
   internal::v1::ShardRecord change;

@@ -68,7 +68,7 @@ std::vector<std::string> FuzzSeeds() {
   *push_pull.mutable_gradients() = push.gradients();
   push_pull.set_wait_ms(1000);
   v1::PushRequest shared;
-  shared.mutable_in_shared_memory()->set_area(1);
+  shared.mutable_in_shared_memory()->set_region(1);
   shared.mutable_in_shared_memory()->set_bytes(100);
   v1::PullResponse pulled;
   v1::SliceValue* value = pulled.add_values();

@@ -25,13 +25,13 @@ fits_schema() {
     "$work/node_modules/.bin/tsc" --project "$work"
 }
 
-for folder in deploy/kubernetes/base deploy/kubernetes/overlays/{gpu,durable,replicated}; do
+for folder in deploy/kubernetes/base deploy/kubernetes/overlays/{gpu,durable,standby}; do
   kubectl kustomize "$folder" >"$work/$(basename "$folder").yaml" 2>"$work/log" ||
     fail "$folder does not render: $(<"$work/log")"
 done
 {
   cat "$work/base.yaml"
-  for overlay in gpu durable replicated; do
+  for overlay in gpu durable standby; do
     echo ---
     cat "$work/$overlay.yaml"
   done
@@ -50,11 +50,11 @@ grep -q 'nvidia.com/gpu: "1"' "$work/gpu.yaml" || fail "the overlay asks for no 
 grep -A 1 'name: BALLAST_DEVICE' "$work/gpu.yaml" | grep -q 'value: cuda' || fail "the overlay's device is not cuda"
 
 grep -A 1 'name: BALLAST_DURABILITY' "$work/durable.yaml" | grep -q 'value: wal' || fail "the overlay's job keeps no log"
-grep -A 1 'name: BALLAST_DURABILITY' "$work/replicated.yaml" | grep -q 'value: replica' ||
+grep -A 1 'name: BALLAST_DURABILITY' "$work/standby.yaml" | grep -q 'value: standby' ||
   fail "the overlay's job has no replicas"
-grep -A 1 'name: BALLAST_REPLICATED' "$work/replicated.yaml" | grep -q 'value: "true"' ||
+grep -A 1 'name: BALLAST_WITH_STANDBY' "$work/standby.yaml" | grep -q 'value: "true"' ||
   fail "the overlay's servers take no part in pairs"
-for overlay in durable replicated; do
+for overlay in durable standby; do
   state=$(sed -n '/name: BALLAST_STATE_DIR/{n;s/^ *value: //p}' "$work/$overlay.yaml")
   mount=$(grep -B 1 'name: state$' "$work/$overlay.yaml" | sed -n 's/^ *- mountPath: //p')
   [[ -n $mount && $state == "$mount"/* ]] ||
@@ -62,7 +62,7 @@ for overlay in durable replicated; do
 done
 
 # A worker that may try again has its pod replaced; one that said why it cannot does not.
-for folder in base gpu durable replicated; do
+for folder in base gpu durable standby; do
   retries=$(sed -n 's/^  backoffLimit: //p' "$work/$folder.yaml")
   [[ $retries -gt 0 ]] || fail "$folder: a worker's pod is never replaced: backoffLimit is '$retries'"
   permanent=$(sed -n '/action: FailJob/,/^    - action/p' "$work/$folder.yaml" | sed -n 's/^ *- \([0-9]*\)$/\1/p' | xargs)
@@ -82,8 +82,8 @@ replicas=$(value replicas)
 completions=$(value completions)
 parallelism=$(value parallelism)
 [[ $servers == "$replicas" ]] || fail "BALLAST_SERVERS is $servers, replicas $replicas"
-pairs=$(sed -n 's/^ *replicas: //p' "$work/replicated.yaml")
-[[ $pairs == $((2 * servers)) ]] || fail "BALLAST_SERVERS is $servers, replicas of overlays/replicated $pairs, want twice that"
+pairs=$(sed -n 's/^ *replicas: //p' "$work/standby.yaml")
+[[ $pairs == $((2 * servers)) ]] || fail "BALLAST_SERVERS is $servers, replicas of overlays/standby $pairs, want twice that"
 [[ $workers == "$completions" ]] || fail "BALLAST_WORKERS is $workers, completions $completions"
 [[ $workers == "$parallelism" ]] || fail "BALLAST_WORKERS is $workers, parallelism $parallelism"
 

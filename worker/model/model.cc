@@ -51,7 +51,7 @@ Model::Model(LayerChain chain, const ModelOptions& options)
       gradient_plan_(PlanGradients(chain_)),
       options_(options),
       value_plan_(PlanValues(chain_, options.recompute)),
-      stretches_(PlanStretches()),
+      node_segments_(PlanNodeSegments()),
       recomputed_(PlanRecomputation()) {
   uint32_t layers = 0;
   for (const ChainNode& node : chain_.nodes) {
@@ -71,17 +71,17 @@ Model::Model(LayerChain chain, const ModelOptions& options)
   }
 }
 
-std::vector<Model::Stretch> Model::PlanStretches() const {
-  std::vector<Stretch> stretches;
+std::vector<Model::NodeSegment> Model::PlanNodeSegments() const {
+  std::vector<NodeSegment> segments;
   bool carried = true;
   for (size_t i = 0; i < chain_.nodes.size(); ++i) {
     const ChainNode& node = chain_.nodes[i];
     const bool awaits = node.layer != nullptr && !node.layer->Parameters().empty();
-    if (carried || awaits || node.carries || node.device != chain_.nodes[i - 1].device) stretches.push_back({i, i});
-    stretches.back().end = i + 1;
+    if (carried || awaits || node.carries || node.device != chain_.nodes[i - 1].device) segments.push_back({i, i});
+    segments.back().end = i + 1;
     carried = node.carries;
   }
-  return stretches;
+  return segments;
 }
 
 std::vector<std::optional<size_t>> Model::PlanRecomputation() const {
@@ -354,16 +354,16 @@ absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const L
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   if (absl::Status status = UploadBatch(batch); !status.ok()) return status;
   const PassKind pass = hooks != nullptr ? PassKind::kTraining : PassKind::kEvaluation;
-  for (const Stretch& stretch : stretches_) {
-    const Stage& first = stages_[stretch.first];
+  for (const NodeSegment& nodes : node_segments_) {
+    const Stage& first = stages_[nodes.first];
     if (hooks != nullptr && first.parameters.count > 0) {
       if (absl::Status status = hooks->BeforeForward(first.group); !status.ok()) return status;
     }
-    absl::Status status = Repeat(stretch, pass, batch, [&]() -> absl::Status {
-      for (size_t i = stretch.first; i < stretch.end; ++i) {
+    absl::Status status = Repeat(nodes, pass, batch, [&]() -> absl::Status {
+      for (size_t i = nodes.first; i < nodes.end; ++i) {
         if (absl::Status status = RunForward(i, batch, hooks != nullptr); !status.ok()) return status;
       }
-      if (stretch.end < stages_.size()) return absl::OkStatus();
+      if (nodes.end < stages_.size()) return absl::OkStatus();
       const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
       device(DeviceOf(stages_.size()))
           .Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
@@ -374,14 +374,14 @@ absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const L
   return absl::OkStatus();
 }
 
-bool Model::TakesBatch(const Stretch& stretch) const {
-  if (stretch.end == stages_.size()) return true;
+bool Model::TakesBatch(const NodeSegment& nodes) const {
+  if (nodes.end == stages_.size()) return true;
   const auto takes = [this](size_t node) {
     const ChainNode& own = chain_.nodes[node];
     return value_plan_.place[own.input] == 0 || value_plan_.place[node + 1] == 0 ||
            (own.sums() && value_plan_.place[own.shortcut] == 0);
   };
-  for (size_t i = stretch.first; i < stretch.end; ++i) {
+  for (size_t i = nodes.first; i < nodes.end; ++i) {
     if (takes(i)) return true;
     if (!recomputed_[i].has_value()) continue;
     const ValuePlan::Run& run = value_plan_.runs[*recomputed_[i]];
@@ -392,14 +392,14 @@ bool Model::TakesBatch(const Stretch& stretch) const {
   return false;
 }
 
-absl::Status Model::Repeat(const Stretch& stretch, PassKind pass, const BatchView& batch,
+absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchView& batch,
                            absl::FunctionRef<absl::Status()> issue) {
-  const ChainNode& first = chain_.nodes[stretch.first];
+  const ChainNode& first = chain_.nodes[nodes.first];
   if (first.carries) return issue();
-  const uint64_t swapped = swapped_ && TakesBatch(stretch) ? 1 : 0;
+  const uint64_t swapped = swapped_ && TakesBatch(nodes) ? 1 : 0;
   // The loss multiplies its gradient by it.
-  const uint32_t scale = stretch.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;
-  const Segment segment{{reinterpret_cast<uintptr_t>(this), stretch.first, static_cast<uint64_t>(batch.examples),
+  const uint32_t scale = nodes.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;
+  const Segment segment{{reinterpret_cast<uintptr_t>(this), nodes.first, static_cast<uint64_t>(batch.examples),
                          uint64_t{scale} << 32 | static_cast<uint64_t>(pass) << 1 | swapped},
                         DropoutSeed(batch),
                         batch.step};
@@ -451,17 +451,17 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
 }
 
 absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
-  for (auto stretch = stretches_.rbegin(); stretch != stretches_.rend(); ++stretch) {
-    absl::Status status = Repeat(*stretch, PassKind::kBackward, batch, [&]() -> absl::Status {
-      for (size_t i = stretch->end; i-- > stretch->first;) {
+  for (auto nodes = node_segments_.rbegin(); nodes != node_segments_.rend(); ++nodes) {
+    absl::Status status = Repeat(*nodes, PassKind::kBackward, batch, [&]() -> absl::Status {
+      for (size_t i = nodes->end; i-- > nodes->first;) {
         if (absl::Status status = RunBackward(i, batch); !status.ok()) return status;
       }
       return absl::OkStatus();
     });
     if (!status.ok()) return status;
-    const Stage& first = stages_[stretch->first];
+    const Stage& first = stages_[nodes->first];
     if (first.parameters.count == 0) continue;
-    if (!waits_for_loss_) device(chain_.nodes[stretch->first].device).Mark();
+    if (!waits_for_loss_) device(chain_.nodes[nodes->first].device).Mark();
     if (absl::Status status = hooks.GradientReady(first.group); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -87,14 +87,14 @@ class Model : public TrainableModel {
 
   // Nodes of one device, [first, end), between two of a step's hooks: of them only the first may have parameters. A
   // copy to another device is alone.
-  struct Stretch {
+  struct NodeSegment {
     size_t first = 0;
     size_t end = 0;
   };
   enum class PassKind { kTraining, kBackward, kEvaluation };
 
   Model(LayerChain chain, const ModelOptions& options);
-  std::vector<Stretch> PlanStretches() const;
+  std::vector<NodeSegment> PlanNodeSegments() const;
   // Of each stage: the run that its backward computes again first.
   std::vector<std::optional<size_t>> PlanRecomputation() const;
 
@@ -118,11 +118,11 @@ class Model : public TrainableModel {
   Matrix ValueOf(size_t value, int64_t examples) const;
   Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
   absl::Status UploadBatch(const BatchView& batch);
-  // Issues what a pass does in a stretch, by `issue` or as it was before.
-  absl::Status Repeat(const Stretch& stretch, PassKind pass, const BatchView& batch,
+  // Issues what a pass does in a nodes, by `issue` or as it was before.
+  absl::Status Repeat(const NodeSegment& nodes, PassKind pass, const BatchView& batch,
                       absl::FunctionRef<absl::Status()> issue);
-  // Whether the stretch's operations take the features or the labels.
-  bool TakesBatch(const Stretch& stretch) const;
+  // Whether the nodes's operations take the features or the labels.
+  bool TakesBatch(const NodeSegment& nodes) const;
   absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
   // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
   absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient);
@@ -137,7 +137,7 @@ class Model : public TrainableModel {
   const GradientPlan gradient_plan_;
   const ModelOptions options_;
   const ValuePlan value_plan_;
-  const std::vector<Stretch> stretches_;
+  const std::vector<NodeSegment> node_segments_;
   const std::vector<std::optional<size_t>> recomputed_;
   TimelineRecorder* timeline_ = nullptr;
   std::vector<Stage> stages_;

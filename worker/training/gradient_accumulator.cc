@@ -3,7 +3,7 @@
 
 namespace ballast {
 
-void GatheredGradient::Add(absl::Span<const float> gradient, uint32_t examples) {
+void GradientAccumulator::Add(absl::Span<const float> gradient, uint32_t examples) {
   sum_.resize(gradient.size());
   const bool first = examples_ == 0;
   const float weight = static_cast<float>(examples);
@@ -11,7 +11,7 @@ void GatheredGradient::Add(absl::Span<const float> gradient, uint32_t examples) 
   examples_ += examples;
 }
 
-absl::Span<const float> GatheredGradient::TakeMean() {
+absl::Span<const float> GradientAccumulator::TakeMean() {
   if (examples_ == 0) return {};
   const float share = static_cast<float>(1.0 / static_cast<double>(examples_));
   for (float& element : sum_) element *= share;
@@ -19,7 +19,7 @@ absl::Span<const float> GatheredGradient::TakeMean() {
   return sum_;
 }
 
-void GatheredGradient::Step(float learning_rate, absl::Span<float> weights) {
+void GradientAccumulator::Step(float learning_rate, absl::Span<float> weights) {
   const absl::Span<const float> mean = TakeMean();
   if (mean.empty()) return;
   if (!stepped_) before_.assign(weights.begin(), weights.end());
@@ -27,7 +27,7 @@ void GatheredGradient::Step(float learning_rate, absl::Span<float> weights) {
   for (size_t i = 0; i < weights.size(); ++i) weights[i] -= learning_rate * mean[i];
 }
 
-absl::Span<const float> GatheredGradient::TakeChange(absl::Span<const float> weights) {
+absl::Span<const float> GradientAccumulator::TakeChange(absl::Span<const float> weights) {
   if (!stepped_) return {};
   for (size_t i = 0; i < weights.size(); ++i) before_[i] -= weights[i];
   stepped_ = false;

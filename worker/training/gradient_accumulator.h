@@ -11,7 +11,7 @@ namespace ballast {
 // What a worker hands in for one tensor after several batches: the mean of their gradients, or under local SGD what its
 // own steps changed. Its memory grows to one copy of the tensor for each of the two that is used.
 // Thread safety: none; the training loop's thread.
-class GatheredGradient {
+class GradientAccumulator {
  public:
   // Takes in a batch's gradient, the mean over `examples`, at least 1.
   void Add(absl::Span<const float> gradient, uint32_t examples);

@@ -10,15 +10,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(GatheredGradientTest, IsTheMeanOverAllExamples) {
-  GatheredGradient gathered;
+TEST(GradientAccumulatorTest, IsTheMeanOverAllExamples) {
+  GradientAccumulator gathered;
   gathered.Add({4, -8}, 1);
   gathered.Add({0, 4}, 3);
   EXPECT_THAT(gathered.TakeMean(), ElementsAre(1, 1));
 }
 
-TEST(GatheredGradientTest, BeginsAnewAfterItWasTaken) {
-  GatheredGradient gathered;
+TEST(GradientAccumulatorTest, BeginsAnewAfterItWasTaken) {
+  GradientAccumulator gathered;
   gathered.Add({4, 4}, 2);
   EXPECT_THAT(gathered.TakeMean(), ElementsAre(4, 4));
   EXPECT_THAT(gathered.TakeMean(), IsEmpty());
@@ -26,8 +26,8 @@ TEST(GatheredGradientTest, BeginsAnewAfterItWasTaken) {
   EXPECT_THAT(gathered.TakeMean(), ElementsAre(1, 2));
 }
 
-TEST(GatheredGradientTest, StepsAgainstTheMeanGradient) {
-  GatheredGradient gathered;
+TEST(GradientAccumulatorTest, StepsAgainstTheMeanGradient) {
+  GradientAccumulator gathered;
   float weights[] = {10, 20};
   gathered.Add({4, -4}, 1);
   gathered.Add({0, -4}, 1);
@@ -35,8 +35,8 @@ TEST(GatheredGradientTest, StepsAgainstTheMeanGradient) {
   EXPECT_THAT(weights, ElementsAre(9, 22));
 }
 
-TEST(GatheredGradientTest, ChangeIsWhatAllStepsSubtracted) {
-  GatheredGradient gathered;
+TEST(GradientAccumulatorTest, ChangeIsWhatAllStepsSubtracted) {
+  GradientAccumulator gathered;
   float weights[] = {10, 20};
   gathered.Add({2, -2}, 1);
   gathered.Step(0.5, absl::MakeSpan(weights));
@@ -46,8 +46,8 @@ TEST(GatheredGradientTest, ChangeIsWhatAllStepsSubtracted) {
   EXPECT_THAT(gathered.TakeChange(weights), ElementsAre(2, 1));
 }
 
-TEST(GatheredGradientTest, NextChangeCountsFromTheWeightsThatWerePulled) {
-  GatheredGradient gathered;
+TEST(GradientAccumulatorTest, NextChangeCountsFromTheWeightsThatWerePulled) {
+  GradientAccumulator gathered;
   float weights[] = {10};
   gathered.Add({2}, 1);
   gathered.Step(1, absl::MakeSpan(weights));
@@ -58,8 +58,8 @@ TEST(GatheredGradientTest, NextChangeCountsFromTheWeightsThatWerePulled) {
   EXPECT_THAT(gathered.TakeChange(weights), ElementsAre(3));
 }
 
-TEST(GatheredGradientTest, WithoutAnExampleNothingChanges) {
-  GatheredGradient gathered;
+TEST(GradientAccumulatorTest, WithoutAnExampleNothingChanges) {
+  GradientAccumulator gathered;
   float weights[] = {10};
   gathered.Step(1, absl::MakeSpan(weights));
   EXPECT_THAT(weights, ElementsAre(10));

@@ -222,7 +222,7 @@ TEST_F(OverlapTest, OfScaledGradientsOneFloatTellsWhetherTheyAreFinite) {
   const uint64_t before = device_->downloaded();
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
   ASSERT_TRUE(exchange->AwaitAll().ok());
-  // The loss is read by the courier and by the model.
+  // The loss is read by the pipeline and by the model.
   EXPECT_EQ(device_->downloaded() - before, 2 * 8 + 2 * 4 + 4u);
 }
 
@@ -328,7 +328,7 @@ TEST_F(HalfOverlapTest, DeviceThatFailsIsNamed) {
   const uint64_t before = device_->downloaded();
   device_->Allow(kForward + kLoss);
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
-  // The loss, by the model and by the courier.
+  // The loss, by the model and by the pipeline.
   ASSERT_TRUE(device_->AwaitDownloaded(before + 16));
   device_->Fail(absl::UnavailableError("the GPU is lost"));
   EXPECT_EQ(exchange->AwaitAll(), absl::UnavailableError("device cpu: the GPU is lost"));

@@ -58,8 +58,8 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     groups_.push_back(std::move(group));
   }
   if (!model->waits_for_loss()) {
-    courier_ =
-        std::make_unique<GradientCourier>(groups_.size(), [this](size_t group) { return Upload(groups_[group]); });
+    pipeline_ =
+        std::make_unique<TransferPipeline>(groups_.size(), [this](size_t group) { return Upload(groups_[group]); });
   }
 }
 
@@ -170,10 +170,11 @@ void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_o
 
 absl::StatusOr<std::optional<PushResult>> ParameterExchange::AwaitPush(size_t index) {
   Group& group = groups_[index];
-  if (courier_ != nullptr) {
-    absl::Status status = Await([&](absl::Duration timeout) { return courier_->WaitFor(index, timeout); }, group.layer);
+  if (pipeline_ != nullptr) {
+    absl::Status status =
+        Await([&](absl::Duration timeout) { return pipeline_->WaitFor(index, timeout); }, group.layer);
     if (!status.ok()) return status;
-    return courier_->Take(index);
+    return pipeline_->Take(index);
   }
   if (!group.in_flight.has_value()) return std::nullopt;
   absl::Status status = Await([&](absl::Duration timeout) { return group.in_flight->WaitFor(timeout); }, group.layer);
@@ -216,13 +217,13 @@ absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
 absl::Status ParameterExchange::GradientReady(size_t index) {
   Group& group = groups_[index];
   if (absl::Status status = Prepare(group); !status.ok()) return status;
-  if (courier_ != nullptr) {
+  if (pipeline_ != nullptr) {
     if (absl::Status status = Send(index); !status.ok()) return status;
   }
   // The first layer's come last.
   if (scaler_.has_value()) return index == 0 ? EndScaledBatch() : absl::OkStatus();
-  if (courier_ != nullptr) return absl::OkStatus();
-  absl::StatusOr<GradientCourier::Pushed> pushed = EndBatch(group, batch_);
+  if (pipeline_ != nullptr) return absl::OkStatus();
+  absl::StatusOr<TransferPipeline::Pushed> pushed = EndBatch(group, batch_);
   if (pushed.ok()) group.in_flight = *std::move(pushed);
   return pushed.status();
 }
@@ -245,7 +246,7 @@ absl::Status ParameterExchange::Send(size_t index) {
   const bool first = std::exchange(loss_unchecked_, false);
   const bool pushes = !scaler_.has_value();
   const float rate = stats_.learning_rate;
-  return courier_->Begin(index, [=, this, batch = batch_]() -> absl::StatusOr<GradientCourier::Pushed> {
+  return pipeline_->Begin(index, [=, this, batch = batch_]() -> absl::StatusOr<TransferPipeline::Pushed> {
     if (first) {
       if (absl::Status status = CheckLoss(batch.step, rate); !status.ok()) return status;
     }
@@ -273,13 +274,13 @@ absl::Status ParameterExchange::EndScaledBatch() {
   const absl::StatusOr<bool> finite = unscaler_.TakeFinite();
   if (!finite.ok()) return finite.status();
   // What came down meanwhile; and where the loss is not finite, it is that which ends the job.
-  for (size_t index = groups_.size(); courier_ != nullptr && index-- > 0;) {
-    if (!courier_->WaitFor(index, kLastCopies)) {
+  for (size_t index = groups_.size(); pipeline_ != nullptr && index-- > 0;) {
+    if (!pipeline_->WaitFor(index, kLastCopies)) {
       return absl::DeadlineExceededError(absl::StrCat("gradients of ", groups_[index].layer,
                                                       " have not come from the device within ",
                                                       absl::FormatDuration(kLastCopies), ", want them to"));
     }
-    if (absl::Status status = courier_->Take(index).status(); !status.ok()) return status;
+    if (absl::Status status = pipeline_->Take(index).status(); !status.ok()) return status;
   }
   if (!*finite) {
     if (scaler_->scale() == LossScaler::kLeast) {
@@ -304,23 +305,23 @@ absl::Status ParameterExchange::PassEmptyBatch() {
 
 absl::Status ParameterExchange::EndBatchOfAll() {
   for (size_t index = groups_.size(); index-- > 0;) {
-    absl::StatusOr<GradientCourier::Pushed> pushed = EndBatch(groups_[index], batch_);
+    absl::StatusOr<TransferPipeline::Pushed> pushed = EndBatch(groups_[index], batch_);
     if (!pushed.ok()) return pushed.status();
-    if (courier_ == nullptr) {
+    if (pipeline_ == nullptr) {
       groups_[index].in_flight = *std::move(pushed);
     } else if (pushed->has_value()) {
-      if (absl::Status status = courier_->Begin(index, **std::move(pushed)); !status.ok()) return status;
+      if (absl::Status status = pipeline_->Begin(index, **std::move(pushed)); !status.ok()) return status;
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<GradientCourier::Pushed> ParameterExchange::EndBatch(Group& group, const BatchUnderWay& batch) {
+absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& group, const BatchUnderWay& batch) {
   const bool local = options_.local_learning_rate > 0;
   // A step of one batch is pushed from where its gradient lies.
   const bool gathers = local || batch.batches > 1 || !batch.ends_step;
   for (size_t i = 0; gathers && i < group.gathered.size(); ++i) {
-    GatheredGradient& gathered = group.gathered[i];
+    GradientAccumulator& gathered = group.gathered[i];
     if (!group.gradients[i].encoded.empty()) {
       return absl::InternalError(absl::StrCat("gradient of ", group.layer, " is encoded, want floats to sum"));
     }
@@ -338,7 +339,7 @@ Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& ba
   const bool local = options_.local_learning_rate > 0;
   std::vector<TensorGradient> gradients = group.gradients;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    GatheredGradient& gathered = group.gathered[i];
+    GradientAccumulator& gathered = group.gathered[i];
     if (local) {
       gradients[i].values = gathered.TakeChange(group.values[i].values);
     } else if (batch.batches > 1 || batch.examples == 0) {
@@ -364,8 +365,8 @@ absl::Status ParameterExchange::Pause() {
 }
 
 absl::Status ParameterExchange::AbandonAndPull() {
-  if (courier_ != nullptr) {
-    if (absl::Status status = courier_->Abandon(kLastCopies); !status.ok()) return status;
+  if (pipeline_ != nullptr) {
+    if (absl::Status status = pipeline_->Abandon(kLastCopies); !status.ok()) return status;
   }
   // What is still in flight can only be overtaken by values as new or newer.
   for (Group& group : groups_) group.in_flight.reset();

@@ -51,10 +51,10 @@ struct ExchangeStats {
 // Where the loss is scaled, what a batch gave is known to be finite only when all of it is there: gradients come down
 // while backward goes on, and are pushed together at its end. A batch with an overflow adds nothing: the worker takes
 // part in the step without its examples.
-// Where the host cannot address the device's memory, the thread that trains only issues operations: a courier's threads
-// take gradients down and push them while layers before them still compute, and put up the values that come. Nothing of
-// a batch is pushed before its loss is known to be finite. Tensors have their parameter's index as id. Thread safety:
-// none; the training loop's thread.
+// Where the host cannot address the device's memory, the thread that trains only issues operations: a pipeline's
+// threads take gradients down and push them while layers before them still compute, and put up the values that come.
+// Nothing of a batch is pushed before its loss is known to be finite. Tensors have their parameter's index as id.
+// Thread safety: none; the training loop's thread.
 class ParameterExchange : public StepHooks {
  public:
   struct Options {
@@ -118,7 +118,7 @@ class ParameterExchange : public StepHooks {
   int64_t StagingBytes() const;
 
  private:
-  // The batch that is under way, as each group needs to know it: a courier has its own copy.
+  // The batch that is under way, as each group needs to know it: a pipeline has its own copy.
   struct BatchUnderWay {
     uint64_t step = 0;
     // Of the batch, and of the step's so far.
@@ -133,7 +133,7 @@ class ParameterExchange : public StepHooks {
   };
 
   // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, and nothing
-  // is encoded there. A courier's while it is not at rest there.
+  // is encoded there. A pipeline's while it is not at rest there.
   struct Group {
     ParameterGroup parameters;
     std::string layer;
@@ -142,8 +142,8 @@ class ParameterExchange : public StepHooks {
     std::vector<std::vector<float>> value_buffers;
     std::vector<std::vector<float>> gradient_buffers;
     // Of each parameter, where a push is made from more than one batch.
-    std::vector<GatheredGradient> gathered;
-    // Where there is no courier.
+    std::vector<GradientAccumulator> gathered;
+    // Where there is no pipeline.
     std::optional<Future<PushResult>> in_flight;
     // Of the push, where it is to be noted.
     std::optional<TimelineSpan> begun;
@@ -165,7 +165,7 @@ class ParameterExchange : public StepHooks {
   absl::Status CheckLoss(uint64_t step, float learning_rate) const;
   // Issues what is to be done with the group's gradients before they leave the device.
   absl::Status Prepare(const Group& group);
-  // Has the courier fetch the group's gradients and, where the loss is not scaled, end the batch for it.
+  // Has the pipeline fetch the group's gradients and, where the loss is not scaled, end the batch for it.
   absl::Status Send(size_t index);
   // To where the host can read them.
   absl::Status FetchGradients(Group& group);
@@ -174,7 +174,7 @@ class ParameterExchange : public StepHooks {
   // In backward's order, as all workers push: a shard answers them in it.
   absl::Status EndBatchOfAll();
   // Adds what the batch gave to what the group pushes, and pushes it with the step's last one.
-  absl::StatusOr<GradientCourier::Pushed> EndBatch(Group& group, const BatchUnderWay& batch);
+  absl::StatusOr<TransferPipeline::Pushed> EndBatch(Group& group, const BatchUnderWay& batch);
   Future<PushResult> Push(Group& group, const BatchUnderWay& batch);
 
   TrainableModel* const model_;
@@ -192,7 +192,7 @@ class ParameterExchange : public StepHooks {
   uint64_t staleness_sum_ = 0;
   ExchangeStats stats_;
   // Null where the host can address the device's memory. Last, for its threads use all of this.
-  std::unique_ptr<GradientCourier> courier_;
+  std::unique_ptr<TransferPipeline> pipeline_;
 };
 
 }  // namespace ballast

@@ -31,7 +31,7 @@ absl::Status TrainingLoop::Run() {
     if (!batch.ok()) return batch.status();
     if (!batch->has_value()) return EndJob();
     if (std::exchange(away_, false)) {
-      if (absl::Status status = TakePart(); !status.ok()) return status;
+      if (absl::Status status = CatchUp(); !status.ok()) return status;
     }
     // A lease that was another's may be of an epoch before.
     if ((*batch)->epoch > epoch_) {
@@ -60,7 +60,7 @@ absl::Status TrainingLoop::LearnProgress() {
 // While it is not waited for, the others go on, each tensor at another time. From its first push on they wait for it,
 // at every tensor in turn, so pushes without examples take it to where all are at the same step. A gradient that it
 // computed before would be the second one for some tensors and come in vain.
-absl::Status TrainingLoop::TakePart() {
+absl::Status TrainingLoop::CatchUp() {
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
   if (options_.stride == Stride::kOwn) return absl::OkStatus();
   step_ = parts_.exchange->pulled_versions().first;

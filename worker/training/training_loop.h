@@ -87,7 +87,7 @@ class TrainingLoop {
 
   absl::StatusOr<std::optional<Batch>> NextBatch();
   // After a time in which nobody waited for this worker: the newest weights, and the others' step.
-  absl::Status TakePart();
+  absl::Status CatchUp();
   // Where the job is when a worker returns to it.
   absl::Status LearnProgress();
   absl::Status Train(const Batch& batch);

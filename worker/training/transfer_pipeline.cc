@@ -14,13 +14,13 @@ constexpr absl::Duration kGlance = absl::Milliseconds(1);
 
 }  // namespace
 
-GradientCourier::GradientCourier(size_t groups, Deliver deliver)
+TransferPipeline::TransferPipeline(size_t groups, Deliver deliver)
     : deliver_(std::move(deliver)),
-      parcels_(groups),
+      entries_(groups),
       collector_([this] { CollectAll(); }),
       deliverer_([this] { DeliverAll(); }) {}
 
-GradientCourier::~GradientCourier() {
+TransferPipeline::~TransferPipeline() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
@@ -29,39 +29,39 @@ GradientCourier::~GradientCourier() {
   deliverer_.join();
 }
 
-absl::Status GradientCourier::Begin(size_t group, Collect collect) {
+absl::Status TransferPipeline::Begin(size_t group, Collect collect) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
-  parcels_[group].collect = std::move(collect);
-  parcels_[group].state = State::kToCollect;
+  entries_[group].collect = std::move(collect);
+  entries_[group].state = State::kToCollect;
   to_collect_.push_back(group);
   return absl::OkStatus();
 }
 
-absl::Status GradientCourier::Begin(size_t group, Future<PushResult> pushed) {
+absl::Status TransferPipeline::Begin(size_t group, Future<PushResult> pushed) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
-  parcels_[group].pushed = std::move(pushed);
-  parcels_[group].state = State::kPushed;
+  entries_[group].pushed = std::move(pushed);
+  entries_[group].state = State::kPushed;
   pushed_.push_back(group);
   return absl::OkStatus();
 }
 
-bool GradientCourier::WaitFor(size_t group, absl::Duration timeout) {
+bool TransferPipeline::WaitFor(size_t group, absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return parcels_[group].state == State::kAtRest || !status_.ok();
+    return entries_[group].state == State::kAtRest || !status_.ok();
   };
   return mutex_.AwaitWithTimeout(absl::Condition(&over), timeout);
 }
 
-absl::StatusOr<std::optional<PushResult>> GradientCourier::Take(size_t group) {
+absl::StatusOr<std::optional<PushResult>> TransferPipeline::Take(size_t group) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
-  return std::exchange(parcels_[group].result, std::nullopt);
+  return std::exchange(entries_[group].result, std::nullopt);
 }
 
-absl::Status GradientCourier::Abandon(absl::Duration timeout) {
+absl::Status TransferPipeline::Abandon(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   abandoning_ = true;
   to_collect_.clear();
@@ -73,11 +73,11 @@ absl::Status GradientCourier::Abandon(absl::Duration timeout) {
   }
   abandoning_ = false;
   status_ = absl::OkStatus();
-  for (Parcel& parcel : parcels_) parcel = Parcel();
+  for (Entry& entry : entries_) entry = Entry();
   return absl::OkStatus();
 }
 
-void GradientCourier::CollectAll() {
+void TransferPipeline::CollectAll() {
   while (true) {
     size_t group = 0;
     Collect collect;
@@ -88,21 +88,21 @@ void GradientCourier::CollectAll() {
       if (stop_) return;
       group = to_collect_.front();
       to_collect_.pop_front();
-      collect = std::move(parcels_[group].collect);
-      parcels_[group].state = State::kCollecting;
+      collect = std::move(entries_[group].collect);
+      entries_[group].state = State::kCollecting;
       ++running_;
     }
     absl::StatusOr<Pushed> pushed = collect();
     absl::MutexLock lock(&mutex_);
     EndLocked(group, pushed.status());
     if (abandoning_ || !status_.ok() || !pushed->has_value()) continue;
-    parcels_[group].pushed = *std::move(pushed);
-    parcels_[group].state = State::kPushed;
+    entries_[group].pushed = *std::move(pushed);
+    entries_[group].state = State::kPushed;
     pushed_.push_back(group);
   }
 }
 
-void GradientCourier::DeliverAll() {
+void TransferPipeline::DeliverAll() {
   while (true) {
     std::optional<size_t> group;
     Pushed pushed;
@@ -113,10 +113,10 @@ void GradientCourier::DeliverAll() {
       if (stop_) return;
       group = AnsweredLocked();
       // A copy, for it may be given up during the wait.
-      pushed = parcels_[group.value_or(pushed_.front())].pushed;
+      pushed = entries_[group.value_or(pushed_.front())].pushed;
       if (group.has_value()) {
         pushed_.erase(std::find(pushed_.begin(), pushed_.end(), *group));
-        parcels_[*group].state = State::kDelivering;
+        entries_[*group].state = State::kDelivering;
         ++running_;
       }
     }
@@ -128,26 +128,26 @@ void GradientCourier::DeliverAll() {
     const absl::Status status = result.ok() ? deliver_(*group) : result.status();
     absl::MutexLock lock(&mutex_);
     EndLocked(*group, status);
-    if (status.ok()) parcels_[*group].result = *result;
+    if (status.ok()) entries_[*group].result = *result;
   }
 }
 
-std::optional<size_t> GradientCourier::AnsweredLocked() const {
+std::optional<size_t> TransferPipeline::AnsweredLocked() const {
   std::optional<size_t> first;
   for (const size_t group : pushed_) {
-    if ((!first.has_value() || group < *first) && parcels_[group].pushed->Ready()) first = group;
+    if ((!first.has_value() || group < *first) && entries_[group].pushed->Ready()) first = group;
   }
   return first;
 }
 
-void GradientCourier::EndLocked(size_t group, const absl::Status& status) {
+void TransferPipeline::EndLocked(size_t group, const absl::Status& status) {
   --running_;
-  parcels_[group].pushed.reset();
-  parcels_[group].state = State::kAtRest;
+  entries_[group].pushed.reset();
+  entries_[group].state = State::kAtRest;
   if (!status.ok() && !abandoning_) FailLocked(status);
 }
 
-void GradientCourier::FailLocked(const absl::Status& status) {
+void TransferPipeline::FailLocked(const absl::Status& status) {
   status_.Update(status);
   to_collect_.clear();
   pushed_.clear();

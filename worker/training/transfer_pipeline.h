@@ -25,19 +25,19 @@ namespace ballast {
 // more is queued than there are groups. After an error nothing more is begun, and every wait ends. It knows no model
 // and no server.
 // Thread safety: one thread calls it; the errands run on its own.
-class GradientCourier {
+class TransferPipeline {
  public:
   // A push under way; none where gradients were only kept.
   using Pushed = std::optional<Future<PushResult>>;
   using Collect = absl::AnyInvocable<absl::StatusOr<Pushed>()>;
   using Deliver = std::function<absl::Status(size_t group)>;
 
-  // `deliver` runs on a thread of the courier's, while nobody else touches the group.
-  GradientCourier(size_t groups, Deliver deliver);
+  // `deliver` runs on a thread of the pipeline's, while nobody else touches the group.
+  TransferPipeline(size_t groups, Deliver deliver);
   // Waits for an errand that has begun; drops the others.
-  ~GradientCourier();
-  GradientCourier(const GradientCourier&) = delete;
-  GradientCourier& operator=(const GradientCourier&) = delete;
+  ~TransferPipeline();
+  TransferPipeline(const TransferPipeline&) = delete;
+  TransferPipeline& operator=(const TransferPipeline&) = delete;
 
   // The group must be at rest. Answers the first error where there was one, and then does nothing.
   absl::Status Begin(size_t group, Collect collect) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,7 +56,7 @@ class GradientCourier {
  private:
   enum class State { kAtRest, kToCollect, kCollecting, kPushed, kDelivering };
 
-  struct Parcel {
+  struct Entry {
     State state = State::kAtRest;
     Collect collect;
     Pushed pushed;
@@ -73,7 +73,7 @@ class GradientCourier {
 
   const Deliver deliver_;
   absl::Mutex mutex_;
-  std::vector<Parcel> parcels_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   // In the order in which they are collected, and in which they were pushed.
   std::deque<size_t> to_collect_ ABSL_GUARDED_BY(mutex_);
   std::deque<size_t> pushed_ ABSL_GUARDED_BY(mutex_);

@@ -17,11 +17,11 @@ using ::testing::IsEmpty;
 
 constexpr absl::Duration kLong = absl::Minutes(1);
 
-class GradientCourierTest : public ::testing::Test {
+class TransferPipelineTest : public ::testing::Test {
  protected:
   // Notes that it ran.
-  GradientCourier::Collect Note(const std::string& what, GradientCourier::Pushed pushed = std::nullopt) {
-    return [this, what, pushed]() -> absl::StatusOr<GradientCourier::Pushed> {
+  TransferPipeline::Collect Note(const std::string& what, TransferPipeline::Pushed pushed = std::nullopt) {
+    return [this, what, pushed]() -> absl::StatusOr<TransferPipeline::Pushed> {
       Add(what);
       return pushed;
     };
@@ -37,52 +37,52 @@ class GradientCourierTest : public ::testing::Test {
 
   absl::Mutex mutex_;
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
-  GradientCourier courier_{3, [this](size_t group) {
-                             Add(absl::StrCat("deliver ", group));
-                             return absl::OkStatus();
-                           }};
+  TransferPipeline pipeline_{3, [this](size_t group) {
+                               Add(absl::StrCat("deliver ", group));
+                               return absl::OkStatus();
+                             }};
 };
 
-TEST_F(GradientCourierTest, GroupIsAtRestAtFirst) {
-  EXPECT_TRUE(courier_.WaitFor(0, absl::ZeroDuration()));
-  EXPECT_EQ(courier_.Take(0).value(), std::nullopt);
+TEST_F(TransferPipelineTest, GroupIsAtRestAtFirst) {
+  EXPECT_TRUE(pipeline_.WaitFor(0, absl::ZeroDuration()));
+  EXPECT_EQ(pipeline_.Take(0).value(), std::nullopt);
 }
 
-TEST_F(GradientCourierTest, CollectsInTheOrderInWhichItWasAsked) {
-  ASSERT_TRUE(courier_.Begin(2, Note("collect 2")).ok());
-  ASSERT_TRUE(courier_.Begin(0, Note("collect 0")).ok());
-  ASSERT_TRUE(courier_.Begin(1, Note("collect 1")).ok());
-  for (size_t group = 0; group < 3; ++group) EXPECT_TRUE(courier_.WaitFor(group, kLong));
+TEST_F(TransferPipelineTest, CollectsInTheOrderInWhichItWasAsked) {
+  ASSERT_TRUE(pipeline_.Begin(2, Note("collect 2")).ok());
+  ASSERT_TRUE(pipeline_.Begin(0, Note("collect 0")).ok());
+  ASSERT_TRUE(pipeline_.Begin(1, Note("collect 1")).ok());
+  for (size_t group = 0; group < 3; ++group) EXPECT_TRUE(pipeline_.WaitFor(group, kLong));
   EXPECT_THAT(notes(), ElementsAre("collect 2", "collect 0", "collect 1"));
 }
 
-TEST_F(GradientCourierTest, DeliversWhatItsPushWasAnsweredWith) {
+TEST_F(TransferPipelineTest, DeliversWhatItsPushWasAnsweredWith) {
   Promise<PushResult> promise;
-  ASSERT_TRUE(courier_.Begin(1, Note("collect 1", promise.GetFuture())).ok());
-  EXPECT_FALSE(courier_.WaitFor(1, absl::Milliseconds(10)));
+  ASSERT_TRUE(pipeline_.Begin(1, Note("collect 1", promise.GetFuture())).ok());
+  EXPECT_FALSE(pipeline_.WaitFor(1, absl::Milliseconds(10)));
   promise.Set(PushResult{.bytes_sent = 7});
-  ASSERT_TRUE(courier_.WaitFor(1, kLong));
+  ASSERT_TRUE(pipeline_.WaitFor(1, kLong));
   EXPECT_THAT(notes(), ElementsAre("collect 1", "deliver 1"));
-  EXPECT_EQ(courier_.Take(1).value()->bytes_sent, 7u);
-  EXPECT_EQ(courier_.Take(1).value(), std::nullopt);
+  EXPECT_EQ(pipeline_.Take(1).value()->bytes_sent, 7u);
+  EXPECT_EQ(pipeline_.Take(1).value(), std::nullopt);
 }
 
-TEST_F(GradientCourierTest, DeliversWhatHasComeThoughAnEarlierPushWaits) {
+TEST_F(TransferPipelineTest, DeliversWhatHasComeThoughAnEarlierPushWaits) {
   Promise<PushResult> first, second;
-  ASSERT_TRUE(courier_.Begin(2, first.GetFuture()).ok());
-  ASSERT_TRUE(courier_.Begin(1, second.GetFuture()).ok());
+  ASSERT_TRUE(pipeline_.Begin(2, first.GetFuture()).ok());
+  ASSERT_TRUE(pipeline_.Begin(1, second.GetFuture()).ok());
   second.Set(PushResult());
-  EXPECT_TRUE(courier_.WaitFor(1, kLong));
-  EXPECT_FALSE(courier_.WaitFor(2, absl::ZeroDuration()));
+  EXPECT_TRUE(pipeline_.WaitFor(1, kLong));
+  EXPECT_FALSE(pipeline_.WaitFor(2, absl::ZeroDuration()));
   first.Set(PushResult());
-  EXPECT_TRUE(courier_.WaitFor(2, kLong));
+  EXPECT_TRUE(pipeline_.WaitFor(2, kLong));
 }
 
 // All three are there when the deliverer looks again: it is held in a delivery until then.
 TEST(GradientCourierOrderTest, OfSeveralAnswersDeliversTheFirstInForwardsOrder) {
   std::vector<size_t> delivered;
   absl::Notification inside, go_on;
-  GradientCourier courier(4, [&](size_t group) {
+  TransferPipeline pipeline(4, [&](size_t group) {
     if (delivered.empty()) {
       inside.Notify();
       EXPECT_TRUE(go_on.WaitForNotificationWithTimeout(kLong));
@@ -90,66 +90,66 @@ TEST(GradientCourierOrderTest, OfSeveralAnswersDeliversTheFirstInForwardsOrder) 
     delivered.push_back(group);
     return absl::OkStatus();
   });
-  ASSERT_TRUE(courier.Begin(3, MakeReadyFuture<PushResult>(PushResult())).ok());
+  ASSERT_TRUE(pipeline.Begin(3, MakeReadyFuture<PushResult>(PushResult())).ok());
   ASSERT_TRUE(inside.WaitForNotificationWithTimeout(kLong));
   for (const size_t group : {2, 1, 0}) {
-    ASSERT_TRUE(courier.Begin(group, MakeReadyFuture<PushResult>(PushResult())).ok());
+    ASSERT_TRUE(pipeline.Begin(group, MakeReadyFuture<PushResult>(PushResult())).ok());
   }
   go_on.Notify();
-  for (size_t group = 0; group < 4; ++group) EXPECT_TRUE(courier.WaitFor(group, kLong));
+  for (size_t group = 0; group < 4; ++group) EXPECT_TRUE(pipeline.WaitFor(group, kLong));
   EXPECT_THAT(delivered, ElementsAre(3, 0, 1, 2));
 }
 
-TEST_F(GradientCourierTest, ErrorEndsEveryWaitAndBeginsNothingMore) {
+TEST_F(TransferPipelineTest, ErrorEndsEveryWaitAndBeginsNothingMore) {
   Promise<PushResult> unanswered;
-  ASSERT_TRUE(courier_.Begin(2, unanswered.GetFuture()).ok());
+  ASSERT_TRUE(pipeline_.Begin(2, unanswered.GetFuture()).ok());
   ASSERT_TRUE(
-      courier_
+      pipeline_
           .Begin(1,
-                 []() -> absl::StatusOr<GradientCourier::Pushed> { return absl::UnavailableError("the GPU is lost"); })
+                 []() -> absl::StatusOr<TransferPipeline::Pushed> { return absl::UnavailableError("the GPU is lost"); })
           .ok());
-  EXPECT_TRUE(courier_.WaitFor(2, kLong));
-  EXPECT_EQ(courier_.Take(2).status(), absl::UnavailableError("the GPU is lost"));
-  EXPECT_EQ(courier_.Begin(0, Note("collect 0")), absl::UnavailableError("the GPU is lost"));
+  EXPECT_TRUE(pipeline_.WaitFor(2, kLong));
+  EXPECT_EQ(pipeline_.Take(2).status(), absl::UnavailableError("the GPU is lost"));
+  EXPECT_EQ(pipeline_.Begin(0, Note("collect 0")), absl::UnavailableError("the GPU is lost"));
   EXPECT_THAT(notes(), IsEmpty());
 }
 
-TEST_F(GradientCourierTest, FailedPushIsReportedAndNotDelivered) {
-  ASSERT_TRUE(courier_.Begin(1, MakeReadyFuture<PushResult>(absl::UnavailableError("shard 0 is gone"))).ok());
-  ASSERT_TRUE(courier_.WaitFor(1, kLong));
-  EXPECT_EQ(courier_.Take(1).status(), absl::UnavailableError("shard 0 is gone"));
+TEST_F(TransferPipelineTest, FailedPushIsReportedAndNotDelivered) {
+  ASSERT_TRUE(pipeline_.Begin(1, MakeReadyFuture<PushResult>(absl::UnavailableError("shard 0 is gone"))).ok());
+  ASSERT_TRUE(pipeline_.WaitFor(1, kLong));
+  EXPECT_EQ(pipeline_.Take(1).status(), absl::UnavailableError("shard 0 is gone"));
   EXPECT_THAT(notes(), IsEmpty());
 }
 
-TEST_F(GradientCourierTest, AbandonedGroupsAreAtRestAndErrorsForgotten) {
+TEST_F(TransferPipelineTest, AbandonedGroupsAreAtRestAndErrorsForgotten) {
   Promise<PushResult> unanswered;
-  ASSERT_TRUE(courier_.Begin(2, unanswered.GetFuture()).ok());
-  ASSERT_TRUE(courier_.Begin(1, MakeReadyFuture<PushResult>(absl::UnavailableError("shard 0 is gone"))).ok());
-  ASSERT_TRUE(courier_.WaitFor(1, kLong));
-  ASSERT_TRUE(courier_.Abandon(kLong).ok());
-  EXPECT_TRUE(courier_.WaitFor(2, absl::ZeroDuration()));
+  ASSERT_TRUE(pipeline_.Begin(2, unanswered.GetFuture()).ok());
+  ASSERT_TRUE(pipeline_.Begin(1, MakeReadyFuture<PushResult>(absl::UnavailableError("shard 0 is gone"))).ok());
+  ASSERT_TRUE(pipeline_.WaitFor(1, kLong));
+  ASSERT_TRUE(pipeline_.Abandon(kLong).ok());
+  EXPECT_TRUE(pipeline_.WaitFor(2, absl::ZeroDuration()));
   unanswered.Set(PushResult());
-  ASSERT_TRUE(courier_.Begin(0, MakeReadyFuture<PushResult>(PushResult())).ok());
-  ASSERT_TRUE(courier_.WaitFor(0, kLong));
-  EXPECT_TRUE(courier_.Take(0).ok());
+  ASSERT_TRUE(pipeline_.Begin(0, MakeReadyFuture<PushResult>(PushResult())).ok());
+  ASSERT_TRUE(pipeline_.WaitFor(0, kLong));
+  EXPECT_TRUE(pipeline_.Take(0).ok());
   EXPECT_THAT(notes(), ElementsAre("deliver 0"));
 }
 
-TEST_F(GradientCourierTest, AbandonWaitsForACopyNoLongerThanAsked) {
+TEST_F(TransferPipelineTest, AbandonWaitsForACopyNoLongerThanAsked) {
   absl::Notification inside, go_on;
-  ASSERT_TRUE(courier_
+  ASSERT_TRUE(pipeline_
                   .Begin(1,
-                         [&]() -> absl::StatusOr<GradientCourier::Pushed> {
+                         [&]() -> absl::StatusOr<TransferPipeline::Pushed> {
                            inside.Notify();
                            go_on.WaitForNotificationWithTimeout(kLong);
                            return std::nullopt;
                          })
                   .ok());
   ASSERT_TRUE(inside.WaitForNotificationWithTimeout(kLong));
-  EXPECT_EQ(courier_.Abandon(absl::Milliseconds(10)),
+  EXPECT_EQ(pipeline_.Abandon(absl::Milliseconds(10)),
             absl::DeadlineExceededError("the device has not finished a copy within 10ms, want it to, to end the run"));
   go_on.Notify();
-  EXPECT_TRUE(courier_.Abandon(kLong).ok());
+  EXPECT_TRUE(pipeline_.Abandon(kLong).ok());
 }
 
 }  // namespace

@@ -93,15 +93,15 @@ Precision ToDevice(v1::Precision precision) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
-  std::unique_ptr<Trainer> trainer(new Trainer(std::move(options)));
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Options options) {
+  std::unique_ptr<Worker> trainer(new Worker(std::move(options)));
   if (absl::Status status = trainer->Open(); !status.ok()) return status;
   return trainer;
 }
 
-Trainer::~Trainer() = default;
+Worker::~Worker() = default;
 
-absl::Status Trainer::Open() {
+absl::Status Worker::Open() {
   const v1::Job& job = options_.job;
   if (!options_.trace.empty()) {
     if (absl::Status status = CheckTracePath(options_.trace); !status.ok()) return status;
@@ -136,7 +136,7 @@ absl::Status Trainer::Open() {
   return status;
 }
 
-absl::Status Trainer::OpenDevices() {
+absl::Status Worker::OpenDevices() {
   const v1::Training& training = options_.job.training();
   absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open(
       {options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model()), options_.cuda});
@@ -152,7 +152,7 @@ absl::Status Trainer::OpenDevices() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<TrainableModel>> Trainer::CreateModel() const {
+absl::StatusOr<std::unique_ptr<TrainableModel>> Worker::CreateModel() const {
   const v1::Job& job = options_.job;
   const ModelOptions options{.features = static_cast<int64_t>(train_->features()),
                              .seed = job.seed(),
@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<TrainableModel>> Trainer::CreateModel() const {
   return Model::Create(job.model(), options);
 }
 
-absl::Status Trainer::OpenModel() {
+absl::Status Worker::OpenModel() {
   absl::StatusOr<std::unique_ptr<TrainableModel>> model = CreateModel();
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
@@ -178,7 +178,7 @@ absl::Status Trainer::OpenModel() {
   return absl::OkStatus();
 }
 
-void Trainer::OnJobChange(const JobCondition& condition) {
+void Worker::OnJobChange(const JobCondition& condition) {
   // An interrupted worker still saves what there is, though the others leave already.
   if (condition.state != v1::JOB_STATE_FAILED || interrupted_) return;
   absl::MutexLock lock(&mutex_);
@@ -186,21 +186,21 @@ void Trainer::OnJobChange(const JobCondition& condition) {
   if (link_ != nullptr) link_->CancelCalls(condition.reason);
 }
 
-absl::Duration Trainer::GatherTimeLeft() const {
+absl::Duration Worker::GatherTimeLeft() const {
   const absl::Duration left = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
   if (!returns_) return left;
   // The job may be waiting for a server, too.
   return std::max({left, kReturnTimeout, ReturnTime(options_.job.durability())});
 }
 
-absl::Status Trainer::FailToGather(const absl::Status& status, absl::string_view missing) {
+absl::Status Worker::FailToGather(const absl::Status& status, absl::string_view missing) {
   failed_to_gather_ = true;
   const absl::Duration waited =
       std::min(absl::Trunc(absl::Now() - started_, absl::Seconds(1)), options_.gather_timeout);
   return Annotate(status, absl::StrCat("the job has not gathered within ", absl::FormatDuration(waited), missing));
 }
 
-absl::Status Trainer::Join() {
+absl::Status Worker::Join() {
   absl::StatusOr<std::unique_ptr<CoordinatorLink>> link =
       CoordinatorLink::Connect(options_.coordinator, GatherTimeLeft(), options_.credentials, options_.job.name());
   if (!link.ok()) return link.status();
@@ -223,7 +223,7 @@ absl::Status Trainer::Join() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Connect() {
+absl::Status Worker::Connect() {
   ClientOptions options;
   options.coordinator = options_.coordinator;
   options.credentials = options_.credentials;
@@ -263,7 +263,7 @@ absl::Status Trainer::Connect() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) {
+absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
   if (!recorder_.has_value()) return absl::OkStatus();
   Client* client = nullptr;
   CoordinatorLink* link = nullptr;
@@ -286,7 +286,7 @@ absl::Status Trainer::Finish(const v1::JobProgress& progress, bool interrupted) 
   return recorder_->Finish(*model_, progress, totals, interrupted);
 }
 
-absl::Status Trainer::Train() {
+absl::Status Worker::Train() {
   const v1::Job& job = options_.job;
   const uint32_t rank = joined_.member().rank();
   Client* client = nullptr;
@@ -359,7 +359,7 @@ absl::Status Trainer::Train() {
   return status;
 }
 
-void Trainer::WriteTimeline() const {
+void Worker::WriteTimeline() const {
   const TimelineRecorder::Recording recording = timeline_->Copy();
   const absl::Status status =
       WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), devices_->Describe())});
@@ -367,23 +367,23 @@ void Trainer::WriteTimeline() const {
   if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
 }
 
-absl::Status Trainer::Run() {
+absl::Status Worker::Run() {
   const absl::Status status = RunJob();
   if (timeline_ != nullptr) WriteTimeline();
   return status;
 }
 
-absl::Status Trainer::RunJob() {
+absl::Status Worker::RunJob() {
   started_ = absl::Now();
   std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
             << devices_->Describe() << std::endl;
   while (true) {
-    if (std::optional<absl::Status> status = TakePart(); status.has_value()) return *status;
-    Part();
+    if (std::optional<absl::Status> status = RunMembership(); status.has_value()) return *status;
+    Disconnect();
   }
 }
 
-void Trainer::Part() {
+void Worker::Disconnect() {
   std::unique_ptr<CoordinatorLink> link;
   std::unique_ptr<Client> client;
   absl::MutexLock lock(&mutex_);
@@ -391,7 +391,7 @@ void Trainer::Part() {
   client.swap(client_);
 }
 
-std::optional<absl::Status> Trainer::TakePart() {
+std::optional<absl::Status> Worker::RunMembership() {
   returns_ = joined_.has_member();
   if (absl::Status status = Join(); !status.ok()) {
     const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
@@ -424,14 +424,14 @@ std::optional<absl::Status> Trainer::TakePart() {
   if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
   const bool well = status.ok() || interrupted_;
   // Who has waited in vain does not keep the others from gathering, nor itself from joining again.
-  const bool own_failure = absl::IsUnavailable(status) || failed_to_gather_;
-  const absl::Status left = link->Leave(well ? "" : std::string(status.message()), own_failure);
+  const bool worker_local = absl::IsUnavailable(status) || failed_to_gather_;
+  const absl::Status left = link->Leave(well ? "" : std::string(status.message()), worker_local);
   // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
   if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
   return status;
 }
 
-bool Trainer::Interrupt() {
+bool Worker::Interrupt() {
   interrupted_ = true;
   absl::MutexLock lock(&mutex_);
   if (link_ == nullptr) return false;

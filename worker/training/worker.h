@@ -29,7 +29,7 @@ namespace ballast {
 
 // One worker of a job, from its job file to its last word to the coordinator. Owns everything that training takes.
 // Thread safety: Create and Run by one thread, Interrupt by any.
-class Trainer {
+class Worker {
  public:
   struct Options {
     // Validated. Relative paths in it are relative to `job_folder`.
@@ -57,9 +57,9 @@ class Trainer {
   };
 
   // Opens device, data and model: all that can be wrong with the job itself. Reaches for nobody.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(Options options);
-  ~Trainer();
-  Trainer(const Trainer&) = delete;
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(Options options);
+  ~Worker();
+  Worker(const Worker&) = delete;
 
   // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. UNAVAILABLE where this
   // worker alone cannot go on, for its device is lost or it reaches no server: the others do. Any other failure is the
@@ -74,7 +74,7 @@ class Trainer {
   bool Interrupt();
 
  private:
-  explicit Trainer(Options options) : options_(std::move(options)) {}
+  explicit Worker(Options options) : options_(std::move(options)) {}
   absl::Status Open();
   absl::Status OpenDevices();
   absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel() const;
@@ -82,9 +82,9 @@ class Trainer {
   absl::Status OpenModel();
   absl::Status RunJob();
   // From joining to leaving, once. Nothing where the coordinator gave this worker up meanwhile.
-  std::optional<absl::Status> TakePart();
+  std::optional<absl::Status> RunMembership();
   // Lets go of what belongs to one membership.
-  void Part();
+  void Disconnect();
   // For the job to gather; for a worker that returns, at least the time that a lost member has to do so.
   absl::Duration GatherTimeLeft() const;
   absl::Status FailToGather(const absl::Status& status, absl::string_view missing);

@@ -53,11 +53,11 @@ class ForgetfulCoordinator : public FakeCoordinatorService {
 };
 
 // A worker of a small job.
-absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const std::string& coordinator) {
+absl::StatusOr<std::unique_ptr<Worker>> MakeTrainer(const std::string& coordinator) {
   const std::string folder = testing::TempDir() + "/trainer";
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/train.csv") << "1,2,0\n2,1,1\n";
-  Trainer::Options options;
+  Worker::Options options;
   options.coordinator = coordinator;
   options.job_folder = folder;
   options.device = "cpu";
@@ -71,12 +71,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(const std::string& coordina
   job.mutable_training()->set_batch_size(1);
   job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
   job.mutable_policy()->mutable_async();
-  return Trainer::Create(std::move(options));
+  return Worker::Create(std::move(options));
 }
 
-class TrainerTest : public testing::Test {
+class WorkerTest : public testing::Test {
  protected:
-  TrainerTest() {
+  WorkerTest() {
     home_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
     home_.MoveShard(0, server_.address());
   }
@@ -86,7 +86,7 @@ class TrainerTest : public testing::Test {
   FakeServer server_{&home_, &shard_};
 };
 
-TEST_F(TrainerTest, JoinsAgainWhoeverSaysFirstThatItWasLost) {
+TEST_F(WorkerTest, JoinsAgainWhoeverSaysFirstThatItWasLost) {
   const auto trainer = MakeTrainer(server_.address());
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   const absl::Status status = (*trainer)->Run();
@@ -94,7 +94,7 @@ TEST_F(TrainerTest, JoinsAgainWhoeverSaysFirstThatItWasLost) {
   EXPECT_EQ(home_.joins(), 2);
 }
 
-TEST_F(TrainerTest, GoesOnAtTheControlPortThatTheShardMapNames) {
+TEST_F(WorkerTest, GoesOnAtTheControlPortThatTheShardMapNames) {
   ForgetfulCoordinator control("127.0.0.1:1");
   control.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
   FakeServer control_server(&control);

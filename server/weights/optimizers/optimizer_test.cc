@@ -258,7 +258,7 @@ const struct {
     {"polynomial", "polynomial { total: 150 }"},
     {"polynomial of power 2", "polynomial { total: 150 power: 2 }"},
     {"cosine", "cosine { total: 200 }"},
-    {"cosine with a final share", "cosine { total: 150 final_share: 0.25 }"},
+    {"cosine with a final share", "cosine { total: 150 min_rate_ratio: 0.25 }"},
     {"one cycle", "one_cycle { total: 200 }"},
     {"warm-up", "warmup: 40"},
     {"warm-up and cosine", "cosine { total: 200 } warmup: 40"},

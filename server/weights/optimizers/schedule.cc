@@ -18,12 +18,13 @@ double AlongCosine(double from, double to, double share) {
 double ShareDone(double t, uint64_t total) { return std::min(t / static_cast<double>(total), 1.0); }
 
 // PyTorch's OneCycleLR with its defaults: div_factor 25, final_div_factor 10000, cosine, two phases. The peak lies at
-// rise_share * total - 1, the end at total - 1; after that PyTorch refuses to go on and this stays at the end.
+// warmup_fraction * total - 1, the end at total - 1; after that PyTorch refuses to go on and this stays at the end.
 double OneCycleFactor(const v1::Schedule::OneCycle& config, double t) {
   constexpr double kStart = 1 / 25.0;
   constexpr double kEnd = kStart / 10000;
   const double last = static_cast<double>(config.total()) - 1;
-  const double peak = (config.has_rise_share() ? config.rise_share() : 0.3) * static_cast<double>(config.total()) - 1;
+  const double peak =
+      (config.has_warmup_fraction() ? config.warmup_fraction() : 0.3) * static_cast<double>(config.total()) - 1;
   const double at = std::min(t, last);
   return at < peak ? AlongCosine(kStart, 1, at / peak) : AlongCosine(1, kEnd, (at - peak) / (last - peak));
 }
@@ -53,7 +54,7 @@ double Schedule::Factor(uint64_t t, std::optional<double> position) const {
       return std::pow(left, polynomial.has_power() ? polynomial.power() : 1.0);
     }
     case v1::Schedule::kCosine:
-      return AlongCosine(1, config_.cosine().final_share(),
+      return AlongCosine(1, config_.cosine().min_rate_ratio(),
                          ShareDone(at(config_.cosine().total()), config_.cosine().total()));
     case v1::Schedule::kOneCycle:
       return OneCycleFactor(config_.one_cycle(), at(config_.one_cycle().total()));

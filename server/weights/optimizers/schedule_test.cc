@@ -49,7 +49,7 @@ TEST(ScheduleTest, FallsToZeroAlongAPolynomial) {
 }
 
 TEST(ScheduleTest, FallsAlongACosineAndStaysLow) {
-  const Schedule schedule = Make("cosine { total: 60 final_share: 0.25 }", 8);
+  const Schedule schedule = Make("cosine { total: 60 min_rate_ratio: 0.25 }", 8);
   EXPECT_EQ(schedule.LearningRate(0), 8);
   // 2 + 6 * (1 + cos(pi / 3)) / 2
   EXPECT_NEAR(schedule.LearningRate(20), 6.5, 1e-12);
@@ -61,7 +61,7 @@ TEST(ScheduleTest, FallsAlongACosineAndStaysLow) {
 
 TEST(ScheduleTest, GoesUpAndDownInOneCycle) {
   // Peak at 0.25 * 20 - 1 = 4, end at 19.
-  const Schedule schedule = Make("one_cycle { total: 20 rise_share: 0.25 }", 100);
+  const Schedule schedule = Make("one_cycle { total: 20 warmup_fraction: 0.25 }", 100);
   EXPECT_NEAR(schedule.LearningRate(0), 4, 1e-12);
   EXPECT_NEAR(schedule.LearningRate(2), 52, 1e-12);
   EXPECT_NEAR(schedule.LearningRate(4), 100, 1e-12);
@@ -81,7 +81,7 @@ TEST(ScheduleTest, OneCycleRisesOverThreeTenthsWhereNoShareIsSet) {
 
 TEST(ScheduleTest, OneCycleStartsAtThePeakWhereThereIsNoTimeToRise) {
   // Peak at 0.5 * 2 - 1 = 0.
-  const Schedule schedule = Make("one_cycle { total: 2 rise_share: 0.5 }", 100);
+  const Schedule schedule = Make("one_cycle { total: 2 warmup_fraction: 0.5 }", 100);
   EXPECT_NEAR(schedule.LearningRate(0), 100, 1e-12);
   EXPECT_NEAR(schedule.LearningRate(1), 0.0004, 1e-12);
 }

@@ -145,14 +145,14 @@ class Trials {
   }
 
   // A shard all of whose weights are the checkpoint's number.
-  ShardCapture Capture(uint32_t shard, uint64_t id) const {
-    ShardCapture capture;
+  ShardState Capture(uint32_t shard, uint64_t id) const {
+    ShardState capture;
     capture.job = job_;
     capture.tensors = Owned(shard);
     capture.windows.resize(job_.workers);
     for (const OwnedTensor& tensor : capture.tensors) {
       for (const v1::SliceRange& range : tensor.slices) {
-        ShardCapture::SliceCapture& slice = capture.slices.emplace_back();
+        ShardState::SliceEntry& slice = capture.slices.emplace_back();
         slice.key = {tensor.spec.id(), range.index()};
         slice.weights.version = id;
         ValueBuffer& values = slice.weights.arrays.emplace_back(range.elements());
@@ -210,7 +210,7 @@ class Trials {
     if (!resumption.ok()) return resumption.status();
     const uint64_t id = source->manifest().id();
     uint64_t elements = 0;
-    for (const ShardCapture::SliceCapture& slice : resumption->slices) {
+    for (const ShardState::SliceEntry& slice : resumption->slices) {
       for (float value : slice.weights.arrays.at(0).values()) {
         if (value != static_cast<float>(id)) return absl::InternalError(absl::StrCat("got ", value, ", want ", id));
         ++elements;
@@ -287,7 +287,7 @@ class Trials {
   const CheckpointDeathOptions options_;
   std::mt19937_64 random_;
   ShardMap map_;
-  JobTerms job_;
+  JobConfig job_;
   CheckpointDeathCounts counts_;
 };
 

@@ -34,7 +34,7 @@ absl::string_view BytesOf(const std::vector<float>& values) {
 
 ShardHost::ShardHost(Options options) : options_(std::move(options)) {
   ParameterShard::Options shard;
-  shard.open_journal = [this](const JobTerms& job) { return store_->Start(job); };
+  shard.open_journal = [this](const JobConfig& job) { return store_->Start(job); };
   shard_ = std::make_unique<ParameterShard>(std::move(shard), Clock::Real());
 }
 
@@ -59,7 +59,7 @@ absl::Status ShardHost::Recover(FileSystem* files) {
 }
 
 absl::Status ShardHost::Declare() {
-  JobTerms job;
+  JobConfig job;
   job.name = "host";
   job.policy.mutable_async();
   job.workers = options_.workers;
@@ -90,8 +90,8 @@ absl::Status ShardHost::Push(uint32_t worker, uint64_t number) {
 absl::StatusOr<std::vector<uint64_t>> ShardHost::Applied() {
   std::vector<uint64_t> applied(options_.workers);
   std::vector<int64_t> sums(kSumElements), want(kSumElements);
-  const ShardCapture capture = shard_->Capture([] {});
-  for (const ShardCapture::SliceCapture& slice : capture.slices) {
+  const ShardState capture = shard_->Capture([] {});
+  for (const ShardState::SliceEntry& slice : capture.slices) {
     const auto values = slice.weights.arrays.at(0).values();
     for (size_t i = 0; i < values.size(); ++i) {
       if (slice.key.tensor_id == kCounts) applied[i] = static_cast<uint64_t>(-values[i]);

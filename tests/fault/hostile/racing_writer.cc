@@ -126,9 +126,9 @@ absl::StatusOr<std::unique_ptr<RacingWriter>> RacingWriter::Open(const std::shar
     writer->stream_.reset();
     return FromGrpcStatus(refused);
   }
-  absl::StatusOr<std::shared_ptr<SharedArea>> area = SharedArea::Open(response.area());
-  if (!area.ok()) return area.status();
-  writer->area_ = *std::move(area);
+  absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(response.region());
+  if (!region.ok()) return region.status();
+  writer->region_ = *std::move(region);
   return writer;
 }
 
@@ -140,11 +140,11 @@ RacingWriter::~RacingWriter() {
 
 grpc::Status RacingWriter::Call(const std::string& method, const std::string& request, size_t first, Change change,
                                 std::mt19937_64& random) {
-  const absl::Span<char> block = area_->Block(0);
-  if (request.size() > block.size()) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
-  std::memcpy(block.data(), request.data(), request.size());
-  v1::SharedBlock reference;
-  reference.set_area(area_->id());
+  const absl::Span<char> slot = region_->Slot(0);
+  if (request.size() > slot.size()) return grpc::Status(grpc::StatusCode::INTERNAL, "the request is too large");
+  std::memcpy(slot.data(), request.data(), request.size());
+  v1::SharedSlot reference;
+  reference.set_region(region_->id());
   reference.set_bytes(request.size());
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
@@ -152,12 +152,12 @@ grpc::Status RacingWriter::Call(const std::string& method, const std::string& re
   grpc::ByteBuffer response;
   grpc::Status status;
   std::atomic<bool> done = false;
-  area_->Lend(0);
+  region_->Lend(0);
   stub_.UnaryCall(&context, MethodOf(method), {}, &message, &response, [&](grpc::Status end) {
     status = std::move(end);
     done.store(true, std::memory_order_release);
   });
-  char* const from = block.data() + first;
+  char* const from = slot.data() + first;
   const size_t bytes = request.size() - first;
   while (!done.load(std::memory_order_acquire)) {
     change == Change::kWords ? ChangeWords(from, bytes, random) : ChangeBit(from, bytes, random);

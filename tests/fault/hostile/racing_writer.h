@@ -22,7 +22,7 @@ namespace ballast {
 // Thread safety: confined to one thread.
 class RacingWriter {
  public:
-  // The server has shared memory with it. Errors as the server's, and as SharedArea::Open.
+  // The server has shared memory with it. Errors as the server's, and as SharedRegion::Open.
   static absl::StatusOr<std::unique_ptr<RacingWriter>> Open(const std::shared_ptr<grpc::Channel>& channel,
                                                             const std::string& job);
   ~RacingWriter();
@@ -45,7 +45,7 @@ class RacingWriter {
   grpc::ClientContext sharing_;
   std::unique_ptr<v1::ParameterService::Stub> parameters_;
   std::unique_ptr<grpc::ClientReader<v1::ShareMemoryResponse>> stream_;
-  std::shared_ptr<SharedArea> area_;
+  std::shared_ptr<SharedRegion> region_;
 };
 
 // The encodings of gradients, and a payload of each: of `elements` ones.

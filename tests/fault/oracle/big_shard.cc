@@ -55,7 +55,7 @@ class Run {
 
  private:
   absl::StatusOr<std::unique_ptr<ServerProcess>> Start(std::vector<std::string> flags) {
-    flags.insert(flags.end(), {"--replicated", "--servers", "1", "--rank", "0", "--workers",
+    flags.insert(flags.end(), {"--with_standby", "--servers", "1", "--rank", "0", "--workers",
                                absl::StrCat(options_.workers), "--bytes_in_flight_mib", "256"});
     return ServerProcess::Start(options_.server, "127.0.0.1", std::move(flags));
   }
@@ -80,7 +80,7 @@ class Run {
     job.client.coordinator = server_->address();
     job.client.job = "big";
     job.client.policy.mutable_async();
-    job.client.durability.set_mode(v1::Durability::REPLICA);
+    job.client.durability.set_mode(v1::Durability::STANDBY);
     job.client.shared_memory = false;
     job.client.channels_per_shard = 1;
     job.client.retry_timeout = job.client.wait_timeout = absl::Minutes(5);

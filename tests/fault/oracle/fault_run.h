@@ -22,7 +22,7 @@ struct FaultRunOptions {
   uint32_t servers = 2;
   uint32_t workers = 4;
   v1::ConsistencyPolicy policy;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied. With REPLICA each shard
+  // With more than none servers get folders of their own in `state_folder`, which is emptied. With STANDBY each shard
   // has a pair of servers, which workers reach without a proxy.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;

@@ -39,17 +39,17 @@ TEST(KillTest, WalLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durab
 
 TEST(KillTest, WalSyncLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::WAL_SYNC, 4)); }
 
-TEST(KillTest, ReplicaLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::REPLICA, 5)); }
+TEST(KillTest, ReplicaLosesNoAcknowledgedPush) { ExpectNothingLost(Killing(v1::Durability::STANDBY, 5)); }
 
 TEST(KillTest, ReplicaLosesNoStep) {
-  FaultRunOptions options = Killing(v1::Durability::REPLICA, 3);
+  FaultRunOptions options = Killing(v1::Durability::STANDBY, 3);
   options.policy.mutable_sync()->set_deterministic(true);
   ExpectNothingLost(options);
 }
 
 // One that was given up and lives: it goes on, and must not be believed.
 TEST(KillTest, ReplicaBelievesNoServerThatWasFrozen) {
-  FaultRunOptions options = Killing(v1::Durability::REPLICA, 4);
+  FaultRunOptions options = Killing(v1::Durability::STANDBY, 4);
   options.freeze = true;
   ExpectNothingLost(options, /*restarts=*/0);
 }

@@ -40,7 +40,7 @@ absl::Status ServerFleet::StartProcess(uint32_t number) {
   }
   if (paired()) {
     flags.insert(flags.end(),
-                 {"--replicated", "--servers", absl::StrCat(options_.shards), "--rank", absl::StrCat(number)});
+                 {"--with_standby", "--servers", absl::StrCat(options_.shards), "--rank", absl::StrCat(number)});
     if (number > 0) flags.insert(flags.end(), {"--coordinator", coordinator()});
   }
   const std::string host = options_.hosts == nullptr ? "127.0.0.1" : TwoHosts::far_address();

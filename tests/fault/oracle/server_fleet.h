@@ -25,7 +25,7 @@ struct ServerFleetOptions {
   std::vector<std::string> server_flags;
   uint32_t shards = 2;
   uint32_t workers = 4;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied. With REPLICA each shard
+  // With more than none servers get folders of their own in `state_folder`, which is emptied. With STANDBY each shard
   // has a pair of servers, and only the one with the coordinator a folder.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;
@@ -67,7 +67,7 @@ class ServerFleet {
 
  private:
   explicit ServerFleet(ServerFleetOptions options) : options_(std::move(options)) {}
-  bool paired() const { return options_.durability == v1::Durability::REPLICA; }
+  bool paired() const { return options_.durability == v1::Durability::STANDBY; }
   absl::Status StartProcess(uint32_t number);
   // The present processes.
   std::string WhatTheySaid();

@@ -126,7 +126,7 @@ TEST_F(ReplicaTest, IsRefusedByServersThatAreNotInPairs) {
   ChildProcess worker({Binary("worker/ballast_worker"), "--coordinator", line.substr(line.rfind(' ') + 1), "--job",
                        Path("job.textproto"), "--durability", "replica", "--device", "cpu", "--threads", "1"});
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
-  EXPECT_THAT(worker.last_line(), HasSubstr("which wants servers in pairs: start each with --replicated"));
+  EXPECT_THAT(worker.last_line(), HasSubstr("which wants servers in pairs: start each with --with_standby"));
 }
 
 }  // namespace
