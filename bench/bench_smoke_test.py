@@ -13,7 +13,7 @@ import sys
 
 COMMON = ["benchmark", "version", "machine", "settings", "rows", "ratios", "wanted", "notes"]
 MODES = ["sync", "async", "bounded", "quorum", "local_sgd"]
-OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lamb", "ftrl"]
+OPTIMIZERS = ["sgd", "momentum", "adam", "lion"]
 
 # Words, the ratios that must be there, the keys of each row.
 CASES = [

@@ -369,7 +369,7 @@ TEST_F(ClientTest, RefusesToDeclareWithoutPolicy) {
   auto client = Client::Connect(options_);
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_EQ((*client)->Declare({Spec(1, "w", 4)}),
-            absl::InvalidArgumentError("policy: got none, want sync, async, bounded or local_sgd"));
+            absl::InvalidArgumentError("policy: got nothing, want sync, async, bounded or local_sgd"));
 }
 
 TEST_F(ClientTest, ReportsEveryShardsStatus) {

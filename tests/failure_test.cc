@@ -152,7 +152,7 @@ TEST_F(LaunchFailureTest, NanInTheDataIsRefused) {
 TEST_F(LaunchFailureTest, RefusesAnImpossibleValue) {
   WriteJob({{"batch_size: 8", "batch_size: 0"}});
   EXPECT_EQ(FailWith(2),
-            absl::StrCat("error: ", Path("job.textproto"), ":13:22: training.batch_size is 0, want 1 to 1048576"));
+            absl::StrCat("error: ", Path("job.textproto"), ":13:22: training.batch_size: got 0, want 1 to 1048576"));
 }
 
 TEST_F(LaunchFailureTest, RefusesShapesThatDoNotFit) {

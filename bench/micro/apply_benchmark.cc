@@ -5,11 +5,12 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/simd/instruction_set.h"
 #include "common/tensors/tensor_spec.h"
-#include "google/protobuf/text_format.h"
+#include "google/protobuf/message.h"
 #include "server/memory/value_buffer.h"
 #include "server/weights/optimizers/optimizer.h"
 
@@ -122,17 +123,16 @@ ApplyResult Measure(const std::string& name, const Optimizer& optimizer, const A
   return {name, gigabytes / apply, gigabytes / limit, limit / apply};
 }
 
-constexpr const char* kConfigs[] = {
-    "sgd { learning_rate: 1e-4 }",
-    "momentum { learning_rate: 1e-4 momentum: 0.9 }",
-    "nesterov { learning_rate: 1e-4 momentum: 0.9 }",
-    "adagrad { learning_rate: 1e-4 }",
-    "rmsprop { learning_rate: 1e-4 }",
-    "adam { learning_rate: 1e-4 }",
-    "adamw { learning_rate: 1e-4 } weight_decay: 0.01",
-    "lamb { learning_rate: 1e-4 } weight_decay: 0.01",
-    "ftrl { learning_rate: 0.01 l1: 0.1 }",
-};
+// An optimizer of that kind, with numbers that are valid for all.
+v1::Optimizer Configure(const google::protobuf::FieldDescriptor& kind) {
+  v1::Optimizer config;
+  google::protobuf::Message& rule = *config.GetReflection()->MutableMessage(&config, &kind);
+  for (const auto& [name, value] : {std::pair("learning_rate", 1e-4f), std::pair("momentum", 0.9f)}) {
+    const google::protobuf::FieldDescriptor* field = kind.message_type()->FindFieldByName(name);
+    if (field != nullptr) rule.GetReflection()->SetFloat(&rule, field, value);
+  }
+  return config;
+}
 
 }  // namespace
 
@@ -144,13 +144,12 @@ absl::StatusOr<std::vector<ApplyResult>> RunApplyBenchmark(const ApplyBenchmarkO
     return absl::InvalidArgumentError(absl::StrCat("seconds: got ", options.seconds, ", want 0 to ", kMaxSeconds));
   }
   std::vector<ApplyResult> results;
-  for (const char* text : kConfigs) {
-    v1::Optimizer config;
-    if (!google::protobuf::TextFormat::ParseFromString(text, &config)) return absl::InternalError(text);
+  const google::protobuf::OneofDescriptor& kinds = *v1::Optimizer::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds.field_count(); ++i) {
+    const v1::Optimizer config = Configure(*kinds.field(i));
     absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(config);
     if (!optimizer.ok()) return optimizer.status();
-    const std::string& name = v1::Optimizer::descriptor()->FindFieldByNumber(config.kind_case())->name();
-    results.push_back(Measure(name, **optimizer, options));
+    results.push_back(Measure(kinds.field(i)->name(), **optimizer, options));
   }
   return results;
 }

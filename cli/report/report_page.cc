@@ -11,8 +11,8 @@
 #include "cli/report/epoch_table.h"
 #include "cli/report/exchange_card.h"
 #include "cli/report/line_chart.h"
-#include "cli/report/report_charts.h"
 #include "cli/report/report_assets.h"
+#include "cli/report/report_charts.h"
 #include "common/text/number_text.h"
 
 namespace ballast {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/codecs/bf16.h"
-
 #include <bit>
 #include <cstring>
 
+#include "common/codecs/codec.h"
 #include "common/codecs/half_codec.h"
 #include "common/codecs/vector_code.h"
 
@@ -37,6 +36,7 @@ BALLAST_VECTOR_CODE void DecodeVector(const char* half, size_t n, float* values)
 
 }  // namespace
 
+// The upper half of a binary32, rounded to nearest even. NaN stays NaN.
 std::unique_ptr<const Codec> MakeBf16(const v1::Codec&) {
   return std::make_unique<HalfCodec>(v1::ENCODING_BF16, "bf16",
                                      HalfCodec::Functions{Encode, EncodeVector, Decode, DecodeVector});

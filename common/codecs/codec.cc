@@ -7,23 +7,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/codecs/bf16.h"
-#include "common/codecs/fp16.h"
-#include "common/codecs/fp32.h"
-#include "common/codecs/int8.h"
-#include "common/codecs/sign.h"
-#include "common/codecs/top_k.h"
 #include "common/text/nearest_name.h"
 
 namespace ballast {
+
+// Each is defined in the file of its name.
+using MakeCodec = std::unique_ptr<const Codec>(const v1::Codec&);
+MakeCodec MakeFp32, MakeFp16, MakeBf16, MakeInt8, MakeTopK, MakeSign;
+
 namespace {
 
-using Maker = std::unique_ptr<const Codec> (*)(const v1::Codec&);
-
-// Every codec there is: a line each.
 constexpr struct {
   v1::Encoding encoding;
-  Maker make;
+  MakeCodec* make;
 } kCodecs[] = {
     {v1::ENCODING_FP32, MakeFp32}, {v1::ENCODING_FP16, MakeFp16},  {v1::ENCODING_BF16, MakeBf16},
     {v1::ENCODING_INT8, MakeInt8}, {v1::ENCODING_TOP_K, MakeTopK}, {v1::ENCODING_SIGN, MakeSign},

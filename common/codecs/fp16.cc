@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/codecs/fp16.h"
-
 #include <bit>
 #include <cstring>
 
+#include "common/codecs/codec.h"
 #include "common/codecs/half_codec.h"
 #include "common/codecs/vector_code.h"
 
@@ -81,6 +80,7 @@ constexpr auto DecodeVector = Decode;
 
 }  // namespace
 
+// IEEE 754 binary16, rounded to nearest even. What is beyond its range becomes infinity; NaN stays NaN.
 std::unique_ptr<const Codec> MakeFp16(const v1::Codec&) {
   return std::make_unique<HalfCodec>(v1::ENCODING_FP16, "fp16",
                                      HalfCodec::Functions{Encode, EncodeVector, Decode, DecodeVector});

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/codecs/fp32.h"
-
 #include <cstring>
 
+#include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
 
 namespace ballast {
@@ -44,6 +43,7 @@ class Fp32 : public Codec {
 
 }  // namespace
 
+// Binary32 as it is.
 std::unique_ptr<const Codec> MakeFp32(const v1::Codec&) { return std::make_unique<Fp32>(); }
 
 }  // namespace ballast

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/codecs/int8.h"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "common/codecs/codec.h"
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
 #include "common/codecs/vector_code.h"
@@ -146,6 +145,7 @@ class Int8 : public Codec {
 
 }  // namespace
 
+// Signed bytes with a scale for each 256 elements, rounded up or down at random so that the mean is the value.
 std::unique_ptr<const Codec> MakeInt8(const v1::Codec&) { return std::make_unique<Int8>(); }
 
 }  // namespace ballast

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/codecs/sign.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
 
+#include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
 #include "common/codecs/vector_code.h"
 
@@ -134,6 +133,7 @@ class Sign : public Codec {
 
 }  // namespace
 
+// Signs, with the mean magnitude of each 1024 elements.
 std::unique_ptr<const Codec> MakeSign(const v1::Codec&) { return std::make_unique<Sign>(); }
 
 }  // namespace ballast

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/codecs/top_k.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
 
 namespace ballast {
@@ -154,6 +153,7 @@ class TopK : public Codec {
 
 }  // namespace
 
+// The `top_k_fraction` of the elements with the largest magnitude; NaN counts as the largest.
 std::unique_ptr<const Codec> MakeTopK(const v1::Codec& config) {
   return std::make_unique<TopK>(config.top_k_fraction() == 0 ? kDefaultShare : config.top_k_fraction());
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ballast/v1/limits.pb.h"
 #include "common/text/nearest_name.h"
 
 namespace ballast {
@@ -64,7 +65,10 @@ class Walker {
       const std::string name = tokens_.current().text;
       const FieldDescriptor* field = type.FindFieldByName(name);
       if (field == nullptr) {
-        Add(absl::StrCat(path.empty() ? root_ : path, " has no field \"", name, "\"", Suggest(name, FieldNames(type))));
+        const std::string renamed = NewName(type, name);
+        Add(absl::StrCat(
+            path.empty() ? root_ : path, " has no field \"", name, "\"",
+            renamed.empty() ? Suggest(name, FieldNames(type)) : absl::StrCat("; its name is \"", renamed, "\" now")));
         tokens_.Next();
         if (!SkipUnknown()) return false;
       } else {
@@ -89,6 +93,14 @@ class Walker {
     std::vector<std::string> names;
     for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
     return names;
+  }
+
+  // The field that had that name once; empty if none had.
+  static std::string NewName(const Descriptor& type, absl::string_view old_name) {
+    for (int i = 0; i < type.field_count(); ++i) {
+      if (type.field(i)->options().GetExtension(v1::old_name) == old_name) return type.field(i)->name();
+    }
+    return "";
   }
 
   void Add(std::string message) {

@@ -65,6 +65,17 @@ TEST(CheckMessageTextTest, SaysThatAMessageHasNoFields) {
               ElementsAre("1:25: model.layers.relu has no field \"slope\"; it has none"));
 }
 
+TEST(CheckMessageTextTest, GivesTheNewNameOfAFieldThatWasRenamed) {
+  EXPECT_THAT(Check("codec { top_k_share: 0.1 }"),
+              ElementsAre("1:9: codec has no field \"top_k_share\"; its name is \"top_k_fraction\" now"));
+  EXPECT_THAT(Check("optimizer { schedule { one_cycle { rise_share: 0.1 } } }"),
+              ElementsAre("1:36: optimizer.schedule.one_cycle has no field \"rise_share\"; its name is "
+                          "\"warmup_fraction\" now"));
+  EXPECT_THAT(Check("optimizer { schedule { cosine { final_share: 0.1 } } }"),
+              ElementsAre("1:33: optimizer.schedule.cosine has no field \"final_share\"; its name is "
+                          "\"min_rate_ratio\" now"));
+}
+
 TEST(CheckMessageTextTest, ReportsAllFaultsInTheOrderOfTheText) {
   EXPECT_THAT(Check("nme: \"x\"\nmodell { layers { dense { } } }\ntraining { epoch: [1, {a: 2}] }"),
               ElementsAre("1:1: the job has no field \"nme\"; did you mean \"name\"?",

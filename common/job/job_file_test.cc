@@ -94,15 +94,15 @@ TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
 }
 
 TEST(ParseJobTest, RefusesAnImpossibleValue) {
-  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto:7:12: training.epochs is 0, want 1 to 1000000");
+  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto:7:12: training.epochs: got 0, want 1 to 1000000");
 }
 
 TEST(ParseJobTest, LocatesAValueOutOfItsRange) {
   ExpectFault(With("units: 10", "units: 0"),
-              "tiny.textproto:4:20: model.layers[0].dense.units is 0, want 1 to 1048576");
+              "tiny.textproto:4:20: model.layers[0].dense.units: got 0, want 1 to 1048576");
   ExpectFault(With("epochs: 3 batch_size: 8", "epochs: 0 batch_size: 8 accumulate_batches: 65537"),
-              "tiny.textproto:7:12: training.epochs is 0, want 1 to 1000000\n"
-              "tiny.textproto:7:36: training.accumulate_batches is 65537, want 1 to 65536, or nothing for 1");
+              "tiny.textproto:7:12: training.epochs: got 0, want 1 to 1000000\n"
+              "tiny.textproto:7:36: training.accumulate_batches: got 65537, want 1 to 65536, or nothing for 1");
 }
 
 TEST(ParseJobTest, LocatesWhatServersWouldRefuse) {
@@ -111,15 +111,15 @@ TEST(ParseJobTest, LocatesWhatServersWouldRefuse) {
   ExpectFault(With("optimizer {", "optimizer { schedule { step { every: 5 factor: 2 } }"),
               "tiny.textproto:8:40: optimizer.schedule.step.factor: got 2, want a number in (0, 1]");
   ExpectFault(std::string(kGood) + "policy { local_sgd { local_steps: 0 } }",
-              "tiny.textproto:9:1: policy local_sgd local_steps: got 0, want 1 to 1000000");
+              "tiny.textproto:9:22: policy.local_sgd.local_steps: got 0, want 1 to 1000000");
   ExpectFault(std::string(kGood) + "codec { top_k_fraction: 2 }",
               "tiny.textproto:9:1: codec: top_k_fraction: got 2, want above 0 and at most 1");
 }
 
 TEST(ParseJobTest, LocatesWhatIsAroundAFieldThatIsNotSet) {
-  ExpectFault(With(" batch_size: 8", ""), "tiny.textproto:7:1: training.batch_size is 0, want 1 to 1048576");
+  ExpectFault(With(" batch_size: 8", ""), "tiny.textproto:7:1: training.batch_size: got 0, want 1 to 1048576");
   ExpectFault(With("name: \"tiny\"\n", ""),
-              "tiny.textproto: name is \"\", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter");
+              "tiny.textproto: name: got \"\", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter");
 }
 
 TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {

@@ -53,13 +53,13 @@ TEST(ValidateJobTest, AcceptsValuesAtTheirLimits) { EXPECT_EQ(ValidateJob(Good()
 
 TEST(ValidateJobTest, RefusesABadName) {
   const std::string want = ", want 1 to 63 of a-z, 0-9, '_' and '-', starting with a letter";
-  ExpectFault("name: \"Fashion\"", "name is \"Fashion\"" + want);
-  ExpectFault("name: \"1st\"", "name is \"1st\"" + want);
-  ExpectFault("name: \"a/../b\"", "name is \"a/../b\"" + want);
-  ExpectFault("name: \"a\\nb\"", "name is \"a\\nb\"" + want);
+  ExpectFault("name: \"Fashion\"", "name: got \"Fashion\"" + want);
+  ExpectFault("name: \"1st\"", "name: got \"1st\"" + want);
+  ExpectFault("name: \"a/../b\"", "name: got \"a/../b\"" + want);
+  ExpectFault("name: \"a\\nb\"", "name: got \"a\\nb\"" + want);
   v1::Job job = Good();
   job.clear_name();
-  EXPECT_EQ(ValidateJob(job).message(), "name is \"\"" + want);
+  EXPECT_EQ(ValidateJob(job).message(), "name: got \"\"" + want);
   job.set_name(std::string(63, 'a'));
   EXPECT_TRUE(ValidateJob(job).ok());
   job.set_name(std::string(64, 'a'));
@@ -67,15 +67,15 @@ TEST(ValidateJobTest, RefusesABadName) {
 }
 
 TEST(ValidateJobTest, RefusesBadTraining) {
-  ExpectFault("training { epochs: 1000001 }", "training.epochs is 1000001, want 1 to 1000000");
-  ExpectFault("training { batch_size: 1048577 }", "training.batch_size is 1048577, want 1 to 1048576");
-  ExpectFault("training { wait_seconds: 601 }", "training.wait_seconds is 601, want 1 to 600, or nothing for 60");
+  ExpectFault("training { epochs: 1000001 }", "training.epochs: got 1000001, want 1 to 1000000");
+  ExpectFault("training { batch_size: 1048577 }", "training.batch_size: got 1048577, want 1 to 1048576");
+  ExpectFault("training { wait_seconds: 601 }", "training.wait_seconds: got 601, want 1 to 600, or nothing for 60");
   ExpectFault("training { accumulate_batches: 65537 }",
-              "training.accumulate_batches is 65537, want 1 to 65536, or nothing for 1");
+              "training.accumulate_batches: got 65537, want 1 to 65536, or nothing for 1");
   v1::Job job = Good();
   job.clear_training();
   EXPECT_EQ(ValidateJob(job).message(),
-            "training.epochs is 0, want 1 to 1000000\ntraining.batch_size is 0, want 1 to 1048576");
+            "training.epochs: got 0, want 1 to 1000000\ntraining.batch_size: got 0, want 1 to 1048576");
 }
 
 // Every limit is tested where ValidateOptimizer is.
@@ -114,34 +114,34 @@ TEST(ValidateJobTest, RefusesABadCodec) {
 }
 
 TEST(ValidateJobTest, RefusesABadModel) {
-  ExpectFault("model { layers { dense { units: 0 } } }", "model.layers[3].dense.units is 0, want 1 to 1048576");
+  ExpectFault("model { layers { dense { units: 0 } } }", "model.layers[3].dense.units: got 0, want 1 to 1048576");
   ExpectFault("model { layers { dense { units: 1048577 } } }",
-              "model.layers[3].dense.units is 1048577, want 1 to 1048576");
+              "model.layers[3].dense.units: got 1048577, want 1 to 1048576");
   ExpectFault("model { layers { dense { units: 1 inputs: -3 } } }",
-              "model.layers[3].dense.inputs is -3, want at least 1, or nothing");
+              "model.layers[3].dense.inputs: got -3, want at least 1, or nothing for what the input has");
   ExpectFault("model { layers { dropout { rate: 1 } } }",
-              "model.layers[3].dropout.rate is 1, want at least 0 and below 1");
+              "model.layers[3].dropout.rate: got 1, want a number in [0, 1)");
   ExpectFault("model { layers { dropout { rate: nan } } }",
-              "model.layers[3].dropout.rate is nan, want at least 0 and below 1");
+              "model.layers[3].dropout.rate: got nan, want a number in [0, 1)");
   ExpectFault("model { layers { name: \"x\" } }",
-              "model.layers[3] is not set, want dense, conv2d, max_pool, average_pool, batch_norm, layer_norm, "
-              "residual, relu, gelu, tanh or dropout");
+              "model.layers[3]: got nothing, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, "
+              "batch_norm, layer_norm or residual");
   ExpectFault("model { layers { name: \"first\" relu {} } }",
-              "model.layers[3].name is \"first\", want a name that no layer before it has");
+              "model.layers[3].name: got \"first\", want a name that no layer before it has");
   ExpectFault("model { layers { name: \"a b\" relu {} } }",
-              "model.layers[3].name is \"a b\", want at most 240 printable characters, no spaces");
+              "model.layers[3].name: got \"a b\", want at most 240 printable characters, no spaces");
   v1::Job job = Good();
   job.clear_model();
   EXPECT_EQ(ValidateJob(job).message(),
-            "model.layers is not set, want at least 1 layer\n"
-            "model.loss is not set, want softmax_cross_entropy or mean_squared_error");
+            "model.layers: got nothing, want at least 1 layer\n"
+            "model.loss: got nothing, want softmax_cross_entropy or mean_squared_error");
 }
 
 TEST(ValidateJobTest, RefusesADeviceThatIsNoDevice) {
   for (const std::string device : {"gpu", "-1", "64", "01", "0 ", "CPU"}) {
     v1::Job job = Good();
     job.mutable_model()->mutable_layers(0)->set_device(device);
-    EXPECT_EQ(ValidateJob(job).message(), "model.layers[0].device is \"" + device +
+    EXPECT_EQ(ValidateJob(job).message(), "model.layers[0].device: got \"" + device +
                                               "\", want \"cpu\", a GPU's number from \"0\" to \"63\", or nothing");
   }
   for (const char* device : {"cpu", "0", "63"}) {
@@ -166,46 +166,45 @@ TEST(ValidateJobTest, AcceptsConvolutionModelsAtTheirLimits) {
 TEST(ValidateJobTest, RefusesABadConvolutionModel) {
   const auto layer = [](const std::string& text) { return "model { layers { " + text + " } }"; };
   const std::string field = "model.layers[3].";
-  ExpectFault("model { input { height: 28 width: -1 } }", "model.input.width is -1, want 1 to 1099511627776");
+  ExpectFault("model { input { height: 28 width: -1 } }", "model.input.width: got -1, want 1 to 1099511627776");
   ExpectFault("model { input { width: 2 channels: -2 } }",
-              "model.input.height is 0, want 1 to 1099511627776\n"
-              "model.input.channels is -2, want 1 to 1099511627776, or nothing for 1");
-  ExpectFault(layer("conv2d { kernel: 3 }"), field + "conv2d.filters is 0, want 1 to 1048576");
-  ExpectFault(layer("conv2d { filters: 1048577 kernel: 3 }"), field + "conv2d.filters is 1048577, want 1 to 1048576");
-  ExpectFault(layer("conv2d { filters: 1 }"), field + "conv2d.kernel is not set, want the window's size");
-  ExpectFault(layer("conv2d { filters: 1 kernel: 0 }"), field + "conv2d.kernel is 0, want 1 to 65536");
-  ExpectFault(layer("conv2d { filters: 1 kernel: [1, 2, 3] }"),
-              field + "conv2d.kernel is 3 numbers, want 1, or 2: [vertical, horizontal]");
-  ExpectFault(layer("conv2d { filters: 1 kernel: 3 stride: 0 }"), field + "conv2d.stride is 0, want 1 to 65536");
-  ExpectFault(layer("conv2d { filters: 1 kernel: 3 padding: -1 }"), field + "conv2d.padding is -1, want 0 to 65536");
+              "model.input.height: got 0, want 1 to 1099511627776\n"
+              "model.input.channels: got -2, want 1 to 1099511627776, or nothing for 1");
+  ExpectFault(layer("conv2d { kernel: 3 }"), field + "conv2d.filters: got 0, want 1 to 1048576");
+  ExpectFault(layer("conv2d { filters: 1048577 kernel: 3 }"), field + "conv2d.filters: got 1048577, want 1 to 1048576");
+  ExpectFault(layer("conv2d { filters: 1 }"), field + "conv2d.kernel: got nothing, want the size of the window");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 0 }"), field + "conv2d.kernel: got 0, want 1 to 65536");
+  ExpectFault(layer("conv2d { filters: 1 kernel: [1, 2, 3] }"), field + "conv2d.kernel: got 3 numbers, want at most 2");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 3 stride: 0 }"), field + "conv2d.stride: got 0, want 1 to 65536");
+  ExpectFault(layer("conv2d { filters: 1 kernel: 3 padding: -1 }"), field + "conv2d.padding: got -1, want 0 to 65536");
   ExpectFault(layer("conv2d { filters: 1 kernel: 3 initializer { constant { value: nan } } }"),
-              field + "conv2d.initializer.constant.value is nan, want a finite number");
-  ExpectFault(layer("max_pool { kernel: 65537 }"), field + "max_pool.kernel is 65537, want 1 to 65536");
-  ExpectFault(layer("average_pool { stride: [2, 0] }"), field + "average_pool.stride is 0, want 1 to 65536");
+              field + "conv2d.initializer.constant.value: got nan, want a finite number");
+  ExpectFault(layer("max_pool { kernel: 65537 }"), field + "max_pool.kernel: got 65537, want 1 to 65536");
+  ExpectFault(layer("average_pool { stride: [2, 0] }"), field + "average_pool.stride: got 0, want 1 to 65536");
   ExpectFault(layer("batch_norm { epsilon: -1 }"),
-              field + "batch_norm.epsilon is -1, want above 0 and at most 1, or nothing");
+              field + "batch_norm.epsilon: got -1, want a number in (0, 1], or nothing for 1e-5");
   ExpectFault(layer("batch_norm { momentum: 1.5 }"),
-              field + "batch_norm.momentum is 1.5, want above 0 and at most 1, or nothing");
+              field + "batch_norm.momentum: got 1.5, want a number in (0, 1], or nothing for 0.1");
   ExpectFault(layer("layer_norm { epsilon: nan }"),
-              field + "layer_norm.epsilon is nan, want above 0 and at most 1, or nothing");
+              field + "layer_norm.epsilon: got nan, want a number in (0, 1], or nothing for 1e-5");
 }
 
 TEST(ValidateJobTest, RefusesABadResidual) {
   const auto layer = [](const std::string& text) { return "model { layers { " + text + " } }"; };
-  ExpectFault(layer("residual {}"), "model.layers[3].residual.layers is not set, want at least 1 layer");
+  ExpectFault(layer("residual {}"), "model.layers[3].residual.layers: got nothing, want at least 1 layer");
   ExpectFault(layer("residual { layers { relu {} } layers { dense {} } }"),
-              "model.layers[3].residual.layers[1].dense.units is 0, want 1 to 1048576");
+              "model.layers[3].residual.layers[1].dense.units: got 0, want 1 to 1048576");
   ExpectFault(layer("residual { layers { relu {} } shortcut { dropout { rate: 1 } } }"),
-              "model.layers[3].residual.shortcut[0].dropout.rate is 1, want at least 0 and below 1");
+              "model.layers[3].residual.shortcut[0].dropout.rate: got 1, want a number in [0, 1)");
   ExpectFault(layer("residual { layers { name: \"first\" relu {} } }"),
-              "model.layers[3].residual.layers[0].name is \"first\", want a name that no layer before it has");
+              "model.layers[3].residual.layers[0].name: got \"first\", want a name that no layer before it has");
   ExpectFault(
       layer("name: \"" + std::string(239, 'r') + "\" residual { layers { relu {} } }"),
-      "model.layers[3].name is \"" + std::string(80, 'r') + "\", want at most 238 printable characters, no spaces");
+      "model.layers[3].name: got \"" + std::string(80, 'r') + "\", want at most 238 printable characters, no spaces");
   std::string deep = "relu {}", field = "model.layers[3]";
   for (int i = 0; i < 9; ++i) deep = "residual { layers { " + deep + " } }";
   for (int i = 0; i < 8; ++i) field += ".residual.layers[0]";
-  ExpectFault(layer(deep), field + ".residual is inside of 8 others, want at most 8 deep");
+  ExpectFault(layer(deep), field + ".residual: got inside of 8 others, want at most 8 deep");
 }
 
 TEST(ValidateJobTest, RefusesABadInitializer) {
@@ -213,48 +212,47 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
     return "model { layers { dense { units: 1 initializer { " + initializer + " } } } }";
   };
   const std::string field = "model.layers[3].dense.initializer";
-  ExpectFault(dense("constant { value: inf }"), field + ".constant.value is inf, want a finite number");
-  ExpectFault(dense("uniform { low: 1 high: 1 }"),
-              field + ".uniform is low 1, high 1, want two finite numbers, low below high");
-  ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev is -1, want a finite number of at least 0");
-  ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean is nan, want a finite number");
-  ExpectFault(dense("provided {}"), field + " is provided, want another: a worker with a job file sets no values");
+  ExpectFault(dense("constant { value: inf }"), field + ".constant.value: got inf, want a finite number");
+  ExpectFault(dense("uniform { low: 1 high: 1 }"), field + ".uniform: got low 1, high 1, want low below high");
+  ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev: got -1, want a finite number of at least 0");
+  ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean: got nan, want a finite number");
+  ExpectFault(dense("provided {}"), field + ": got provided, want another: a worker with a job file sets no values");
 }
 
 TEST(ValidateJobTest, RefusesBadData) {
   ExpectFault("data { train { idx { images: \"\" } } test { csv { delimiter: \"::\" } } }",
-              "data.test.csv.delimiter is \"::\", want one character that is no part of a number");
+              "data.test.csv.delimiter: got \"::\", want one character that is no part of a number");
   ExpectFault("data { test { csv { delimiter: \"1\" } } }",
-              "data.test.csv.delimiter is \"1\", want one character that is no part of a number");
-  ExpectFault("data { test { libsvm { path: \"x\" } } }", "data.test.libsvm.features is 0, want at least 1");
-  ExpectFault("data { normalization { mean: inf } }", "data.normalization.mean is inf, want a finite number");
-  ExpectFault("data { normalization { stddev: 0 } }", "data.normalization.stddev is 0, want a finite number above 0");
+              "data.test.csv.delimiter: got \"1\", want one character that is no part of a number");
+  ExpectFault("data { test { libsvm { path: \"x\" } } }", "data.test.libsvm.features: got 0, want at least 1");
+  ExpectFault("data { normalization { mean: inf } }", "data.normalization.mean: got inf, want a finite number");
+  ExpectFault("data { normalization { stddev: 0 } }", "data.normalization.stddev: got 0, want a finite number above 0");
   v1::Job job = Good();
   job.mutable_data()->mutable_test()->clear_format();
-  EXPECT_EQ(ValidateJob(job).message(), "data.test is not set, want idx, csv or libsvm");
+  EXPECT_EQ(ValidateJob(job).message(), "data.test: got nothing, want idx, csv or libsvm");
   job.clear_data();
-  EXPECT_EQ(ValidateJob(job).message(), "data.train is not set, want idx, csv or libsvm");
+  EXPECT_EQ(ValidateJob(job).message(), "data.train: got nothing, want idx, csv or libsvm");
   job.mutable_data()->mutable_train()->mutable_idx()->set_images("images");
-  EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels is not set, want a path");
+  EXPECT_EQ(ValidateJob(job).message(), "data.train.idx.labels: got nothing, want a path");
 }
 
 TEST(ValidateJobTest, RefusesAPrecisionThatThereIsNot) {
-  ExpectFault("durability { mode: 9 }", "durability.mode is 9, want NONE, CHECKPOINT, WAL, WAL_SYNC or STANDBY");
+  ExpectFault("durability { mode: 9 }", "durability.mode: got 9, want NONE, CHECKPOINT, WAL, WAL_SYNC or STANDBY");
   ExpectFault("durability { checkpoint_seconds: 86401 }",
-              "durability.checkpoint_seconds is 86401, want 1 to 86400, or nothing for 60");
+              "durability.checkpoint_seconds: got 86401, want 1 to 86400, or nothing for 60");
   ExpectFault("durability { keep_checkpoints: 1001 }",
-              "durability.keep_checkpoints is 1001, want 1 to 1000, or nothing for 2");
+              "durability.keep_checkpoints: got 1001, want 1 to 1000, or nothing for 2");
   ExpectFault("durability { return_seconds: 601 }",
-              "durability.return_seconds is 601, want 1 to 600, or nothing for 60");
-  ExpectFault("training { precision: 7 }", "training.precision is 7, want FP32, TF32, BF16 or FP16");
+              "durability.return_seconds: got 601, want 1 to 600, or nothing for 60");
+  ExpectFault("training { precision: 7 }", "training.precision: got 7, want FP32, TF32, BF16 or FP16");
 }
 
 TEST(ValidateJobTest, RefusesAPolicyWithoutMode) {
-  ExpectFault("policy { }", "policy: got none, want sync, async, bounded or local_sgd");
+  ExpectFault("policy { }", "policy: got nothing, want sync, async, bounded or local_sgd");
 }
 
 TEST(ValidateJobTest, RefusesAPolicyOutOfItsRange) {
-  ExpectFault("policy { bounded { staleness: 1000001 } }", "policy bounded staleness: got 1000001, want 0 to 1000000");
+  ExpectFault("policy { bounded { staleness: 1000001 } }", "policy.bounded.staleness: got 1000001, want 0 to 1000000");
 }
 
 TEST(ValidateJobTest, ReportsAtMostFiveFaults) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/codecs/codec.h"
-#include "common/job/policy_config.h"
+#include "common/job/kind_names.h"
 #include "common/text/nearest_name.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -69,7 +69,7 @@ absl::Status WantNumber(absl::string_view mode, absl::string_view flag, absl::st
 absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
   const std::string& mode = overrides.mode;
   v1::ConsistencyPolicy& policy = *job.mutable_policy();
-  if (mode.empty() || mode == PolicyMode(policy)) return absl::OkStatus();
+  if (mode.empty() || mode == KindName(policy)) return absl::OkStatus();
   const bool deterministic = policy.sync().deterministic() || policy.local_sgd().deterministic();
   const bool scale = policy.async().scale_by_staleness() || policy.bounded().scale_by_staleness();
   if (mode == "sync") {
@@ -86,7 +86,7 @@ absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
     job.mutable_optimizer()->Clear();
     job.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
   } else {
-    return RefuseName("mode", mode, {"sync", "async", "bounded", "local_sgd"});
+    return RefuseName("mode", mode, KindNames(*v1::ConsistencyPolicy::descriptor()));
   }
   return absl::OkStatus();
 }
@@ -94,8 +94,8 @@ absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
 // A number that belongs to one mode.
 absl::Status CheckMode(absl::string_view flag, const std::string& got, absl::string_view wanted,
                        const v1::ConsistencyPolicy& policy) {
-  if (got.empty() || PolicyMode(policy) == wanted) return absl::OkStatus();
-  return Refuse(flag, got, absl::StrCat("it with mode ", wanted, " only; the mode is ", PolicyMode(policy)));
+  if (got.empty() || KindName(policy) == wanted) return absl::OkStatus();
+  return Refuse(flag, got, absl::StrCat("it with mode ", wanted, " only; the mode is ", KindName(policy)));
 }
 
 absl::Status SetNumbers(const JobOverrides& overrides, uint32_t workers, v1::ConsistencyPolicy& policy) {
@@ -139,7 +139,7 @@ absl::Status SetCodec(const JobOverrides& overrides, v1::Codec& codec) {
 }
 
 absl::Status SetPrecision(const std::string& name, v1::Training& training) {
-  const std::vector<std::string> names = {"fp32", "tf32", "bf16", "fp16"};
+  const std::vector<std::string> names = ValueNames(*v1::Precision_descriptor());
   v1::Precision precision;
   if (std::find(names.begin(), names.end(), name) == names.end() ||
       !v1::Precision_Parse(absl::AsciiStrToUpper(name), &precision)) {
@@ -150,7 +150,7 @@ absl::Status SetPrecision(const std::string& name, v1::Training& training) {
 }
 
 absl::Status SetDurability(const std::string& name, v1::Durability& durability) {
-  const std::vector<std::string> names = {"none", "checkpoint", "wal", "wal_sync", "standby"};
+  const std::vector<std::string> names = ValueNames(*v1::Durability::Mode_descriptor());
   v1::Durability::Mode mode;
   // "replica" is the old name of standby.
   if ((name != "replica" && std::find(names.begin(), names.end(), name) == names.end()) ||
@@ -196,7 +196,7 @@ std::vector<std::string> ToFlags(const JobOverrides& overrides) {
 
 std::string DescribeMode(const v1::Job& job) {
   const v1::ConsistencyPolicy& policy = job.policy();
-  std::string text(PolicyMode(policy));
+  std::string text(KindName(policy));
   if (policy.sync().quorum() > 0) absl::StrAppend(&text, ", quorum ", policy.sync().quorum());
   if (policy.has_bounded()) absl::StrAppend(&text, ", staleness ", policy.bounded().staleness());
   if (policy.has_local_sgd()) absl::StrAppend(&text, ", local steps ", policy.local_sgd().local_steps());

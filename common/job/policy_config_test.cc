@@ -35,24 +35,16 @@ v1::ConsistencyPolicy LocalSgd(uint32_t steps, float learning_rate) {
 
 absl::Status Refused(absl::string_view message) { return absl::InvalidArgumentError(message); }
 
-TEST(PolicyConfigTest, NamesEachMode) {
-  EXPECT_EQ(PolicyMode({}), "");
-  EXPECT_EQ(PolicyMode(Quorum(0)), "sync");
-  EXPECT_EQ(PolicyMode(Compensation(0)), "async");
-  EXPECT_EQ(PolicyMode(Staleness(4)), "bounded");
-  EXPECT_EQ(PolicyMode(LocalSgd(8, 0.1f)), "local_sgd");
-}
-
 TEST(PolicyConfigTest, SaysWhatExistsWhereNoneIsSet) {
-  EXPECT_EQ(ValidatePolicy({}, 2), Refused("policy: got none, want sync, async, bounded or local_sgd"));
-  EXPECT_EQ(ValidatePolicy({}, 0), Refused("policy: got none, want sync, async, bounded or local_sgd"));
+  EXPECT_EQ(ValidatePolicy({}, 2), Refused("policy: got nothing, want sync, async, bounded or local_sgd"));
+  EXPECT_EQ(ValidatePolicy({}, 0), Refused("policy: got nothing, want sync, async, bounded or local_sgd"));
 }
 
 TEST(PolicyConfigTest, AQuorumIsAtMostTheWorkers) {
   EXPECT_EQ(ValidatePolicy(Quorum(0), 4), absl::OkStatus());
   EXPECT_EQ(ValidatePolicy(Quorum(4), 4), absl::OkStatus());
   EXPECT_EQ(ValidatePolicy(Quorum(5), 4),
-            Refused("policy sync quorum: got 5, want 1 to the number of workers, 4, or 0 for all of them"));
+            Refused("policy.sync.quorum: got 5, want 1 to the number of workers, 4, or 0 for all of them"));
 }
 
 TEST(PolicyConfigTest, AQuorumIsNotCheckedWhereTheWorkersAreNotKnown) {
@@ -62,25 +54,25 @@ TEST(PolicyConfigTest, AQuorumIsNotCheckedWhereTheWorkersAreNotKnown) {
 TEST(PolicyConfigTest, DelayCompensationIsFiniteAndNotNegative) {
   EXPECT_EQ(ValidatePolicy(Compensation(0.04f), 2), absl::OkStatus());
   EXPECT_EQ(ValidatePolicy(Compensation(-1), 2),
-            Refused("policy async delay_compensation: got -1, want a finite number, at least 0"));
+            Refused("policy.async.delay_compensation: got -1, want a finite number of at least 0"));
   EXPECT_EQ(ValidatePolicy(Compensation(std::numeric_limits<float>::quiet_NaN()), 2),
-            Refused("policy async delay_compensation: got nan, want a finite number, at least 0"));
+            Refused("policy.async.delay_compensation: got nan, want a finite number of at least 0"));
   EXPECT_FALSE(ValidatePolicy(Compensation(std::numeric_limits<float>::infinity()), 2).ok());
 }
 
 TEST(PolicyConfigTest, StalenessIsAtMostAMillion) {
   EXPECT_EQ(ValidatePolicy(Staleness(0), 2), absl::OkStatus());
   EXPECT_EQ(ValidatePolicy(Staleness(1000000), 2), absl::OkStatus());
-  EXPECT_EQ(ValidatePolicy(Staleness(1000001), 2), Refused("policy bounded staleness: got 1000001, want 0 to 1000000"));
+  EXPECT_EQ(ValidatePolicy(Staleness(1000001), 2), Refused("policy.bounded.staleness: got 1000001, want 0 to 1000000"));
 }
 
 TEST(PolicyConfigTest, LocalSgdTakesAtLeastOneStepAtARateAboveZero) {
   EXPECT_EQ(ValidatePolicy(LocalSgd(1, 0.1f), 2), absl::OkStatus());
-  EXPECT_EQ(ValidatePolicy(LocalSgd(0, 0.1f), 2), Refused("policy local_sgd local_steps: got 0, want 1 to 1000000"));
+  EXPECT_EQ(ValidatePolicy(LocalSgd(0, 0.1f), 2), Refused("policy.local_sgd.local_steps: got 0, want 1 to 1000000"));
   EXPECT_EQ(ValidatePolicy(LocalSgd(1000001, 0.1f), 2),
-            Refused("policy local_sgd local_steps: got 1000001, want 1 to 1000000"));
+            Refused("policy.local_sgd.local_steps: got 1000001, want 1 to 1000000"));
   EXPECT_EQ(ValidatePolicy(LocalSgd(8, 0), 2),
-            Refused("policy local_sgd learning_rate: got 0, want a finite number above 0"));
+            Refused("policy.local_sgd.learning_rate: got 0, want a finite number above 0"));
   EXPECT_FALSE(ValidatePolicy(LocalSgd(8, std::numeric_limits<float>::infinity()), 2).ok());
 }
 

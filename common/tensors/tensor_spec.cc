@@ -2,42 +2,23 @@
 #include "common/tensors/tensor_spec.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/job/limits.h"
 #include "common/job/optimizer_config.h"
 
 namespace ballast {
 namespace {
 
-absl::Status Refuse(absl::string_view field, double got, absl::string_view want) {
-  return absl::InvalidArgumentError(absl::StrCat(field, ": got ", got, ", want ", want));
-}
-
 absl::Status ValidateInitializer(const v1::Initializer& initializer) {
-  switch (initializer.kind_case()) {
-    case v1::Initializer::kConstant:
-      if (std::isfinite(initializer.constant().value())) return absl::OkStatus();
-      return Refuse("initializer constant value", initializer.constant().value(), "a finite number");
-    case v1::Initializer::kUniform: {
-      const auto& uniform = initializer.uniform();
-      if (std::isfinite(uniform.low()) && std::isfinite(uniform.high()) && uniform.low() <= uniform.high()) {
-        return absl::OkStatus();
-      }
-      return absl::InvalidArgumentError(absl::StrCat("initializer uniform: got low ", uniform.low(), " and high ",
-                                                     uniform.high(), ", want finite numbers, low <= high"));
-    }
-    case v1::Initializer::kNormal: {
-      const auto& normal = initializer.normal();
-      if (!std::isfinite(normal.mean())) return Refuse("initializer normal mean", normal.mean(), "a finite number");
-      if (std::isfinite(normal.stddev()) && normal.stddev() >= 0) return absl::OkStatus();
-      return Refuse("initializer normal stddev", normal.stddev(), "a finite number, at least 0");
-    }
-    default:
-      return absl::OkStatus();
-  }
+  ValidationErrors errors;
+  CheckLimits(initializer, "initializer", errors);
+  const auto& uniform = initializer.uniform();
+  errors.Check(!(uniform.low() > uniform.high()), "initializer.uniform",
+               absl::StrCat("low ", uniform.low(), " and high ", uniform.high()), "low <= high");
+  return errors.First();
 }
 
 absl::Status ValidateShape(const v1::TensorSpec& spec) {

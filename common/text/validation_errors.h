@@ -18,11 +18,11 @@ class ValidationErrors {
  public:
   template <typename T>
   void Check(bool good, absl::string_view field, const T& got, absl::string_view want) {
-    if (!good) messages_.push_back(absl::StrCat(field, " is ", got, ", want ", want));
+    if (!good) messages_.push_back(absl::StrCat(field, ": got ", got, ", want ", want));
   }
 
   void CheckRequired(bool present, absl::string_view field, absl::string_view want) {
-    if (!present) messages_.push_back(absl::StrCat(field, " is not set, want ", want));
+    Check(present, field, "nothing", want);
   }
 
   void CheckText(bool good, absl::string_view field, absl::string_view got, absl::string_view want) {
@@ -32,6 +32,9 @@ class ValidationErrors {
   void Add(const absl::Status& status) {
     if (!status.ok()) messages_.emplace_back(status.message());
   }
+
+  // INVALID_ARGUMENT with the first alone.
+  absl::Status First() const { return messages_.empty() ? absl::OkStatus() : absl::InvalidArgumentError(messages_[0]); }
 
   // INVALID_ARGUMENT with a line for each of the first five.
   absl::Status ToStatus() const {

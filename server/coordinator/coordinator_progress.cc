@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/policy_config.h"
+#include "common/job/kind_names.h"
 #include "server/coordinator/coordinator.h"
 
 namespace ballast {
@@ -62,7 +62,7 @@ v1::JobProgress Coordinator::ProgressLocked() const {
   if (state_ == v1::JOB_STATE_FAILED) *progress.mutable_failure() = failure_;
   if (job_.has_value()) {
     progress.set_job(job_->name());
-    progress.set_mode(std::string(PolicyMode(job_->policy())));
+    progress.set_mode(KindName(job_->policy()));
     progress.set_epochs(job_->training().epochs());
     progress.set_total_examples(train_examples_ * job_->training().epochs());
   }

@@ -6,7 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "common/job/policy_config.h"
+#include "common/job/kind_names.h"
 #include "common/status/error_reason.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/snapshot_file.h"
@@ -130,8 +130,8 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobConfig& job, absl::Sp
       if (saved.policy().kind_case() != job.policy.kind_case()) {
         return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
                           absl::FailedPreconditionError(absl::StrCat(
-                              "cannot resume from ", path_, ": it is of a job in mode ", PolicyMode(saved.policy()),
-                              ", got ", PolicyMode(job.policy), "; steps are counted differently in each")));
+                              "cannot resume from ", path_, ": it is of a job in mode ", KindName(saved.policy()),
+                              ", got ", KindName(job.policy), "; steps are counted differently in each")));
       }
       const auto found = wanted.find({slice.state.tensor_id(), slice.state.slice_index()});
       if (found == wanted.end() || found->second) return absl::OkStatus();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/policies/async_policy.h"
-
 #include <utility>
 
+#include "server/policies/slice_policy.h"
 #include "server/policies/staleness.h"
 
 namespace ballast {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/policies/bounded_policy.h"
-
 #include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/error_reason.h"
+#include "server/policies/slice_policy.h"
 #include "server/policies/staleness.h"
 
 namespace ballast {

@@ -2,20 +2,20 @@
 #include "server/policies/slice_policy.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/job/kind_names.h"
 #include "common/job/policy_config.h"
-#include "server/policies/async_policy.h"
-#include "server/policies/bounded_policy.h"
-#include "server/policies/sync_policy.h"
 
 namespace ballast {
+
+// Each is defined in the file of its name. Its message of the configuration is set and valid.
+using MakePolicy = std::unique_ptr<SlicePolicy>(const v1::ConsistencyPolicy&, uint32_t workers);
+MakePolicy MakeSyncPolicy, MakeAsyncPolicy, MakeBoundedPolicy, MakeLocalSgdPolicy;
+
 namespace {
 
-using Maker = std::unique_ptr<SlicePolicy> (*)(const v1::ConsistencyPolicy&, uint32_t workers);
-
-// Every policy there is: a line each.
 constexpr struct {
   v1::ConsistencyPolicy::KindCase kind;
-  Maker make;
+  MakePolicy* make;
 } kPolicies[] = {
     {v1::ConsistencyPolicy::kSync, MakeSyncPolicy},
     {v1::ConsistencyPolicy::kAsync, MakeAsyncPolicy},
@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<SlicePolicy>> MakeSlicePolicy(const v1::Consisten
   for (const auto& entry : kPolicies) {
     if (entry.kind == config.kind_case()) return entry.make(config, workers);
   }
-  return absl::InternalError(absl::StrCat("policy: ", PolicyMode(config), " is not in the table of policies"));
+  return absl::InternalError(absl::StrCat("policy: ", KindName(config), " is not in the table of policies"));
 }
 
 }  // namespace ballast

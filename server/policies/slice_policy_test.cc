@@ -455,14 +455,14 @@ TEST_F(SlicePolicyTest, LocalSgdAveragesTheRoundsOfAllWorkers) {
 }
 
 TEST_F(SlicePolicyTest, RefusesAPolicyWithoutAKind) {
-  EXPECT_EQ(MakeSlicePolicy({}, 1).status().message(), "policy: got none, want sync, async, bounded or local_sgd");
+  EXPECT_EQ(MakeSlicePolicy({}, 1).status().message(), "policy: got nothing, want sync, async, bounded or local_sgd");
 }
 
 TEST_F(SlicePolicyTest, RefusesAQuorumOfMoreThanTheWorkers) {
   v1::ConsistencyPolicy config;
   config.mutable_sync()->set_quorum(3);
   EXPECT_EQ(MakeSlicePolicy(config, 2).status().message(),
-            "policy sync quorum: got 3, want 1 to the number of workers, 2, or 0 for all of them");
+            "policy.sync.quorum: got 3, want 1 to the number of workers, 2, or 0 for all of them");
 }
 
 }  // namespace

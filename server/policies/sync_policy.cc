@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/policies/sync_policy.h"
-
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/error_reason.h"
+#include "server/policies/slice_policy.h"
 #include "server/policies/weighted_sum.h"
 
 namespace ballast {
@@ -202,6 +201,7 @@ std::unique_ptr<SlicePolicy> MakeSyncPolicy(const v1::ConsistencyPolicy& config,
   return std::make_unique<SyncPolicy>(config.sync().deterministic(), quorum, workers);
 }
 
+// On the servers local SGD is sync over rounds: a worker's step is the number of times that it has handed in.
 std::unique_ptr<SlicePolicy> MakeLocalSgdPolicy(const v1::ConsistencyPolicy& config, uint32_t workers) {
   return std::make_unique<SyncPolicy>(config.local_sgd().deterministic(), workers, workers);
 }

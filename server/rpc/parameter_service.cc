@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/policy_config.h"
+#include "common/job/kind_names.h"
 #include "common/program/version.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
@@ -142,7 +142,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::GetStatus(grpc::CallbackServe
   const DataPlane::Traffic traffic = data_plane_->traffic();
   response->set_shard(rank_);
   response->set_job(status.job.name);
-  response->set_policy(std::string(PolicyMode(status.job.policy)));
+  response->set_policy(KindName(status.job.policy));
   response->set_workers(status.job.workers);
   response->set_tensors(status.tensors);
   response->set_slices(status.slices);

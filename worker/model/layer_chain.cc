@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/job/kind_names.h"
 #include "worker/model/layers/layer_table.h"
 #include "worker/model/losses/loss_table.h"
 
@@ -108,7 +109,7 @@ class ChainBuilder {
 
  private:
   absl::StatusOr<Value> AppendLayer(const v1::Layer& config, const Value& from, int depth, std::string& text) {
-    std::string kind = LayerKindName(config);
+    std::string kind = KindName(config);
     if (kind.empty()) kind = "layer";
     const int position = ++layers_of_kind_[kind];
     const std::string name = config.name().empty() ? absl::StrCat(kind, position) : config.name();

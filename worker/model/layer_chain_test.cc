@@ -237,8 +237,8 @@ TEST(LayerChainTest, InputsThatFitAreTaken) {
 
 TEST(LayerChainTest, LayerWithoutAKindIsRefused) {
   EXPECT_EQ(Refusal("layers { name: \"odd\" }"),
-            "layer \"odd\": its kind is not set, want one of average_pool, batch_norm, conv2d, dense, dropout, gelu, "
-            "layer_norm, max_pool, relu, residual, tanh");
+            "layer \"odd\": its kind is not set, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, "
+            "average_pool, batch_norm, layer_norm or residual");
   EXPECT_THAT(Refusal("layers {}"), HasSubstr("layer \"layer1\": its kind is not set"));
 }
 
@@ -268,7 +268,7 @@ TEST(LayerChainTest, DropoutRateOutOfRangeIsRefused) {
 
 TEST(LayerChainTest, MissingLossIsRefused) {
   EXPECT_EQ(Refusal("layers { dense { units: 3 } }"),
-            "model: its loss is not set, want one of softmax_cross_entropy, mean_squared_error");
+            "model: its loss is not set, want softmax_cross_entropy or mean_squared_error");
 }
 
 TEST(LayerChainTest, MeanSquaredErrorWantsOneOutput) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/job/job_overrides.h"
-#include "common/job/policy_config.h"
+#include "common/job/kind_names.h"
 #include "common/program/version.h"
 #include "common/run/safetensors.h"
 #include "common/storage/file.h"
@@ -113,7 +113,7 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   const v1::ConsistencyPolicy& policy = options_.job.policy();
   Summary summary;
   summary.job = options_.job.name();
-  summary.mode = std::string(PolicyMode(policy));
+  summary.mode = KindName(policy);
   if (policy.sync().quorum() > 0) summary.quorum = policy.sync().quorum();
   if (policy.has_bounded()) summary.staleness_bound = policy.bounded().staleness();
   if (policy.has_local_sgd()) summary.local_steps = policy.local_sgd().local_steps();

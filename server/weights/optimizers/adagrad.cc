@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/weights/optimizers/adagrad.h"
-
 #include <cmath>
 
 #include "server/weights/optimizers/elementwise_optimizer.h"
+#include "server/weights/optimizers/optimizer.h"
 
 namespace ballast {
 namespace {

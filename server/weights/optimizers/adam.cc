@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/weights/optimizers/adam.h"
-
 #include "server/weights/optimizers/adam_moments.h"
 #include "server/weights/optimizers/elementwise_optimizer.h"
+#include "server/weights/optimizers/optimizer.h"
 
 namespace ballast {
 namespace {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/weights/optimizers/ftrl.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "server/weights/optimizers/elementwise_optimizer.h"
+#include "server/weights/optimizers/optimizer.h"
 
 namespace ballast {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/weights/optimizers/lamb.h"
-
 #include "server/memory/value_buffer.h"
 #include "server/weights/optimizers/adam_moments.h"
 #include "server/weights/optimizers/gradient_filter.h"
+#include "server/weights/optimizers/optimizer.h"
 #include "server/weights/optimizers/schedule.h"
 #include "server/weights/optimizers/square_sum.h"
 

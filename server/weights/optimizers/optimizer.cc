@@ -3,31 +3,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/optimizer_config.h"
-#include "server/weights/optimizers/adagrad.h"
-#include "server/weights/optimizers/adam.h"
-#include "server/weights/optimizers/adamw.h"
-#include "server/weights/optimizers/ftrl.h"
-#include "server/weights/optimizers/lamb.h"
-#include "server/weights/optimizers/momentum.h"
-#include "server/weights/optimizers/nesterov.h"
-#include "server/weights/optimizers/rmsprop.h"
-#include "server/weights/optimizers/sgd.h"
 
 namespace ballast {
+
+// Each is defined in the file of its name. Its message of the configuration is set and valid.
+using MakeKind = std::unique_ptr<Optimizer>(const v1::Optimizer&, InstructionSet);
+MakeKind MakeSgd, MakeMomentum, MakeNesterov, MakeAdam, MakeAdamW, MakeLamb, MakeAdagrad, MakeRmsProp, MakeFtrl,
+    MakeLion;
+
 namespace {
 
-using Maker = std::unique_ptr<Optimizer> (*)(const v1::Optimizer&, InstructionSet);
-
-// Every optimizer there is: a line each.
 constexpr struct {
   v1::Optimizer::KindCase kind;
-  Maker make;
+  MakeKind* make;
 } kOptimizers[] = {
     {v1::Optimizer::kSgd, MakeSgd},         {v1::Optimizer::kMomentum, MakeMomentum},
     {v1::Optimizer::kAdam, MakeAdam},       {v1::Optimizer::kNesterov, MakeNesterov},
     {v1::Optimizer::kAdagrad, MakeAdagrad}, {v1::Optimizer::kRmsprop, MakeRmsProp},
     {v1::Optimizer::kAdamw, MakeAdamW},     {v1::Optimizer::kLamb, MakeLamb},
-    {v1::Optimizer::kFtrl, MakeFtrl},
+    {v1::Optimizer::kFtrl, MakeFtrl},       {v1::Optimizer::kLion, MakeLion},
 };
 
 }  // namespace

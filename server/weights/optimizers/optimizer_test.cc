@@ -179,6 +179,14 @@ void FtrlRule(int t, double g, double& w, double& z, double& n) {
   w = std::abs(z) <= 0.5 ? 0 : -(z - std::copysign(0.5, z)) / ((1 + std::sqrt(n)) / 0.1 + 0.25);
 }
 
+// Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2. The sign is that of a float: it is
+// taken of a number that may be almost 0.
+void LionRule(int, double g, double& w, double& m, double&) {
+  const float c = 0.9f * static_cast<float>(m) + static_cast<float>(1 - 0.9) * static_cast<float>(g);
+  w -= 0.01 * ((c > 0) - (c < 0)) + 0.01 * 0.1 * w;
+  m = static_cast<float>(0.99f * static_cast<float>(m)) + static_cast<float>(static_cast<float>(1 - 0.99) * g);
+}
+
 Reference WithDecay(double decay, Reference rule) {
   return [=](int t, Doubles g, Doubles& w, std::vector<Doubles>& slots) {
     for (size_t i = 0; i < g.size(); ++i) g[i] += decay * w[i];
@@ -204,6 +212,7 @@ const Case kCases[] = {
     {"AdamW", "adamw { learning_rate: 0.01 } weight_decay: 0.1", 2, EachElement(AdamWRule)},
     {"Lamb", "lamb { learning_rate: 0.01 } weight_decay: 0.1", 2, LambRule},
     {"Ftrl", "ftrl { learning_rate: 0.1 l1: 0.5 l2: 0.25 }", 2, EachElement(FtrlRule)},
+    {"Lion", "lion { learning_rate: 0.01 } weight_decay: 0.1", 1, EachElement(LionRule)},
     {"SgdWithWeightDecay", "sgd { learning_rate: 0.1 } weight_decay: 0.05", 0, WithDecay(0.05, EachElement(SgdRule))},
     {"AdamWithWeightDecay", "adam { learning_rate: 0.01 } weight_decay: 0.05", 2,
      WithDecay(0.05, EachElement(AdamRule))},
@@ -516,7 +525,7 @@ TEST(OptimizerTest, EveryKindOfTheApiHasACase) {
 
 TEST(OptimizerTest, RefusesAnImpossibleConfiguration) {
   EXPECT_EQ(MakeOptimizer(Config("")).status().message(),
-            "optimizer: got none, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb or ftrl");
+            "optimizer: got nothing, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb or ftrl");
   EXPECT_EQ(MakeOptimizer(Config("adam { learning_rate: 0.1 beta2: 1 }")).status().message(),
             "optimizer.adam.beta2: got 1, want a number in [0, 1)");
 }

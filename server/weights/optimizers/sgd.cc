@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/weights/optimizers/sgd.h"
-
 #include "server/weights/optimizers/elementwise_optimizer.h"
+#include "server/weights/optimizers/optimizer.h"
 
 namespace ballast {
 namespace {

@@ -3,54 +3,42 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/job/kind_names.h"
 
 namespace ballast {
+
+// Each is defined in the file of its name.
+using MakeKind = absl::StatusOr<std::unique_ptr<Layer>>(const LayerSite& site);
+MakeKind MakeAveragePool, MakeBatchNorm, MakeConv2d, MakeDense, MakeDropout, MakeGelu, MakeLayerNorm, MakeMaxPool,
+    MakeRelu, MakeTanh;
+
 namespace {
 
-struct LayerKind {
+// A residual is not here: the chain takes it apart.
+constexpr struct {
   v1::Layer::KindCase kind;
-  const char* name;
-  absl::StatusOr<std::unique_ptr<Layer>> (*make)(const LayerSite& site);
+  MakeKind* make;
+} kLayers[] = {
+    {v1::Layer::kAveragePool, MakeAveragePool},
+    {v1::Layer::kBatchNorm, MakeBatchNorm},
+    {v1::Layer::kConv2D, MakeConv2d},
+    {v1::Layer::kDense, MakeDense},
+    {v1::Layer::kDropout, MakeDropout},
+    {v1::Layer::kGelu, MakeGelu},
+    {v1::Layer::kLayerNorm, MakeLayerNorm},
+    {v1::Layer::kMaxPool, MakeMaxPool},
+    {v1::Layer::kRelu, MakeRelu},
+    {v1::Layer::kTanh, MakeTanh},
 };
-
-constexpr LayerKind kLayerKinds[] = {
-    {v1::Layer::kAveragePool, "average_pool", MakeAveragePool},
-    {v1::Layer::kBatchNorm, "batch_norm", MakeBatchNorm},
-    {v1::Layer::kConv2D, "conv2d", MakeConv2d},
-    {v1::Layer::kDense, "dense", MakeDense},
-    {v1::Layer::kDropout, "dropout", MakeDropout},
-    {v1::Layer::kGelu, "gelu", MakeGelu},
-    {v1::Layer::kLayerNorm, "layer_norm", MakeLayerNorm},
-    {v1::Layer::kMaxPool, "max_pool", MakeMaxPool},
-    {v1::Layer::kRelu, "relu", MakeRelu},
-    // The chain's.
-    {v1::Layer::kResidual, "residual", nullptr},
-    {v1::Layer::kTanh, "tanh", MakeTanh},
-};
-
-const LayerKind* Find(const v1::Layer& config) {
-  for (const LayerKind& kind : kLayerKinds) {
-    if (kind.kind == config.kind_case()) return &kind;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
-std::string LayerKindName(const v1::Layer& config) {
-  const LayerKind* const kind = Find(config);
-  return kind == nullptr ? "" : kind->name;
-}
-
 absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSite& site) {
-  const LayerKind* const kind = Find(site.config);
-  if (kind != nullptr && kind->make != nullptr) return kind->make(site);
-  std::string known;
-  for (const LayerKind& each : kLayerKinds) {
-    absl::StrAppend(&known, known.empty() ? "" : ", ", each.name);
+  for (const auto& entry : kLayers) {
+    if (entry.kind == site.config.kind_case()) return entry.make(site);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("layer \"", site.name, "\": its kind is not set, want one of ", known));
+      absl::StrCat("layer \"", site.name, "\": its kind is not set, want ", KindPhrase(*v1::Layer::descriptor())));
 }
 
 }  // namespace ballast

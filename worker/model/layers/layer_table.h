@@ -18,23 +18,8 @@ struct LayerSite {
   ImageShape input;
 };
 
-// The kind's name in the job file ("dense"), which default names begin with; empty where the kind is not set.
-std::string LayerKindName(const v1::Layer& config);
-
 // INVALID_ARGUMENT, naming the layer, where the kind is not set, or the configuration is out of range or does not fit
 // the inputs. A residual is no layer but several: the chain takes it apart.
 absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSite& site);
-
-// One for each kind, in the file of its name.
-absl::StatusOr<std::unique_ptr<Layer>> MakeAveragePool(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeBatchNorm(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeConv2d(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeDense(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeDropout(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeGelu(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeLayerNorm(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeMaxPool(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeRelu(const LayerSite& site);
-absl::StatusOr<std::unique_ptr<Layer>> MakeTanh(const LayerSite& site);
 
 }  // namespace ballast

@@ -2,20 +2,33 @@
 #include "worker/model/losses/loss_table.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/job/kind_names.h"
 
 namespace ballast {
 
+// Each is defined in the file of its name.
+using MakeKind = absl::StatusOr<std::unique_ptr<Loss>>(const LossSite& site);
+MakeKind MakeMeanSquaredError, MakeSoftmaxCrossEntropy;
+
+namespace {
+
+constexpr struct {
+  v1::Loss::KindCase kind;
+  MakeKind* make;
+} kLosses[] = {
+    {v1::Loss::kMeanSquaredError, MakeMeanSquaredError},
+    {v1::Loss::kSoftmaxCrossEntropy, MakeSoftmaxCrossEntropy},
+};
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Loss>> MakeLoss(const v1::Loss& config, const LossSite& site) {
-  switch (config.kind_case()) {
-    case v1::Loss::kSoftmaxCrossEntropy:
-      return MakeSoftmaxCrossEntropy(site);
-    case v1::Loss::kMeanSquaredError:
-      return MakeMeanSquaredError(site);
-    case v1::Loss::KIND_NOT_SET:
-      break;
+  for (const auto& entry : kLosses) {
+    if (entry.kind == config.kind_case()) return entry.make(site);
   }
   return absl::InvalidArgumentError(
-      "model: its loss is not set, want one of softmax_cross_entropy, mean_squared_error");
+      absl::StrCat("model: its loss is not set, want ", KindPhrase(*v1::Loss::descriptor())));
 }
 
 }  // namespace ballast

@@ -20,8 +20,4 @@ struct LossSite {
 // INVALID_ARGUMENT where the kind is not set, or does not fit the last layer, which the message names.
 absl::StatusOr<std::unique_ptr<Loss>> MakeLoss(const v1::Loss& config, const LossSite& site);
 
-// One for each kind, in the file of its name.
-absl::StatusOr<std::unique_ptr<Loss>> MakeMeanSquaredError(const LossSite& site);
-absl::StatusOr<std::unique_ptr<Loss>> MakeSoftmaxCrossEntropy(const LossSite& site);
-
 }  // namespace ballast

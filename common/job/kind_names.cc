@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/kind_names.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "google/protobuf/descriptor.h"
+
+namespace ballast {
+
+namespace {
+
+std::vector<std::string> NamesOf(const google::protobuf::OneofDescriptor& oneof) {
+  std::vector<std::string> names;
+  for (int i = 0; i < oneof.field_count(); ++i) names.push_back(oneof.field(i)->name());
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> KindNames(const google::protobuf::Descriptor& type) {
+  return NamesOf(*type.FindOneofByName("kind"));
+}
+
+std::string Phrase(const std::vector<std::string>& names) {
+  std::string phrase;
+  for (size_t i = 0; i < names.size(); ++i) {
+    absl::StrAppend(&phrase, i == 0 ? "" : i + 1 < names.size() ? ", " : " or ", names[i]);
+  }
+  return phrase;
+}
+
+std::string NamePhrase(const google::protobuf::OneofDescriptor& oneof) { return Phrase(NamesOf(oneof)); }
+
+std::string KindPhrase(const google::protobuf::Descriptor& type) { return Phrase(KindNames(type)); }
+
+std::string KindName(const google::protobuf::Message& message) {
+  const google::protobuf::FieldDescriptor* field =
+      message.GetReflection()->GetOneofFieldDescriptor(message, message.GetDescriptor()->FindOneofByName("kind"));
+  return field == nullptr ? "" : field->name();
+}
+
+std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type, const std::string& prefix) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.value_count(); ++i) {
+    const google::protobuf::EnumValueDescriptor& value = *type.value(i);
+    if (type.FindValueByNumber(value.number()) != &value) continue;
+    names.push_back(absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix)));
+  }
+  return names;
+}
+
+}  // namespace ballast

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/limits.h"
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "ballast/v1/limits.pb.h"
+#include "common/job/kind_names.h"
+#include "google/protobuf/descriptor.h"
+
+namespace ballast {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+
+bool IsFloat(const FieldDescriptor& field) {
+  return field.cpp_type() == FieldDescriptor::CPPTYPE_FLOAT || field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+}
+
+bool IsNumber(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+    case FieldDescriptor::CPPTYPE_INT64:
+    case FieldDescriptor::CPPTYPE_UINT32:
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return true;
+    default:
+      return IsFloat(field);
+  }
+}
+
+// "1 to 600, or nothing for 60"; "a number in [0, 1)"; "a finite number above 0".
+std::string Wanted(const FieldDescriptor& field, const v1::Limits& limits) {
+  // Bounds of integers are integers.
+  const auto text = [&](double bound) {
+    return IsFloat(field) ? absl::StrCat(bound) : absl::StrCat(static_cast<int64_t>(bound));
+  };
+  const bool low = limits.has_min() || limits.has_above(), high = limits.has_max() || limits.has_below();
+  std::string wanted;
+  if (IsFloat(field) && low && high) {
+    wanted =
+        absl::StrCat("a number in ", limits.has_min() ? "[" : "(", limits.has_min() ? limits.min() : limits.above(),
+                     ", ", limits.has_max() ? limits.max() : limits.below(), limits.has_max() ? "]" : ")");
+  } else if (limits.has_min() && limits.has_max()) {
+    wanted = absl::StrCat(text(limits.min()), " to ", text(limits.max()));
+  } else {
+    wanted = IsFloat(field) ? "a finite number" : "a number";
+    if (limits.has_min()) absl::StrAppend(&wanted, " of at least ", text(limits.min()));
+    if (limits.has_above()) absl::StrAppend(&wanted, " above ", text(limits.above()));
+    if (limits.has_max()) absl::StrAppend(&wanted, " of at most ", text(limits.max()));
+    if (limits.has_below()) absl::StrAppend(&wanted, " below ", text(limits.below()));
+    wanted = std::string(absl::StripPrefix(wanted, "a number of "));
+  }
+  if (!limits.zero().empty()) absl::StrAppend(&wanted, ", or nothing for ", limits.zero());
+  return wanted;
+}
+
+// One message of a walk through its fields.
+class Walk {
+ public:
+  Walk(const Message& message, const std::string& path, ValidationErrors& errors)
+      : message_(message), reflection_(*message.GetReflection()), path_(path), errors_(errors) {}
+
+  void Check() {
+    const google::protobuf::Descriptor& type = *message_.GetDescriptor();
+    for (int i = 0; i < type.oneof_decl_count(); ++i) CheckOneof(*type.oneof_decl(i));
+    for (int i = 0; i < type.field_count(); ++i) CheckField(*type.field(i));
+  }
+
+ private:
+  void CheckOneof(const OneofDescriptor& oneof) {
+    if (!oneof.options().GetExtension(v1::required) || reflection_.HasOneof(message_, &oneof)) return;
+    errors_.CheckRequired(false, path_, NamePhrase(oneof));
+  }
+
+  void CheckField(const FieldDescriptor& field) {
+    const bool limited = field.options().HasExtension(v1::limits);
+    const v1::Limits& limits = field.options().GetExtension(v1::limits);
+    const std::string path = absl::StrCat(path_, path_.empty() ? "" : ".", field.name());
+    const int count = field.is_repeated()                        ? reflection_.FieldSize(message_, &field)
+                      : reflection_.HasField(message_, &field)   ? 1
+                      : field.has_presence() || !IsNumber(field) ? 0
+                                                                 : 1;
+    if (!limits.required().empty() && count == 0) {
+      // An absent message lacks what a message without any field would lack.
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated()) {
+        Walk(reflection_.GetMessage(message_, &field), path, errors_).Check();
+      } else {
+        errors_.CheckRequired(false, path, limits.required());
+      }
+    }
+    if (limits.max_count() > 0 && count > static_cast<int>(limits.max_count())) {
+      errors_.Check(false, path, absl::StrCat(count, " numbers"), absl::StrCat("at most ", limits.max_count()));
+    }
+    for (int i = 0; i < count; ++i) {
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        const Message& inner = field.is_repeated() ? reflection_.GetRepeatedMessage(message_, &field, i)
+                                                   : reflection_.GetMessage(message_, &field);
+        Walk(inner, field.is_repeated() ? absl::StrCat(path, "[", i, "]") : path, errors_).Check();
+      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field.is_repeated()) {
+        CheckName(field, path);
+      } else if (limited && IsNumber(field)) {
+        CheckNumber(field, i, limits, path);
+      }
+    }
+  }
+
+  void CheckName(const FieldDescriptor& field, const std::string& path) {
+    const int value = reflection_.GetEnumValue(message_, &field);
+    if (field.enum_type()->FindValueByNumber(value) != nullptr) return;
+    std::vector<std::string> names = ValueNames(*field.enum_type());
+    for (std::string& name : names) absl::AsciiStrToUpper(&name);
+    errors_.Check(false, path, value, Phrase(names));
+  }
+
+  void CheckNumber(const FieldDescriptor& field, int index, const v1::Limits& limits, const std::string& path) {
+    switch (field.cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT32:
+        return CheckNumber(
+            field,
+            Get(&google::protobuf::Reflection::GetInt32, &google::protobuf::Reflection::GetRepeatedInt32, field, index),
+            limits, path);
+      case FieldDescriptor::CPPTYPE_INT64:
+        return CheckNumber(
+            field,
+            Get(&google::protobuf::Reflection::GetInt64, &google::protobuf::Reflection::GetRepeatedInt64, field, index),
+            limits, path);
+      case FieldDescriptor::CPPTYPE_UINT32:
+        return CheckNumber(field,
+                           Get(&google::protobuf::Reflection::GetUInt32,
+                               &google::protobuf::Reflection::GetRepeatedUInt32, field, index),
+                           limits, path);
+      case FieldDescriptor::CPPTYPE_UINT64:
+        return CheckNumber(field,
+                           Get(&google::protobuf::Reflection::GetUInt64,
+                               &google::protobuf::Reflection::GetRepeatedUInt64, field, index),
+                           limits, path);
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        return CheckNumber(
+            field,
+            Get(&google::protobuf::Reflection::GetFloat, &google::protobuf::Reflection::GetRepeatedFloat, field, index),
+            limits, path);
+      default:
+        return CheckNumber(field,
+                           Get(&google::protobuf::Reflection::GetDouble,
+                               &google::protobuf::Reflection::GetRepeatedDouble, field, index),
+                           limits, path);
+    }
+  }
+
+  template <typename Number>
+  Number Get(Number (google::protobuf::Reflection::*one)(const Message&, const FieldDescriptor*) const,
+             Number (google::protobuf::Reflection::*repeated)(const Message&, const FieldDescriptor*, int) const,
+             const FieldDescriptor& field, int index) const {
+    return field.is_repeated() ? (reflection_.*repeated)(message_, &field, index)
+                               : (reflection_.*one)(message_, &field);
+  }
+
+  template <typename Number>
+  void CheckNumber(const FieldDescriptor& field, Number got, const v1::Limits& limits, const std::string& path) {
+    if (got == 0 && !limits.zero().empty()) return;
+    const double number = static_cast<double>(got);
+    // NaN fails every comparison.
+    const bool good = std::isfinite(number) && (!limits.has_min() || number >= limits.min()) &&
+                      (!limits.has_max() || number <= limits.max()) &&
+                      (!limits.has_above() || number > limits.above()) &&
+                      (!limits.has_below() || number < limits.below());
+    if (!good) errors_.Check(false, path, got, Wanted(field, limits));
+  }
+
+  const Message& message_;
+  const google::protobuf::Reflection& reflection_;
+  const std::string path_;
+  ValidationErrors& errors_;
+};
+
+}  // namespace
+
+void CheckLimits(const Message& message, const std::string& path, ValidationErrors& errors) {
+  Walk(message, path, errors).Check();
+}
+
+absl::Status CheckLimits(const Message& message, const std::string& path) {
+  ValidationErrors errors;
+  CheckLimits(message, path, errors);
+  return errors.First();
+}
+
+}  // namespace ballast
