@@ -43,7 +43,7 @@ void GroupCommit::Await(uint64_t position, Done done) {
   {
     absl::MutexLock lock(&mutex_);
     failed = failed_;
-    const bool in_time = !options_.wait_for_sync && absl::Now() - unsynced_since_ < options_.patience;
+    const bool in_time = !options_.wait_for_sync && absl::Now() - unsynced_since_ < options_.max_unsynced_age;
     if (failed.ok() && position > synced_ && !in_time) {
       waiting_.emplace(position, std::move(done));
       changed_.SignalAll();

@@ -21,13 +21,13 @@ namespace ballast {
 class GroupCommit {
  public:
   struct Options {
-    // True if Await always waits for the sync. Otherwise it waits only if a record has been unsynced for `patience`.
+    // True if Await always waits for the sync. Otherwise it waits only if a record is unsynced for max_unsynced_age.
     bool wait_for_sync = false;
     // Position of the last record that is already on the disk.
     uint64_t synced = 0;
     // If nobody waits, a record is synced this long after it was written.
     absl::Duration interval = absl::Milliseconds(300);
-    absl::Duration patience = absl::Milliseconds(800);
+    absl::Duration max_unsynced_age = absl::Milliseconds(800);
     // Called from the syncing thread with the newest position on the disk; may be empty.
     std::function<void(uint64_t position)> on_synced = {};
   };

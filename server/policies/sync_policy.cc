@@ -183,7 +183,7 @@ class SyncPolicy : public SlicePolicy {
 
   const bool deterministic_;
   const uint32_t quorum_;
-  // The step being gathered, and by rank, who has contributed.
+  // The step being gathered, and by rank, whether the worker has contributed.
   uint64_t gathering_ = 0;
   std::vector<bool> arrived_;
   uint32_t arrivals_ = 0;

@@ -113,8 +113,8 @@ v1::StandbyReport StandbyJournal::Report() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
-    if (const absl::Duration silence = progress_.Silence(now); FedLocked() && silence > options_.patience) {
-      reason_ = absl::StrCat("timed out after ", absl::FormatDuration(absl::Trunc(silence, absl::Seconds(1))),
+    if (const absl::Duration idle = progress_.Silence(now); FedLocked() && idle > options_.timeout) {
+      reason_ = absl::StrCat("timed out after ", absl::FormatDuration(absl::Trunc(idle, absl::Seconds(1))),
                              " waiting for it to process data");
       StopFeedingLocked();
     }

@@ -47,7 +47,7 @@ class StandbyJournal : public ShardJournal {
     uint64_t least_pace_bytes = uint64_t{1} << 20;
     uint64_t most_pace_bytes = uint64_t{16} << 20;
     // A standby that processes none of the sent data for this long is lost; checked with each report.
-    absl::Duration patience = absl::Seconds(5);
+    absl::Duration timeout = absl::Seconds(5);
     // Opens a channel to a standby.
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)> open;
     // Called when there is something new to report.

@@ -84,7 +84,7 @@ class StandbyJournalTest : public testing::Test {
       absl::MutexLock lock(&mutex_);
       absl::StrAppend(&log_, line, "\n");
     };
-    options.patience = absl::Seconds(20);
+    options.timeout = absl::Seconds(20);
     journal_ = std::make_unique<StandbyJournal>(std::move(options), &shard_);
     journal_->BeginServing(1);
     job_.name = "job";
