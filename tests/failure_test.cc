@@ -394,7 +394,7 @@ TEST_F(ByHandTest, AServerThatIsToldToEndSaysToAnOrchestratorIfItsJobWasDone) {
 TEST_F(ByHandTest, AServerWithoutItsCoordinatorSaysWhatItLacks) {
   ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--rank", "1"});
   EXPECT_EQ(server.Wait().ToString(), "ended with status 2");
-  EXPECT_EQ(server.last_line(), "error: server 1 wants --coordinator, the address of server 0");
+  EXPECT_EQ(server.last_line(), "error: server 1 needs --coordinator, the address of server 0");
 }
 
 }  // namespace
