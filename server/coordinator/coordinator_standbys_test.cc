@@ -210,7 +210,7 @@ TEST_F(PairsTest, ALostStandbyIsReplacedAndTheServerHearsIt) {
   ASSERT_TRUE(coordinator_->Leave(standby_, "killed by signal 9", true).ok());
   EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
   EXPECT_FALSE(coordinator_->Heartbeat(server_)->standby.has_value());
-  EXPECT_THAT(LastNotice(), HasSubstr("server 0 goes on without a standby until another joins"));
+  EXPECT_THAT(LastNotice(), HasSubstr("server 0 continues without a standby until another joins"));
   const Membership::Id next = *JoinServer("host:2", "process 3");
   EXPECT_EQ(next.role, MemberRole::kStandby);
   EXPECT_EQ(coordinator_->Heartbeat(server_)->standby->id.incarnation, next.incarnation);
@@ -283,12 +283,12 @@ TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
 TEST_F(PairsTest, JobAndServersMustAgreeOnPairs) {
   ASSERT_TRUE(JoinServer("host:1", "process 1").ok());
   EXPECT_THAT(JoinWorker(Job(v1::Durability::WAL)).status().message(),
-              HasSubstr("started with --with_standby, which is for STANDBY alone"));
+              HasSubstr("started with --with_standby, which needs durability STANDBY"));
   EXPECT_THAT(coordinator_->Join({MemberRole::kServer, 0, "host:9", "process 9", {}, 0, false}).status().message(),
               HasSubstr("process 9 was started without --with_standby, server 0 with it: want the same"));
   Coordinator single({.servers = 1, .workers = 1}, &clock_);
   EXPECT_THAT(single.Join({MemberRole::kWorker, 0, "", "worker process", Job(), 20}).status().message(),
-              HasSubstr("has durability STANDBY, which wants servers in pairs"));
+              HasSubstr("has durability STANDBY, which needs a standby for each server"));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class CoordinatorTest : public testing::Test {
 
 TEST_F(CoordinatorTest, RunsOnceAllHaveJoinedAndFinishesOnceAllLeasesAreDone) {
   server_ = *JoinServer(0);
-  EXPECT_EQ(coordinator_.progress().reason(), "waits for worker 0, worker 1 to join");
+  EXPECT_EQ(coordinator_.progress().reason(), "waiting for worker 0, worker 1 to join");
   worker0_ = *JoinWorker(0);
   worker1_ = *JoinWorker(1);
   EXPECT_EQ(coordinator_.progress().state(), v1::JOB_STATE_RUNNING);
@@ -270,9 +270,10 @@ TEST_F(CoordinatorTest, TheOthersGoOnWithoutASilentWorkerAndTakeItsData) {
   EXPECT_EQ(taken_over->end, 20);
   EXPECT_EQ(coordinator_.progress().examples_repeated(), 10);
   EXPECT_EQ(coordinator_.progress().workers_lost(), 1);
-  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 (worker process) was not heard of for 3s; the others go on");
+  EXPECT_EQ(coordinator_.progress().notices(0),
+            "worker 1 (worker process) sent no heartbeat for 3s; the others continue");
   EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
-  EXPECT_EQ(coordinator_.Describe().members(2).reason(), "was not heard of for 3s");
+  EXPECT_EQ(coordinator_.Describe().members(2).reason(), "sent no heartbeat for 3s");
   EXPECT_EQ(coordinator_.Heartbeat(worker1_).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -282,7 +283,7 @@ TEST_F(CoordinatorTest, AWorkerReturnsUnderItsRankAndTakesPartAgain) {
   EXPECT_EQ(Acquire(worker1_), 2);
   ASSERT_TRUE(coordinator_.Leave(worker1_, "the GPU fell off the bus", /*worker_local=*/true).ok());
   EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
-  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others go on");
+  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others continue");
   const auto returned = JoinWorker(1);
   ASSERT_TRUE(returned.ok()) << returned.status();
   EXPECT_EQ(returned->incarnation, 2);
@@ -323,8 +324,8 @@ TEST_F(CoordinatorTest, ALostServerFailsAJobThatDoesNotOutliveItAndSaysWhatWould
   Gather();
   Silence({worker0_, worker1_}, absl::Seconds(3));
   EXPECT_EQ(coordinator_.Heartbeat(worker0_)->reason,
-            "server 0 (server process) was not heard of for 3s, and what it held is gone: with durability wal, "
-            "wal_sync or replica the job would have outlived it");
+            "server 0 (server process) sent no heartbeat for 3s, and its shard is lost: with durability wal, "
+            "wal_sync or standby the job would have survived");
 }
 
 TEST_F(CoordinatorTest, WaitsForAServerThatTheJobOutlives) {
@@ -343,7 +344,7 @@ TEST_F(CoordinatorTest, WaitsForAServerThatTheJobOutlives) {
   EXPECT_EQ(coordinator_.Heartbeat(worker0_)->state, v1::JOB_STATE_RUNNING);
   Silence({worker0_, worker1_}, absl::Seconds(5));
   EXPECT_EQ(coordinator_.Heartbeat(worker0_)->reason,
-            "server 0 (another process) was not heard of for 3s and did not return within 1m");
+            "server 0 (another process) sent no heartbeat for 3s and did not return within 1m");
 }
 
 TEST_F(CoordinatorTest, ARestartedServerTakesItsOwnPlaceAtOnceButNobodyElses) {
@@ -362,7 +363,7 @@ TEST_F(CoordinatorTest, ALostWorkerMayReturnToAFinishedJob) {
   ASSERT_TRUE(coordinator_.CompleteLease(worker1_, 2).ok());
   ASSERT_TRUE(coordinator_.Leave(worker1_, "").ok());
   Silence({server_}, absl::Seconds(3));
-  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); start the servers anew to train again");
+  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); restart the servers to train again");
   const auto returned = JoinWorker(0);
   ASSERT_TRUE(returned.ok()) << returned.status();
   bool finished = false;
@@ -497,7 +498,7 @@ TEST_F(CoordinatorTest, RefusesAnotherJobFile) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("training.batch_size: 10 -> 20"), std::string::npos) << status;
   EXPECT_EQ(JoinWorker(1, Job(), 19).status().message(),
-            "job \"job\": worker process has 19 training examples, the others have 20");
+            "job \"job\": worker process has 19 training examples, want 20 as other workers have");
 }
 
 TEST_F(CoordinatorTest, PlacesTensorsOnceAllServersHaveJoined) {
@@ -559,7 +560,7 @@ TEST_F(CoordinatorTest, LaterCallOfAWorkerWaitsInPlaceOfTheOneBefore) {
   coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { first = grant.status(); });
   const WaitList::Ticket ticket =
       coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { second = grant.status(); });
-  EXPECT_EQ(first, absl::CancelledError("a later call of worker 0 waits instead"));
+  EXPECT_EQ(first, absl::CancelledError("replaced by a later call of worker 0"));
   EXPECT_EQ(coordinator_.waiting(), 1);
   coordinator_.CancelWait(ticket);
   EXPECT_TRUE(absl::IsCancelled(second)) << second;
@@ -721,7 +722,7 @@ TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
   ASSERT_TRUE(coordinator->Heartbeat(server_, part).ok());
   ASSERT_EQ(coordinator->progress().notices_size(), 1);
   EXPECT_EQ(coordinator->progress().notices(0),
-            "checkpoint 1 was given up: server 0: no space left; the next is due in 1m");
+            "checkpoint 1 was abandoned: server 0: no space left; the next one is due in 1m");
   bool granted = false;
   coordinator->AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { granted = grant->lease.has_value(); });
   EXPECT_TRUE(granted);
@@ -741,7 +742,7 @@ TEST_F(CoordinatorCheckpointTest, AnotherJobOrOtherDataIsRefused) {
   v1::Job other_job = LongJob();
   other_job.set_name("other");
   EXPECT_EQ(resumed.Join({MemberRole::kWorker, 0, "", "worker process", other_job, 20}).status().message(),
-            "cannot resume from checkpoint 1: it is of job \"job\", got \"other\"");
+            "cannot resume from checkpoint 1: it belongs to job \"job\", got job \"other\"");
   EXPECT_TRUE(resumed.Join({MemberRole::kWorker, 0, "", "worker process", LongJob(), 20}).ok());
 }
 
