@@ -53,7 +53,7 @@ class CoordinatorStore : public CoordinatorJournal {
   // On an error, abandons the log.
   absl::Status SyncLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MarkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // For a log whose contents are unknown after an error.
+  // Closes a log whose contents are unknown after an error.
   void AbandonLogLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Begins the next log; removes the others once the state is in it.
   absl::Status SaveInNewLogLocked(absl::string_view state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
