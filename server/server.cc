@@ -20,14 +20,14 @@ namespace {
 constexpr uint64_t kControlBytes = uint64_t{64} << 20;
 constexpr int kControlThreads = 2;
 // gRPC's own bounds for all servers of a process.
-constexpr int kFewestDataThreads = 2;
-constexpr int kMostDataThreads = 16;
+constexpr int kMinDataThreads = 2;
+constexpr int kMaxDataThreads = 16;
 
-// Limit on the tasks queued in each executor. Nearly all of them hold part of the budget of bytes in flight, which
-// runs out first.
+// Limit on the tasks queued in each executor. Nearly all hold part of the budget of bytes in flight, which ends
+// first.
 constexpr size_t kMaxQueued = size_t{1} << 16;
 // Two, because a slow disk may block one.
-constexpr int kFewestWorkThreads = 2;
+constexpr int kMinWorkThreads = 2;
 
 // ":7701" of "0.0.0.0:7701".
 std::string PortOf(const std::string& address) { return address.substr(std::min(address.rfind(':'), address.size())); }
@@ -50,7 +50,7 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
       shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
       declarations_(1, kMaxQueued),
-      work_(std::max(kFewestWorkThreads, CoreCount()), kMaxQueued),
+      work_(std::max(kMinWorkThreads, CoreCount()), kMaxQueued),
       data_plane_(options_.rank, &shard_, &shard_access_, &serving_, &work_, options_.max_bytes_in_flight),
       parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_, &serving_, {&declarations_, &work_}) {
   receiver_ = std::make_unique<StandbyReceiver>(options_.rank, &shard_, [this] { HeartbeatNow(); });
@@ -114,8 +114,7 @@ absl::Status Server::MakeCoordinator() {
   if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
   internal::v1::CoordinatorState state;
   if (!state.ParseFromString(coordinator_store_->recovered())) {
-    return absl::DataLossError(
-        absl::StrCat(options_.state_dir, "/coordinator: the last record does not parse as a coordinator state"));
+    return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record does not parse"));
   }
   return coordinator_->Restore(state);
 }
@@ -262,7 +261,7 @@ absl::Status Server::Listen() {
   port.listen = options_.listen;
   port.flag = "--listen";
   port.max_bytes = options_.max_bytes_in_flight;
-  port.threads = std::clamp(CoreCount() / 2, kFewestDataThreads, kMostDataThreads);
+  port.threads = std::clamp(CoreCount() / 2, kMinDataThreads, kMaxDataThreads);
   auto data = ServingPort::Open(port, [this](grpc::ServerBuilder& builder) {
     builder.RegisterService(&parameter_service_);
     builder.RegisterCallbackGenericService(&data_plane_);
@@ -295,8 +294,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
 }
 
 void Server::PauseSoon(const std::vector<v1::Member>& absent) {
-  // The next heartbeat repeats the list. It must: if a worker was wrongly declared lost, it may have pushed since,
-  // and then the shard waits for it again.
+  // The next heartbeat repeats the list, because a worker wrongly declared lost may push and is then waited for
+  // again.
   if (pausing_.exchange(true)) return;
   const absl::Status taken = work_.Submit([this, absent] {
     const std::string job = shard_.job_name();

@@ -105,7 +105,6 @@ class Server {
   ~Server();
   Server(const Server&) = delete;
 
-  // HOST:PORT.
   const std::string& address() const { return address_; }
   const std::string& control_address() const { return control_address_; }
 
@@ -143,7 +142,6 @@ class Server {
   const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
   std::string control_address_;
-  // True if this process runs the coordinator.
   const bool coordinates_;
   ServingGate serving_;
   ParameterShard shard_;

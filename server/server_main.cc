@@ -102,22 +102,19 @@ absl::StatusOr<std::string> FindResume() {
   return newest->manifest_path;
 }
 
-// The reason for which the main thread stops or restarts the server. Thread safety: all methods may be called from
-// any thread.
+// Owns the reason for which the main thread ends or restarts the server. Thread safety: safe from any thread.
 class Ending {
  public:
   struct Reason {
     absl::Status status;
-    // The server may restart without state.
-    bool again = false;
-    // The signal that ended the server; 0: none.
-    int signal = 0;
+    bool restart = false;
+    int signal = 0;  // 0: none.
   };
 
   // Keeps the first reason, except that a reason to end replaces a reason to restart.
   void Set(Reason reason) {
     absl::MutexLock lock(&mutex_);
-    if (!reason_.has_value() || (reason_->again && !reason.again)) reason_ = std::move(reason);
+    if (!reason_.has_value() || (reason_->restart && !reason.restart)) reason_ = std::move(reason);
   }
   Reason Await() {
     absl::MutexLock lock(&mutex_);
@@ -126,7 +123,7 @@ class Ending {
   }
   void Clear() {
     absl::MutexLock lock(&mutex_);
-    if (reason_->again) reason_.reset();
+    if (reason_->restart) reason_.reset();
   }
 
  private:
@@ -134,10 +131,8 @@ class Ending {
   std::optional<Reason> reason_ ABSL_GUARDED_BY(mutex_);
 };
 
-// EX_TEMPFAIL in sysexits.h.
-constexpr int kExitTemporary = 75;
-// The exit code that a shell reports for a process killed by SIGTERM.
-constexpr int kExitTerminated = 143;
+constexpr int kExitTemporary = 75;    // EX_TEMPFAIL in sysexits.h.
+constexpr int kExitTerminated = 143;  // A shell's exit code for a process that SIGTERM has killed.
 
 // Time for calls under way at a server that another one has displaced.
 constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
@@ -168,7 +163,6 @@ uint64_t MemoryLimit() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
 
-// "server 1" or "standby 1".
 std::string PartName(const v1::Member& member) {
   return absl::StrCat(member.role() == v1::ROLE_STANDBY ? "standby " : "server ", member.rank());
 }
@@ -189,7 +183,7 @@ int Serve(LineWriter& lines) {
   Ending ending;
   SignalWatch signals([&](int signal, int count) {
     if (count > 1) _exit(130);
-    ending.Set({absl::OkStatus(), /*again=*/false, signal});
+    ending.Set({absl::OkStatus(), /*restart=*/false, signal});
   });
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -249,7 +243,7 @@ int Serve(LineWriter& lines) {
   options.on_part = [&](const v1::Member& member) {
     lines.Write(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));
   };
-  options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*again=*/true}); };
+  options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*restart=*/true}); };
   options.on_fatal = [&](absl::Status status) { ending.Set({std::move(status)}); };
   while (true) {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
@@ -258,7 +252,7 @@ int Serve(LineWriter& lines) {
     lines.Write(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address(),
                              " and answers control calls on ", (*server)->control_address()));
     const Ending::Reason reason = ending.Await();
-    if (reason.again) {
+    if (reason.restart) {
       lines.Write(absl::StrCat("server ", rank, " restarts and joins again: ", reason.status.message()));
       options.listen = (*server)->address();
       options.control_listen = (*server)->control_address();

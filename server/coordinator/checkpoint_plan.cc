@@ -58,7 +58,7 @@ std::optional<std::string> CheckpointPlan::Report(uint32_t server, const v1::Che
 
 std::optional<std::string> CheckpointPlan::Overdue(absl::Time now) const {
   if (phase_ == Phase::kIdle || phase_ == Phase::kCommitting) return std::nullopt;
-  const absl::Duration most = phase_ == Phase::kWriting ? kMostWriting : kMostStanding;
+  const absl::Duration most = phase_ == Phase::kWriting ? kMaxWriting : kMaxStopped;
   if (now - entered_ < most) return std::nullopt;
   if (phase_ == Phase::kDraining) {
     return absl::StrCat("workers did not finish the data they held within ", absl::FormatDuration(most));

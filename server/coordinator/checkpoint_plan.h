@@ -13,10 +13,9 @@
 namespace ballast {
 
 // Owns the schedule of a job's checkpoints and the phase of the current one. First, servers learn to send heartbeats
-// often, so that workers are stopped only briefly. Then no data is handed out until all data held is reported done.
-// Then every shard is captured, and training continues while the shards are written. Deliberately knows neither
-// leases nor files.
-// Thread safety: none; the coordinator guards it.
+// often, so that workers stop only briefly. Then no data is handed out until all data held is reported done. Then
+// every shard is captured, and training continues while they are written. Deliberately knows neither leases nor
+// files.
 class CheckpointPlan {
  public:
   enum class Phase {
@@ -39,8 +38,8 @@ class CheckpointPlan {
     uint64_t first_id = 1;
   };
   // Limit for each phase from the announcement to the capture.
-  static constexpr absl::Duration kMostStanding = absl::Seconds(60);
-  static constexpr absl::Duration kMostWriting = absl::Minutes(30);
+  static constexpr absl::Duration kMaxStopped = absl::Seconds(60);
+  static constexpr absl::Duration kMaxWriting = absl::Minutes(30);
 
   CheckpointPlan(const Options& options, absl::Time now)
       : options_(options), due_(now + options.interval), next_id_(options.first_id) {}
@@ -66,7 +65,7 @@ class CheckpointPlan {
   // In kCommitting: the manifest to commit.
   const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
 
-  // Returns what has exceeded the limit of this phase, or nothing.
+  // Returns an error that names what has exceeded this phase's limit, or nothing.
   std::optional<std::string> Overdue(absl::Time now) const;
 
   // Ends the current checkpoint, committed or abandoned; the next is due after the interval.

@@ -18,7 +18,7 @@ namespace {
 // Positions in an epoch have 64 bits; this leaves room for arithmetic on rounds.
 constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
 constexpr uint32_t kMaxBatch = uint32_t{1} << 20;
-constexpr size_t kNoticesKept = 16;
+constexpr size_t kMaxNotices = 16;
 // More than are ever queued: one save and one commit.
 constexpr size_t kMaxQueued = 16;
 
@@ -91,7 +91,7 @@ absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) c
     for (const Membership::Member& member : membership_.members()) {
       const bool asked = !newcomer.rank.has_value() || *newcomer.rank == member.id.rank;
       const bool gone = member.state == Membership::State::kLost || member.state == Membership::State::kFailed;
-      // A live worker still causes the usual ALREADY_EXISTS, after which the caller may retry.
+      // A live worker still gets ALREADY_EXISTS, after which the caller may retry.
       if (member.id.role == MemberRole::kWorker && asked && (gone || member.state == Membership::State::kJoined)) {
         return member.id.rank;
       }
@@ -215,7 +215,7 @@ void Coordinator::FinishLocked() {
 
 void Coordinator::NoteLocked(std::string notice) {
   notices_.push_back(std::move(notice));
-  if (notices_.size() > kNoticesKept) notices_.pop_front();
+  if (notices_.size() > kMaxNotices) notices_.pop_front();
   ++notices_made_;
   ChangedLocked();
 }
@@ -413,8 +413,8 @@ GroupSave::Outcome Coordinator::SaveNow() {
   bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Shards on other machines survive a crash of this machine: if an incarnation number were forgotten and used
-    // again, they would take the second worker for the first.
+    // Shards on other machines survive a crash of this one: if an incarnation were forgotten and reused, they would
+    // take its second worker for the first.
     sync = told_ > synced_told_ || (job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC);
     told = told_;
     outcome.change = changes_;

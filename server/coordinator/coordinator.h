@@ -79,9 +79,8 @@ class Coordinator {
     // Workers only.
     v1::Job job;
     uint64_t train_examples = 0;
-    // Servers only: Options::with_standby.
     bool with_standby = false;
-    // Process id; 0: unknown.
+    // Operating system's process id; 0: unknown.
     uint64_t process = 0;
     // Address of a server's control port, if it has one.
     std::string control_address;
@@ -155,9 +154,7 @@ class Coordinator {
   // CANCELLED. Returns a ticket for CancelWait.
   WaitList::Ticket AcquireLease(const Membership::Id& id, std::vector<uint64_t> held, absl::Duration wait,
                                 GrantDone done);
-  void CancelWait(WaitList::Ticket ticket) {
-    waits_.End(ticket, absl::CancelledError("the caller has cancelled the call"));
-  }
+  void CancelWait(WaitList::Ticket ticket) { waits_.End(ticket, absl::CancelledError("cancelled by the caller")); }
   // Number of waiting calls.
   size_t waiting() const { return waits_.size(); }
   // `steps` and `batches` are the worker's totals so far.

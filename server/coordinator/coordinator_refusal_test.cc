@@ -134,8 +134,7 @@ TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
   ExpectJoinRefused("both places taken", Server(0, "host:3", "process 3", true));
 }
 
-// The newcomer proves that the previous server at its address has ended; that ends the job, and the newcomer learns
-// it.
+// The newcomer proves that the previous server at its address has ended, which ends the job; the newcomer learns it.
 TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
   Make({.servers = 1, .workers = 1, .with_standby = true});
   ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());

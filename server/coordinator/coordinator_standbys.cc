@@ -12,13 +12,12 @@
 namespace ballast {
 namespace {
 
-// If a server's standby has lost it, this many missed heartbeats suffice to declare it lost: then two members miss
-// it.
-constexpr int kBeatsMissed = 4;
+// Heartbeats that a server must have missed to be lost once its standby has lost it, too.
+constexpr int kMissedHeartbeats = 4;
 
 // Limits on calls that wait for a newer shard map: per connection, whose client needs one, and in total.
-constexpr uint32_t kMapWaitsOfAPeer = 8;
-constexpr size_t kMapWaits = 8192;
+constexpr uint32_t kMaxMapWaitsPerPeer = 8;
+constexpr size_t kMaxMapWaits = 8192;
 
 // A lost server may be alive, and it holds the only copy of its state.
 bool IsThere(const Membership::Member& member) {
@@ -119,7 +118,7 @@ void Coordinator::LoseSilentServerLocked(uint32_t rank) {
   const std::optional<Membership::Member> server = membership_.Find(MemberRole::kServer, rank);
   if (!server.has_value() || server->state != Membership::State::kJoined) return;
   const absl::Duration silent = clock_->Now() - server->last_heard;
-  if (silent <= options_.member_ttl / 15 * kBeatsMissed) return;
+  if (silent <= options_.member_ttl / 15 * kMissedHeartbeats) return;
   const std::string how = absl::StrCat("lost contact with its standby and sent no heartbeat for ",
                                        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1))));
   membership_.Leave(server->id, Membership::State::kLost, how).IgnoreError();
@@ -221,15 +220,15 @@ void Coordinator::AnswerMap(uint64_t change, ShardMap map, MapDone done) {
 absl::Status Coordinator::CheckMapWaitLocked(const std::string& peer) const {
   const auto of_peer = map_waits_of_peer_.find(peer);
   const uint32_t waiting = of_peer == map_waits_of_peer_.end() ? 0 : of_peer->second;
-  if (waiting >= kMapWaitsOfAPeer) {
+  if (waiting >= kMaxMapWaitsPerPeer) {
     return WithReason(v1::ERROR_REASON_SERVER_BUSY, absl::ResourceExhaustedError(absl::StrCat(
                                                         "shard map: got a call from ", peer, " while ", waiting,
-                                                        " of its calls wait, want at most ", kMapWaitsOfAPeer)));
+                                                        " of its calls wait, want at most ", kMaxMapWaitsPerPeer)));
   }
-  if (map_waits_.size() < kMapWaits) return absl::OkStatus();
+  if (map_waits_.size() < kMaxMapWaits) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_SERVER_BUSY,
                     absl::ResourceExhaustedError(absl::StrCat("shard map: got a call while ", map_waits_.size(),
-                                                              " calls wait, want at most ", kMapWaits)));
+                                                              " calls wait, want at most ", kMaxMapWaits)));
 }
 
 void Coordinator::EndMapWait(const MapWait& call, const absl::Status& status) {

@@ -25,8 +25,8 @@ class GroupSave {
     uint64_t change = 0;
   };
 
-  // `save` saves the current state, `settle` does work for which no caller waits; the two never overlap. They run on
-  // the executor, which must have stopped before this is destroyed; if it is null, on the thread of the first waiting
+  // `save` saves the state, `settle` does work for which no caller waits; the two never overlap. They run on the
+  // executor, which must have stopped before this is destroyed, or without one on the thread of the first waiting
   // caller.
   GroupSave(Executor* executor, std::function<Outcome()> save, std::function<void()> settle)
       : executor_(executor), save_(std::move(save)), settle_(std::move(settle)) {}

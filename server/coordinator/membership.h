@@ -38,7 +38,7 @@ class Membership {
     // Address of a server's control port, if it has one.
     std::string control_address;
     std::string description;
-    // Process id; 0: unknown.
+    // Operating system's process id; 0: unknown.
     uint64_t process = 0;
     State state = State::kJoined;
     absl::Time last_heard;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::Duration kAttempt = absl::Seconds(5);
 // Lower limit for a call when the time to gather is nearly over.
-constexpr absl::Duration kLeastPatience = absl::Seconds(1);
+constexpr absl::Duration kMinTimeout = absl::Seconds(1);
 
 }  // namespace
 
@@ -94,18 +94,18 @@ bool CoordinatorMember::UpdateIdentity(const v1::Member& member) {
   return true;
 }
 
-// Retries a call on transient failures until the timeout `patience`.
+// Retries a call on transient failures until `timeout`.
 absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
-                                     absl::Duration patience) {
+                                     absl::Duration timeout) {
   const absl::Time start = absl::Now();
   while (true) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    const absl::Duration left = start + patience - absl::Now();
+    const absl::Duration left = start + timeout - absl::Now();
     context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
     {
       absl::MutexLock lock(&mutex_);
-      if (stopping_) return absl::CancelledError("the server ends");
+      if (stopping_) return absl::CancelledError("the server is shutting down");
       calling_ = &context;
     }
     const absl::Status status = FromGrpcStatus(call(&context));
@@ -114,19 +114,19 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
       calling_ = nullptr;
     }
     // Transient failures: the coordinator may be busy, or its disk full for a while.
-    const bool passing =
+    const bool transient =
         absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-    if (!passing) return status;
-    const absl::Duration silent = absl::Now() - start;
-    if (silent >= patience) {
+    if (!transient) return status;
+    const absl::Duration elapsed = absl::Now() - start;
+    if (elapsed >= timeout) {
       return WithReason(
           v1::ERROR_REASON_UNREACHABLE,
           absl::UnavailableError(absl::StrCat("coordinator at ", options_.coordinator, ": timed out after ",
-                                              absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))),
+                                              absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))),
                                               " waiting for a response to ", what, ": ", status.message())),
           {{"address", options_.coordinator}});
     }
-    if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
+    if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server is shutting down");
   }
 }
 
@@ -190,7 +190,7 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     *request.mutable_standby() = news.standby;
     request.set_server_lost(news.server_lost);
     const bool gathers = options_.gather_timeout > absl::ZeroDuration() && job_state() == v1::JOB_STATE_GATHERING;
-    const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastPatience);
+    const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kMinTimeout);
     absl::Status status =
         Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
              gathers ? gather_time : options_.patience);
@@ -227,8 +227,8 @@ void CoordinatorMember::Run() {
     const absl::Status status = BeatUntilStopped();
     if (status.ok() || stopping()) return;
     if (ReasonOf(status) != v1::ERROR_REASON_MEMBER_LOST) return events_.on_fatal(status);
-    // A coordinator that was restarted before there was a job has forgotten its members, so join again. With standbys
-    // the whole process restarts instead.
+    // A coordinator restarted before there was a job has forgotten its members: join again. With standbys the whole
+    // server restarts instead.
     if (options_.with_standby || job_state() != v1::JOB_STATE_GATHERING) return events_.on_displaced(status);
   }
 }

@@ -33,8 +33,8 @@ class CoordinatorMember {
     std::string control_address;
     // Time after which an unreachable coordinator counts as lost, before joining and after.
     absl::Duration patience = absl::Seconds(60);
-    // Time within which all servers and workers must join; 0: no limit. Its end is fatal, with DEADLINE_EXCEEDED that
-    // names the missing members. Until all have joined it replaces `patience`.
+    // Time within which all servers and workers must join; 0: no limit. Afterwards on_fatal gets DEADLINE_EXCEEDED
+    // that names the missing members. Until all have joined it replaces `patience`.
     absl::Duration gather_timeout = absl::ZeroDuration();
   };
   struct Events {
@@ -51,7 +51,8 @@ class CoordinatorMember {
     std::function<v1::CheckpointPart()> checkpoint_part;
     // Gets this process's role once it has joined, and when it takes over.
     std::function<void(const v1::Member&)> on_part;
-    // With standbys only: returns the report on the peer; gets each report that the coordinator has received.
+    // With standbys only: pair_news returns the report on the peer, on_heard gets each report that the coordinator
+    // has.
     std::function<ReplicationReport()> pair_news;
     std::function<void(const ReplicationReport&)> on_heard;
     // Servers with standbys only: gets the standby, if there is one, after each heartbeat.
@@ -79,7 +80,7 @@ class CoordinatorMember {
   absl::Status Join();
   absl::Status BeatUntilStopped();
   absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
-                    absl::Duration patience);
+                    absl::Duration timeout);
   // The DEADLINE_EXCEEDED for members missing too long because of `why`, for example a lost coordinator.
   absl::Status FailToGather(absl::string_view why, const absl::Status& status) const;
   absl::Status CheckGathered(const v1::HeartbeatResponse& response) const;

@@ -17,7 +17,7 @@ namespace {
 // Heartbeat interval of servers while workers wait for a checkpoint.
 constexpr absl::Duration kHastyInterval = absl::Milliseconds(10);
 
-constexpr absl::Duration kLongestMapWait = absl::Seconds(60);
+constexpr absl::Duration kMaxMapWait = absl::Seconds(60);
 
 void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_id(lease.id);
@@ -183,10 +183,10 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
   if (absl::Status access = access_->Check(*context, "CoordinatorService/GetShardMap", request->job()); !access.ok())
     return Answer(context, access);
   const absl::Duration wait = absl::Milliseconds(request->wait_ms());
-  if (wait > kLongestMapWait) {
+  if (wait > kMaxMapWait) {
     return Answer(context,
                   absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", request->wait_ms(), ", want at most ",
-                                                          absl::ToInt64Milliseconds(kLongestMapWait))));
+                                                          absl::ToInt64Milliseconds(kMaxMapWait))));
   }
   auto* const call = NewWaitingCall();
   const std::shared_ptr<CancellableWait> waiting = call->wait();

@@ -29,7 +29,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
 
 // Smaller responses are sent over the network even if the request came in shared memory.
-constexpr size_t kLeastSharedBytes = 1024;
+constexpr size_t kMinSharedBytes = 1024;
 
 // Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
@@ -178,8 +178,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      return End(
-          WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message, want one")));
+      return End(WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message")));
     }
     ++holders_;
     absl::Status taken = plane_->executor_->Submit([this] { Handle(); });
@@ -234,7 +233,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     const absl::StatusOr<absl::string_view> message = MessageAt(reference, slot_->memory());
     if (!message.ok()) return message.status();
     // The total must fit what is reserved for a message from the network.
-    if (request_.Length() + message->size() > kMaxMessageBytes + kLeastSharedBytes) {
+    if (request_.Length() + message->size() > kMaxMessageBytes + kMinSharedBytes) {
       return absl::InvalidArgumentError(absl::StrCat("message in shared memory: got ", message->size(),
                                                      " bytes there and ", request_.Length(),
                                                      " in the call, want at most ", kMaxMessageBytes));
@@ -265,7 +264,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   void EndWith(grpc::ByteBuffer response) {
-    if (slot_.has_value() && response.Length() >= kLeastSharedBytes) {
+    if (slot_.has_value() && response.Length() >= kMinSharedBytes) {
       const std::optional<MessageSpot> spot = CopyMessage(response, slot_->memory());
       if (spot.has_value()) {
         v1::SharedSlot reference;

@@ -55,8 +55,7 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerLater(grpc::CallbackSer
   const absl::Status taken =
       executor->Submit([this, context, reactor, held = std::move(held), change = std::move(change)]() mutable {
         // A caller that cancelled will repeat the request if it still needs it.
-        const absl::Status status =
-            context->IsCancelled() ? absl::CancelledError("the caller has cancelled the call") : change();
+        const absl::Status status = context->IsCancelled() ? absl::CancelledError("cancelled by the caller") : change();
         if (!status.ok()) return reactor->Finish(ToGrpcStatus(status));
         // The client does not repeat the request to a shard that has lost the change.
         shard_->AwaitSynced(

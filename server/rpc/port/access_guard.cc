@@ -48,8 +48,7 @@ constexpr MethodRole kMethods[] = {
     {"StandbyService/Replicate", AccessRole::kAdmin},
 };
 
-// Returns the token after "Bearer " in the call's authorization header; empty if there is no such header or more than
-// one.
+// Returns the token after "Bearer " in the authorization header; empty unless there is exactly one such header.
 absl::string_view TokenOf(const Metadata& metadata) {
   const auto [begin, end] = metadata.equal_range("authorization");
   if (begin == end || std::next(begin) != end) return "";

@@ -11,8 +11,7 @@
 #include "grpc/support/time.h"
 
 // grpc::CompletionQueue::CallbackAlternativeCQ and ReleaseCallbackAlternativeCQ, which are private. In a static
-// program gRPC defines them in the same object file as the rest of its queue, so the linker renames the calls
-// (--wrap).
+// program gRPC's own are in the same file as the rest of its queue, so the linker renames the calls (--wrap).
 #ifdef BALLAST_WRAPS_CALLBACK_QUEUE
 #define BALLAST_TAKE_QUEUE __wrap__ZN4grpc15CompletionQueue21CallbackAlternativeCQEv
 #define BALLAST_RELEASE_QUEUE __wrap__ZN4grpc15CompletionQueue28ReleaseCallbackAlternativeCQEPS0_

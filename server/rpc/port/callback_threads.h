@@ -28,8 +28,7 @@ class CallbackThreads {
     ~Scope();
     Scope(const Scope&) = delete;
 
-    // INTERNAL if a server with callbacks was built and did not use the threads, which happens if the program is
-    // linked differently.
+    // INTERNAL if a server with callbacks was built but does not use the threads: the program is linked differently.
     absl::Status Check() const;
 
    private:
@@ -38,8 +37,7 @@ class CallbackThreads {
     bool taken_ = false;
   };
 
-  // Called by gRPC. Take returns the queue of the current scope, null without one; Owns is true for the queue of any
-  // scope.
+  // Called by gRPC. Take returns the current scope's queue or null; Owns is true for the queue of any scope.
   static grpc::CompletionQueue* Take();
   static bool Owns(const grpc::CompletionQueue* queue);
 

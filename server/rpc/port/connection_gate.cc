@@ -24,7 +24,7 @@
 namespace ballast {
 namespace {
 
-constexpr uint32_t kUsualConnections = 1024;
+constexpr uint32_t kDefaultConnections = 1024;
 // Files other than connections: logs, certificates, libraries, shared memory.
 constexpr uint64_t kOtherFiles = 256;
 // A connection's own descriptor and the one by which it is watched, at each of a server's two ports.
@@ -92,7 +92,7 @@ absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted) {
                      files.rlim_max, " files; raise that limit (ulimit -Hn) to ",
                      std::max(wanted, 1u) * kFilesPerConnection + kOtherFiles, ", or allow fewer connections"));
   }
-  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? kUsualConnections : wanted);
+  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? kDefaultConnections : wanted);
   const rlim_t needed = room * kFilesPerConnection + kOtherFiles;
   if (files.rlim_cur < needed) {
     files.rlim_cur = needed;
@@ -175,8 +175,7 @@ void ConnectionGate::Run() {
       if (IsListener(file)) {
         Accept(file);
       } else if ((events[i].events & EPOLLHUP) != 0) {
-        // Remove it explicitly: the connection's other descriptor may stay open, and its events would carry this
-        // number.
+        // Remove it explicitly: the other descriptor may stay open, and its events would carry this number.
         epoll_ctl(epoll_, EPOLL_CTL_DEL, file, nullptr);
         watched_[file] = false;
         close(file);

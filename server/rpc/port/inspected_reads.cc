@@ -31,10 +31,10 @@ namespace ballast {
 namespace {
 
 // The array has 8 MiB of addresses, but uses memory only for the part in use.
-constexpr int kMostFiles = 1 << 20;
-// By socket number; null for uninspected sockets. Only the thread that reads a socket uses its inspector, and a
-// number is used again only after its socket was closed.
-std::array<std::atomic<Http2Inspector*>, kMostFiles> inspectors;
+constexpr int kMaxFiles = 1 << 20;
+// Inspectors by socket number; null for uninspected sockets. Only the thread that reads a socket uses its inspector,
+// and a number is used again only after its socket was closed.
+std::array<std::atomic<Http2Inspector*>, kMaxFiles> inspectors;
 std::atomic<uint64_t> refused{0};
 
 // Returns the function that this library's own definition hides.
@@ -85,7 +85,7 @@ Http2Inspector* InspectorOf(SSL* ssl) {
 }
 
 void Forget(int file) {
-  if (file < 0 || file >= kMostFiles || inspectors[file].load(std::memory_order_relaxed) == nullptr) return;
+  if (file < 0 || file >= kMaxFiles || inspectors[file].load(std::memory_order_relaxed) == nullptr) return;
   delete inspectors[file].exchange(nullptr);
 }
 
@@ -94,20 +94,18 @@ void Forget(int file) {
 absl::Status CheckReadsAreInspected() {
 #ifndef BALLAST_WRAPS_SSL_READ
   if (dlsym(RTLD_DEFAULT, "SSL_read") != reinterpret_cast<void*>(&SSL_read)) {
-    return absl::InternalError(
-        "gRPC's calls to SSL_read do not reach this program's own function; the program is linked incorrectly");
+    return absl::InternalError("gRPC does not call this program's SSL_read; the program is linked incorrectly");
   }
 #endif
   if (dlsym(RTLD_DEFAULT, "recvmsg") == reinterpret_cast<void*>(&recvmsg) &&
       dlsym(RTLD_DEFAULT, "close") == reinterpret_cast<void*>(&close)) {
     return absl::OkStatus();
   }
-  return absl::InternalError(
-      "gRPC's calls to recvmsg and close do not reach this program's own functions; the program is linked incorrectly");
+  return absl::InternalError("gRPC does not call this program's recvmsg and close; the program is linked incorrectly");
 }
 
 bool InspectReads(int socket) {
-  if (socket < 0 || socket >= kMostFiles) return false;
+  if (socket < 0 || socket >= kMaxFiles) return false;
   delete inspectors[socket].exchange(new Http2Inspector(Http2Inspector::Limits()));
   return true;
 }
@@ -121,7 +119,7 @@ extern "C" {
 ssize_t recvmsg(int socket, msghdr* message, int flags) {
   static const auto next = ballast::Next<decltype(recvmsg)>("recvmsg");
   const ssize_t count = next(socket, message, flags);
-  if (count <= 0 || (flags & (MSG_ERRQUEUE | MSG_PEEK)) != 0 || socket >= ballast::kMostFiles) return count;
+  if (count <= 0 || (flags & (MSG_ERRQUEUE | MSG_PEEK)) != 0 || socket >= ballast::kMaxFiles) return count;
   ballast::Http2Inspector* const inspector = ballast::inspectors[socket].load(std::memory_order_acquire);
   if (inspector == nullptr || ballast::LetsThrough(*inspector, *message, count)) return count;
   ++ballast::refused;

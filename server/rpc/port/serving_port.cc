@@ -93,8 +93,7 @@ absl::StatusOr<std::unique_ptr<ServingPort>> ServingPort::Open(
   {
     CallbackThreads::Scope scope(&port->threads_);
     port->grpc_ = builder.BuildAndStart();
-    if (port->grpc_ == nullptr)
-      return absl::InternalError(absl::StrCat("the gRPC server on ", options.listen, " failed to start"));
+    if (port->grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC cannot serve on ", options.listen));
     if (absl::Status status = scope.Check(); !status.ok()) return status;
   }
   port->gate_->Open([acceptor, tls](int socket) {

@@ -21,8 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Responds to every call with UNIMPLEMENTED, but to "/Hold" only once released: until then its calls block their
-// threads.
+// Responds to every call with UNIMPLEMENTED, but to "/Hold" only once released: until then its calls block threads.
 class HoldingService : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
