@@ -29,7 +29,7 @@ constexpr size_t kMaxQueued = size_t{1} << 16;
 // Two, because a slow disk may block one.
 constexpr int kMinWorkThreads = 2;
 
-// ":7701" of "0.0.0.0:7701".
+// Returns ":7701" for "0.0.0.0:7701".
 std::string PortOf(const std::string& address) { return address.substr(std::min(address.rfind(':'), address.size())); }
 
 // Decides from the flags alone which of the two processes of rank 0 runs the coordinator.

@@ -28,13 +28,13 @@ bool IsThere(const Membership::Member& member) {
 }  // namespace
 
 absl::Status Coordinator::CheckDurabilityLocked(const v1::Job& job) const {
-  const bool replica = job.durability().mode() == v1::Durability::STANDBY;
-  if (replica == options_.with_standby) return absl::OkStatus();
+  const bool standby = job.durability().mode() == v1::Durability::STANDBY;
+  if (standby == options_.with_standby) return absl::OkStatus();
   return WithReason(
       v1::ERROR_REASON_NO_STORAGE,
       absl::FailedPreconditionError(absl::StrCat(
           "job \"", job.name(), "\" has durability ", v1::Durability::Mode_Name(job.durability().mode()),
-          replica ? ", which needs a standby for each server: start two servers per rank, each with --with_standby"
+          standby ? ", which needs a standby for each server: start two servers per rank, each with --with_standby"
                   : ", but the servers were started with --with_standby, which needs durability STANDBY")),
       {{"job", job.name()}});
 }

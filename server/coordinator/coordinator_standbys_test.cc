@@ -175,7 +175,7 @@ TEST_F(PairsTest, WhereBothAreSilentTheStandbyIsNotForgotten) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
 }
 
-// The coordinator's process was stopped for a while, in which the server died.
+// The server died while the coordinator's process was stopped.
 TEST_F(PairsTest, AStandbyIsNotForgottenForBeingHeardOfALittleEarlierThanItsServer) {
   Begin();
   ASSERT_TRUE(coordinator_->Heartbeat(standby_).ok());
@@ -221,7 +221,7 @@ TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
   const internal::v1::CoordinatorState state = coordinator_->Export();
   coordinator_ = std::make_unique<Coordinator>(Options(), &clock_);
   ASSERT_TRUE(coordinator_->Restore(state).ok());
-  // It died with the server of its process, which is started again.
+  // It died together with the server in its process, which is started again.
   const auto again = JoinServer("host:1", "process 3");
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->role, MemberRole::kStandby);

@@ -132,7 +132,7 @@ v1::Member ToProto(const Membership::Id& id);
 // INVALID_ARGUMENT for an unknown role.
 absl::StatusOr<Membership::Id> FromProto(const v1::Member& member);
 
-// "worker 1 (host, process 4711)".
+// Returns "worker 1 (host, process 4711)".
 std::string Describe(const Membership::Member& member);
 
 }  // namespace ballast

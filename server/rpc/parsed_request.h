@@ -26,7 +26,7 @@ struct ParsedRequest {
   absl::Status status;
 };
 
-// A stream that ends at once.
+// A stream that ends at once with an error.
 template <typename Response>
 class RefusedStream : public grpc::ServerWriteReactor<Response> {
  public:
