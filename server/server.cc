@@ -16,22 +16,23 @@
 namespace ballast {
 namespace {
 
-// Messages that gRPC holds at the control port before a call can be refused.
+// Limit on the messages that gRPC holds at the control port before a call can be refused.
 constexpr uint64_t kControlBytes = uint64_t{64} << 20;
 constexpr int kControlThreads = 2;
-// As gRPC has for all servers of a process.
-constexpr int kFewestDataThreads = 2;
-constexpr int kMostDataThreads = 16;
+// gRPC's own bounds for all servers of a process.
+constexpr int kMinDataThreads = 2;
+constexpr int kMaxDataThreads = 16;
 
-// Tasks of each executor. Nearly all hold a part of the budget of bytes in flight, which is used up first.
+// Limit on the tasks queued in each executor. Nearly all hold part of the budget of bytes in flight, which ends
+// first.
 constexpr size_t kMaxQueued = size_t{1} << 16;
-// A disk may hold up one.
-constexpr int kFewestWorkThreads = 2;
+// Two, because a slow disk may block one.
+constexpr int kMinWorkThreads = 2;
 
-// ":7701" of "0.0.0.0:7701".
+// Returns ":7701" for "0.0.0.0:7701".
 std::string PortOf(const std::string& address) { return address.substr(std::min(address.rfind(':'), address.size())); }
 
-// Which of the two processes of rank 0 runs the coordinator is to be told by its flags alone.
+// Decides from the flags alone which of the two processes of rank 0 runs the coordinator.
 bool Coordinates(const Server::Options& options) {
   if (options.rank > 0) return false;
   const std::string& own = options.advertise.empty() ? options.listen : options.advertise;
@@ -49,7 +50,7 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
       shard_(ShardOptions(), Clock::Real()),
       shard_access_(tokens_.get(), [this] { return shard_.job_name(); }),
       declarations_(1, kMaxQueued),
-      work_(std::max(kFewestWorkThreads, CoreCount()), kMaxQueued),
+      work_(std::max(kMinWorkThreads, CoreCount()), kMaxQueued),
       data_plane_(options_.rank, &shard_, &shard_access_, &serving_, &work_, options_.max_bytes_in_flight),
       parameter_service_(options_.rank, &shard_, &data_plane_, &shard_access_, &serving_, {&declarations_, &work_}) {
   receiver_ = std::make_unique<StandbyReceiver>(options_.rank, &shard_, [this] { HeartbeatNow(); });
@@ -75,7 +76,7 @@ absl::StatusOr<std::shared_ptr<const TokenTable>> Server::LoadTokens(const Optio
   if (!tokens.ok()) return tokens.status();
   if (tokens->admin_token().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--token_file ", options.security.token_file,
-                                                   ": has no token of role admin, which the job's servers show to "
+                                                   ": has no token of role admin, which the job's servers present to "
                                                    "server 0"));
   }
   return std::make_shared<const TokenTable>(*std::move(tokens));
@@ -101,7 +102,7 @@ absl::Status Server::MakeCoordinator() {
                            .journal = coordinator_store_.get(),
                            .checkpoints = checkpoints_.has_value() ? &*checkpoints_ : nullptr,
                            .disk_thread = true,
-                           // This process's own heartbeats come at least twice as often.
+                           // This process sends its own heartbeats at least twice as often.
                            .longest_silence = options_.member_ttl / 5 * 2,
                            .first_checkpoint = *first_checkpoint,
                            .resume = std::move(resume),
@@ -113,7 +114,7 @@ absl::Status Server::MakeCoordinator() {
   if (coordinator_store_ == nullptr || coordinator_store_->recovered().empty()) return absl::OkStatus();
   internal::v1::CoordinatorState state;
   if (!state.ParseFromString(coordinator_store_->recovered())) {
-    return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record is no state"));
+    return absl::DataLossError(absl::StrCat(options_.state_dir, "/coordinator: the last record does not parse"));
   }
   return coordinator_->Restore(state);
 }
@@ -143,20 +144,21 @@ absl::StatusOr<ShardJournal*> Server::OpenJournal(const JobConfig& job) {
     if (!options_.with_standby) {
       return WithReason(
           v1::ERROR_REASON_NO_STORAGE,
-          absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability STANDBY, but shard ",
-                                                     options_.rank, " has no standby (--with_standby)")),
+          absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" needs durability STANDBY, but shard ",
+                                                     options_.rank, " was started without --with_standby")),
           {{"job", job.name}});
     }
-    // What a standby is fed is in the server's journal.
+    // The changes that a standby receives are already in its server's journal.
     if (!serving_.Check().ok()) return nullptr;
     return standby_journal_.get();
   }
   if (options_.with_standby) {
-    return WithReason(v1::ERROR_REASON_NO_STORAGE,
-                      absl::FailedPreconditionError(absl::StrCat(
-                          "job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(job.durability.mode()),
-                          ", but shard ", options_.rank, " was started with --with_standby, for STANDBY")),
-                      {{"job", job.name}});
+    return WithReason(
+        v1::ERROR_REASON_NO_STORAGE,
+        absl::FailedPreconditionError(absl::StrCat(
+            "job \"", job.name, "\" has durability ", v1::Durability::Mode_Name(job.durability.mode()), ", but shard ",
+            options_.rank, " was started with --with_standby, which needs durability STANDBY")),
+        {{"job", job.name}});
   }
   return store_->Start(job);
 }
@@ -172,7 +174,7 @@ void Server::AssumeRole(const v1::Member& member) {
     serving_.Open();
     return options_.on_part(member);
   }
-  // From here on the stream is closed to the server before.
+  // From here on the stream from the previous server is closed.
   receiver_->TakeOver([this, member](const absl::Status& status) {
     if (!status.ok()) return options_.on_fatal(status);
     standby_journal_->BeginJob();
@@ -259,12 +261,12 @@ absl::Status Server::Listen() {
   port.listen = options_.listen;
   port.flag = "--listen";
   port.max_bytes = options_.max_bytes_in_flight;
-  port.threads = std::clamp(CoreCount() / 2, kFewestDataThreads, kMostDataThreads);
+  port.threads = std::clamp(CoreCount() / 2, kMinDataThreads, kMaxDataThreads);
   auto data = ServingPort::Open(port, [this](grpc::ServerBuilder& builder) {
     builder.RegisterService(&parameter_service_);
     builder.RegisterCallbackGenericService(&data_plane_);
     builder.RegisterService(standby_service_.get());
-    // For clients that know this port alone.
+    // Clients may know this port only.
     if (coordinator_service_ != nullptr) builder.RegisterService(coordinator_service_.get());
   });
   if (!data.ok()) return data.status();
@@ -277,7 +279,7 @@ absl::Status Server::Listen() {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenCoordinator() {
   if (!coordinates_) return OpenServer(options_.coordinator);
-  // Its own address may be no host's name in its certificate, as 0.0.0.0 is not.
+  // An in-process channel, because the listen address (0.0.0.0, for example) may not match the certificate.
   absl::StatusOr<Credentials> own = Credentials::Make({}, tokens_ == nullptr ? "" : tokens_->admin_token());
   if (!own.ok()) return own.status();
   return OpenInProcessChannel(control_->grpc(), *own);
@@ -292,13 +294,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::OpenServer(const std::str
 }
 
 void Server::PauseSoon(const std::vector<v1::Member>& absent) {
-  // The next heartbeat says so again: a worker that was given up wrongly may have pushed since, and is waited for from
-  // then on.
+  // The next heartbeat repeats the list, because a worker wrongly declared lost may push and is then waited for
+  // again.
   if (pausing_.exchange(true)) return;
   const absl::Status taken = work_.Submit([this, absent] {
     const std::string job = shard_.job_name();
     for (const v1::Member& worker : absent) {
-      // Refused where a newer incarnation has pushed already: then there is nobody to be left alone.
+      // Pause is refused if a newer incarnation has pushed already; then no pause is needed.
       if (!job.empty()) shard_.Pause(job, worker.rank(), worker.incarnation()).IgnoreError();
     }
     pausing_ = false;
@@ -310,10 +312,10 @@ CoordinatorMember::Events Server::MemberEvents() {
   CoordinatorMember::Events events;
   events.job = [this] { return shard_.job_name(); };
   events.on_job_failed = [this](absl::Status failure) { shard_.Close(std::move(failure)); };
-  // Both wait for pushes under way, and those for a disk: heartbeats must not.
+  // Both wait for pushes under way, which may wait for a disk; heartbeats must not.
   events.on_absent = [this](const std::vector<v1::Member>& absent) { PauseSoon(absent); };
   events.on_capture = [this](uint64_t checkpoint, uint32_t servers) {
-    // If it is not taken the coordinator gives the checkpoint up.
+    // If the task is refused, the coordinator abandons the checkpoint.
     work_
         .Submit([this, checkpoint, servers] {
           checkpoint_writer_->Begin(checkpoint, servers, shard_.Capture([] {}));
@@ -353,11 +355,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   }
   if (options.rank > 0 && options.coordinator.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("server ", options.rank, " wants --coordinator, the address of server 0"));
+        absl::StrCat("server ", options.rank, " needs --coordinator, the address of server 0"));
   }
   if (options.with_standby && options.rank >= 2 * options.servers) {
     return absl::InvalidArgumentError(absl::StrCat("--rank: got ", options.rank, " with --with_standby, want below ",
-                                                   2 * options.servers, ", two for each of --servers"));
+                                                   2 * options.servers, " (twice --servers)"));
   }
   if (absl::Status status = CheckServing(options.listen, options.security); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<const TokenTable>> tokens = LoadTokens(options);

@@ -37,146 +37,143 @@
 
 namespace ballast {
 
-// One server process: a shard behind gRPC, with the coordinator beside it in rank 0, and its part in the job.
-// Thread safety: all methods may be called from any thread.
+// A server process: owns one shard behind gRPC, in rank 0 also the coordinator, and this process's membership in the
+// job. Thread safety: all methods may be called from any thread.
 class Server {
  public:
   struct Options {
-    // host:port; port 0 takes a free one.
+    // HOST:PORT; port 0 picks a free port.
     std::string listen = "127.0.0.1:0";
-    // host:port of the calls whose time does not depend on data: the coordinator's, GetStatus, health. Empty: a free
-    // port of the same host.
+    // HOST:PORT for control calls, whose time does not depend on data: the coordinator's, GetStatus, health. Empty: a
+    // free port on the same host.
     std::string control_listen;
-    // What others reach it by; empty: the address it listens on. The control port is reached by the same host.
+    // HOST:PORT at which others reach this server; its control port is reached on the same host. Empty: `listen`.
     std::string advertise;
     uint32_t rank = 0;
-    // Servers come in pairs, for jobs of durability STANDBY: two processes of each rank, or of the ranks up to twice
-    // `servers`. The one of rank 0 that needs no coordinator's address, or is given its own, runs the coordinator.
+    // Each server has a standby, for jobs with durability STANDBY: two processes per rank, the second one under the
+    // same rank or under that rank plus `servers`. The process of rank 0 whose `coordinator` is empty or its own
+    // address runs the coordinator.
     bool with_standby = false;
-    // Of the job; what counts is what rank 0 says.
+    // Sizes of the job; the values of rank 0 apply.
     uint32_t servers = 1;
     uint32_t workers = 1;
-    // Required where another process runs the coordinator.
+    // Required if another process runs the coordinator.
     std::string coordinator;
-    // Of the listen address and of calls to server 0; tokens are shown there, too.
+    // Secures the listen address and the calls to server 0, which also present the token.
     SecurityOptions security;
-    // For a file that replaces a certificate or key to count; at least 1 s.
+    // Interval after which a replaced certificate or key file is in use; at least 1 s.
     absl::Duration certificate_refresh = kCertificateRefresh;
     bool reflection = false;
-    // Of requests and answers held at once; more is refused with RESOURCE_EXHAUSTED.
+    // Limit on the requests and responses held at once; calls beyond it are refused with RESOURCE_EXHAUSTED.
     uint64_t max_bytes_in_flight = uint64_t{256} << 20;
     uint64_t max_state_bytes = uint64_t{1} << 34;
-    // Connections at once, others are closed unread; 0: as MakeRoomForConnections.
+    // Limit on open connections; further ones are closed unread. 0: the default of MakeRoomForConnections.
     uint32_t max_connections = 0;
-    // Calls of one connection at once; its others wait at the client.
+    // Limit on concurrent calls per connection; further calls wait at the client.
     uint32_t max_streams = 64;
-    // Where it keeps what a job's durability asks for; of this server alone. Empty: nowhere.
+    // Directory for the state that the job's durability requires, used by this server only. Empty: no state is kept.
     std::string state_dir;
-    // Where checkpoints of the job are kept: one folder, which all its servers see. Empty: nowhere.
+    // Directory for checkpoints, shared by all servers of the job. Empty: no checkpoints are taken.
     std::string checkpoint_dir;
-    // The manifest of the checkpoint that the job resumes from; empty: it begins anew. What is in state_dir is newer
-    // and counts instead.
+    // Path of the manifest of the checkpoint from which the job resumes; empty: the job starts from scratch. State in
+    // state_dir is newer and takes precedence.
     std::string resume;
-    // Where all of that is written; outlives the server.
+    // Holds all of these directories; outlives the server.
     FileSystem* files = PosixFileSystem();
     absl::Duration member_ttl = absl::Seconds(3);
-    // How long the coordinator may be silent.
+    // Time after which an unreachable coordinator counts as lost.
     absl::Duration patience = absl::Seconds(60);
-    // For all servers and workers to have joined, else it cannot go on (DEADLINE_EXCEEDED); 0: no limit.
+    // Time within which all servers and workers must join; otherwise on_fatal gets DEADLINE_EXCEEDED. 0: no limit.
     absl::Duration gather_timeout = absl::ZeroDuration();
-    // Takes a line that says what happened; may be called from any thread, and must not wait.
+    // Gets log lines. Called from any thread; must not block.
     std::function<void(const std::string&)> log = [](const std::string&) {};
-    // Called before it listens, with what was in the folder, where anything was.
+    // Called before the server listens, if state was recovered.
     std::function<void(const ShardStore::Recovered&)> on_recovered = [](const ShardStore::Recovered&) {};
-    // Called with what the process is once it has joined, and when that changes: one of a pair.
+    // Only with_standby: called with this process's role once it has joined, and whenever the role changes.
     std::function<void(const v1::Member&)> on_part = [](const v1::Member&) {};
-    // Called when the process was given up or replaced, or as a standby does not follow any more: it holds nothing that
-    // counts, and may start anew. Not called again.
+    // Called once if this process was lost or replaced, or is a standby that no longer follows its server. Its state
+    // is obsolete, and it may start again without state.
     std::function<void(absl::Status)> on_displaced = [](absl::Status) {};
-    // Called when the server cannot go on; not called again.
+    // Called once if the server cannot continue.
     std::function<void(absl::Status)> on_fatal = [](absl::Status) {};
   };
 
-  // INVALID_ARGUMENT for a bad address or rank and for security that does not fit (as CheckServing, CheckTlsFiles and
-  // TokenTable::Load), UNAVAILABLE for a port in use, FAILED_PRECONDITION for more connections than there may be files.
+  // INVALID_ARGUMENT for a bad address or rank, or for security options that CheckServing, CheckTlsFiles or
+  // TokenTable::Load rejects; UNAVAILABLE for a port in use; FAILED_PRECONDITION for more connections than the limit
+  // on open files allows.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
   ~Server();
   Server(const Server&) = delete;
 
-  // host:port.
   const std::string& address() const { return address_; }
   const std::string& control_address() const { return control_address_; }
 
-  // Ends waits, refuses new work, lets calls under way end within `grace`, then stops. Idempotent.
+  // Ends waits, refuses new work, lets calls under way finish within `grace`, then stops. Idempotent.
   void Drain(absl::Duration grace);
 
-  // Every example of every epoch was reported done, as far as this server has heard.
+  // True if every example of every epoch was reported done, as far as this server knows.
   bool job_finished();
 
   ParameterShard& shard() { return shard_; }
 
  private:
-  // Null tokens: none are wanted.
+  // Null `tokens`: calls need no token.
   Server(Options options, std::shared_ptr<const TokenTable> tokens);
   static absl::StatusOr<std::shared_ptr<const TokenTable>> LoadTokens(const Options& options);
   ParameterShard::Options ShardOptions();
   absl::Status Recover();
-  // As it was, where the folder knows of one.
+  // Restores the coordinator's saved state, if there is one.
   absl::Status MakeCoordinator();
   absl::Status OpenCheckpoints();
   CoordinatorMember::Events MemberEvents();
   v1::CheckpointPart DescribePart() const;
-  // Has the shard wait for these workers no more.
+  // Makes the shard stop waiting for these workers, on another thread.
   void PauseSoon(const std::vector<v1::Member>& absent);
-  // Opens both ports.
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenCoordinator();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenServer(const std::string& address) const;
-  // Says to the coordinator what is new.
   void HeartbeatNow();
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job);
-  // Serves the shard, or follows the server that does.
   void AssumeRole(const v1::Member& member);
 
-  // The rank is the shard's.
+  // `rank` is the shard's rank here, below `servers`.
   const Options options_;
-  // Shared with gRPC, which asks for it at the door.
+  // Shared with gRPC, which checks tokens before it reads a call's messages.
   const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
   std::string control_address_;
-  // Whether the coordinator is here.
   const bool coordinates_;
   ServingGate serving_;
   ParameterShard shard_;
   const AccessGuard shard_access_;
-  // What the job resumes from, where it does; checkpoints that are taken, where there is a folder for them.
+  // The checkpoint to resume from, and the directory for new ones; each empty if the options name none.
   std::optional<CheckpointSource> resume_;
   std::optional<CheckpointFolder> checkpoints_;
   std::unique_ptr<CheckpointWriter> checkpoint_writer_;
-  // The checkpoint that this shard was captured for last.
+  // Id of the last checkpoint for which this shard was captured.
   std::atomic<uint64_t> captured_{0};
-  // The shard is told of workers that nobody need wait for.
+  // True while a task of PauseSoon is queued or runs.
   std::atomic<bool> pausing_{false};
-  // Null without a folder. After the shard, which it takes snapshots of.
+  // Null without state_dir. Declared after the shard because it takes snapshots of it.
   std::unique_ptr<ShardStore> store_;
-  // Of one of a pair; null in others.
+  // Null without with_standby.
   std::unique_ptr<StandbyJournal> standby_journal_;
-  // Refuses all streams where this is no standby.
+  // Refuses all streams unless this process is a standby.
   std::unique_ptr<StandbyReceiver> receiver_;
   std::unique_ptr<StandbyServiceAdapter> standby_service_;
-  // Do what depends on the amount of data, or on a disk. After all that they use.
+  // Executors for work that depends on the amount of data or on a disk. Declared after everything that their tasks
+  // use.
   Executor declarations_;
   Executor work_;
   DataPlane data_plane_;
   ParameterServiceAdapter parameter_service_;
-  // In rank 0. The store is null without a folder.
+  // Null unless this process runs the coordinator; the store is also null without state_dir.
   std::unique_ptr<CoordinatorStore> coordinator_store_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<const AccessGuard> coordinator_access_;
   std::unique_ptr<CoordinatorServiceAdapter> coordinator_service_;
-  // At the control port.
+  // Services of the control port.
   ShardStatusService shard_status_service_{&parameter_service_};
-  // Of the control port.
   UnknownMethods unknown_methods_;
   std::unique_ptr<CoordinatorServiceAdapter> control_coordinator_service_;
   std::unique_ptr<ServingPort> control_;

@@ -24,99 +24,106 @@
 #include "server/memory/memory_keeper.h"
 #include "server/server.h"
 
-ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 takes a free one.");
+ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "HOST:PORT to serve on; port 0 picks a free port.");
 ABSL_FLAG(std::string, control_listen, "",
-          "HOST:PORT for calls whose time does not depend on data (heartbeats, leases, status, health), which what "
-          "happens at --listen does not hold up; empty: a free port of the same host.");
+          "HOST:PORT for control calls (heartbeats, leases, status, health), which load on --listen does not delay. "
+          "Empty: a free port on the same host.");
 ABSL_FLAG(
     std::string, advertise, "",
-    "HOST:PORT that others reach this server by, its control port on the same host; the listen address if empty.");
-ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod's name that ends in it (ballast-server-2).");
+    "HOST:PORT at which others reach this server; they reach its control port on the same host. Empty: --listen.");
+ABSL_FLAG(std::string, rank, "0", "Rank of this server, or a pod name that ends in it (ballast-server-2).");
 ABSL_FLAG(bool, with_standby, false,
-          "Servers come in pairs, for jobs of durability replica: two processes for each rank, the other one under the "
-          "same rank or that many above it. Who joins second follows and takes over.");
-ABSL_FLAG(uint32_t, servers, 1, "Number of servers in the job; what server 0 says counts.");
-ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; what server 0 says counts.");
-ABSL_FLAG(std::string, coordinator, "", "HOST:PORT of server 0, best of its control port; required for the others.");
-ABSL_FLAG(std::string, address_file, "", "File that the address is written to once the server serves.");
-ABSL_FLAG(std::string, control_address_file, "", "File that the control port's address is written to before that.");
-ABSL_FLAG(bool, reflection, false, "Offer gRPC server reflection.");
-ABSL_FLAG(std::string, tls_cert, "", "PEM file of this server's certificate; turns TLS on.");
-ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key, which only this user may read.");
+          "Each server has a standby, for jobs with durability STANDBY: start two processes per rank, the second with "
+          "the same rank or with that rank plus --servers. The one that joins second is the standby and takes over if "
+          "the server is lost.");
+ABSL_FLAG(uint32_t, servers, 1, "Number of servers in the job; the value of server 0 applies.");
+ABSL_FLAG(uint32_t, workers, 1, "Number of workers in the job; the value of server 0 applies.");
+ABSL_FLAG(std::string, coordinator, "",
+          "HOST:PORT of server 0, preferably its control port; required for all other servers.");
+ABSL_FLAG(std::string, address_file, "", "File to which the address is written once the server serves.");
+ABSL_FLAG(std::string, control_address_file, "",
+          "File to which the control address is written, before --address_file.");
+ABSL_FLAG(bool, reflection, false, "Enable gRPC server reflection.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file with this server's certificate; enables TLS.");
+ABSL_FLAG(std::string, tls_key, "",
+          "PEM file with the private key of --tls_cert; it must be readable by this user only.");
 ABSL_FLAG(std::string, tls_ca, "",
-          "PEM file of authorities: of clients, which then must show a certificate, and of server 0.");
-ABSL_FLAG(std::string, token_file, "",
-          "File of the tokens that calls must show, a line each: reader, worker or admin; a job or *; the token.");
-ABSL_FLAG(bool, insecure, false, "Serve other machines without TLS and tokens, and say so.");
-ABSL_FLAG(double, memory_limit_gib, 0, "Weights and optimizer state held at most; 0: three quarters of the memory.");
-ABSL_FLAG(std::string, state_dir, "",
-          "Folder for what a job's durability asks for, of this server alone; what is there is taken up again.");
-ABSL_FLAG(std::string, checkpoint_dir, "",
-          "Folder for checkpoints, which all servers of the job see; a job's durability says how often and how many.");
+          "PEM file with the certificate authorities that verify server 0 and clients. With it, clients must present a "
+          "certificate.");
 ABSL_FLAG(
-    std::string, resume, "",
-    "What the job goes on from: auto, the newest checkpoint in --checkpoint_dir if there is one, or the path of a "
-    "checkpoint's manifest. All servers need the same.");
+    std::string, token_file, "",
+    "File with the tokens that calls must present, one per line: reader, worker or admin; a job or *; the token.");
+ABSL_FLAG(bool, insecure, false, "Serve other machines without TLS and tokens; logs a warning.");
+ABSL_FLAG(double, memory_limit_gib, 0,
+          "Limit on weights and optimizer state, in GiB; 0: three quarters of the memory.");
+ABSL_FLAG(std::string, state_dir, "",
+          "Directory for the state that the job's durability requires, used by this server only; state found there is "
+          "recovered.");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "Directory for checkpoints, shared by all servers of the job; the job's durability sets how often they are "
+          "taken and how many are kept.");
+ABSL_FLAG(std::string, resume, "",
+          "Checkpoint from which the job resumes: auto (the newest one in --checkpoint_dir, if any) or the path of a "
+          "checkpoint's manifest. All servers need the same value.");
 ABSL_FLAG(uint32_t, gather_timeout, 0,
-          "Seconds for all servers and workers to join; then it ends with 75 and says who is missing. 0: no limit.");
+          "Seconds within which all servers and workers must join; otherwise the server names the missing ones and "
+          "exits with 75. 0: no limit.");
 ABSL_FLAG(
     std::string, run_by, "",
-    "orchestrator: what starts this server asks how it ended, so that SIGTERM before its job is finished is 143.");
+    "orchestrator: SIGTERM before the job has finished exits with 143, because an orchestrator reads exit codes.");
 ABSL_FLAG(uint32_t, bytes_in_flight_mib, 256,
-          "Requests and answers held at once at most, 8 MiB to 1 TiB; more is refused.");
+          "Limit on the requests and responses held at once, in MiB, 8 to 1048576; calls beyond it are refused.");
 ABSL_FLAG(uint32_t, max_connections, 0,
-          "Connections at once, beyond which others are closed unread; 0: 1024, or as many as open files allow.");
-ABSL_FLAG(uint32_t, max_streams, 64, "Calls of one connection at once, 1 to 1024; its others wait at the client.");
+          "Limit on open connections; further ones are closed unread. 0: 1024, or fewer if the limit on open files "
+          "requires it.");
+ABSL_FLAG(uint32_t, max_streams, 64,
+          "Limit on concurrent calls per connection, 1 to 1024; further calls wait at the client.");
 
 namespace ballast {
 namespace {
 
 constexpr char kUsage[] =
     "ballast_server: holds one shard of a job's weights and runs its optimizer. Server 0 also coordinates the job.\n"
-    "SIGTERM or SIGINT ends it with 0 after the calls under way; with --run_by=orchestrator SIGTERM ends it with 143 "
-    "while\n"
-    "its job is not finished. It ends with 1 when it cannot go on, with 2 for bad input, and with 75 when others are\n"
-    "missing for longer than --gather_timeout.\n\n"
+    "On SIGTERM or SIGINT it completes the calls under way and exits with 0; with --run_by=orchestrator, SIGTERM\n"
+    "exits with 143 if the job has not finished. Other exit codes: 1 for a failure, 2 for bad input, 75 if servers\n"
+    "or workers have not joined within --gather_timeout.\n\n"
     "  ballast_server --servers 2 --workers 2\n"
     "  ballast_server --rank 1 --listen 127.0.0.1:7701 --coordinator 127.0.0.1:7700";
 
-// The manifest that --resume names; empty for none.
+// Path of the manifest from which to resume; empty for none.
 absl::StatusOr<std::string> FindResume() {
   const std::string resume = absl::GetFlag(FLAGS_resume);
   if (resume != "auto") return resume;
   const std::string folder = absl::GetFlag(FLAGS_checkpoint_dir);
-  if (folder.empty()) return absl::InvalidArgumentError("--resume=auto: wants --checkpoint_dir, where to look");
+  if (folder.empty()) return absl::InvalidArgumentError("--resume=auto needs --checkpoint_dir");
   const absl::StatusOr<CheckpointFolder::Entry> newest = CheckpointFolder(PosixFileSystem(), folder).Newest();
   if (absl::IsNotFound(newest.status())) return "";
   if (!newest.ok()) return newest.status();
   return newest->manifest_path;
 }
 
-// Why the main thread may go on to the end.
+// Owns the reason for which the main thread ends or restarts the server. Thread safety: safe from any thread.
 class Ending {
  public:
   struct Reason {
     absl::Status status;
-    // It may start anew, with nothing.
-    bool again = false;
-    // What it was told to end by; 0: nothing.
-    int signal = 0;
+    bool restart = false;
+    int signal = 0;  // 0: none.
   };
 
-  // The first one counts, but an end before a new start.
+  // Keeps the first reason, except that a reason to end replaces a reason to restart.
   void Set(Reason reason) {
     absl::MutexLock lock(&mutex_);
-    if (!reason_.has_value() || (reason_->again && !reason.again)) reason_ = std::move(reason);
+    if (!reason_.has_value() || (reason_->restart && !reason.restart)) reason_ = std::move(reason);
   }
   Reason Await() {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&reason_, &std::optional<Reason>::has_value));
     return *reason_;
   }
-  // It starts anew.
   void Clear() {
     absl::MutexLock lock(&mutex_);
-    if (reason_->again) reason_.reset();
+    if (reason_->restart) reason_.reset();
   }
 
  private:
@@ -124,12 +131,10 @@ class Ending {
   std::optional<Reason> reason_ ABSL_GUARDED_BY(mutex_);
 };
 
-// As EX_TEMPFAIL of sysexits.h.
-constexpr int kExitTemporary = 75;
-// As a shell says of a process that SIGTERM ended.
-constexpr int kExitTerminated = 143;
+constexpr int kExitTemporary = 75;    // EX_TEMPFAIL in sysexits.h.
+constexpr int kExitTerminated = 143;  // A shell's exit code for a process that SIGTERM has killed.
 
-// For calls under way at a server that does not count any more.
+// Time for calls under way at a server that another one has displaced.
 constexpr absl::Duration kShortGrace = absl::Milliseconds(200);
 
 absl::Status WriteAddress(const char* flag, const std::string& path, const std::string& address) {
@@ -158,18 +163,18 @@ uint64_t MemoryLimit() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE) / 4 * 3;
 }
 
-// What this process is, in a line: "server 1", "standby 1".
 std::string PartName(const v1::Member& member) {
   return absl::StrCat(member.role() == v1::ROLE_STANDBY ? "standby " : "server ", member.rank());
 }
 
 std::string DescribeRecovery(int rank, const ShardStore::Recovered& recovered) {
-  std::string text = absl::StrCat("server ", rank, " recovered its shard in ", absl::FormatDuration(recovered.took),
-                                  ": snapshot of record ", recovered.snapshot_position, ", ", recovered.records,
-                                  " records behind it, ", recovered.cut_bytes, " unfinished bytes cut off");
+  std::string text =
+      absl::StrCat("server ", rank, " recovered its shard in ", absl::FormatDuration(recovered.took),
+                   ": snapshot at record ", recovered.snapshot_position, ", ", recovered.records,
+                   " later log records replayed, ", recovered.cut_bytes, " bytes of an incomplete record cut off");
   if (recovered.refused_records > 0) {
     absl::StrAppend(&text, ", ", recovered.refused_records,
-                    " records passed over that came from workers that had restarted by then");
+                    " records skipped because their workers had restarted by then");
   }
   return text;
 }
@@ -178,7 +183,7 @@ int Serve(LineWriter& lines) {
   Ending ending;
   SignalWatch signals([&](int signal, int count) {
     if (count > 1) _exit(130);
-    ending.Set({absl::OkStatus(), /*again=*/false, signal});
+    ending.Set({absl::OkStatus(), /*restart=*/false, signal});
   });
   Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
@@ -238,7 +243,7 @@ int Serve(LineWriter& lines) {
   options.on_part = [&](const v1::Member& member) {
     lines.Write(absl::StrCat("this is ", PartName(member), ", incarnation ", member.incarnation()));
   };
-  options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*again=*/true}); };
+  options.on_displaced = [&](absl::Status status) { ending.Set({std::move(status), /*restart=*/true}); };
   options.on_fatal = [&](absl::Status status) { ending.Set({std::move(status)}); };
   while (true) {
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
@@ -247,15 +252,15 @@ int Serve(LineWriter& lines) {
     lines.Write(absl::StrCat("ballast_server ", kVersion, ": server ", rank, " serves on ", (*server)->address(),
                              " and answers control calls on ", (*server)->control_address()));
     const Ending::Reason reason = ending.Await();
-    if (reason.again) {
-      lines.Write(absl::StrCat("server ", rank, " joins anew: ", reason.status.message()));
+    if (reason.restart) {
+      lines.Write(absl::StrCat("server ", rank, " restarts and joins again: ", reason.status.message()));
       options.listen = (*server)->address();
       options.control_listen = (*server)->control_address();
       (*server)->Drain(kShortGrace);
       ending.Clear();
       continue;
     }
-    lines.Write(absl::StrCat("server ", rank, " drains"));
+    lines.Write(absl::StrCat("server ", rank, " is shutting down"));
     const bool cut_short = run_by == "orchestrator" && reason.signal == SIGTERM && !(*server)->job_finished();
     (*server)->Drain(absl::Seconds(5));
     if (absl::IsDeadlineExceeded(reason.status)) return Fail(lines, reason.status, kExitTemporary);
@@ -269,13 +274,13 @@ int Serve(LineWriter& lines) {
 }  // namespace ballast
 
 int main(int argc, char** argv) {
-  // Standard error may be a pipe that nobody reads, or a terminal that stands still: no call waits for that.
+  // Standard error may be a blocked terminal or a pipe that nobody reads; no call may wait for it.
   ballast::LineWriter lines(STDERR_FILENO);
   ballast::KeepFreedMemory();
   ballast::SkipLockOrderChecks();
-  // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
+  // gRPC's log lines would bury ours; setting GRPC_VERBOSITY brings them back.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  // A peer that sends broken text must not fill the log.
+  // Otherwise a peer that sends invalid UTF-8 could fill the log.
   google::protobuf::SetLogHandler(nullptr);
   const absl::Status parsed = ballast::ParseFlags(argc, argv, ballast::kUsage,
                                                   {"listen",

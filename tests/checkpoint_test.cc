@@ -140,7 +140,7 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(Refused({"--resume", Path("nowhere")}), HasSubstr("nowhere"));
   WriteLongJob({{"blobs", "drops"}});
   EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}),
-              HasSubstr("it is of job \"blobs\", got \"drops\""));
+              HasSubstr("it belongs to job \"blobs\", got job \"drops\""));
 }
 
 TEST_F(CheckpointTest, DamageIsFoundBeforeAnythingIsLoaded) {

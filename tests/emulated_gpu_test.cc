@@ -250,7 +250,7 @@ TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
   EXPECT_THAT(victim.last_line(),
               AllOf(StartsWith("error: cuda device: "), HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
   ASSERT_TRUE(server.AwaitOutput("the GPU is lost")) << server.output();
-  ASSERT_TRUE(server.AwaitOutput("the others go on")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("the others continue")) << server.output();
   EXPECT_EQ(other.Wait().ToString(), "ended with status 0") << other.output();
   const Json summary = Json::parse(Read("run/summary.json"), nullptr, /*allow_exceptions=*/false);
   EXPECT_EQ(summary["epochs"], 100);

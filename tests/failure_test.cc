@@ -254,7 +254,7 @@ TEST_F(ByHandTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
   EXPECT_THAT(third.last_line(), HasSubstr("all 2 worker ranks of the job are taken"));
   ChildProcess usurper = Worker(coordinator_, {"--rank", "1"});
   EXPECT_EQ(usurper.Wait().ToString(), "ended with status 1");
-  EXPECT_THAT(usurper.last_line(), HasSubstr(absl::StrCat("process ", second.pid(), ") has that rank and lives")));
+  EXPECT_THAT(usurper.last_line(), HasSubstr(absl::StrCat("process ", second.pid(), ") has that rank and is alive")));
   ASSERT_TRUE(first.AwaitOutput("epoch 2: test loss")) << first.output();
   first.Signal(SIGINT);
   EXPECT_EQ(first.Wait().ToString(), "ended with status 130") << first.output();
@@ -271,7 +271,7 @@ TEST_F(ByHandTest, AnotherJobFileIsRefused) {
   Write("other.textproto", absl::StrReplaceAll(Read("job.textproto"), {{"epochs: 1000000", "epochs: 3"}}));
   ChildProcess third = Worker(coordinator_, {"--job", Path("other.textproto")});
   EXPECT_EQ(third.Wait().ToString(), "ended with status 1");
-  EXPECT_THAT(third.last_line(), HasSubstr("has another job file: modified: training.epochs: 1000000 -> 3"));
+  EXPECT_THAT(third.last_line(), HasSubstr("has a different job file: modified: training.epochs: 1000000 -> 3"));
 }
 
 TEST_F(ByHandTest, APortInUseIsNamed) {
@@ -368,7 +368,7 @@ TEST_F(ByHandTest, AWorkerNamesTheServerThatIsMissing) {
 TEST_F(ByHandTest, AServerThatWaitedInVainNamesTheOthers) {
   ChildProcess server = Server({"--workers", "2", "--gather_timeout", "1"}, &coordinator_);
   EXPECT_EQ(server.Wait().ToString(), "ended with status 75");
-  EXPECT_EQ(server.last_line(), "error: the job has not gathered within 1s: waits for worker 0, worker 1 to join");
+  EXPECT_EQ(server.last_line(), "error: the job has not gathered within 1s: waiting for worker 0, worker 1 to join");
   const MutePort port(/*listens=*/true);
   ChildProcess second({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--rank", "1", "--coordinator",
                        port.address(), "--gather_timeout", "1"});
@@ -394,7 +394,7 @@ TEST_F(ByHandTest, AServerThatIsToldToEndSaysToAnOrchestratorIfItsJobWasDone) {
 TEST_F(ByHandTest, AServerWithoutItsCoordinatorSaysWhatItLacks) {
   ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--rank", "1"});
   EXPECT_EQ(server.Wait().ToString(), "ended with status 2");
-  EXPECT_EQ(server.last_line(), "error: server 1 wants --coordinator, the address of server 0");
+  EXPECT_EQ(server.last_line(), "error: server 1 needs --coordinator, the address of server 0");
 }
 
 }  // namespace

@@ -250,19 +250,19 @@ TEST_F(ByHandReturnTest, InSyncTheOthersGoOnWithinSecondsAndAWorkerMayJoinAgain)
   ASSERT_TRUE(survivor.AwaitOutput(kUnderWay)) << survivor.output();
   const absl::Time killed = absl::Now();
   victim.Signal(SIGKILL);
-  ASSERT_TRUE(server.AwaitOutput("was not heard of for 3s; the others go on")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("sent no heartbeat for 3s; the others continue")) << server.output();
   // The step goes on: three epochs more than those that may lie in the pipe.
   survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 1, ":"));
   const int epoch = LastEpoch(survivor);
   ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", epoch + 3, ":"))) << survivor.output();
   EXPECT_LT(absl::Now() - killed, absl::Seconds(20)) << "5 s where the machine is not busy";
   ChildProcess returned = Worker("1");
-  ASSERT_TRUE(server.AwaitOutput("worker 1 takes part again")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("worker 1 has rejoined")) << server.output();
   ASSERT_TRUE(returned.AwaitOutput("memory ")) << returned.output();
   ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 30, ":"))) << survivor.output();
   returned.Signal(SIGTERM);
   EXPECT_EQ(returned.Wait().ToString(), "ended with status 130") << returned.output();
-  ASSERT_TRUE(server.AwaitOutput("worker 1 left before the job was done; the others go on")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("worker 1 left before the job was done; the others continue")) << server.output();
   ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 30, ":"))) << survivor.output();
   survivor.Signal(SIGINT);
   EXPECT_EQ(survivor.Wait().ToString(), "ended with status 130") << survivor.output();
@@ -275,10 +275,10 @@ TEST_F(ByHandReturnTest, AWorkerThatWasGivenUpThoughItLivesJoinsAgain) {
   ChildProcess second = Worker("1");
   ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
   second.Signal(SIGSTOP);
-  ASSERT_TRUE(server.AwaitOutput("was not heard of for 3s; the others go on")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("sent no heartbeat for 3s; the others continue")) << server.output();
   second.Signal(SIGCONT);
   ASSERT_TRUE(second.AwaitOutput("was given up, joins again")) << second.output();
-  ASSERT_TRUE(server.AwaitOutput("worker 1 takes part again")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("worker 1 has rejoined")) << server.output();
   ASSERT_TRUE(first.AwaitOutput(absl::StrCat("epoch ", LastEpoch(first) + 30, ":"))) << first.output();
 }
 
@@ -293,7 +293,8 @@ TEST_F(ByHandReturnTest, AWorkerThatJoinsAgainWaitsForALostServerAsLongAsTheJobD
   // Nothing is left of the time to gather when it is given up.
   worker.Signal(SIGSTOP);
   lost.Signal(SIGKILL);
-  ASSERT_TRUE(server.AwaitOutput("no worker is left, one has 5s to return")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("no worker is left, and the job fails unless one returns within 5s"))
+      << server.output();
   worker.Signal(SIGCONT);
   ASSERT_TRUE(worker.AwaitOutput("was given up, joins again")) << worker.output();
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
@@ -306,7 +307,8 @@ TEST_F(ByHandReturnTest, WithoutAnyWorkerTheJobFailsInItsTime) {
   ChildProcess worker = Worker("0");
   ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
   worker.Signal(SIGKILL);
-  ASSERT_TRUE(server.AwaitOutput("no worker is left, one has 2s to return")) << server.output();
+  ASSERT_TRUE(server.AwaitOutput("no worker is left, and the job fails unless one returns within 2s"))
+      << server.output();
   ASSERT_TRUE(server.AwaitOutput("the job has failed: no worker was left, and none returned within 2s"))
       << server.output();
   ChildProcess late = Worker("0");

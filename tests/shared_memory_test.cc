@@ -222,7 +222,7 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
   };
   const grpc::Status elsewhere = ask("shared", "another machine");
   EXPECT_EQ(elsewhere.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(elsewhere.error_message(), "shard 0: the client runs elsewhere, or as another user");
+  EXPECT_EQ(elsewhere.error_message(), "shard 0: the client runs on another machine or as another user");
   EXPECT_EQ(ask("other", MachineId()).error_message(), "shard 0: this server holds job \"shared\", got \"other\"");
   EXPECT_EQ(StatusOf(*client).shared_regions(), 0u);
 }

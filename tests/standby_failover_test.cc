@@ -96,7 +96,7 @@ TEST_F(ReplicaTest, AStandbyThatDiesIsMissedByNobody) {
   AwaitEpochs(launch);
   AwaitInStep("0");
   Find(launch, "standby-0").Signal(SIGKILL);
-  ASSERT_TRUE(launch.AwaitOutput("server 0 goes on without a standby until another joins")) << launch.output();
+  ASSERT_TRUE(launch.AwaitOutput("server 0 continues without a standby until another joins")) << launch.output();
   AwaitEpochs(launch);
   AwaitInStep("0");
   launch.Signal(SIGINT);
@@ -126,7 +126,8 @@ TEST_F(ReplicaTest, IsRefusedByServersThatAreNotInPairs) {
   ChildProcess worker({Binary("worker/ballast_worker"), "--coordinator", line.substr(line.rfind(' ') + 1), "--job",
                        Path("job.textproto"), "--durability", "replica", "--device", "cpu", "--threads", "1"});
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
-  EXPECT_THAT(worker.last_line(), HasSubstr("which wants servers in pairs: start each with --with_standby"));
+  EXPECT_THAT(worker.last_line(),
+              HasSubstr("which needs a standby for each server: start two servers per rank, each with --with_standby"));
 }
 
 }  // namespace

@@ -58,16 +58,16 @@ std::optional<std::string> CheckpointPlan::Report(uint32_t server, const v1::Che
 
 std::optional<std::string> CheckpointPlan::Overdue(absl::Time now) const {
   if (phase_ == Phase::kIdle || phase_ == Phase::kCommitting) return std::nullopt;
-  const absl::Duration most = phase_ == Phase::kWriting ? kMostWriting : kMostStanding;
+  const absl::Duration most = phase_ == Phase::kWriting ? kMaxWriting : kMaxStopped;
   if (now - entered_ < most) return std::nullopt;
   if (phase_ == Phase::kDraining) {
-    return absl::StrCat("workers did not end the data they held within ", absl::FormatDuration(most));
+    return absl::StrCat("workers did not finish the data they held within ", absl::FormatDuration(most));
   }
   std::vector<std::string> waited_for;
   for (uint32_t server = 0; server < done_.size(); ++server) {
     if (!done_[server]) waited_for.push_back(absl::StrCat("server ", server));
   }
-  return absl::StrCat(absl::StrJoin(waited_for, ", "), " did not do its part within ", absl::FormatDuration(most));
+  return absl::StrCat(absl::StrJoin(waited_for, ", "), " did not finish its part within ", absl::FormatDuration(most));
 }
 
 void CheckpointPlan::End(absl::Time now) {

@@ -12,63 +12,63 @@
 
 namespace ballast {
 
-// When a job's next checkpoint is taken, and how far it is. Servers are first told to call often, so that the workers
-// stand still no longer than it takes; then no data is handed out until all of it was reported done; then every shard
-// is captured, and training goes on while the shards are written. It knows neither leases nor files.
-// Thread safety: none; the coordinator guards it.
+// Owns the schedule of a job's checkpoints and the phase of the current one. First, servers learn to send heartbeats
+// often, so that workers stop only briefly. Then no data is handed out until all data held is reported done. Then
+// every shard is captured, and training continues while they are written. Deliberately knows neither leases nor
+// files.
 class CheckpointPlan {
  public:
   enum class Phase {
     kIdle,
-    // Not all servers know yet.
+    // Some servers do not know yet.
     kAnnounced,
-    // No data is handed out until nothing is held.
+    // No data is handed out until no worker holds any.
     kDraining,
-    // All stand still until every shard is captured.
+    // All workers wait until every shard is captured.
     kCapturing,
-    // Training goes on; shards are being written.
+    // Training continues; shards are being written.
     kWriting,
-    // Every shard's file is on the disk.
+    // Every shard's file is on disk.
     kCommitting,
   };
   struct Options {
     absl::Duration interval;
     uint32_t servers = 1;
-    // Of the first one.
+    // Id of the first checkpoint.
     uint64_t first_id = 1;
   };
-  // For each phase between the announcement and the capture.
-  static constexpr absl::Duration kMostStanding = absl::Seconds(60);
-  static constexpr absl::Duration kMostWriting = absl::Minutes(30);
+  // Limit for each phase from the announcement to the capture.
+  static constexpr absl::Duration kMaxStopped = absl::Seconds(60);
+  static constexpr absl::Duration kMaxWriting = absl::Minutes(30);
 
   CheckpointPlan(const Options& options, absl::Time now)
       : options_(options), due_(now + options.interval), next_id_(options.first_id) {}
 
   Phase phase() const { return phase_; }
-  // Of the one that is being taken.
+  // Id of the current or next checkpoint.
   uint64_t id() const { return next_id_; }
-  // Whether servers should call again at once.
+  // True if servers should send heartbeats often.
   bool hastens() const { return phase_ != Phase::kIdle && phase_ < Phase::kWriting; }
-  // Whether no data may be handed out.
+  // True if no data may be handed out.
   bool holds() const { return phase_ == Phase::kDraining || phase_ == Phase::kCapturing; }
 
-  // A server called. Announces where one is due; drains once all have called since.
+  // Announces a checkpoint that is due; begins to drain once every server has sent a heartbeat since.
   void OnHeartbeat(uint32_t server, absl::Time now);
 
-  // Nothing is held any more. `manifest` says all but files and id.
+  // Call once no data is held. `manifest` has everything except the files and the id.
   void Capture(internal::v1::CheckpointManifest manifest, absl::Time now);
 
-  // What a server says of its part; anything but of the one that is being taken is passed over. Answers why it cannot
-  // be done, or nothing.
+  // Takes a server's report on its part; ignores reports on other checkpoints. Returns why the checkpoint has failed,
+  // or nothing.
   std::optional<std::string> Report(uint32_t server, const v1::CheckpointPart& part, absl::Time now);
 
-  // In kCommitting: what is to be committed.
+  // In kCommitting: the manifest to commit.
   const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
 
-  // Names who it waits for; nothing while it does not take too long.
+  // Returns an error that names what has exceeded this phase's limit, or nothing.
   std::optional<std::string> Overdue(absl::Time now) const;
 
-  // Ends the one that is being taken, committed or given up; the next is due in an interval.
+  // Ends the current checkpoint, committed or abandoned; the next is due after the interval.
   void End(absl::Time now);
 
  private:
@@ -80,7 +80,7 @@ class CheckpointPlan {
   absl::Time entered_;
   absl::Time due_;
   uint64_t next_id_;
-  // Of this phase, by rank: who has done his part.
+  // Servers, by rank, that have done their part of this phase.
   std::vector<bool> done_;
   internal::v1::CheckpointManifest manifest_;
 };

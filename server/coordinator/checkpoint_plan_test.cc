@@ -21,7 +21,7 @@ v1::CheckpointPart Part(uint64_t id, v1::CheckpointPart::Stage stage) {
 
 class CheckpointPlanTest : public testing::Test {
  protected:
-  // Until every shard is to be captured.
+  // Advances the plan to the capture of every shard.
   void Begin() {
     now_ += absl::Seconds(60);
     for (uint32_t server : {0u, 1u}) plan_.OnHeartbeat(server, now_);
@@ -90,7 +90,7 @@ TEST_F(CheckpointPlanTest, NobodyStandsStillForLong) {
   Begin();
   plan_.Report(0, Part(7, v1::CheckpointPart::STAGE_CAPTURED), now_);
   EXPECT_EQ(plan_.Overdue(now_ + absl::Seconds(59)), std::nullopt);
-  EXPECT_EQ(plan_.Overdue(now_ + absl::Seconds(60)), "server 1 did not do its part within 1m");
+  EXPECT_EQ(plan_.Overdue(now_ + absl::Seconds(60)), "server 1 did not finish its part within 1m");
 }
 
 }  // namespace

@@ -15,11 +15,11 @@
 namespace ballast {
 namespace {
 
-// Positions of an epoch are counted in 64 bits, with room for a round's arithmetic.
+// Positions in an epoch have 64 bits; this leaves room for arithmetic on rounds.
 constexpr uint64_t kMaxExamples = uint64_t{1} << 48;
 constexpr uint32_t kMaxBatch = uint32_t{1} << 20;
-constexpr size_t kNoticesKept = 16;
-// A save and a commit at most.
+constexpr size_t kMaxNotices = 16;
+// More than are ever queued: one save and one commit.
 constexpr size_t kMaxQueued = 16;
 
 bool IsLeft(const Membership::Member& member) {
@@ -62,7 +62,7 @@ absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
     return absl::InvalidArgumentError(
         absl::StrCat("job \"", job.name(), "\": got ", newcomer.train_examples, " examples, batch size ",
                      job.training().batch_size(), ", ", job.training().epochs(),
-                     " epochs, want at least 1 of each, at most 2^48 examples and a batch of 2^20"));
+                     " epochs, want at least 1 of each, at most 2^48 examples and a batch size of at most 2^20"));
   }
   if (!job_.has_value()) return absl::OkStatus();
   google::protobuf::util::MessageDifferencer differencer;
@@ -72,14 +72,14 @@ absl::Status Coordinator::CheckJobLocked(const Newcomer& newcomer) const {
     std::replace(difference.begin(), difference.end(), '\n', ';');
     return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
                       absl::FailedPreconditionError(absl::StrCat("job \"", job_->name(), "\": ", newcomer.description,
-                                                                 " has another job file: ", difference)),
+                                                                 " has a different job file: ", difference)),
                       {{"job", job_->name()}});
   }
   if (newcomer.train_examples == train_examples_) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
-                    absl::FailedPreconditionError(
-                        absl::StrCat("job \"", job_->name(), "\": ", newcomer.description, " has ",
-                                     newcomer.train_examples, " training examples, the others have ", train_examples_)),
+                    absl::FailedPreconditionError(absl::StrCat(
+                        "job \"", job_->name(), "\": ", newcomer.description, " has ", newcomer.train_examples,
+                        " training examples, want ", train_examples_, " as other workers have")),
                     {{"job", job_->name()}});
 }
 
@@ -91,28 +91,28 @@ absl::StatusOr<uint32_t> Coordinator::LateRankLocked(const Newcomer& newcomer) c
     for (const Membership::Member& member : membership_.members()) {
       const bool asked = !newcomer.rank.has_value() || *newcomer.rank == member.id.rank;
       const bool gone = member.state == Membership::State::kLost || member.state == Membership::State::kFailed;
-      // One that lives still gets the ordinary refusal, which a caller may try again after.
+      // A live worker still gets ALREADY_EXISTS, after which the caller may retry.
       if (member.id.role == MemberRole::kWorker && asked && (gone || member.state == Membership::State::kJoined)) {
         return member.id.rank;
       }
     }
   }
   const std::string ended =
-      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); start the servers anew to train again");
+      absl::StrCat("the job has ended (", finished ? "finished" : reason_, "); restart the servers to train again");
   if (finished) return WithReason(v1::ERROR_REASON_JOB_ENDED, absl::FailedPreconditionError(ended));
   return WithJobFailure(absl::FailedPreconditionError(ended), failure_);
 }
 
-// Of a member that has just joined.
+// Updates the state for a member that has just joined.
 void Coordinator::WelcomeLocked(const Membership::Id& id) {
   if (id.role == MemberRole::kStandby) standbys_.Follow(id.rank, id.incarnation);
   if (id.incarnation == 1) return;
   if (id.role == MemberRole::kWorker && leases_.has_value()) {
-    // What its predecessor held is not known to it.
+    // The new process does not know which leases its predecessor held.
     leases_->Release(id.rank);
     leases_->Return(id.rank);
   }
-  if (state_ == v1::JOB_STATE_RUNNING) NoteLocked(absl::StrCat(RoleName(id.role), " ", id.rank, " takes part again"));
+  if (state_ == v1::JOB_STATE_RUNNING) NoteLocked(absl::StrCat(RoleName(id.role), " ", id.rank, " has rejoined"));
 }
 
 absl::StatusOr<Coordinator::Admission> Coordinator::CheckJoinLocked(const Newcomer& newcomer) const {
@@ -168,7 +168,7 @@ absl::StatusOr<Membership::Id> Coordinator::AdmitLocked(Newcomer newcomer, Admis
       membership_.Join(admission.role, admission.rank, std::move(newcomer.address), std::move(newcomer.description),
                        newcomer.process, newcomer.control_address);
   if (!id.ok()) return id;
-  // A server that returns may have another control port.
+  // A returning server may have a different control port.
   if (id->role == MemberRole::kServer && !map_.shards().empty()) {
     map_.MoveControl(id->rank, std::move(newcomer.control_address));
   }
@@ -215,7 +215,7 @@ void Coordinator::FinishLocked() {
 
 void Coordinator::NoteLocked(std::string notice) {
   notices_.push_back(std::move(notice));
-  if (notices_.size() > kNoticesKept) notices_.pop_front();
+  if (notices_.size() > kMaxNotices) notices_.pop_front();
   ++notices_made_;
   ChangedLocked();
 }
@@ -233,35 +233,35 @@ void Coordinator::LoseLocked(const Membership::Id& id, const std::string& what) 
   if (id.role == MemberRole::kStandby) standbys_.Lose(id.rank, id.incarnation);
   if (state_ != v1::JOB_STATE_RUNNING) return;
   if (id.role == MemberRole::kStandby) {
-    NoteLocked(absl::StrCat(what, "; server ", id.rank, " goes on without a standby until another joins"));
+    NoteLocked(absl::StrCat(what, "; server ", id.rank, " continues without a standby until another joins"));
     return;
   }
   const std::string wait = absl::FormatDuration(ReturnTimeLocked());
   if (id.role == MemberRole::kWorker) {
     NoteLocked(membership_.AnyJoined(MemberRole::kWorker)
-                   ? absl::StrCat(what, "; the others go on")
-                   : absl::StrCat(what, "; no worker is left, one has ", wait, " to return"));
+                   ? absl::StrCat(what, "; the others continue")
+                   : absl::StrCat(what, "; no worker is left, and the job fails unless one returns within ", wait));
     return;
   }
   if (job_.has_value() && OutlivesAServer(job_->durability())) {
     ++servers_lost_;
-    NoteLocked(absl::StrCat(what, "; the others wait ", wait, " for its return"));
+    NoteLocked(absl::StrCat(what, "; the others wait up to ", wait, " for it to return"));
     return;
   }
-  FailLocked(absl::StrCat(what, ", and what it held is gone: with durability wal, wal_sync or replica the job would ",
-                          "have outlived it"),
+  FailLocked(absl::StrCat(what, ", and its shard is lost: with durability wal, wal_sync or standby the job would have ",
+                          "survived"),
              id);
 }
 
 void Coordinator::CheckReturnsLocked() {
   const absl::Time now = clock_->Now();
-  const absl::Duration patience = ReturnTimeLocked();
+  const absl::Duration return_time = ReturnTimeLocked();
   for (const Membership::Member& member : membership_.members()) {
     const bool waited_for = member.id.role == MemberRole::kServer && member.state != Membership::State::kJoined &&
-                            member.gone_since + patience <= now;
+                            member.gone_since + return_time <= now;
     if (!waited_for) continue;
     return FailLocked(absl::StrCat(ballast::Describe(member), " ", member.reason, " and did not return within ",
-                                   absl::FormatDuration(patience)),
+                                   absl::FormatDuration(return_time)),
                       member.id);
   }
   if (membership_.AnyJoined(MemberRole::kWorker)) {
@@ -271,17 +271,17 @@ void Coordinator::CheckReturnsLocked() {
   deserted_since_ = std::min(deserted_since_, now);
   const std::vector<Membership::Member> members = membership_.members();
   if (!leases_.has_value()) {
-    // Nobody but the workers knows when the job is done: those that left did their part. One that was lost may return.
+    // Only the workers know when the job is done, and those that left did their part. A lost one may still return.
     const auto left = static_cast<uint32_t>(std::count_if(members.begin(), members.end(), IsLeft));
-    if (left == options_.workers || (left > 0 && deserted_since_ + patience <= now)) return FinishLocked();
+    if (left == options_.workers || (left > 0 && deserted_since_ + return_time <= now)) return FinishLocked();
   }
-  if (deserted_since_ + patience > now) return;
-  const std::string last = notices_.empty() ? "" : absl::StrCat("; the last: ", notices_.back());
-  FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(patience), last));
+  if (deserted_since_ + return_time > now) return;
+  const std::string last = notices_.empty() ? "" : absl::StrCat("; the last event: ", notices_.back());
+  FailLocked(absl::StrCat("no worker was left, and none returned within ", absl::FormatDuration(return_time), last));
 }
 
 void Coordinator::HearLocked(const Membership::Id& id) {
-  // Not for one that was lost: a server's heartbeat would bring it back.
+  // Membership::Heartbeat would bring back a lost server.
   if (membership_.CheckJoined(id).ok()) membership_.Heartbeat(id).IgnoreError();
 }
 
@@ -356,7 +356,7 @@ absl::Status Coordinator::Leave(const Membership::Id& id, const std::string& fai
     const std::string who = absl::StrCat(RoleName(id.role), " ", id.rank);
     const std::string how = failure.empty() ? " left before the job was done" : absl::StrCat(" was lost: ", failure);
     if (was_here && !failure.empty() && !worker_local && !pair) FailLocked(absl::StrCat(who, " failed: ", failure), id);
-    // Without leases a worker itself knows when it is done.
+    // Without leases only the worker knows when it is done.
     const bool done = state_ == v1::JOB_STATE_FINISHED || (leases_.has_value() && leases_->Finished()) ||
                       (!leases_.has_value() && id.role == MemberRole::kWorker && failure.empty());
     if (was_here && pair && id.role == MemberRole::kServer) {
@@ -381,7 +381,7 @@ absl::StatusOr<ShardMap> Coordinator::Place(absl::string_view job, absl::Span<co
   if (absl::Status status = ValidateJobName(job); !status.ok()) return status;
   absl::MutexLock lock(&mutex_);
   if (std::string missing = membership_.MissingServers(); !missing.empty()) {
-    // Those will not come any more.
+    // A failed job's servers will not join any more.
     if (state_ == v1::JOB_STATE_FAILED) return JobFailedError(reason_, failure_);
     return WithReason(
         v1::ERROR_REASON_SERVERS_MISSING,
@@ -413,7 +413,8 @@ GroupSave::Outcome Coordinator::SaveNow() {
   bool sync = false;
   {
     absl::MutexLock lock(&mutex_);
-    // Shards on other machines outlive this one: they would take a second worker of one incarnation for the first.
+    // Shards on other machines survive a crash of this one: if an incarnation were forgotten and reused, they would
+    // take its second worker for the first.
     sync = told_ > synced_told_ || (job_.has_value() && job_->durability().mode() == v1::Durability::WAL_SYNC);
     told = told_;
     outcome.change = changes_;
@@ -463,14 +464,14 @@ void Coordinator::AwaitSaved(const Membership::Id& heard, uint64_t change, Saved
 }
 
 void Coordinator::Publish() {
-  // Whoever gives an answer asks how it went.
+  // Callers that respond check the result themselves.
   AwaitSaved([](const absl::Status&) {});
   std::vector<WaitList::Ticket> waiting;
   std::vector<std::string> news;
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [worker, ticket] : lease_waits_) waiting.push_back(ticket);
-    // Those that know an older map, the oldest first.
+    // Calls that know an older map, the oldest first.
     for (const auto& [newer_than, ticket] : map_waits_) {
       if (newer_than >= map_.epoch()) break;
       waiting.push_back(ticket);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a Coordinator: the checkpoints that it takes, and the one that its job goes on from.
+// The checkpoints of a Coordinator: those that it takes, and the one from which its job resumes.
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,8 +20,8 @@ absl::StatusOr<LeaseTable> Coordinator::BeginLeases(const Newcomer& newcomer) co
   const std::string what = absl::StrCat("cannot resume from checkpoint ", from.id(), ": ");
   if (from.job().name() != newcomer.job.name()) {
     return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
-                      absl::FailedPreconditionError(absl::StrCat(what, "it is of job \"", from.job().name(),
-                                                                 "\", got \"", newcomer.job.name(), "\"")));
+                      absl::FailedPreconditionError(absl::StrCat(what, "it belongs to job \"", from.job().name(),
+                                                                 "\", got job \"", newcomer.job.name(), "\"")));
   }
   if (from.train_examples() != newcomer.train_examples) {
     return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
@@ -53,7 +53,7 @@ internal::v1::CheckpointManifest Coordinator::MakeManifestLocked() const {
 }
 
 void Coordinator::GiveUpCheckpointLocked(const std::string& reason) {
-  NoteLocked(absl::StrCat("checkpoint ", plan_->id(), " was given up: ", reason, "; the next is due in ",
+  NoteLocked(absl::StrCat("checkpoint ", plan_->id(), " was abandoned: ", reason, "; the next one is due in ",
                           absl::FormatDuration(CheckpointInterval(job_->durability()))));
   leases_->Release();
   plan_->End(clock_->Now());
@@ -74,11 +74,11 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
     return;
   }
   const bool held = plan_->holds();
-  // To commit it needs no server any more.
+  // A commit no longer needs any server.
   const bool under_way =
       plan_->phase() != CheckpointPlan::Phase::kIdle && plan_->phase() != CheckpointPlan::Phase::kCommitting;
   if (const std::string missing = membership_.MissingServers(); !missing.empty()) {
-    if (under_way) GiveUpCheckpointLocked(absl::StrCat(missing, " is gone"));
+    if (under_way) GiveUpCheckpointLocked(absl::StrCat(missing, " is missing"));
     return;
   }
   if (const std::optional<std::string> overdue = plan_->Overdue(now)) return GiveUpCheckpointLocked(*overdue);
@@ -92,7 +92,7 @@ void Coordinator::AdvanceCheckpointLocked(uint32_t server, const v1::CheckpointP
   }
   if (held && !plan_->holds()) {
     leases_->Release();
-    // Whoever waits for data may have it now.
+    // Waiting calls may get data now.
     ++changes_;
   }
   reply.heartbeat_now = plan_->hastens();
@@ -106,25 +106,25 @@ void Coordinator::BeginCommit() {
     absl::MutexLock lock(&mutex_);
     if (committing_ || !plan_.has_value() || plan_->phase() != CheckpointPlan::Phase::kCommitting) return;
     committing_ = true;
-    // The job may end before the disk gets to it, and the plan with it; the checkpoint is whole all the same.
+    // The job, and the plan with it, may end before the commit; the checkpoint is complete nevertheless.
     manifest = plan_->manifest();
     keep = CheckpointsKept(job_->durability());
   }
   if (disk_ == nullptr) return CommitCheckpoint(manifest, keep);
   if (disk_->Submit([this, manifest, keep] { CommitCheckpoint(manifest, keep); }).ok()) return;
-  // The next heartbeat tries again.
+  // The next heartbeat retries.
   absl::MutexLock lock(&mutex_);
   committing_ = false;
 }
 
 void Coordinator::CommitCheckpoint(const internal::v1::CheckpointManifest& manifest, uint32_t keep) {
   const absl::Status status = options_.checkpoints->Commit(manifest);
-  // What cannot be removed now may be later.
+  // The next commit removes files that remain.
   if (status.ok()) options_.checkpoints->Prune(keep, manifest.id()).IgnoreError();
   {
     absl::MutexLock lock(&mutex_);
     committing_ = false;
-    // The job may have ended meanwhile, and the plan with it.
+    // The job, and the plan with it, may have ended meanwhile.
     if (plan_->phase() != CheckpointPlan::Phase::kCommitting || plan_->id() != manifest.id()) return;
     if (status.ok()) return plan_->End(clock_->Now());
     GiveUpCheckpointLocked(std::string(status.message()));

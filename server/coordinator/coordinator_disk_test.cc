@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coordinator whose disk stands still, and one that stood still itself.
+// A coordinator whose disk blocks, and one whose process was stopped.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -27,7 +27,7 @@ class CoordinatorDiskTest : public Test {
     std::filesystem::create_directories(folder_.path());
     store_ = *CoordinatorStore::Open(&files_, folder_.path() + "/coordinator", &clock_);
   }
-  // The coordinator's thread must come to its end.
+  // Otherwise the coordinator's thread never ends.
   ~CoordinatorDiskTest() override { files_.Release(); }
 
   static v1::Job Job(v1::Durability::Mode mode) {
@@ -53,7 +53,7 @@ class CoordinatorDiskTest : public Test {
     saved.WaitForNotification();
   }
 
-  // Whether what a heartbeat tells may be told at once.
+  // True if the response to a heartbeat may be sent at once.
   bool Told(const Membership::Id& id) {
     const absl::StatusOr<Coordinator::HeartbeatReply> reply = coordinator_->Heartbeat(id);
     EXPECT_TRUE(reply.ok()) << reply.status();
@@ -62,7 +62,7 @@ class CoordinatorDiskTest : public Test {
     return told;
   }
 
-  // Half a second at a time all of them say that they live.
+  // All members send heartbeats every half second.
   void Pass(absl::Duration time, const std::vector<Membership::Id>& heard) {
     for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(500)) {
       clock_.Advance(absl::Milliseconds(500));
@@ -70,7 +70,7 @@ class CoordinatorDiskTest : public Test {
     }
   }
 
-  // A minute passes, and the server writes its shard of checkpoint 1; what it is to say of that.
+  // A minute passes, and the server writes its shard of checkpoint 1; returns its report.
   v1::CheckpointPart WriteShard() {
     Pass(absl::Seconds(61), {server_, worker0_, worker1_});
     const uint64_t id = coordinator_->Heartbeat(server_)->capture_checkpoint_id;
@@ -109,7 +109,7 @@ TEST_F(CoordinatorDiskTest, WhileTheJournalStandsStillOnlyWhatDependsOnItWaits) 
   EXPECT_FALSE(coordinator_->Join({MemberRole::kWorker, 7, "", "third", Job(v1::Durability::WAL), 20}).ok());
 
   EXPECT_TRUE(coordinator_->Leave(worker1_, "its device failed", true).ok());
-  EXPECT_FALSE(Told(server_)) << "of a loss that nobody would remember";
+  EXPECT_FALSE(Told(server_)) << "it would report a loss that is not saved";
   files_.Release();
   granted.WaitForNotification();
   EXPECT_EQ(lease, 1u);
@@ -125,7 +125,7 @@ TEST_F(CoordinatorDiskTest, HeartbeatsGoOnWhileACheckpointIsCommittedToADiskThat
   Pass(absl::Seconds(10), {server_, worker0_, worker1_});
   bool granted = false;
   coordinator_->AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { granted = grant->lease.has_value(); });
-  EXPECT_TRUE(granted) << "training goes on";
+  EXPECT_TRUE(granted) << "training continues";
   EXPECT_FALSE(folder_.Newest().ok());
   files_.Release();
   coordinator_.reset();
@@ -155,12 +155,12 @@ TEST_F(CoordinatorDiskTest, AWholeCheckpointIsCommittedThoughTheJobFailsWhileThe
 TEST_F(CoordinatorDiskTest, ItsOwnPauseIsNoMembersSilence) {
   Gather(v1::Durability::NONE);
   Pass(absl::Seconds(2), {server_, worker0_});
-  // Nobody at all was heard: the process was stopped.
+  // No heartbeat arrived at all: the process was stopped.
   clock_.Advance(absl::Seconds(30));
   EXPECT_TRUE(coordinator_->Heartbeat(server_)->absent.empty());
   EXPECT_TRUE(coordinator_->Heartbeat(worker0_).ok());
   EXPECT_EQ(coordinator_->progress().state(), v1::JOB_STATE_RUNNING);
-  // Of the silence of worker 1 the two seconds before it count on.
+  // The two seconds for which worker 1 was silent before the stop still count.
   Pass(absl::Milliseconds(500), {server_, worker0_});
   EXPECT_TRUE(coordinator_->Heartbeat(server_)->absent.empty());
   Pass(absl::Milliseconds(500), {server_, worker0_});
@@ -199,7 +199,7 @@ TEST_F(CoordinatorDiskTest, AMemberThatWaitsForAnAnswerIsNotSilent) {
   coordinator_.reset();
 }
 
-// Under WAL a second of leases and progress may be lost with the machine.
+// Under WAL a machine crash may lose a second of leases and progress.
 TEST_F(CoordinatorDiskTest, AMachineThatDiesForgetsNoIncarnationThatItGaveOut) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     LossyFileSystem files;

@@ -6,18 +6,18 @@
 
 namespace ballast {
 
-// Where a coordinator's state outlives its process: each state takes the place of the one before. Knows nothing of what
-// is in it. Thread safety: none needed; the coordinator saves one state at a time.
+// Storage for a coordinator's state that outlives its process: each state replaces the previous one. Does not know
+// what a state contains. Thread safety: none needed; the coordinator saves one state at a time.
 class CoordinatorJournal {
  public:
   virtual ~CoordinatorJournal() = default;
 
-  // Once OK, a coordinator that is started later goes on from this state, with `sync` even where the machine died
-  // meanwhile. Any other answer leaves this or an earlier one.
+  // After OK, a restarted coordinator begins from this state; with `sync`, even after the machine has crashed. After
+  // an error it begins from this state or an earlier one.
   virtual absl::Status Save(absl::string_view state, bool sync) = 0;
 
-  // Lets what was saved without `sync` outlive the machine, too, once it is time to; called after answers were given.
-  // Where that fails, the next Save does so or fails.
+  // Syncs states that were saved without `sync`, when it is time to; called after responses were sent. If that fails,
+  // the next Save syncs them or fails.
   virtual void Settle() = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a Coordinator: who trains on which data.
+// The data leases of a Coordinator.
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,7 +16,7 @@
 namespace ballast {
 namespace {
 
-// A worker trains on one lease and may have asked for the next.
+// A worker holds one lease and may have requested the next.
 constexpr size_t kMaxLeasesHeld = 1024;
 
 absl::Status NoData(absl::string_view job) {
@@ -70,7 +70,7 @@ std::optional<absl::StatusOr<Coordinator::Grant>> Coordinator::TryGrantLocked(co
   return grant;
 }
 
-// One call of AcquireLease that waits; the coordinator's lock guards `ticket` and `grant`.
+// A waiting call of AcquireLease; the coordinator's lock guards `ticket` and `grant`.
 struct Coordinator::LeaseWait {
   const Membership::Id id;
   const std::vector<uint64_t> held;
@@ -85,7 +85,7 @@ WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
     done(absl::InvalidArgumentError(absl::StrCat("held leases: got ", held.size(), ", want at most ", kMaxLeasesHeld)));
     return WaitList::kNoTicket;
   }
-  // Shared by the functions that the wait room keeps, and frees together.
+  // Shared by the callbacks of the wait list, which frees them together.
   const auto call = std::make_shared<LeaseWait>(LeaseWait{id, std::move(held), std::move(done)});
   std::optional<absl::StatusOr<Grant>> grant;
   WaitList::Ticket displaced = WaitList::kNoTicket;
@@ -100,7 +100,7 @@ WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
       auto look_again = [this, call](WaitList::Ticket) {
         absl::MutexLock again(&mutex_);
         if (call->grant.has_value()) return true;
-        // Nobody has heard of the worker meanwhile: the change may be that it was lost.
+        // The worker may have been lost meanwhile, so a check must not count as its heartbeat.
         const absl::Status status =
             state_ == v1::JOB_STATE_FAILED ? CheckWorkerLocked(call->id) : membership_.CheckJoined(call->id);
         if (!status.ok()) {
@@ -124,7 +124,7 @@ WaitList::Ticket Coordinator::AcquireLease(const Membership::Id& id, std::vector
     return WaitList::kNoTicket;
   }
   if (displaced != WaitList::kNoTicket) {
-    waits_.End(displaced, absl::CancelledError(absl::StrCat("a later call of worker ", id.rank, " waits instead")));
+    waits_.End(displaced, absl::CancelledError(absl::StrCat("replaced by a later call of worker ", id.rank)));
   }
   return call->ticket;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a Coordinator: how far the job is, and who takes part.
+// The progress report of a Coordinator.
 #include <algorithm>
 #include <utility>
 
@@ -52,7 +52,7 @@ absl::Duration Coordinator::RunningForLocked() const {
 }
 
 std::string Coordinator::ReasonLocked() const {
-  return state_ == v1::JOB_STATE_GATHERING ? absl::StrCat("waits for ", ExplainWaitLocked()) : reason_;
+  return state_ == v1::JOB_STATE_GATHERING ? absl::StrCat("waiting for ", ExplainWaitLocked()) : reason_;
 }
 
 v1::JobProgress Coordinator::ProgressLocked() const {
@@ -89,7 +89,7 @@ v1::GetProgressResponse Coordinator::Describe() {
     absl::MutexLock lock(&mutex_);
     told = told_;
   }
-  // Where the last save failed this begins another.
+  // If the last save failed, this starts another.
   AwaitSaved(told, [](const absl::Status&) {});
   if (saves_.saved() >= told) return response;
   for (auto& member : *response.mutable_members()) member.clear_in_step();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call that the coordinator refuses changes nothing of what it would export.
+// A refused call leaves the coordinator's exported state unchanged.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -60,7 +60,7 @@ class RefusalTest : public testing::Test {
     coordinator_->AcquireLease(id, {}, absl::Seconds(1), [&](auto grant) { status = grant.status(); });
     return status;
   }
-  // What only a worker that takes part may say.
+  // Only a joined worker may make these calls.
   void ExpectNotAWorker(const std::string& what, const Membership::Id& id) {
     ExpectRefused(what + " acquires", [&] { return Acquire(id); });
     ExpectRefused(what + " completes", [&] { return coordinator_->CompleteLease(id, 1, 5, 5); });
@@ -134,7 +134,7 @@ TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
   ExpectJoinRefused("both places taken", Server(0, "host:3", "process 3", true));
 }
 
-// The newcomer shows that the server at its address has ended; that ends the job, and the newcomer hears of it.
+// The newcomer proves that the previous server at its address has ended, which ends the job; the newcomer learns it.
 TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
   Make({.servers = 1, .workers = 1, .with_standby = true});
   ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());
@@ -194,7 +194,7 @@ TEST_F(RefusalTest, AStandbyThatIsNotOneSaysNothingOfItsServer) {
   v1::Job job = Job();
   job.mutable_durability()->set_mode(v1::Durability::STANDBY);
   const Membership::Id worker = *coordinator_->Join(Worker(0, job));
-  // The job is done, so that a standby that leaves is no loss.
+  // The job is done, so that losing a standby fails nothing.
   ASSERT_TRUE(Acquire(worker).ok());
   ASSERT_TRUE(coordinator_->CompleteLease(worker, 1).ok());
   ASSERT_TRUE(coordinator_->CompleteLease(worker, 2).ok() ||

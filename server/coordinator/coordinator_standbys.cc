@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a Coordinator: servers that come in pairs, and where shards are.
+// The standbys and the shard map of a Coordinator.
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,15 +12,14 @@
 namespace ballast {
 namespace {
 
-// A server that has not been heard of for so many heartbeats is gone where its standby says so, too: two have missed
-// it.
-constexpr int kBeatsMissed = 4;
+// Heartbeats that a server must have missed to be lost once its standby has lost it, too.
+constexpr int kMissedHeartbeats = 4;
 
-// Calls that wait for a newer shard map: of one connection, whose client needs one, and of all.
-constexpr uint32_t kMapWaitsOfAPeer = 8;
-constexpr size_t kMapWaits = 8192;
+// Limits on calls that wait for a newer shard map: per connection, whose client needs one, and in total.
+constexpr uint32_t kMaxMapWaitsPerPeer = 8;
+constexpr size_t kMaxMapWaits = 8192;
 
-// A server that is silent may be alive, and has what nobody else has.
+// A lost server may be alive, and it holds the only copy of its state.
 bool IsThere(const Membership::Member& member) {
   return member.state == Membership::State::kJoined ||
          (member.state == Membership::State::kLost && member.id.role == MemberRole::kServer);
@@ -29,14 +28,15 @@ bool IsThere(const Membership::Member& member) {
 }  // namespace
 
 absl::Status Coordinator::CheckDurabilityLocked(const v1::Job& job) const {
-  const bool replica = job.durability().mode() == v1::Durability::STANDBY;
-  if (replica == options_.with_standby) return absl::OkStatus();
-  return WithReason(v1::ERROR_REASON_NO_STORAGE,
-                    absl::FailedPreconditionError(absl::StrCat(
-                        "job \"", job.name(), "\" has durability ", v1::Durability::Mode_Name(job.durability().mode()),
-                        replica ? ", which wants servers in pairs: start each with --with_standby, two for each rank"
-                                : ", but the servers were started with --with_standby, which is for STANDBY alone")),
-                    {{"job", job.name()}});
+  const bool standby = job.durability().mode() == v1::Durability::STANDBY;
+  if (standby == options_.with_standby) return absl::OkStatus();
+  return WithReason(
+      v1::ERROR_REASON_NO_STORAGE,
+      absl::FailedPreconditionError(absl::StrCat(
+          "job \"", job.name(), "\" has durability ", v1::Durability::Mode_Name(job.durability().mode()),
+          standby ? ", which needs a standby for each server: start two servers per rank, each with --with_standby"
+                  : ", but the servers were started with --with_standby, which needs durability STANDBY")),
+      {{"job", job.name()}});
 }
 
 absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newcomer& newcomer,
@@ -52,7 +52,8 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newc
   bool takeover = false;
   if (options_.with_standby) {
     if (!rank.has_value() || *rank >= options_.servers) {
-      return absl::InvalidArgumentError(absl::StrCat("join: a server of a pair wants a rank below ", options_.servers));
+      return absl::InvalidArgumentError(
+          absl::StrCat("join: a server with --with_standby needs a rank below ", options_.servers));
     }
     for (MemberRole role : {MemberRole::kServer, MemberRole::kStandby}) {
       const std::optional<Membership::Member> before = membership_.Find(role, *rank);
@@ -64,7 +65,7 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newc
         admission.role = MemberRole::kStandby;
       }
     }
-    // The standby's place is free once it has become the server.
+    // The standby's rank is free once it has become the server.
     if (takeover) admission.role = MemberRole::kStandby;
   }
   if (takeover) return admission;
@@ -78,7 +79,8 @@ absl::StatusOr<Coordinator::Admission> Coordinator::CheckServerLocked(const Newc
 absl::Status Coordinator::OnReplicationReportLocked(const Membership::Id& id, const ReplicationReport& news,
                                                     HeartbeatReply& reply) {
   if (!options_.with_standby || id.role == MemberRole::kWorker) return absl::OkStatus();
-  if (id.rank >= options_.servers) return absl::InvalidArgumentError(absl::StrCat("got rank ", id.rank));
+  if (id.rank >= options_.servers)
+    return absl::InvalidArgumentError(absl::StrCat("got rank ", id.rank, ", want below ", options_.servers));
   if (id.role == MemberRole::kServer) {
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
     if (standbys_.Report(id.rank, news.standby)) {
@@ -87,8 +89,8 @@ absl::Status Coordinator::OnReplicationReportLocked(const Membership::Id& id, co
       if (state_ == v1::JOB_STATE_RUNNING) {
         const std::string& why = news.standby.reason();
         NoteLocked(in_step ? absl::StrCat("standby ", id.rank, " is in step")
-                           : absl::StrCat("standby ", id.rank, " does not follow any more", why.empty() ? "" : " (",
-                                          why, why.empty() ? "" : ")", "; server ", id.rank, " goes on without it"));
+                           : absl::StrCat("standby ", id.rank, " no longer follows", why.empty() ? "" : " (", why,
+                                          why.empty() ? "" : ")", "; server ", id.rank, " continues without it"));
       }
     }
     const std::optional<Membership::Member> standby = membership_.Find(MemberRole::kStandby, id.rank);
@@ -98,13 +100,12 @@ absl::Status Coordinator::OnReplicationReportLocked(const Membership::Id& id, co
   std::optional<uint64_t> promoted = standbys_.PromotedTo(id.rank, id.incarnation);
   if (!promoted.has_value()) {
     if (standbys_.follower(id.rank) != id.incarnation) {
-      return WithReason(
-          v1::ERROR_REASON_MEMBER_LOST,
-          absl::FailedPreconditionError(absl::StrCat("standby ", id.rank, ", incarnation ", id.incarnation,
-                                                     ", does not follow its server any more")),
-          {{"role", "standby"}, {"rank", absl::StrCat(id.rank)}});
+      return WithReason(v1::ERROR_REASON_MEMBER_LOST,
+                        absl::FailedPreconditionError(absl::StrCat("standby ", id.rank, ", incarnation ",
+                                                                   id.incarnation, ", no longer follows its server")),
+                        {{"role", "standby"}, {"rank", absl::StrCat(id.rank)}});
     }
-    // Checked before anything that the standby says is believed.
+    // Only a live standby's report counts.
     if (absl::Status status = membership_.Heartbeat(id); !status.ok()) return status;
     if (news.server_lost) LoseSilentServerLocked(id.rank);
     promoted = standbys_.PromotedTo(id.rank, id.incarnation);
@@ -117,8 +118,8 @@ void Coordinator::LoseSilentServerLocked(uint32_t rank) {
   const std::optional<Membership::Member> server = membership_.Find(MemberRole::kServer, rank);
   if (!server.has_value() || server->state != Membership::State::kJoined) return;
   const absl::Duration silent = clock_->Now() - server->last_heard;
-  if (silent <= options_.member_ttl / 15 * kBeatsMissed) return;
-  const std::string how = absl::StrCat("left its standby and was not heard of for ",
+  if (silent <= options_.member_ttl / 15 * kMissedHeartbeats) return;
+  const std::string how = absl::StrCat("lost contact with its standby and sent no heartbeat for ",
                                        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(1))));
   membership_.Leave(server->id, Membership::State::kLost, how).IgnoreError();
   TakeOverLocked(rank, absl::StrCat(ballast::Describe(*server), " ", how));
@@ -156,7 +157,7 @@ void Coordinator::TakeOverSilentLocked() {
 void Coordinator::LoseServerLocked(uint32_t rank, const std::string& what) {
   if (TakeOverLocked(rank, what)) return;
   if (map_.shards().empty() && state_ == v1::JOB_STATE_GATHERING) return;
-  FailLocked(absl::StrCat(what, ", and what it held is gone: no standby was in step with it"),
+  FailLocked(absl::StrCat(what, ", and its shard is lost: no standby was in step with it"),
              Membership::Id{MemberRole::kServer, rank, membership_.Find(MemberRole::kServer, rank)->id.incarnation});
 }
 
@@ -170,7 +171,7 @@ ShardMap Coordinator::shard_map() const {
   return ShardMapLocked();
 }
 
-// One call of AwaitShardMap that waits; the coordinator's lock guards `ticket`.
+// A waiting call of AwaitShardMap; the coordinator's lock guards `ticket`.
 struct Coordinator::MapWait {
   const uint64_t newer_than;
   const std::string peer;
@@ -190,7 +191,7 @@ WaitList::Ticket Coordinator::AwaitShardMap(uint64_t newer_than, absl::Duration 
     } else if (absl::Status room = CheckMapWaitLocked(peer); !room.ok()) {
       map = room;
     } else {
-      // Shared by the functions that the wait room keeps, and frees together.
+      // Shared by the callbacks of the wait list, which frees them together.
       const auto call = std::make_shared<MapWait>(MapWait{newer_than, peer, std::move(done)});
       call->ticket = waits_.Add(
           clock_->Now() + wait, [](WaitList::Ticket) { return true; },
@@ -219,15 +220,15 @@ void Coordinator::AnswerMap(uint64_t change, ShardMap map, MapDone done) {
 absl::Status Coordinator::CheckMapWaitLocked(const std::string& peer) const {
   const auto of_peer = map_waits_of_peer_.find(peer);
   const uint32_t waiting = of_peer == map_waits_of_peer_.end() ? 0 : of_peer->second;
-  if (waiting >= kMapWaitsOfAPeer) {
+  if (waiting >= kMaxMapWaitsPerPeer) {
     return WithReason(v1::ERROR_REASON_SERVER_BUSY, absl::ResourceExhaustedError(absl::StrCat(
-                                                        "shard map: got a call of ", peer, " while ", waiting,
-                                                        " of its calls wait, want at most ", kMapWaitsOfAPeer)));
+                                                        "shard map: got a call from ", peer, " while ", waiting,
+                                                        " of its calls wait, want at most ", kMaxMapWaitsPerPeer)));
   }
-  if (map_waits_.size() < kMapWaits) return absl::OkStatus();
+  if (map_waits_.size() < kMaxMapWaits) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_SERVER_BUSY,
                     absl::ResourceExhaustedError(absl::StrCat("shard map: got a call while ", map_waits_.size(),
-                                                              " calls wait, want at most ", kMapWaits)));
+                                                              " calls wait, want at most ", kMaxMapWaits)));
 }
 
 void Coordinator::EndMapWait(const MapWait& call, const absl::Status& status) {

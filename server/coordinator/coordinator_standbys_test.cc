@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers that come in pairs, as the coordinator sees them.
+// Servers with standbys, as the coordinator sees them.
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,7 +36,7 @@ class PairsTest : public testing::Test {
     return coordinator_->Join({MemberRole::kWorker, 0, "", "worker process", job, 20});
   }
 
-  // A pair and a worker, a tensor placed, the standby in step.
+  // Joins a server, its standby in step, and a worker; places a tensor.
   void Begin() {
     server_ = *JoinServer("host:1", "process 1");
     standby_ = *JoinServer("host:2", "process 2");
@@ -66,7 +66,7 @@ class PairsTest : public testing::Test {
     const v1::JobProgress progress = coordinator_->progress();
     return progress.notices().empty() ? "" : progress.notices(progress.notices_size() - 1);
   }
-  // In small steps, in which these say that they live.
+  // Advances the clock in small steps, in which these members send heartbeats.
   void Pass(absl::Duration time, const std::vector<Membership::Id>& heard) {
     for (; time > absl::ZeroDuration(); time -= absl::Milliseconds(200)) {
       clock_.Advance(absl::Milliseconds(200));
@@ -110,7 +110,7 @@ TEST_F(PairsTest, ADeadServersStandbyTakesOverAtOnce) {
   EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
   EXPECT_GT(coordinator_->shard_map().epoch(), epoch);
-  // Told again and again, for an answer may be lost.
+  // Repeated, because a response may be lost.
   for (int i = 0; i < 2; ++i) {
     const auto reply = coordinator_->Heartbeat(standby_);
     ASSERT_TRUE(reply.ok() && reply->promoted.has_value());
@@ -135,7 +135,7 @@ TEST_F(PairsTest, AServerThatItsStandbyMissesTooIsReplacedWithinASecond) {
   Begin();
   Pass(absl::Milliseconds(800), {});
   ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
-  // The coordinator heard it just now.
+  // The server's heartbeat has just arrived.
   EXPECT_FALSE(SayServerLost()->promoted.has_value());
   Pass(absl::Seconds(1), {});
   EXPECT_THAT(SayServerLost()->promoted, Optional(testing::_));
@@ -175,7 +175,7 @@ TEST_F(PairsTest, WhereBothAreSilentTheStandbyIsNotForgotten) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
 }
 
-// The coordinator's process was stopped for a while, in which the server died.
+// The server died while the coordinator's process was stopped.
 TEST_F(PairsTest, AStandbyIsNotForgottenForBeingHeardOfALittleEarlierThanItsServer) {
   Begin();
   ASSERT_TRUE(coordinator_->Heartbeat(standby_).ok());
@@ -190,7 +190,7 @@ TEST_F(PairsTest, AStandbyIsNotForgottenForBeingHeardOfALittleEarlierThanItsServ
 
 TEST_F(PairsTest, ADeadServersProcessComesBackAsTheStandby) {
   Begin();
-  // Nobody has said yet that process 1 has ended.
+  // The end of process 1 has not been reported yet.
   const auto again = JoinServer("host:1", "process 3");
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->role, MemberRole::kStandby);
@@ -210,7 +210,7 @@ TEST_F(PairsTest, ALostStandbyIsReplacedAndTheServerHearsIt) {
   ASSERT_TRUE(coordinator_->Leave(standby_, "killed by signal 9", true).ok());
   EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
   EXPECT_FALSE(coordinator_->Heartbeat(server_)->standby.has_value());
-  EXPECT_THAT(LastNotice(), HasSubstr("server 0 goes on without a standby until another joins"));
+  EXPECT_THAT(LastNotice(), HasSubstr("server 0 continues without a standby until another joins"));
   const Membership::Id next = *JoinServer("host:2", "process 3");
   EXPECT_EQ(next.role, MemberRole::kStandby);
   EXPECT_EQ(coordinator_->Heartbeat(server_)->standby->id.incarnation, next.incarnation);
@@ -221,7 +221,7 @@ TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
   const internal::v1::CoordinatorState state = coordinator_->Export();
   coordinator_ = std::make_unique<Coordinator>(Options(), &clock_);
   ASSERT_TRUE(coordinator_->Restore(state).ok());
-  // It died with the server of its process, which is started again.
+  // It died together with the server in its process, which is started again.
   const auto again = JoinServer("host:1", "process 3");
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->role, MemberRole::kStandby);
@@ -229,7 +229,7 @@ TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
 }
 
-// Keeps what it is given, unless it is told that the disk is full.
+// Keeps each state, unless the test makes its disk full.
 class MemoryJournal : public CoordinatorJournal {
  public:
   absl::Status Save(absl::string_view state, bool) override {
@@ -260,7 +260,7 @@ TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
   ASSERT_TRUE(reply.ok());
   absl::Status saved;
   coordinator_->AwaitSaved(reply->change, [&](const absl::Status& status) { saved = status; });
-  EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << "the server is not told that it was heard";
+  EXPECT_EQ(saved.code(), absl::StatusCode::kResourceExhausted) << "the server gets no OK for its heartbeat";
   EXPECT_EQ(in_step(), 0);
   journal.full = false;
   EXPECT_EQ(in_step(), 1);
@@ -283,12 +283,12 @@ TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
 TEST_F(PairsTest, JobAndServersMustAgreeOnPairs) {
   ASSERT_TRUE(JoinServer("host:1", "process 1").ok());
   EXPECT_THAT(JoinWorker(Job(v1::Durability::WAL)).status().message(),
-              HasSubstr("started with --with_standby, which is for STANDBY alone"));
+              HasSubstr("started with --with_standby, which needs durability STANDBY"));
   EXPECT_THAT(coordinator_->Join({MemberRole::kServer, 0, "host:9", "process 9", {}, 0, false}).status().message(),
               HasSubstr("process 9 was started without --with_standby, server 0 with it: want the same"));
   Coordinator single({.servers = 1, .workers = 1}, &clock_);
   EXPECT_THAT(single.Join({MemberRole::kWorker, 0, "", "worker process", Job(), 20}).status().message(),
-              HasSubstr("has durability STANDBY, which wants servers in pairs"));
+              HasSubstr("has durability STANDBY, which needs a standby for each server"));
 }
 
 }  // namespace

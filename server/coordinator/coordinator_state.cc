@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a Coordinator: what outlives its process.
+// The state of a Coordinator that outlives its process.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

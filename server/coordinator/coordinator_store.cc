@@ -41,10 +41,10 @@ absl::Status CoordinatorStore::SaveInNewLogLocked(absl::string_view state) {
   absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Create(files_, path, next_);
   absl::Status status = log.status();
   if (status.ok()) status = (*log)->Append({state}, synced_);
-  // The others must not go before it is there to stay.
+  // The older logs must stay until this state is synced.
   if (status.ok()) status = (*log)->Sync();
   if (!status.ok()) {
-    // A directory's first log keeps its name until it holds a state: without that log, a state must have been there.
+    // The name is used again, because recovery takes a directory without its first log as one that has held a state.
     if (!files_->Remove(path).ok()) ++next_;
     return status;
   }
@@ -53,7 +53,7 @@ absl::Status CoordinatorStore::SaveInNewLogLocked(absl::string_view state) {
   last_ = synced_ = next_ - 1;
   synced_at_ = clock_->Now();
   for (uint64_t first : *before) {
-    // One that stays is older, and goes with the next.
+    // A log that remains is older, and the next new log removes it.
     files_->Remove(CoordinatorLogPath(folder_, first)).IgnoreError();
   }
   MarkLocked();
@@ -63,7 +63,7 @@ absl::Status CoordinatorStore::SaveInNewLogLocked(absl::string_view state) {
 void CoordinatorStore::MarkLocked() {
   const absl::Status status = log_->Append({}, synced_);
   next_ = log_->next();
-  // It need not be there, but what was begun must not stay.
+  // The mark is optional, but an incomplete one must not stay.
   if (!status.ok() && !absl::IsResourceExhausted(status)) AbandonLogLocked();
 }
 
@@ -76,7 +76,7 @@ absl::Status CoordinatorStore::Save(absl::string_view state, bool sync) {
     last_ = next_ - 1;
     return sync ? SyncLocked() : status;
   }
-  // Only an append that found the disk full leaves the file as it was.
+  // Only an append that fails because the disk is full leaves the file unchanged.
   if (!absl::IsResourceExhausted(status)) AbandonLogLocked();
   return status;
 }
@@ -86,7 +86,7 @@ void CoordinatorStore::Settle() {
   SettleLocked();
 }
 
-// A coordinator in which nothing happens saves nothing, and settles nothing then.
+// An idle coordinator saves nothing, so nothing needs a sync then.
 void CoordinatorStore::SettleUntilStopped() {
   absl::MutexLock lock(&mutex_);
   while (true) {
@@ -98,13 +98,13 @@ void CoordinatorStore::SettleUntilStopped() {
 
 void CoordinatorStore::SettleLocked() {
   const bool due = UnsyncedLocked() && clock_->Now() - synced_at_ >= kSyncInterval;
-  // Where that fails, the next state begins a log, and syncs it.
+  // If that fails, the next state begins a new log and syncs it.
   if (due) SyncLocked().IgnoreError();
 }
 
 absl::Status CoordinatorStore::SyncLocked() {
   if (absl::Status status = log_->Sync(); !status.ok()) {
-    // A full disk shows here as well, and then the kernel may have dropped what it could not write.
+    // Sync may also find the disk full; the kernel may then have dropped unwritten data.
     AbandonLogLocked();
     return status;
   }

@@ -17,25 +17,24 @@
 
 namespace ballast {
 
-// A coordinator's state in a folder: logs of records, each a whole state, of which the last one counts. Behind a state
-// that is on the disk an empty record says so: without it, damage to that state would look like a crash's work. A new
-// log begins with each process and when the one before is long; those before it go once it holds a state. Invariant:
-// there is always a log with the newest state that Save answered OK to. Does not know what is in a state. A thread
-// of its own syncs a state that no later one follows.
-// Thread safety: all methods may be called from any thread.
+// Owns the directory with a coordinator's state: logs whose records are whole states, of which the last one counts.
+// After each synced state an empty record marks it as synced; without the mark, damage to that state would look like
+// the effect of a crash. Each process begins a new log, and so does a full log; older logs are removed once the new
+// one holds a state. A thread syncs a state that no later one follows.
+// Invariant: there is always a log with the newest state for which Save returned OK. Does not know what a state
+// contains. Thread safety: all methods may be called from any thread.
 class CoordinatorStore : public CoordinatorJournal {
  public:
-  // A log is not much longer.
+  // Size after which a log is full.
   static constexpr uint64_t kLogBytes = uint64_t{16} << 20;
-  // How long after the last sync a state that need not be synced is; what a machine's death may take is at most twice
-  // that.
+  // Interval between syncs of states saved without `sync`; a machine crash loses at most twice this time.
   static constexpr absl::Duration kSyncInterval = absl::Seconds(1);
 
-  // Makes the folder where there is none. DATA_LOSS where a log in it is damaged. Both must outlive it.
+  // Creates the directory if needed. DATA_LOSS if a log in it is damaged. `files` and `clock` must outlive the store.
   static absl::StatusOr<std::unique_ptr<CoordinatorStore>> Open(FileSystem* files, std::string folder,
                                                                 const Clock* clock);
 
-  // That the folder held when it was opened; empty where it held none.
+  // The state in the directory when it was opened; empty if there was none.
   const std::string& recovered() const { return recovered_; }
 
   ~CoordinatorStore() override;
@@ -51,25 +50,25 @@ class CoordinatorStore : public CoordinatorJournal {
   bool UnsyncedLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return log_ != nullptr && synced_ < last_; }
   bool DueLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || UnsyncedLocked(); }
   void SettleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After an error the log is abandoned.
+  // On an error, abandons the log.
   absl::Status SyncLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MarkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // After it nobody knows what the file holds.
+  // Closes a log whose contents are unknown after an error.
   void AbandonLogLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Begins the next log and takes the others away once the state is in it.
+  // Begins the next log; removes the others once the state is in it.
   absl::Status SaveInNewLogLocked(absl::string_view state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem* const files_;
   const std::string folder_;
   const Clock* const clock_;
-  // Constant once the folder is open.
+  // Constant after Open.
   std::string recovered_;
-  // Held while the disk is waited for: a state is saved, or one is synced, at a time.
+  // Held during disk writes: states are saved and synced one at a time.
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Null until something is saved, and after a write that failed so that nobody knows what is in the file.
+  // Null until a state is saved, and after a failed write that left unknown contents.
   std::unique_ptr<RecordWriter> log_ ABSL_GUARDED_BY(mutex_);
-  // Positions of the next record, of the last state, and of the last record that is on the disk.
+  // Positions of the next record, of the last state, and of the last synced record.
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t last_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -42,7 +42,7 @@ TEST_F(CoordinatorStoreTest, TheLastStateIsThereForTheNextProcess) {
   EXPECT_EQ(store->recovered(), "two");
   ASSERT_TRUE(store->Save("three", false).ok());
   EXPECT_EQ(Open()->recovered(), "three");
-  EXPECT_EQ(Files(), 1) << "older logs go";
+  EXPECT_EQ(Files(), 1) << "older logs are removed";
 }
 
 TEST_F(CoordinatorStoreTest, AProcessThatDiesBeforeItSavesLeavesTheStateBefore) {
@@ -74,12 +74,12 @@ TEST_F(CoordinatorStoreTest, OthersAreSyncedOnceASecond) {
   EXPECT_EQ(files_.syncs(), syncs);
   clock_.Advance(absl::Seconds(1));
   ASSERT_TRUE(store->Save("three", false).ok());
-  EXPECT_EQ(files_.syncs(), syncs) << "who waits for a state does not wait for this";
+  EXPECT_EQ(files_.syncs(), syncs) << "Save does not wait for this sync";
   store->Settle();
   EXPECT_EQ(files_.syncs(), syncs + 1);
   clock_.Advance(absl::Seconds(1));
   store->Settle();
-  EXPECT_EQ(files_.syncs(), syncs + 1) << "nothing is new";
+  EXPECT_EQ(files_.syncs(), syncs + 1) << "no state is unsynced";
 }
 
 TEST_F(CoordinatorStoreTest, AStateThatNoOtherFollowsIsSyncedToo) {
@@ -119,7 +119,7 @@ TEST_F(CoordinatorStoreTest, AfterASyncThatFoundTheDiskFullTheNextStateIsSyncedI
   files_.FailSyncs(false);
   const uint64_t syncs = files_.syncs();
   ASSERT_TRUE(store->Save("three", false).ok());
-  EXPECT_EQ(files_.syncs(), syncs + 1) << "it stands behind a state that the disk may not have";
+  EXPECT_EQ(files_.syncs(), syncs + 1) << "it follows a state that may not be on the disk";
   store.reset();
   ASSERT_TRUE(files_.LoseUnsynced(1).ok());
   EXPECT_EQ(Open()->recovered(), "three");
@@ -169,7 +169,7 @@ TEST_F(CoordinatorStoreTest, DamageIsRefusedWithItsFile) {
   EXPECT_NE(damaged.status().message().find("states-1"), absl::string_view::npos) << damaged.status();
 }
 
-// Flips a bit of the state that a log begins with.
+// Flips a bit of the first state in a log.
 void DamageFirstState(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(50);
@@ -188,7 +188,7 @@ TEST_F(CoordinatorStoreTest, DamageToTheLastSyncedStateIsRefused) {
   ASSERT_TRUE(store->Save("one", true).ok());
   ASSERT_TRUE(store->Save("two", true).ok());
   store.reset();
-  // Records of 56 bytes: one, its mark of 48, two.
+  // Records: "one" of 56 bytes, its mark of 48, "two" of 56.
   std::fstream file(folder_ + "/states-1", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(56 + 48 + 48);
   file.put('X');

@@ -41,14 +41,14 @@ class CoordinatorTest : public testing::Test {
     worker1_ = *JoinWorker(1);
   }
 
-  // The id of the next lease.
+  // Returns the id of the next lease.
   uint64_t Acquire(const Membership::Id& id) {
     uint64_t lease = 0;
     coordinator_.AcquireLease(id, {}, absl::Seconds(1), [&](auto grant) { lease = grant->lease->id; });
     return lease;
   }
 
-  // Time passes, and these say that they live.
+  // Time passes, and these members send heartbeats.
   void Silence(const std::vector<Membership::Id>& heard, absl::Duration time) {
     for (; time > absl::ZeroDuration(); time -= absl::Seconds(1)) {
       clock_.Advance(absl::Seconds(1));
@@ -63,7 +63,7 @@ class CoordinatorTest : public testing::Test {
 
 TEST_F(CoordinatorTest, RunsOnceAllHaveJoinedAndFinishesOnceAllLeasesAreDone) {
   server_ = *JoinServer(0);
-  EXPECT_EQ(coordinator_.progress().reason(), "waits for worker 0, worker 1 to join");
+  EXPECT_EQ(coordinator_.progress().reason(), "waiting for worker 0, worker 1 to join");
   worker0_ = *JoinWorker(0);
   worker1_ = *JoinWorker(1);
   EXPECT_EQ(coordinator_.progress().state(), v1::JOB_STATE_RUNNING);
@@ -122,7 +122,7 @@ TEST_F(CoordinatorTest, DealsEachWorkerItsShareWhereAllKeepStepAndElseToWhoeverA
   EXPECT_EQ(examples_of_worker0(), 1000);
 }
 
-// A job of workers that bring a model and data of their own.
+// A job whose workers bring their own model and data.
 class OwnDataTest : public CoordinatorTest {
  protected:
   static v1::Job Named() {
@@ -148,7 +148,7 @@ TEST_F(OwnDataTest, RunsWithANameAloneAndIsFinishedWhenAllWorkersHaveLeft) {
   ASSERT_TRUE(coordinator_.Leave(worker1_, "").ok());
   EXPECT_EQ(state(), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(coordinator_.progress().notices_size(), 0);
-  // Nobody waits for one that has left.
+  // The job does not wait for a worker that has left.
   ASSERT_EQ(coordinator_.Heartbeat(server_)->absent.size(), 1);
   EXPECT_EQ(coordinator_.Heartbeat(server_)->absent[0].rank, 1);
   ASSERT_TRUE(coordinator_.Leave(worker0_, "").ok());
@@ -170,7 +170,7 @@ TEST_F(OwnDataTest, GoesOnWithoutAWorkerThatIsLostUntilTheOthersHaveLeft) {
   EXPECT_EQ(coordinator_.progress().workers_lost(), 1);
   ASSERT_EQ(coordinator_.Heartbeat(server_)->absent.size(), 1);
   ASSERT_TRUE(coordinator_.Leave(worker0_, "").ok());
-  // It may return, for as long as in any job.
+  // It may return within the usual time.
   EXPECT_EQ(state(), v1::JOB_STATE_RUNNING);
   Silence({server_}, absl::Seconds(61));
   EXPECT_EQ(state(), v1::JOB_STATE_FINISHED);
@@ -222,7 +222,7 @@ TEST_F(OwnDataTest, AJobWithAModelOrDataStillWantsItsTerms) {
   }
   EXPECT_EQ(JoinWorker(0, Named(), 20).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(JoinWorker(0, v1::Job(), 0).status().code(), absl::StatusCode::kInvalidArgument) << "name";
-  // All workers of a job bring their own data, or none does.
+  // Either all workers of a job bring their own data or none does.
   ASSERT_TRUE(JoinWorker(0, Named(), 0).ok());
   EXPECT_EQ(JoinWorker(1).status().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -265,14 +265,15 @@ TEST_F(CoordinatorTest, TheOthersGoOnWithoutASilentWorkerAndTakeItsData) {
   ASSERT_EQ(reply->absent.size(), 1) << "so that no server waits for it";
   EXPECT_EQ(reply->absent[0].rank, 1);
   EXPECT_EQ(reply->absent[0].incarnation, 1);
-  ASSERT_TRUE(taken_over.has_value()) << "a wait for data ends with what it held";
+  ASSERT_TRUE(taken_over.has_value()) << "a waiting call gets the lost worker's lease";
   EXPECT_EQ(taken_over->begin, 10);
   EXPECT_EQ(taken_over->end, 20);
   EXPECT_EQ(coordinator_.progress().examples_repeated(), 10);
   EXPECT_EQ(coordinator_.progress().workers_lost(), 1);
-  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 (worker process) was not heard of for 3s; the others go on");
+  EXPECT_EQ(coordinator_.progress().notices(0),
+            "worker 1 (worker process) sent no heartbeat for 3s; the others continue");
   EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
-  EXPECT_EQ(coordinator_.Describe().members(2).reason(), "was not heard of for 3s");
+  EXPECT_EQ(coordinator_.Describe().members(2).reason(), "sent no heartbeat for 3s");
   EXPECT_EQ(coordinator_.Heartbeat(worker1_).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -282,12 +283,12 @@ TEST_F(CoordinatorTest, AWorkerReturnsUnderItsRankAndTakesPartAgain) {
   EXPECT_EQ(Acquire(worker1_), 2);
   ASSERT_TRUE(coordinator_.Leave(worker1_, "the GPU fell off the bus", /*worker_local=*/true).ok());
   EXPECT_EQ(coordinator_.Describe().members(2).state(), "lost");
-  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others go on");
+  EXPECT_EQ(coordinator_.progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others continue");
   const auto returned = JoinWorker(1);
   ASSERT_TRUE(returned.ok()) << returned.status();
   EXPECT_EQ(returned->incarnation, 2);
   EXPECT_TRUE(coordinator_.Heartbeat(server_)->absent.empty());
-  EXPECT_EQ(Acquire(*returned), 3) << "what it held before, anew";
+  EXPECT_EQ(Acquire(*returned), 3) << "its previous lease, under a new id";
   ASSERT_TRUE(coordinator_.CompleteLease(worker0_, 1).ok());
   ASSERT_TRUE(coordinator_.CompleteLease(*returned, 3).ok());
   EXPECT_EQ(coordinator_.progress().state(), v1::JOB_STATE_FINISHED);
@@ -323,8 +324,8 @@ TEST_F(CoordinatorTest, ALostServerFailsAJobThatDoesNotOutliveItAndSaysWhatWould
   Gather();
   Silence({worker0_, worker1_}, absl::Seconds(3));
   EXPECT_EQ(coordinator_.Heartbeat(worker0_)->reason,
-            "server 0 (server process) was not heard of for 3s, and what it held is gone: with durability wal, "
-            "wal_sync or replica the job would have outlived it");
+            "server 0 (server process) sent no heartbeat for 3s, and its shard is lost: with durability wal, "
+            "wal_sync or standby the job would have survived");
 }
 
 TEST_F(CoordinatorTest, WaitsForAServerThatTheJobOutlives) {
@@ -343,7 +344,7 @@ TEST_F(CoordinatorTest, WaitsForAServerThatTheJobOutlives) {
   EXPECT_EQ(coordinator_.Heartbeat(worker0_)->state, v1::JOB_STATE_RUNNING);
   Silence({worker0_, worker1_}, absl::Seconds(5));
   EXPECT_EQ(coordinator_.Heartbeat(worker0_)->reason,
-            "server 0 (another process) was not heard of for 3s and did not return within 1m");
+            "server 0 (another process) sent no heartbeat for 3s and did not return within 1m");
 }
 
 TEST_F(CoordinatorTest, ARestartedServerTakesItsOwnPlaceAtOnceButNobodyElses) {
@@ -353,7 +354,7 @@ TEST_F(CoordinatorTest, ARestartedServerTakesItsOwnPlaceAtOnceButNobodyElses) {
   EXPECT_EQ(coordinator_.Join({MemberRole::kServer, 0, "127.0.0.1:1", "its successor", {}, 0})->incarnation, 2);
 }
 
-// Else what a run learnt could not be saved, had worker 0 died with the last step.
+// Otherwise the weights could not be saved if worker 0 died at the last step.
 TEST_F(CoordinatorTest, ALostWorkerMayReturnToAFinishedJob) {
   Gather();
   EXPECT_EQ(Acquire(worker0_), 1);
@@ -362,7 +363,7 @@ TEST_F(CoordinatorTest, ALostWorkerMayReturnToAFinishedJob) {
   ASSERT_TRUE(coordinator_.CompleteLease(worker1_, 2).ok());
   ASSERT_TRUE(coordinator_.Leave(worker1_, "").ok());
   Silence({server_}, absl::Seconds(3));
-  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); start the servers anew to train again");
+  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); restart the servers to train again");
   const auto returned = JoinWorker(0);
   ASSERT_TRUE(returned.ok()) << returned.status();
   bool finished = false;
@@ -370,7 +371,7 @@ TEST_F(CoordinatorTest, ALostWorkerMayReturnToAFinishedJob) {
   EXPECT_TRUE(finished);
 }
 
-// Keeps what it was given; fails once told to.
+// Keeps each state; fails when the test asks for it.
 class MemoryJournal : public CoordinatorJournal {
  public:
   absl::Status Save(absl::string_view state, bool) override {
@@ -391,7 +392,7 @@ class SavedCoordinatorTest : public CoordinatorTest {
 
   Coordinator::Options Options() { return {.servers = 1, .workers = 2, .journal = &journal_}; }
 
-  // Server 0 dies and is there again.
+  // Server 0 dies and is started again.
   void Restart() {
     internal::v1::CoordinatorState state;
     ASSERT_TRUE(state.ParseFromString(journal_.saved));
@@ -424,7 +425,7 @@ TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
   EXPECT_TRUE(restarted_->Heartbeat(worker0_).ok());
   EXPECT_TRUE(restarted_->Heartbeat(worker1_).ok());
   EXPECT_EQ(restarted_->shard_map().tensors().size(), 1);
-  EXPECT_EQ(restarted_->ReportProgress(worker0_, progress, nullptr)->examples(), 10) << "a retry counts once still";
+  EXPECT_EQ(restarted_->ReportProgress(worker0_, progress, nullptr)->examples(), 10) << "a retry still counts once";
   DataLease other;
   restarted_->AcquireLease(worker1_, {}, absl::Seconds(1), [&](auto grant) { other = *grant->lease; });
   EXPECT_NE(other.id, held) << "a lease is not granted again while its holder lives";
@@ -460,7 +461,7 @@ TEST_F(SavedCoordinatorTest, NothingIsAnsweredThatCouldNotBeSaved) {
   const auto reply = first_.Heartbeat(server_);
   ASSERT_TRUE(reply.ok());
   first_.AwaitSaved(reply->change, [&](const absl::Status& saved) { refused = saved; });
-  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << "it tells that the job runs";
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << "the response would say that the job runs";
   refused = absl::OkStatus();
   first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { refused = grant.status(); });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
@@ -497,7 +498,7 @@ TEST_F(CoordinatorTest, RefusesAnotherJobFile) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("training.batch_size: 10 -> 20"), std::string::npos) << status;
   EXPECT_EQ(JoinWorker(1, Job(), 19).status().message(),
-            "job \"job\": worker process has 19 training examples, the others have 20");
+            "job \"job\": worker process has 19 training examples, want 20 as other workers have");
 }
 
 TEST_F(CoordinatorTest, PlacesTensorsOnceAllServersHaveJoined) {
@@ -559,7 +560,7 @@ TEST_F(CoordinatorTest, LaterCallOfAWorkerWaitsInPlaceOfTheOneBefore) {
   coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { first = grant.status(); });
   const WaitList::Ticket ticket =
       coordinator_.AcquireLease(worker0_, {1}, absl::Hours(1), [&](auto grant) { second = grant.status(); });
-  EXPECT_EQ(first, absl::CancelledError("a later call of worker 0 waits instead"));
+  EXPECT_EQ(first, absl::CancelledError("replaced by a later call of worker 0"));
   EXPECT_EQ(coordinator_.waiting(), 1);
   coordinator_.CancelWait(ticket);
   EXPECT_TRUE(absl::IsCancelled(second)) << second;
@@ -573,7 +574,7 @@ TEST_F(CoordinatorTest, WorkerThatWaitsForALeaseIsLostAllTheSameWhenItIsSilent) 
   absl::Status ended;
   coordinator_.AcquireLease(worker1_, {2}, absl::Hours(1), [&](auto grant) { ended = grant.status(); });
   Silence({server_, worker0_}, absl::Seconds(2));
-  // All who wait look again.
+  // All waiting calls check again.
   ASSERT_TRUE(coordinator_.CompleteLease(worker0_, 1).ok());
   Silence({server_, worker0_}, absl::Seconds(2));
   EXPECT_TRUE(absl::IsFailedPrecondition(ended)) << ended;
@@ -598,7 +599,7 @@ TEST_F(CoordinatorTest, CallsThatWaitForANewerMapAreBoundedForEachPeer) {
   EXPECT_NE(coordinator_.AwaitShardMap(epoch + 1, absl::Hours(1), "greedy", [](auto) {}), WaitList::kNoTicket);
 }
 
-// A coordinator that takes checkpoints each minute, and its one server.
+// A coordinator that takes a checkpoint every minute, and its one server.
 class CoordinatorCheckpointTest : public CoordinatorTest {
  protected:
   static v1::Job LongJob() {
@@ -622,12 +623,12 @@ class CoordinatorCheckpointTest : public CoordinatorTest {
       *worker = *coordinator->Join(
           {MemberRole::kWorker, std::nullopt, "", absl::StrCat("process ", worker == &worker0_), LongJob(), 20});
     }
-    // From now on it counts the time to the first one.
+    // The interval to the first checkpoint starts here.
     EXPECT_TRUE(coordinator->Heartbeat(server_).ok());
     return coordinator;
   }
 
-  // Time passes, and all say that they live.
+  // Time passes, and all members send heartbeats.
   void Pass(Coordinator& coordinator, int seconds) {
     for (int i = 0; i < seconds; ++i) {
       clock_.Advance(absl::Seconds(1));
@@ -635,7 +636,7 @@ class CoordinatorCheckpointTest : public CoordinatorTest {
     }
   }
 
-  // The server does its part of the one that is to be captured.
+  // The server does its part of the checkpoint in progress.
   void Write(Coordinator& coordinator, uint64_t id) {
     const std::string name = CheckpointFolder::ShardFileName(id, 0, 1);
     std::ofstream(folder_.PathOf(name)) << "weights";
@@ -671,23 +672,23 @@ TEST_F(CoordinatorCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
   EXPECT_EQ(granted.size(), 2);
   EXPECT_EQ(folder_.Newest().status().code(), absl::StatusCode::kNotFound);
   Write(*coordinator, 1);
-  EXPECT_EQ(granted.size(), 3) << "worker 0 goes on";
+  EXPECT_EQ(granted.size(), 3) << "worker 0 continues";
   const auto newest = folder_.Newest();
   ASSERT_TRUE(newest.ok()) << newest.status();
 
   const auto manifest = ReadManifest(newest->manifest_path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   const std::unique_ptr<Coordinator> resumed = Start(*manifest);
-  EXPECT_EQ(worker0_.incarnation, 2) << "above all that the first run had";
+  EXPECT_EQ(worker0_.incarnation, 2) << "above all incarnations of the first run";
   EXPECT_EQ(resumed->BeginningOf(worker1_).steps, 5);
   EXPECT_EQ(resumed->BeginningOf(worker1_).resumed_batches, 6);
   resumed->AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) {
-    EXPECT_EQ(grant->lease->epoch, 1) << "the first is done";
+    EXPECT_EQ(grant->lease->epoch, 1) << "the first epoch is done";
     EXPECT_EQ(grant->lease->id, 3) << "no id is given twice";
   });
 }
 
-// A coordinator that is started again may be told to resume from the newest checkpoint.
+// A restarted coordinator may be told to resume from the newest checkpoint.
 TEST_F(CoordinatorCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom) {
   const auto beginning_again = [&](const Coordinator& before, const internal::v1::CheckpointManifest& newest) {
     Coordinator after({.servers = 1, .workers = 2, .resume = newest}, &clock_);
@@ -707,7 +708,7 @@ TEST_F(CoordinatorCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom)
   const std::unique_ptr<Coordinator> resumed = Start(*first);
   Coordinator restored({.servers = 1, .workers = 2, .resume = *first}, &clock_);
   ASSERT_TRUE(restored.Restore(resumed->Export()).ok());
-  EXPECT_EQ(restored.BeginningOf(worker1_).resumed_batches, 0) << "it did begin from that one";
+  EXPECT_EQ(restored.BeginningOf(worker1_).resumed_batches, 0) << "it began from that checkpoint";
 }
 
 TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
@@ -721,7 +722,7 @@ TEST_F(CoordinatorCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
   ASSERT_TRUE(coordinator->Heartbeat(server_, part).ok());
   ASSERT_EQ(coordinator->progress().notices_size(), 1);
   EXPECT_EQ(coordinator->progress().notices(0),
-            "checkpoint 1 was given up: server 0: no space left; the next is due in 1m");
+            "checkpoint 1 was abandoned: server 0: no space left; the next one is due in 1m");
   bool granted = false;
   coordinator->AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { granted = grant->lease.has_value(); });
   EXPECT_TRUE(granted);
@@ -741,7 +742,7 @@ TEST_F(CoordinatorCheckpointTest, AnotherJobOrOtherDataIsRefused) {
   v1::Job other_job = LongJob();
   other_job.set_name("other");
   EXPECT_EQ(resumed.Join({MemberRole::kWorker, 0, "", "worker process", other_job, 20}).status().message(),
-            "cannot resume from checkpoint 1: it is of job \"job\", got \"other\"");
+            "cannot resume from checkpoint 1: it belongs to job \"job\", got job \"other\"");
   EXPECT_TRUE(resumed.Join({MemberRole::kWorker, 0, "", "worker process", LongJob(), 20}).ok());
 }
 

@@ -48,7 +48,7 @@ void GroupSave::Start() {
 }
 
 void GroupSave::Run() {
-  // Between two saves the executor gets to what else it has to do.
+  // Between two saves the executor may run its other tasks.
   while (SaveOnce()) {
     if (executor_ != nullptr) return Start();
   }

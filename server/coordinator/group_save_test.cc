@@ -12,7 +12,7 @@ namespace {
 
 using testing::Test;
 
-// A state whose newest change is `change_`, on a disk that takes as long as a test wants.
+// A state with newest change `change_`, on a disk that takes as long as the test wants.
 class GroupSaveTest : public Test {
  protected:
   GroupSave::Outcome Save() {
@@ -72,7 +72,7 @@ TEST_F(GroupSaveTest, NobodyIsHeldUpWhileADiskIsSlowAndTheNextSaveServesAllWhoCa
     change_ = change;
     saves.Await(change, count);
   }
-  EXPECT_EQ(done, 0) << "nothing is on the disk yet, and nobody waited for that";
+  EXPECT_EQ(done, 0) << "nothing is on the disk yet, and no call has blocked";
   go.Notify();
   executor.reset();
   EXPECT_EQ(done, 50);

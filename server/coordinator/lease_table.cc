@@ -52,12 +52,12 @@ void LeaseTable::SetShares(DataLease& lease) const {
   lease.share_begin = std::max(0.0, lease.share_end - static_cast<double>(held) / total);
 }
 
-// The rank's part of the round that it is at; takes it to the next round.
+// Returns the rank's range of its current round and moves the rank to the next round.
 DataLease LeaseTable::CutShare(uint32_t rank) {
   Position& at = by_rank_[rank];
   const uint64_t left = options_.examples - at.begin;
   const uint64_t round = std::min(left, options_.workers * batches_per_lease_ * options_.batch_size);
-  // The first (round % workers) ranks get one example more.
+  // The first (round % workers) ranks get one more example.
   const uint64_t share = round / options_.workers;
   const uint64_t more = round % options_.workers;
   DataLease lease;
@@ -83,8 +83,8 @@ std::optional<DataLease> LeaseTable::TakeReturned(const Position& limit) {
   return lease;
 }
 
-// What comes first in the job: what was returned, what an absent rank leaves, or the rank's own share, which it takes
-// before another's of the same round.
+// Returns the first of these in job order: a returned lease, a range of an absent rank, the rank's own range. Within
+// a round the rank's own range comes before those of absent ranks.
 std::optional<DataLease> LeaseTable::NextInLockStep(uint32_t rank) {
   if (std::optional<DataLease> lease = TakeReturned(by_rank_[rank]); lease.has_value()) return lease;
   while (true) {
@@ -95,7 +95,7 @@ std::optional<DataLease> LeaseTable::NextInLockStep(uint32_t rank) {
     if (Done(by_rank_[first]) || (limit_.has_value() && *limit_ <= by_rank_[first])) return std::nullopt;
     DataLease lease = CutShare(first);
     if (first == rank) return lease;
-    // Nobody keeps step with it: without examples it would be nothing at all.
+    // No rank keeps step with this range, so without examples it is not needed.
     if (lease.begin == lease.end) continue;
     lease.steps = StepsOf(lease.end - lease.begin);
     return lease;
@@ -107,7 +107,7 @@ std::optional<DataLease> LeaseTable::NextForAnyone() {
   if (std::optional<DataLease> lease = TakeReturned(next_); lease.has_value()) return lease;
   if (Done(next_)) return std::nullopt;
   const uint64_t left = options_.examples - next_.begin;
-  // Towards the end of an epoch ranges get smaller, so that workers finish it at about the same time.
+  // Toward the end of an epoch ranges get smaller, so that workers finish it at about the same time.
   const uint64_t per_push = std::min(options_.batches_per_push, batches_per_lease_);
   const uint64_t pushes = DivideUp(left, uint64_t{2} * options_.workers * per_push * options_.batch_size);
   const uint64_t size = std::min(left, std::min(pushes * per_push, batches_per_lease_) * options_.batch_size);
@@ -148,7 +148,7 @@ absl::Status LeaseTable::Complete(uint32_t rank, uint64_t id) {
   if (held->second.rank != rank) {
     return WithReason(v1::ERROR_REASON_UNKNOWN_LEASE,
                       absl::FailedPreconditionError(absl::StrCat("lease ", id, " is held by worker ", held->second.rank,
-                                                                 ", got a report of worker ", rank)),
+                                                                 ", got a report from worker ", rank)),
                       {{"lease", absl::StrCat(id)}, {"rank", absl::StrCat(held->second.rank)}});
   }
   held_.erase(held);
@@ -173,7 +173,7 @@ void LeaseTable::Hold() { limit_ = *absl::c_max_element(by_rank_); }
 
 bool LeaseTable::AtRest() const {
   if (!limit_.has_value() || !held_.empty()) return false;
-  // What was returned out of lock step may be anyone's, whenever the job goes on.
+  // Without lock step any rank may take returned leases later.
   if (!options_.lock_step) return true;
   return returned_.empty() && absl::c_all_of(by_rank_, [this](const Position& at) { return at == *limit_; });
 }
@@ -244,7 +244,7 @@ absl::Status LeaseTable::CheckPosition(const Position& at) const {
 
 absl::Status LeaseTable::Resume(const internal::v1::LeaseBookState& state) {
   if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
-    return absl::InvalidArgumentError("saved leases: were not at rest");
+    return absl::InvalidArgumentError("saved leases: got a state that was not at rest");
   }
   const internal::v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
   const Position at{saved.epoch(), saved.begin()};
@@ -284,7 +284,7 @@ absl::Status LeaseTable::Restore(const internal::v1::LeaseBookState& state) {
     if (absl::Status status = CheckLease(one.lease()); !status.ok()) return status;
     held[one.lease().id()] = {one.rank(), FromProto(one.lease())};
   }
-  // What was handed out since the state was saved may be held all the same, and gets no other's id.
+  // Leases handed out since the state was saved may still be held, so new leases must not get their ids.
   next_id_ = std::max<uint64_t>(state.next_id(), 1) + kForgottenIds;
   next_ = positions[0];
   by_rank_.assign(positions.begin() + 1, positions.end());

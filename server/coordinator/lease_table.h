@@ -16,16 +16,16 @@
 
 namespace ballast {
 
-// Hands out each epoch's training data in leases, so that every example of an epoch is seen exactly once.
+// Owns the leases of a job's training data and hands them out so that every example of an epoch is seen exactly once.
 //
-// In lock step (policies sync and local SGD) an epoch goes by in rounds: each round is cut into one range for each
-// rank, all with the same number of steps, and a rank's ranges depend on nothing but the job, so that runs repeat. A
-// rank that has nothing left in the last round gets an empty range and keeps step. While a rank is absent its ranges go
-// to whoever is done with the same round. Otherwise ranges go to whoever asks, and a next epoch begins as soon as the
-// last range of the one before is taken.
+// In lock step (policies sync and local SGD) an epoch is a sequence of rounds. Each round is cut into one range per
+// rank, all with the same number of steps, and a rank's ranges depend on the job only, so that runs are reproducible.
+// A rank without examples in the last round gets an empty range and keeps step. The ranges of an absent rank go to
+// ranks that have finished the same round. Without lock step any rank gets the next range, and the next epoch begins
+// as soon as the last range of an epoch is taken.
 //
-// Invariant: taken, returned and untaken ranges of an epoch are disjoint and cover it. What a worker had taken when it
-// was lost is handed out again, and counted.
+// Invariant: the taken, returned and untaken ranges of an epoch are disjoint and cover it. Ranges that a lost worker
+// held are handed out again, and counted. Deliberately does not know why a rank is absent.
 // Thread safety: none; the coordinator guards it.
 class LeaseTable {
  public:
@@ -35,82 +35,80 @@ class LeaseTable {
     uint32_t workers = 0;
     uint32_t batch_size = 0;
     bool lock_step = true;
-    // That a worker makes one push from; but for an epoch's end a lease is whole pushes.
+    // Batches per push of a worker. A lease is a multiple of it, except at the end of an epoch.
     uint64_t batches_per_push = 1;
   };
 
   explicit LeaseTable(const Options& options);
 
-  // The next range for `rank`; nothing when there is none now.
+  // Returns the next range for `rank`; nothing if there is none now.
   std::optional<DataLease> Acquire(uint32_t rank);
 
-  // A lease that `rank` was given and does not name among those it holds: the answer was lost. Hand it out again.
+  // Returns a lease of `rank` that is not in `held`: the response with it was lost, and it must be sent again.
   std::optional<DataLease> Unanswered(uint32_t rank, absl::Span<const uint64_t> held) const;
 
-  // OK again for a lease that was reported before. FAILED_PRECONDITION for one that `rank` does not hold.
+  // OK if the lease was already reported. FAILED_PRECONDITION if `rank` does not hold it.
   absl::Status Complete(uint32_t rank, uint64_t id);
 
-  // Takes back the unfinished leases of a worker that is gone; others get them, and in lock step its share from here
-  // on.
+  // Takes back the unfinished leases of a lost worker for others; in lock step they also get its later ranges.
   void Release(uint32_t rank);
-  // Gives a rank that was released its share again.
+  // Gives a released rank its ranges again.
   void Return(uint32_t rank);
 
-  // From now on no more is handed out than brings all ranks to the same place: soon nothing is held.
+  // From now on hands out only the ranges that bring all ranks to the same position, so that soon none is held.
   void Hold();
-  // Since Hold: all ranks are there, and what was handed out was reported done.
+  // True if, since Hold, all ranks have reached that position and all leases were reported done.
   bool AtRest() const;
   void Release() { limit_.reset(); }
 
-  // Of leases that were handed out again.
+  // Number of examples in leases that were handed out again.
   uint64_t repeated_examples() const { return repeated_examples_; }
 
   internal::v1::LeaseBookState Export() const;
-  // Goes on from where another book of the same options was. INVALID_ARGUMENT where it cannot have been one. Where the
-  // state is older than the book was, leases that it has forgotten may be reported done, and their data is handed out
-  // again.
+  // Restores the state of a table with the same options; INVALID_ARGUMENT if it cannot be one. The state may be older
+  // than the table was: leases handed out since may be reported done, and their data is handed out again.
   absl::Status Restore(const internal::v1::LeaseBookState& state);
-  // Goes on from where another book of the same data was at rest; workers, batch size and epochs may differ.
-  // INVALID_ARGUMENT where that cannot have been.
+  // Continues from the state of a table at rest for the same data; workers, batch size and epochs may differ.
+  // INVALID_ARGUMENT if it cannot be one.
   absl::Status Resume(const internal::v1::LeaseBookState& state);
 
-  // Everything was reported done.
+  // True if all data was reported done.
   bool Finished() const;
-  // "worker 1, epoch 3, examples 100 to 200": unfinished leases, a few of them.
+  // Names up to four unfinished leases: "worker 1 (epoch 3, examples 100 to 200)".
   std::string Outstanding() const;
   uint64_t steps_per_epoch() const;
 
  private:
-  // More than a job hands out between a state and the next that is sure to last.
+  // More leases than a job hands out between two synced states.
   static constexpr uint64_t kForgottenIds = 1 << 20;
 
   struct Held {
     uint32_t rank = 0;
     DataLease lease;
   };
-  // Where a rank stands, in lock step.
+  // A position in the job's data.
   struct Position {
     uint32_t epoch = 0;
     uint64_t begin = 0;
     friend auto operator<=>(const Position&, const Position&) = default;
   };
 
-  // Of the job's examples, all epochs together.
+  // Returns the fraction of all examples of all epochs before that position.
   double ShareAt(const Position& at) const;
-  // What a lease says of the job's data, out of lock step: the share reported done, and the share handed out.
+  // Without lock step: sets the fractions of the job's data that were reported done and handed out.
   void SetShares(DataLease& lease) const;
   bool Done(const Position& at) const { return at.epoch >= options_.epochs; }
   DataLease CutShare(uint32_t rank);
   std::optional<DataLease> NextInLockStep(uint32_t rank);
   std::optional<DataLease> NextForAnyone();
-  // The first of those that were returned, where it comes before `limit`.
+  // Returns the first returned lease if it comes before `limit`.
   std::optional<DataLease> TakeReturned(const Position& limit);
   uint32_t StepsOf(uint64_t examples) const;
   absl::Status CheckLease(const v1::Lease& lease) const;
   absl::Status CheckPosition(const Position& at) const;
 
   const Options options_;
-  // At the most.
+  // An upper limit.
   const uint64_t batches_per_lease_;
   uint64_t next_id_ = 1;
   std::vector<Position> by_rank_;
@@ -118,7 +116,7 @@ class LeaseTable {
   std::vector<DataLease> returned_;
   std::map<uint64_t, Held> held_;
   std::set<uint32_t> absent_;
-  // While it holds: in lock step, where the ranks meet.
+  // Set from Hold to Release; in lock step, the position at which the ranks meet.
   std::optional<Position> limit_;
   uint64_t repeated_examples_ = 0;
 };

@@ -15,7 +15,7 @@ namespace {
 
 using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
 
-// Whether the ranges, sorted, cover [0, n) without overlap.
+// Returns whether the ranges, sorted, cover [0, n) without overlap.
 bool CoverOnce(Ranges ranges, uint64_t n) {
   std::sort(ranges.begin(), ranges.end());
   uint64_t next = 0;
@@ -61,11 +61,11 @@ TEST(LeaseTableTest, LeasesAreWholePushesButAtAnEpochsEnd) {
       EXPECT_LE(lease->steps, 20);
       if (lease->steps % 5 != 0) odd.push_back(lease->steps);
     }
-    EXPECT_LE(odd.size(), lock_step ? 2 : 1) << "of the last round, or the last lease";
+    EXPECT_LE(odd.size(), lock_step ? 2 : 1) << "only the last round or the last lease may differ";
   }
 }
 
-// Where the batches of a lease are in the job, as workers say with their pushes.
+// The positions of a lease's batches in the job, as workers send them with their pushes.
 std::vector<double> PositionsOf(const DataLease& lease) {
   std::vector<double> positions;
   for (uint32_t k = 0; k < lease.steps; ++k) {
@@ -96,8 +96,8 @@ TEST(LeaseTableTest, InLockStepAllRanksAreAtTheSamePlaceWithTheSameStep) {
   }
 }
 
-// A worker of two is away for half of the job: the other makes more updates than were planned, and they spread over the
-// whole schedule all the same.
+// One of two workers is absent for half of the job: the other makes more updates than planned, and they still spread
+// over the whole schedule.
 TEST(LeaseTableTest, WithAWorkerAwayAScheduleStillEndsWithTheJob) {
   v1::Job job;
   job.mutable_training()->set_epochs(4);
@@ -130,9 +130,9 @@ TEST(LeaseTableTest, WithAWorkerAwayAScheduleStillEndsWithTheJob) {
   EXPECT_EQ(planned, 4 * 480);
   EXPECT_EQ(updates, planned + 2 * 480);
   EXPECT_GT(position, 0.99);
-  // Two epochs' updates came at the end, at a rate of 0, when updates were counted.
+  // When updates were counted instead, those of two epochs came at the end with a rate of 0.
   EXPECT_LT(late, 40);
-  EXPECT_LE(furthest_off, 2 * 320 / (4.0 * kExamples)) << "rounds";
+  EXPECT_LE(furthest_off, 2 * 320 / (4.0 * kExamples)) << "off by at most a round";
 }
 
 TEST(LeaseTableTest, OutOfLockStepALeaseSaysWhatWasDoneAndWhatWasHandedOut) {
@@ -147,7 +147,7 @@ TEST(LeaseTableTest, OutOfLockStepALeaseSaysWhatWasDoneAndWhatWasHandedOut) {
   const DataLease third = *book.Acquire(0);
   EXPECT_DOUBLE_EQ(third.share_begin, 160 / 6400.0);
   EXPECT_DOUBLE_EQ(third.share_end, 480 / 6400.0);
-  // What the lost worker had is handed out again, and is not done.
+  // The lost worker's lease is handed out again and is not done.
   book.Release(1);
   const DataLease again = *book.Acquire(0);
   EXPECT_EQ(again.begin, second.begin);
@@ -176,7 +176,7 @@ TEST(LeaseTableTest, ARestoredLeaseIsAtTheSamePlace) {
   EXPECT_EQ(again->share_end, lease.share_end);
 }
 
-// What workers compute schedules from, against the leases that there are.
+// Compares the numbers from which workers compute schedules with the actual leases.
 TEST(LeaseTableTest, GivesAsManyPushesAsTheJobsLengthSays) {
   for (bool lock_step : {true, false}) {
     for (uint32_t workers : {1, 2, 3, 5}) {
@@ -258,7 +258,7 @@ TEST(LeaseTableTest, LockStepTakesAnAbsentRanksRangesRoundByRoundUntilItReturns)
   EXPECT_EQ(begin(0), 0);
   EXPECT_EQ(begin(1), 160);
   book.Release(1);
-  EXPECT_EQ(begin(0), 160) << "before its own of the next round";
+  EXPECT_EQ(begin(0), 160) << "before its own range of the next round";
   EXPECT_EQ(book.repeated_examples(), 160);
   EXPECT_EQ(begin(0), 320);
   book.Return(1);
@@ -299,7 +299,7 @@ TEST(LeaseTableTest, GoesOnFromWhereAnotherWas) {
       const auto a = first.Acquire(turn % 2), b = second.Acquire(turn % 2);
       ASSERT_EQ(a.has_value(), b.has_value());
       if (!a.has_value()) continue;
-      EXPECT_GT(b->id, a->id) << "what the first hands out from here on is never the second's";
+      EXPECT_GT(b->id, a->id) << "later ids of the first table differ from the second's";
       EXPECT_EQ(a->begin, b->begin);
       EXPECT_EQ(a->steps, b->steps);
     }
@@ -313,10 +313,10 @@ TEST(LeaseTableTest, RefusesWhatNoBookOfItsKindHasSaved) {
   EXPECT_EQ(book.Restore(other.Export()).message(),
             "saved lease 1: got epoch 0, examples 100 to 200, want one of 1 epochs of 100 examples");
   EXPECT_EQ(book.Restore(larger.Export()).message(), "saved leases: got 3 ranks, want 2");
-  EXPECT_TRUE(book.Acquire(0).has_value()) << "it is as it was";
+  EXPECT_TRUE(book.Acquire(0).has_value()) << "the table is unchanged";
 }
 
-// Workers that take leases, finish, die and return at random; a restart of the book itself among it.
+// Workers take leases, finish, die and return at random; the table itself is restarted, too.
 TEST(LeaseTableTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWorkers) {
   for (uint32_t seed = 0; seed < 400; ++seed) {
     std::mt19937 random(seed);
@@ -325,7 +325,7 @@ TEST(LeaseTableTest, EveryExampleIsCoveredAndRepeatsAreCountedWhateverBefallsWor
     const LeaseTable::Options options{1 + below(3000), 1 + below(3),  workers,
                                       1 + below(20),   below(2) == 0, 1 + below(3)};
     auto book = std::make_unique<LeaseTable>(options);
-    // By epoch and position: how often it was handed out, and reported done.
+    // By epoch and position: how often it was handed out and reported done.
     std::vector<std::vector<uint32_t>> given(options.epochs, std::vector<uint32_t>(options.examples));
     std::vector<std::vector<uint32_t>> done = given;
     std::vector<std::vector<DataLease>> held(workers);
@@ -414,7 +414,7 @@ TEST(LeaseTableTest, HeldBackItComesToRestAndAnotherGoesOnFromThere) {
         // Some are rounds ahead of others.
         for (int turn = 0; turn < 7; ++turn) take(book, random() % workers);
         book.Hold();
-        EXPECT_FALSE(book.AtRest()) << "some is held";
+        EXPECT_FALSE(book.AtRest()) << "some data is held";
         for (uint32_t rank = 0; rank < workers; ++rank) {
           while (take(book, rank)) {
           }

@@ -74,8 +74,8 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
     }
   }
   if (*rank >= count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("got ", RoleName(role), " rank ", *rank, ", want below ", count, ", the job's number of them"));
+    return absl::InvalidArgumentError(absl::StrCat("got ", RoleName(role), " rank ", *rank, ", want below ", count,
+                                                   ", the number of ", RoleName(role), "s in the job"));
   }
   const auto found = members_.find({role, *rank});
   if (found == members_.end() || found->second.state != State::kJoined) return *rank;
@@ -84,7 +84,7 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
   if (member.description == description || same_place) return *rank;
   return WithReason(
       v1::ERROR_REASON_RANK_TAKEN,
-      absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and lives; got ", description)),
+      absl::AlreadyExistsError(absl::StrCat(Describe(member), " has that rank and is alive; got ", description)),
       {{"role", RoleName(role)}, {"rank", absl::StrCat(*rank)}, {"process", member.description}});
 }
 
@@ -164,7 +164,7 @@ std::vector<Membership::Member> Membership::Expire() {
                        now - server->second.last_heard >= ttl_ / 3;
     if (role == MemberRole::kStandby && alone) continue;
     member.state = State::kLost;
-    member.reason = absl::StrCat("was not heard of for ", absl::FormatDuration(ttl_));
+    member.reason = absl::StrCat("sent no heartbeat for ", absl::FormatDuration(ttl_));
     member.gone_since = now;
     lost.push_back(member);
   }

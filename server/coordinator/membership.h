@@ -15,15 +15,14 @@
 
 namespace ballast {
 
-// A standby has its server's rank, and stands in for it.
+// A standby has the rank of its server.
 enum class MemberRole { kServer, kWorker, kStandby };
 
-// "server", "worker", "standby".
 absl::string_view RoleName(MemberRole role);
 
-// Who takes part in a job: ranks, incarnations, and when each was last heard of.
-// Invariant: at most one live member has a rank; its incarnation is above all earlier ones of that rank. Deliberately
-// does not know what a loss means to the job.
+// Owns the members of a job: ranks, incarnations, and the time of each one's last heartbeat. Invariant: a rank has at
+// most one live member, whose incarnation exceeds all earlier ones of that rank. Deliberately does not know what a
+// loss means to the job.
 // Thread safety: none; the coordinator guards it.
 class Membership {
  public:
@@ -36,75 +35,76 @@ class Membership {
   struct Member {
     Id id;
     std::string address;
-    // Of a server's control port, if it has one.
+    // Address of a server's control port, if it has one.
     std::string control_address;
     std::string description;
-    // Of the operating system; 0: it did not say.
+    // Operating system's process id; 0: unknown.
     uint64_t process = 0;
     State state = State::kJoined;
     absl::Time last_heard;
-    // Why it was lost or failed, and since when it is not there.
+    // Why the member left, was lost or failed, and when.
     std::string reason;
     absl::Time gone_since;
   };
 
-  // `pairs`: each server has a standby.
+  // `pairs`: true if each server has a standby.
   Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock, bool pairs = false)
       : servers_(servers), workers_(workers), ttl_(ttl), pairs_(pairs), clock_(clock) {}
 
-  // ALREADY_EXISTS when a live member has the rank, INVALID_ARGUMENT when it is too high, FAILED_PRECONDITION when
-  // no rank is free. A member that joins again with the same description replaces itself: its answer may have been
-  // lost. A server at the same address replaces the one before: two cannot have it.
+  // ALREADY_EXISTS if a live member has the rank, INVALID_ARGUMENT if it is too high, FAILED_PRECONDITION if no rank
+  // is free. A member that joins again with the same description replaces itself, because the response may have been
+  // lost. A server at the same address replaces the previous one, because two cannot share an address.
   absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description,
                           uint64_t process = 0, std::string control_address = "");
 
-  // The rank that Join would give, or the error that it would return; changes nothing.
+  // Returns the rank or the error that Join would return; changes nothing.
   absl::StatusOr<uint32_t> CheckJoin(MemberRole role, std::optional<uint32_t> rank, absl::string_view address,
                                      absl::string_view description) const;
 
-  // FAILED_PRECONDITION for a member that was replaced, given up or has left. A server that was given up and has not
-  // been replaced is back: what it holds is nobody else's.
+  // FAILED_PRECONDITION for a member that was replaced or lost, or has left. A lost server that was not replaced
+  // becomes a member again, because it still holds its shard.
   absl::Status Heartbeat(const Id& id);
 
-  // FAILED_PRECONDITION as Heartbeat, but the member was not heard of: another's call asks.
+  // Returns the error that Heartbeat would return for a member that is not kJoined, but is not a sign of life of that
+  // member.
   absl::Status CheckJoined(const Id& id);
 
-  // Any state but kJoined, with the reason where there is one. OK again for one that has ended.
+  // `state` is any state except kJoined. OK if the member is no longer joined.
   absl::Status Leave(const Id& id, State state, std::string reason = "");
 
-  // Gives up the members unheard of for their time to live, and returns them. A standby whose server is not there,
-  // or was not heard of lately either, stays: it may be all that is left.
+  // Marks members without a heartbeat for `ttl` as lost, and returns them. A standby stays if its server is lost or
+  // has sent no recent heartbeat: it may hold the only copy.
   std::vector<Member> Expire();
 
-  // Nobody could be heard for the last `silence`: takes it off what each member was silent, or was away.
+  // No heartbeat could arrive for the last `silence`: takes that time off each member's silence or absence.
   void Discount(absl::Duration silence);
 
-  // Makes the standby of that rank, which has joined, its server, with a new incarnation. The rank has no standby then.
+  // Makes the joined standby of that rank its server, with a new incarnation. The rank has no standby then.
   Id Promote(uint32_t rank);
 
-  // "server 1, worker 0": the ranks that nobody has.
+  // The ranks without a member: "server 1, worker 0".
   std::string Missing() const;
   std::string MissingServers() const;
 
-  // By rank; empty strings for those that have not joined.
+  // By rank; empty for servers that have not joined.
   std::vector<std::string> ServerAddresses() const;
   std::vector<std::string> ServerControlAddresses() const;
 
-  // Whether any member of the role takes part now.
+  // True if a member of that role is joined.
   bool AnyJoined(MemberRole role) const;
-  // The newest member of that rank; nothing where there was none.
+  // Returns the newest member of that rank, if there was any.
   std::optional<Member> Find(MemberRole role, uint32_t rank) const;
-  // Whether it takes part and was heard of lately.
+  // True if the member is joined and its last heartbeat is less than `ttl` ago.
   bool IsFresh(MemberRole role, uint32_t rank) const;
-  // The lowest rank whose member was lost.
+  // Returns the lowest rank whose member was lost.
   std::optional<uint32_t> FirstLost(MemberRole role) const;
 
-  // With incarnations: those go on from there. All count as heard of now.
+  // Incarnations continue from those restored. All members count as heard now.
   void Restore(std::vector<Member> members);
 
-  // Before any joins: workers' incarnations, by rank, are above these.
+  // Call before any Join: incarnations of workers, by rank, will exceed these.
   void BeginAbove(std::vector<uint64_t> workers) { worker_floor_ = std::move(workers); }
-  // That the first worker of that rank has.
+  // Incarnation of the first worker of that rank.
   uint64_t first_incarnation(uint32_t worker) const {
     return worker < worker_floor_.size() ? worker_floor_[worker] + 1 : 1;
   }
@@ -132,7 +132,7 @@ v1::Member ToProto(const Membership::Id& id);
 // INVALID_ARGUMENT for an unknown role.
 absl::StatusOr<Membership::Id> FromProto(const v1::Member& member);
 
-// "worker 1 (host, process 4711)".
+// Returns "worker 1 (host, process 4711)".
 std::string Describe(const Membership::Member& member);
 
 }  // namespace ballast

@@ -31,7 +31,7 @@ TEST_F(MembershipTest, RefusesARankThatALiveMemberHas) {
   ASSERT_TRUE(membership_.Join(MemberRole::kWorker, 0, "", "host, process 1").ok());
   const absl::Status status = membership_.Join(MemberRole::kWorker, 0, "", "host, process 2").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(status.message(), "worker 0 (host, process 1) has that rank and lives; got host, process 2");
+  EXPECT_EQ(status.message(), "worker 0 (host, process 1) has that rank and is alive; got host, process 2");
 }
 
 TEST_F(MembershipTest, RaisesTheIncarnationOfAMemberThatComesBack) {
@@ -69,7 +69,7 @@ TEST_F(MembershipTest, AServerThatWasGivenUpIsBackWithItsNextHeartbeatUnlessItWa
 
 TEST_F(MembershipTest, RefusesARankBeyondTheJob) {
   EXPECT_EQ(membership_.Join(MemberRole::kServer, 1, "a:1", "s").status().message(),
-            "got server rank 1, want below 1, the job's number of them");
+            "got server rank 1, want below 1, the number of servers in the job");
 }
 
 TEST_F(MembershipTest, OneWhoHasLeftIsNotLost) {

@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// How far back rates and losses look.
+// Time span of rates and losses.
 constexpr absl::Duration kRecent = absl::Seconds(2);
 
 }  // namespace
@@ -18,7 +18,7 @@ void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::Work
   if (progress.acknowledged_pushes_size() > 0) {
     pushes_[{rank, incarnation}] = {progress.acknowledged_pushes().begin(), progress.acknowledged_pushes().end()};
   }
-  // A retry, for its answer was lost: no two reports took the same time to the last bit.
+  // A retry, because the response was lost: no two reports took the same time to the last bit.
   const bool again =
       progress.examples() > 0 && google::protobuf::util::MessageDifferencer::Equals(worker.last, progress);
   if (again) return;

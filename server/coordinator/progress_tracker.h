@@ -15,7 +15,7 @@
 
 namespace ballast {
 
-// Sums up what the workers report. Knows neither members nor leases.
+// Owns the summary of the workers' progress reports. Knows neither members nor leases.
 // Thread safety: none; the coordinator guards it.
 class ProgressTracker {
  public:
@@ -23,24 +23,24 @@ class ProgressTracker {
 
   void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress);
   void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }
-  // What it had made when it ended a lease.
+  // `steps` and `batches` are the worker's totals at the end of a lease.
   void EndedLease(uint32_t worker, uint64_t steps, uint64_t batches);
-  // Of what a worker that is gone did, totals stay and rates go.
+  // Removes a lost worker from the rates; the totals keep its work.
   void Forget(uint32_t worker);
 
   // Fills in epoch, step, examples, losses, rates, staleness, evaluation and wait share.
   void Fill(v1::JobProgress& progress) const;
 
   uint64_t StepOf(uint32_t worker) const;
-  // By the end of its last lease.
+  // Batches up to the end of the worker's last lease.
   uint64_t BatchesOf(uint32_t worker) const;
-  // WorkerProgress.acknowledged_pushes, of each incarnation the newest.
+  // The newest WorkerProgress.acknowledged_pushes of each incarnation.
   std::vector<v1::GetProgressResponse::WorkerPushes> Pushes() const;
 
   internal::v1::ProgressBoardState Export() const;
   void Restore(const internal::v1::ProgressBoardState& state);
-  // The same for a job that `workers` resume between two leases: each at its own step where there were as many, else
-  // all at the furthest. What was pushed before counts no more.
+  // The same for a job that resumes between two leases with `workers` workers: each at its own step if their number
+  // is unchanged, otherwise all at the highest step. Earlier pushes no longer count.
   void Resume(internal::v1::ProgressBoardState state, uint32_t workers);
 
  private:
@@ -58,7 +58,7 @@ class ProgressTracker {
 
   const Clock* const clock_;
   std::map<uint32_t, Worker> workers_;
-  // By worker and incarnation; by shard.
+  // Acknowledged pushes by shard, for each worker and incarnation.
   std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> pushes_;
   uint64_t examples_ = 0;
   uint64_t max_staleness_ = 0;

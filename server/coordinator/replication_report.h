@@ -5,11 +5,11 @@
 
 namespace ballast {
 
-// What servers that come in pairs say of each other.
+// The report of a server or a standby on its peer.
 struct ReplicationReport {
-  // Of a server: how its standby follows.
+  // From a server: the state of its standby.
   v1::StandbyReport standby;
-  // Of a standby: the stream from its server has ended, or is silent.
+  // From a standby: the stream from its server has ended or timed out.
   bool server_lost = false;
 };
 

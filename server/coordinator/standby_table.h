@@ -11,30 +11,30 @@
 
 namespace ballast {
 
-// Which standby may take a shard over. Only one that its server said to be in step may, for as long as the server has
-// not said otherwise: such a server acknowledges nothing that the standby does not have.
-// Invariant: a standby that was lost, or has taken over, never may again. Knows nothing of members and addresses.
+// Owns the state of each shard's standby. A standby may take over only if its server has reported it in step and not
+// reported otherwise since: such a server acknowledges nothing that the standby does not have. Invariant: a standby
+// that was lost or has taken over never may again. Knows nothing of members and addresses.
 // Thread safety: none; the coordinator guards it.
 class StandbyTable {
  public:
   explicit StandbyTable(uint32_t shards) : shards_(shards), reports_(shards) {}
 
-  // From now on this one follows; it has nothing yet.
+  // The standby follows from now on; it has no data yet.
   void Follow(uint32_t rank, uint64_t standby);
-  // It does not any more; nothing for one that does not follow.
+  // The standby no longer follows; ignored if it did not.
   void Lose(uint32_t rank, uint64_t standby);
-  // What the shard's server says; whether that changed anything.
+  // Takes a report of the shard's server; returns true if it changed anything.
   bool Report(uint32_t rank, const v1::StandbyReport& report);
-  // The one that follows has become the server with that incarnation.
+  // The following standby has become the server with that incarnation.
   void Promote(uint32_t rank, uint64_t server);
 
-  // What the shard's server said last; a standby that follows is the one that it is about.
+  // The last report of the shard's server on the standby that follows.
   const v1::StandbyReport& last_report(uint32_t rank) const { return reports_[rank]; }
 
-  // Incarnation of the standby that follows, of the one that may take over; 0: none.
+  // Incarnation of the standby that follows, and of the one that may take over; 0: none.
   uint64_t follower(uint32_t rank) const { return shards_[rank].incarnation(); }
   uint64_t ready(uint32_t rank) const { return shards_[rank].in_step() ? shards_[rank].incarnation() : 0; }
-  // The server's incarnation that this standby has become.
+  // The server incarnation that this standby has become, if it has.
   std::optional<uint64_t> PromotedTo(uint32_t rank, uint64_t standby) const;
 
   std::vector<internal::v1::StandbyState> Export() const { return shards_; }
@@ -44,7 +44,7 @@ class StandbyTable {
  private:
   // By rank.
   std::vector<internal::v1::StandbyState> shards_;
-  // By rank; not part of the state that is saved, for a server says it again.
+  // By rank; not saved, because servers report again.
   std::vector<v1::StandbyReport> reports_;
 };
 

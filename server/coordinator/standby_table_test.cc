@@ -33,7 +33,7 @@ TEST(StandbyTableTest, WhatItsServerLostMayNeverTakeOver) {
   EXPECT_TRUE(book.Report(0, Report(3, v1::StandbyReport::STAGE_LOST)));
   EXPECT_EQ(book.ready(0), 0);
   EXPECT_EQ(book.follower(0), 0);
-  // A heartbeat that was overtaken.
+  // An outdated heartbeat that a later one overtook.
   EXPECT_FALSE(book.Report(0, Report(3, v1::StandbyReport::STAGE_IN_STEP)));
   EXPECT_EQ(book.ready(0), 0);
 }

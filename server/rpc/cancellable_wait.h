@@ -10,15 +10,15 @@
 
 namespace ballast {
 
-// The wait that a call has begun, for the caller to go away at any time: before it has begun, while it lasts, and after
-// it ended. Shared by the call and by whoever begins the wait, because the call may be gone before that returns.
-// Thread safety: all methods may be called from any thread.
+// Owns the ticket of a call's wait, so that the caller may cancel at any time: before the wait begins, during it, and
+// after it. Shared by the call and the code that begins the wait, because the call may be deleted first. Thread
+// safety: all methods may be called from any thread.
 class CancellableWait {
  public:
-  // `cancel` ends a wait; it does nothing for one that has ended.
+  // `cancel` ends a wait; it must ignore one that has ended.
   explicit CancellableWait(std::function<void(WaitList::Ticket)> cancel) : cancel_(std::move(cancel)) {}
 
-  // The wait has begun; kNoTicket: it has ended already.
+  // Call once the wait has begun; kNoTicket: it has already ended.
   void Began(WaitList::Ticket ticket) {
     bool cancelled = false;
     {

@@ -18,8 +18,8 @@ namespace ballast {
 namespace {
 
 constexpr absl::Duration kAttempt = absl::Seconds(5);
-// For an answer when the time to gather is nearly over.
-constexpr absl::Duration kLeastPatience = absl::Seconds(1);
+// Lower limit for a call when the time to gather is nearly over.
+constexpr absl::Duration kMinTimeout = absl::Seconds(1);
 
 }  // namespace
 
@@ -43,7 +43,7 @@ CoordinatorMember::~CoordinatorMember() {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
   v1::LeaveResponse response;
-  // The coordinator may be gone already; it finds out by itself that this server is.
+  // Best effort: without it, the coordinator misses this server's heartbeats.
   stub_->Leave(&context, request, &response).IgnoreError();
 }
 
@@ -94,18 +94,18 @@ bool CoordinatorMember::UpdateIdentity(const v1::Member& member) {
   return true;
 }
 
-// Repeats a call while the coordinator cannot be reached, as long as patience lasts.
+// Retries a call on transient failures until `timeout`.
 absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
-                                     absl::Duration patience) {
+                                     absl::Duration timeout) {
   const absl::Time start = absl::Now();
   while (true) {
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    const absl::Duration left = start + patience - absl::Now();
+    const absl::Duration left = start + timeout - absl::Now();
     context.set_deadline(absl::ToChronoTime(absl::Now() + std::clamp(left, absl::Milliseconds(1), kAttempt)));
     {
       absl::MutexLock lock(&mutex_);
-      if (stopping_) return absl::CancelledError("the server ends");
+      if (stopping_) return absl::CancelledError("the server is shutting down");
       calling_ = &context;
     }
     const absl::Status status = FromGrpcStatus(call(&context));
@@ -113,19 +113,20 @@ absl::Status CoordinatorMember::Call(absl::FunctionRef<grpc::Status(grpc::Client
       absl::MutexLock lock(&mutex_);
       calling_ = nullptr;
     }
-    // The coordinator may be busy, or its disk full, in passing.
-    const bool passing =
+    // Transient failures: the coordinator may be busy, or its disk full for a while.
+    const bool transient =
         absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-    if (!passing) return status;
-    const absl::Duration silent = absl::Now() - start;
-    if (silent >= patience) {
-      return WithReason(v1::ERROR_REASON_UNREACHABLE,
-                        absl::UnavailableError(absl::StrCat(
-                            "coordinator at ", options_.coordinator, " did not answer ", what, " for ",
-                            absl::FormatDuration(absl::Floor(silent, absl::Seconds(1))), ": ", status.message())),
-                        {{"address", options_.coordinator}});
+    if (!transient) return status;
+    const absl::Duration elapsed = absl::Now() - start;
+    if (elapsed >= timeout) {
+      return WithReason(
+          v1::ERROR_REASON_UNREACHABLE,
+          absl::UnavailableError(absl::StrCat("coordinator at ", options_.coordinator, ": timed out after ",
+                                              absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))),
+                                              " waiting for a response to ", what, ": ", status.message())),
+          {{"address", options_.coordinator}});
     }
-    if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server ends");
+    if (!Pause(absl::Milliseconds(200))) return absl::CancelledError("the server is shutting down");
   }
 }
 
@@ -150,7 +151,7 @@ absl::Status CoordinatorMember::Join() {
   v1::JoinResponse response;
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
-                             "a server that joins", gathers ? options_.gather_timeout : options_.patience);
+                             "a join request", gathers ? options_.gather_timeout : options_.patience);
   if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 does not answer", status);
   if (!status.ok()) return status;
   {
@@ -162,7 +163,7 @@ absl::Status CoordinatorMember::Join() {
         v1::ERROR_REASON_SERVERS_DIFFER,
         absl::FailedPreconditionError(absl::StrCat("coordinator at ", options_.coordinator, " has --servers ",
                                                    response.servers(), ", got --servers ", options_.servers,
-                                                   ": with --with_standby want the same, for ranks depend on it")));
+                                                   ": with --with_standby want the same, because ranks depend on it")));
   }
   events_.on_part(response.member());
   return absl::OkStatus();
@@ -189,7 +190,7 @@ absl::Status CoordinatorMember::BeatUntilStopped() {
     *request.mutable_standby() = news.standby;
     request.set_server_lost(news.server_lost);
     const bool gathers = options_.gather_timeout > absl::ZeroDuration() && job_state() == v1::JOB_STATE_GATHERING;
-    const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastPatience);
+    const absl::Duration gather_time = std::max(started_ + options_.gather_timeout - absl::Now(), kMinTimeout);
     absl::Status status =
         Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
              gathers ? gather_time : options_.patience);
@@ -226,8 +227,8 @@ void CoordinatorMember::Run() {
     const absl::Status status = BeatUntilStopped();
     if (status.ok() || stopping()) return;
     if (ReasonOf(status) != v1::ERROR_REASON_MEMBER_LOST) return events_.on_fatal(status);
-    // A coordinator that was started anew before there was a job has forgotten who had joined. One of a pair follows
-    // its server, and starts anew itself.
+    // A coordinator restarted before there was a job has forgotten its members: join again. With standbys the whole
+    // server restarts instead.
     if (options_.with_standby || job_state() != v1::JOB_STATE_GATHERING) return events_.on_displaced(status);
   }
 }

@@ -17,62 +17,62 @@
 
 namespace ballast {
 
-// A server's own part in the job: joins at the coordinator and keeps saying that it lives.
+// Owns a server's membership in the job: joins at the coordinator and sends heartbeats.
 // Thread safety: all methods may be called from any thread.
 class CoordinatorMember {
  public:
   struct Options {
     std::string coordinator;
-    // The way there.
     std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
-    // As Coordinator::Options has it; then `servers` must be what the coordinator has, too.
+    // Coordinator::Options::with_standby; if true, `servers` must equal the coordinator's.
     bool with_standby = false;
     uint32_t servers = 1;
-    // What others reach this server by.
+    // Addresses at which others reach this server.
     std::string address;
     std::string control_address;
-    // How long the coordinator may be silent, before joining and after.
+    // Time after which an unreachable coordinator counts as lost, before joining and after.
     absl::Duration patience = absl::Seconds(60);
-    // For all servers and workers to have joined; 0: no limit. DEADLINE_EXCEEDED, which names who is missing, is fatal.
-    // Until then it bounds the coordinator's silence instead of `patience`.
+    // Time within which all servers and workers must join; 0: no limit. Afterwards on_fatal gets DEADLINE_EXCEEDED
+    // that names the missing members. Until all have joined it replaces `patience`.
     absl::Duration gather_timeout = absl::ZeroDuration();
   };
   struct Events {
-    // The job that the shard holds, which each request names; empty: none yet.
+    // Returns the job that the shard holds, which each request names; empty: none yet.
     std::function<std::string()> job;
-    // The job has failed, as JobFailedError says it.
+    // The job has failed; gets the JobFailedError.
     std::function<void(absl::Status)> on_job_failed;
-    // None of these may wait for pushes or for a disk: the next heartbeat waits for them.
-    // Workers that nobody need wait for; again with each heartbeat.
+    // None of these may wait for pushes or a disk, because the next heartbeat waits for them. on_absent gets the
+    // workers for which the shard must not wait, with each heartbeat.
     std::function<void(const std::vector<v1::Member>&)> on_absent;
-    // The shard is to be captured for that checkpoint, one of so many; called once for each.
+    // The shard must be captured for that checkpoint of `servers` shards; called once for each checkpoint.
     std::function<void(uint64_t checkpoint, uint32_t servers)> on_capture;
-    // How the part that was captured last goes.
+    // Returns the state of this server's part of the last checkpoint.
     std::function<v1::CheckpointPart()> checkpoint_part;
-    // What this process is from now on: once it has joined, and when it takes over.
+    // Gets this process's role once it has joined, and when it takes over.
     std::function<void(const v1::Member&)> on_part;
-    // Of one of a pair: what it says of the other, and that the coordinator has heard it.
+    // With standbys only: pair_news returns the report on the peer, on_heard gets each report that the coordinator
+    // has.
     std::function<ReplicationReport()> pair_news;
     std::function<void(const ReplicationReport&)> on_heard;
-    // Of a server of a pair: its standby, if it has one; after each heartbeat.
+    // Servers with standbys only: gets the standby, if there is one, after each heartbeat.
     std::function<void(const v1::StandbyTarget&)> on_standby;
-    // It was given up or replaced: what it holds counts no more.
+    // This member was lost or replaced; its state is obsolete.
     std::function<void(absl::Status)> on_displaced;
-    // This server cannot go on: refused, replaced, or the coordinator is gone.
+    // This server cannot continue: it was refused or replaced, or the coordinator is lost.
     std::function<void(absl::Status)> on_fatal;
   };
 
-  // Says what is new now, not with the next heartbeat.
+  // Sends a heartbeat immediately.
   void HeartbeatNow();
 
   // Joins in the background.
   CoordinatorMember(Options options, Events events);
-  // Leaves where it has joined.
+  // Leaves the job if it has joined.
   ~CoordinatorMember();
   CoordinatorMember(const CoordinatorMember&) = delete;
 
-  // As the last heartbeat was answered.
+  // The state in the last heartbeat response.
   v1::JobState job_state() const;
 
  private:
@@ -80,14 +80,13 @@ class CoordinatorMember {
   absl::Status Join();
   absl::Status BeatUntilStopped();
   absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
-                    absl::Duration patience);
-  // Members have been missing for too long: DEADLINE_EXCEEDED, because the coordinator, for example, does not answer.
+                    absl::Duration timeout);
+  // The DEADLINE_EXCEEDED for members missing too long because of `why`, for example a lost coordinator.
   absl::Status FailToGather(absl::string_view why, const absl::Status& status) const;
-  // DEADLINE_EXCEEDED if members have been missing for too long.
   absl::Status CheckGathered(const v1::HeartbeatResponse& response) const;
-  // Ends early where there is news. False once it is to stop.
+  // Ends early after HeartbeatNow. Returns false once this is being destroyed.
   bool Pause(absl::Duration duration);
-  // Whether a new name was given.
+  // Returns true if the identity has changed.
   bool UpdateIdentity(const v1::Member& member);
   bool stopping() const;
 

@@ -14,11 +14,10 @@
 namespace ballast {
 namespace {
 
-// Between a server's heartbeats while all wait for a checkpoint.
+// Heartbeat interval of servers while workers wait for a checkpoint.
 constexpr absl::Duration kHastyInterval = absl::Milliseconds(10);
 
-// The longest wait for a newer shard map.
-constexpr absl::Duration kLongestMapWait = absl::Seconds(60);
+constexpr absl::Duration kMaxMapWait = absl::Seconds(60);
 
 void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_id(lease.id);
@@ -30,11 +29,11 @@ void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_share_end(lease.share_end);
 }
 
-// Who speaks as a server has the workers' gradients sent to it.
+// A caller that joins as a server receives the workers' gradients, so it needs the admin role.
 AccessRole LeastRoleOf(v1::Role role) { return role == v1::ROLE_WORKER ? AccessRole::kWorker : AccessRole::kAdmin; }
 
-// A disk may be full in passing. Members repeat a heartbeat that got no answer for as long as they would wait for a
-// coordinator that is gone; any other error would end them at once.
+// A disk may be full for a while. Members retry a heartbeat after UNAVAILABLE for as long as for an unreachable
+// coordinator; any other error would end them at once.
 absl::Status WithCodeOfPassing(const absl::Status& saved) {
   if (saved.ok()) return saved;
   absl::Status passing(absl::StatusCode::kUnavailable, saved.message());
@@ -98,7 +97,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   if (!role.ok()) return Answer(context, role.status());
   if (role->role == MemberRole::kStandby) {
     return Answer(context, absl::InvalidArgumentError("join: got role standby, want server or worker: a server becomes "
-                                                      "a standby where its rank is taken"));
+                                                      "a standby if its rank is taken"));
   }
   Coordinator::Newcomer newcomer{role->role,
                                  std::nullopt,
@@ -116,7 +115,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   const Coordinator::Options& options = coordinator_->options();
   response->set_servers(options.servers);
   response->set_workers(options.workers);
-  // The standby of a server that is gone is to hear of it soon.
+  // The standby of a lost server must learn of the loss soon.
   const bool pair = options.with_standby && id->role != MemberRole::kWorker;
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / (pair ? 15 : 5)));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
@@ -142,7 +141,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Heartbeat(grpc::CallbackSer
   response->set_state(reply->state);
   response->set_reason(reply->reason);
   if (reply->state == v1::JOB_STATE_FAILED) *response->mutable_failure() = reply->failure;
-  // Workers need not know.
+  // The rest is for servers.
   if (id->role == MemberRole::kWorker) return AnswerHeartbeat(context, *id, reply->change);
   for (const Membership::Id& absent : reply->absent) *response->add_absent() = ToProto(absent);
   if (reply->heartbeat_now) response->set_interval_ms(absl::ToInt64Milliseconds(kHastyInterval));
@@ -184,10 +183,10 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
   if (absl::Status access = access_->Check(*context, "CoordinatorService/GetShardMap", request->job()); !access.ok())
     return Answer(context, access);
   const absl::Duration wait = absl::Milliseconds(request->wait_ms());
-  if (wait > kLongestMapWait) {
+  if (wait > kMaxMapWait) {
     return Answer(context,
                   absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", request->wait_ms(), ", want at most ",
-                                                          absl::ToInt64Milliseconds(kLongestMapWait))));
+                                                          absl::ToInt64Milliseconds(kMaxMapWait))));
   }
   auto* const call = NewWaitingCall();
   const std::shared_ptr<CancellableWait> waiting = call->wait();

@@ -8,11 +8,11 @@
 
 namespace ballast {
 
-// Decodes calls of ballast.v1.CoordinatorService, calls the coordinator, encodes its answers. Holds nothing itself.
+// Decodes calls of ballast.v1.CoordinatorService, calls the coordinator, and encodes its responses. Owns no state.
 // Thread safety: all methods may be called from any thread.
 class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService {
  public:
-  // Both must outlive the server that this is registered with.
+  // Both must outlive the server with which this is registered.
   CoordinatorServiceAdapter(Coordinator* coordinator, const AccessGuard* access);
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context, const v1::JoinRequest* request,
@@ -38,9 +38,9 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
  private:
   // Deletes itself.
   WaitingCall* NewWaitingCall();
-  // Ends the call once the coordinator has saved all that has changed until now. No thread waits for it.
+  // Ends the call once the coordinator has saved all changes so far. No thread waits for that.
   grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, const absl::Status& status);
-  // Ends a member's heartbeat the same way once that change is saved. Answers a save that failed with UNAVAILABLE.
+  // Ends a heartbeat call the same way once that change is saved. Responds to a failed save with UNAVAILABLE.
   grpc::ServerUnaryReactor* AnswerHeartbeat(grpc::CallbackServerContext* context, const Membership::Id& member,
                                             uint64_t change);
 

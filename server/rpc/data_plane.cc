@@ -28,12 +28,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "payloads are little-endian and used in place");
 
-// A smaller answer is sent, though the request came in shared memory.
-constexpr size_t kLeastSharedBytes = 1024;
+// Smaller responses are sent over the network even if the request came in shared memory.
+constexpr size_t kMinSharedBytes = 1024;
 
-// Beyond the slices, those of fields that this server does not know.
+// Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
-// What a slice's answer has beside its values, at most: two tags, two lengths, and four numbers.
+// Upper limit for a slice's response besides its values: two tags, two lengths, and four numbers.
 constexpr uint64_t kItemBytes = 40;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
@@ -61,7 +61,7 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_duplicate(outcome.duplicate);
 }
 
-// How a pull wants its values.
+// Returns the codec for the encoding that a pull requests.
 absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
   absl::StatusOr<const Codec*> codec = FindCodec(encoding);
   if (!codec.ok() || (*codec)->carries_values()) return codec;
@@ -69,10 +69,10 @@ absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
       absl::StrCat("encoding of values: got ", (*codec)->name(), ", which is for gradients only"));
 }
 
-// What keeps a value's memory, and its part of the budget, while gRPC sends it.
+// Keeps a value's memory, and its part of the budget, while gRPC sends it.
 struct ValueInFlight {
   ValueBuffer values;
-  // Shared by the values of one answer.
+  // Shared by the values of one response.
   std::shared_ptr<ByteBudget::Reservation> reservation;
 };
 
@@ -86,8 +86,7 @@ grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservatio
       new ValueInFlight{std::move(values), std::move(reservation)});
 }
 
-// The values in another encoding. What is rounded at random depends on slice and version alone: all who pull them get
-// the same bytes.
+// Encodes values. Random rounding depends on slice and version only, so that all pulls get the same bytes.
 grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const PulledValues& snapshot,
                         std::shared_ptr<ByteBudget::Reservation> reservation) {
   struct Encoded {
@@ -104,13 +103,13 @@ grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const PulledValues& sn
       data, size, [](void* held) { delete static_cast<Encoded*>(held); }, encoded.release());
 }
 
-// An answer with values. What gRPC sends from elsewhere shares the reservation; the rest of it lies in `bytes`.
+// A response with values. Values that gRPC sends from elsewhere share the reservation; the rest is in `bytes`.
 struct ValuesAnswer {
   grpc::ByteBuffer bytes;
   std::shared_ptr<ByteBudget::Reservation> reservation;
 };
 
-// Answers with the slices' values as they are now, behind what `envelope` says.
+// Returns a response with `envelope` and the slices' current values.
 absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
                                           std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
                                           const google::protobuf::MessageLite& envelope, int field) {
@@ -122,8 +121,8 @@ absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<cons
     if (!snapshot.ok()) return snapshot.status();
     bytes += snapshot->values.size() * sizeof(float);
     if (bytes > kMaxMessageBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("the slices asked for have more than ", kMaxMessageBytes,
-                                                     " bytes; ask for fewer in one message"));
+      return absl::InvalidArgumentError(absl::StrCat("the requested slices have more than ", kMaxMessageBytes,
+                                                     " bytes; request fewer in one message"));
     }
     snapshots.push_back(*std::move(snapshot));
   }
@@ -147,7 +146,7 @@ absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<cons
 
 }  // namespace
 
-// One call. The client sends one message and gets one.
+// Owns one call: the client sends one message and gets one.
 class DataPlane::Call : public grpc::ServerGenericBidiReactor {
  public:
   enum class Kind { kPush, kPull, kPushPull, kSetValues };
@@ -166,7 +165,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
       End(OnShard(serving));
       return;
     }
-    // Only pulls are a reader's.
+    // Readers may only pull.
     if (kind == Kind::kPull) as_worker_ = plane->access_->Check(*context, Method(), "", AccessRole::kWorker);
     absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
     if (!reserved.ok()) {
@@ -189,22 +188,21 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   void OnCancel() override { wait_->Cancel(); }
-  // gRPC calls it when no method that it called runs; what another thread called may.
+  // gRPC calls this when none of its own calls to this object runs; calls from other threads may still run.
   void OnDone() override { LetGo(); }
 
  private:
   absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
-  // The job that the request names, which is not known when the call begins.
+  // Checks the job that the request names, which is unknown when the call begins.
   absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
 
   ByteBudget& Budget() { return as_worker_.ok() ? plane_->budget_ : plane_->reader_budget_; }
 
-  // How a pull is to be answered.
   struct ResponseOptions {
     uint32_t wait_ms = 0;
     v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
   };
-  // A push that was taken.
+  // A push that the shard has accepted.
   template <typename Envelope>
   struct Taken {
     Envelope envelope;
@@ -218,47 +216,47 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   void PushPull();
   void SetValues();
 
-  // Decodes the request, has it checked by `check` and hands it to the shard.
+  // Decodes the request, checks its envelope with `check`, and passes it to the shard.
   template <typename Envelope, typename Check>
   absl::StatusOr<Taken<Envelope>> TakePush(Check check);
 
-  // Waits as `pull` says, then ends the call with the slices' values behind `envelope`.
+  // Waits as `pull` requires, then ends the call with `envelope` and the slices' values.
   template <typename Response>
   void AnswerWithValues(const std::string& job, const PullQuery& pull, std::vector<SliceKey> keys,
                         const ResponseOptions& options, const Response& envelope);
 
-  // The request lies in shared memory. Its copy takes the room that the budget has for a message of the network.
+  // Copies the request from shared memory, into the budget reserved for a message from the network.
   absl::Status Borrow(const v1::SharedSlot& reference) {
     absl::StatusOr<SlotView> slot = plane_->regions_.Borrow(reference.region(), reference.slot());
     if (!slot.ok()) return slot.status();
     slot_ = *std::move(slot);
     const absl::StatusOr<absl::string_view> message = MessageAt(reference, slot_->memory());
     if (!message.ok()) return message.status();
-    // Together no more than what a message of the network has reserved.
-    if (request_.Length() + message->size() > kMaxMessageBytes + kLeastSharedBytes) {
+    // The total must fit what is reserved for a message from the network.
+    if (request_.Length() + message->size() > kMaxMessageBytes + kMinSharedBytes) {
       return absl::InvalidArgumentError(absl::StrCat("message in shared memory: got ", message->size(),
-                                                     " bytes there and ", request_.Length(), " beside them, want ",
-                                                     kMaxMessageBytes, " at most"));
+                                                     " bytes there and ", request_.Length(),
+                                                     " in the call, want at most ", kMaxMessageBytes));
     }
-    // The client may change it at any time: it is read once, and what is checked is what is used.
+    // The client may change it at any time, so read it once: the bytes checked must be the bytes used.
     own_request_ = plane_->buffers_.Copy(*message);
     ++plane_->shared_calls_;
     return absl::OkStatus();
   }
-  // What was sent itself, then what lies in shared memory: in that order they are one message.
+  // The bytes in the call followed by those in shared memory: in that order they are one message.
   ReceivedBytes Request() const {
     ReceivedBytes bytes = BytesOf(request_);
     if (slot_.has_value()) bytes.pieces.push_back(own_request_.bytes());
     return bytes;
   }
 
-  // What was received is of no use any more.
+  // Frees the request and its reservation.
   void DropRequest() {
     request_.Clear();
     own_request_ = {};
     reserved_.Release();
   }
-  // The same, but the answer that is sent next, which has no values, stays counted until the call is destroyed.
+  // The same, but a small reservation remains for the response, which has no values, until the call is destroyed.
   void DropRequestBeforeAnswer() {
     reserved_.ShrinkTo(ByteBudget::kCallBytes);
     request_.Clear();
@@ -266,7 +264,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   void EndWith(grpc::ByteBuffer response) {
-    if (slot_.has_value() && response.Length() >= kLeastSharedBytes) {
+    if (slot_.has_value() && response.Length() >= kMinSharedBytes) {
       const std::optional<MessageSpot> spot = CopyMessage(response, slot_->memory());
       if (spot.has_value()) {
         v1::SharedSlot reference;
@@ -297,26 +295,26 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
   }
 
   const Kind kind_;
-  // gRPC until OnDone, and who still uses the call though another thread may end it.
+  // gRPC until OnDone, and each task that uses the call although another thread may end it.
   std::atomic<int> holders_{1};
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
-  // For the request; then for the answer to a push, which is small.
+  // The budget of the request, then of the small response to a push.
   ByteBudget::Reservation reserved_;
-  // For an answer with values, until gRPC has sent it and is done with the call: a peer that reads nothing leaves it
-  // waiting. Shared with the values that gRPC sends from where they lie, which may be let go of later.
+  // The budget of a response with values until gRPC has sent it and destroys the call, which a peer that does not
+  // read delays. Shared with values that gRPC sends from the shard's memory, which may be freed later.
   std::shared_ptr<ByteBudget::Reservation> answer_reserved_;
-  // Whether the caller may speak as a worker; if not, why.
+  // OK if the caller may act as a worker; otherwise the reason.
   absl::Status as_worker_;
-  // Where request and answer lie in shared memory, instead. Nothing in it is read twice.
+  // The shared-memory slot of request and response, if used. Nothing in it is read twice.
   std::optional<SlotView> slot_;
   // The request's copy.
   BufferPool::Buffer own_request_;
-  // Shared with the thread that begins it, because the call may end before that returns.
+  // Shared with the thread that begins the wait, because the call may end before that returns.
   const std::shared_ptr<CancellableWait> wait_;
-  // Of the shard map that the sender used.
+  // Epoch of the shard map that the sender used.
   uint64_t map_epoch_ = 0;
 };
 
@@ -352,7 +350,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   taken.keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
   if (kind_ == Kind::kPushPull) {
-    // Before the push is taken, for the pull behind it cannot be refused for that any more.
+    // Check before the push, because afterwards the pull must not be refused.
     if (absl::Status status = plane_->shard_->CheckPull(taken.keys); !status.ok()) return status;
   }
   const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
@@ -360,7 +358,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   taken.outcome = *outcome;
   for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
   taken.envelope = std::move(message->envelope);
-  // The envelope may wait for long, and nothing reserves room for what it does not need.
+  // The envelope may wait long, and no budget covers unknown fields.
   taken.envelope.DiscardUnknownFields();
   return taken;
 }
@@ -389,7 +387,7 @@ void DataPlane::Call::Pull() {
     map_epoch_ = message->map_epoch();
     pull.step = message->step();
     if (message->has_worker()) {
-      // What a worker was handed last counts for its next gradient.
+      // The values that a worker pulls matter for its next gradient.
       if (!as_worker_.ok()) return End(OnShard(Annotate(as_worker_, "a pull that names a worker")));
       pull.worker = message->worker();
     }
@@ -398,7 +396,7 @@ void DataPlane::Call::Pull() {
     options = {message->wait_ms(), message->encoding()};
     job = std::move(*message->mutable_job());
   }
-  // Only now: the parsed message takes the room that was reserved for the request.
+  // Only now, because the parsed message is covered by the request's reservation.
   DropRequest();
   AnswerWithValues(job, pull, std::move(keys), options, v1::PullResponse());
 }
@@ -410,7 +408,7 @@ void DataPlane::Call::PushPull() {
     return status;
   });
   if (!taken.ok()) return End(taken.status());
-  // What waits for other workers holds no memory.
+  // A call that waits for other workers must hold no budget.
   DropRequest();
   const PushOutcome outcome = taken->outcome;
   plane_->shard_->AwaitDurable(outcome, [this, taken = *std::move(taken)](const absl::Status& status) mutable {
@@ -443,8 +441,8 @@ void DataPlane::Call::SetValues() {
   v1::SetValuesResponse answer;
   answer.set_set(outcome->set);
   answer.set_unchanged(outcome->unchanged);
-  // Told once, and not again by whoever finds the shard older than that. What was set before may not be durable yet
-  // either.
+  // The client sends the values once and does not repeat them to a shard that has lost them. Values set earlier may
+  // not be durable yet either.
   plane_->shard_->AwaitSynced([this, answer](const absl::Status& status) {
     if (!status.ok()) return End(OnShard(status));
     EndWith(EncodeMessage(answer));
@@ -469,13 +467,13 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
     if (!values.ok()) return End(values.status());
     plane_->pull_bytes_ += values->bytes.Length();
     answer_reserved_ = std::move(values->reservation);
-    // What it sees it may push by: no shard that comes back may know less.
+    // The worker may push a gradient of these values, so a recovered shard must not be older than they are.
     plane_->shard_->AwaitDurable([this, values = std::move(values->bytes)](const absl::Status& durable) mutable {
       if (!durable.ok()) return End(OnShard(durable));
       EndWith(std::move(values));
     });
   };
-  // The answer may end the call before AwaitPull returns.
+  // The callback may end the call before AwaitPull returns.
   const std::shared_ptr<CancellableWait> waiting = wait_;
   waiting->Began(plane_->shard_->AwaitPull(job, pull, keys, *wait, !as_worker_.ok(), std::move(answer)));
 }

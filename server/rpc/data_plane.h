@@ -18,26 +18,26 @@
 
 namespace ballast {
 
-// The calls that carry payloads: Push, Pull, PushPull and SetValues of ballast.v1.ParameterService, as raw bytes.
-// Gradients are used where they were received, values are sent from where the shard holds them. A message is read only
-// when the caller may send it and the budget of bytes in flight has room for the largest one, else the call is refused
-// unread. Thread safety: all methods may be called from any thread.
+// Serves the calls that carry payloads: Push, Pull, PushPull and SetValues of ballast.v1.ParameterService, as raw
+// bytes. Gradients are used in the receive buffers; values are sent from the shard's memory. A call's message is read
+// only if the caller has access and the budget of bytes in flight has room for the largest message; otherwise the
+// call is refused unread. Thread safety: all methods may be called from any thread.
 class DataPlane : public grpc::CallbackGenericService {
  public:
   struct Traffic {
-    // Those of pulls that wait among them.
+    // Includes waiting pulls.
     uint64_t bytes_in_flight = 0, bytes_in_flight_limit = 0;
-    // Calls refused for the budget.
+    // Calls refused because the budget was used up.
     uint64_t refused = 0;
-    // Of the payloads of pushes, and of the answers to pulls.
+    // Bytes of push payloads, and of responses to pulls.
     uint64_t push_bytes = 0, pull_bytes = 0;
-    // Clients with which memory is shared, and calls whose message lay there.
+    // Clients with which memory is shared, and calls whose message was in it.
     uint64_t shared_regions = 0, shared_calls = 0;
   };
 
-  // `executor` does all that depends on what is in a message; the threads of gRPC, which are few and answer heartbeats,
-  // only hand messages over. All must outlive the server that this is registered with.
-  // What may wait is the shard's part of `max_bytes_in_flight`.
+  // `executor` runs all work that depends on a message's contents. gRPC's few threads, which also serve heartbeats,
+  // only pass messages on. All arguments must outlive the server with which this is registered. The shard has its own
+  // part of `max_bytes_in_flight` for waiting pulls.
   DataPlane(uint32_t rank, ParameterShard* shard, const AccessGuard* access, const ServingGate* serving,
             Executor* executor, uint64_t max_bytes_in_flight)
       : rank_(rank),
@@ -47,16 +47,16 @@ class DataPlane : public grpc::CallbackGenericService {
         executor_(executor),
         budget_(max_bytes_in_flight - WaitBytes(max_bytes_in_flight)) {}
 
-  // The part of the bytes in flight that pulls may take while they wait for other workers. Of the rest, callers who may
-  // only read can hold as large a part, however many they are and however slowly they send and receive.
+  // The part of the bytes in flight that pulls may use while they wait for other workers. Callers with the reader
+  // role share a quarter of the rest, however many they are and however slowly they send and receive.
   static uint64_t WaitBytes(uint64_t max_bytes_in_flight) { return max_bytes_in_flight / 4; }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;
 
-  // Where messages may lie, instead of in the calls.
+  // Shared memory in which messages may be, instead of in the calls.
   RegionRegistry& regions() { return regions_; }
 
-  // For what another call holds beside them; as ByteBudget::Reserve.
+  // Reserves memory for another call, as ByteBudget::Reserve.
   absl::StatusOr<ByteBudget::Reservation> Reserve(uint64_t bytes) { return budget_.Reserve(bytes); }
 
   Traffic traffic() const;
@@ -64,7 +64,7 @@ class DataPlane : public grpc::CallbackGenericService {
  private:
   class Call;
 
-  // Buffers of a whole message that are kept for the next one.
+  // Whole-message buffers kept for reuse.
   static constexpr size_t kBuffersKept = 4;
 
   const uint32_t rank_;
@@ -75,7 +75,7 @@ class DataPlane : public grpc::CallbackGenericService {
   ByteBudget budget_;
   ByteBudget reader_budget_{budget_.limit() / 4, &budget_};
   RegionRegistry regions_{&budget_};
-  // For requests out of shared memory.
+  // Copies of requests from shared memory.
   BufferPool buffers_{SharedRegion::kSlotBytes, kBuffersKept};
   UnknownMethods unknown_methods_;
   std::atomic<uint64_t> push_bytes_{0}, pull_bytes_{0}, shared_calls_{0};

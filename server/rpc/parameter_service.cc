@@ -49,15 +49,15 @@ grpc::ServerUnaryReactor* ParameterServiceAdapter::AnswerLater(grpc::CallbackSer
   absl::StatusOr<ByteBudget::Reservation> reserved =
       data_plane_->Reserve(std::max<uint64_t>(request.SpaceUsedLong(), ByteBudget::kCallBytes));
   if (!reserved.ok()) return Answer(context, reserved.status());
-  // Shared by the copies of the function that the journal keeps.
+  // Shared by the copies of the callback that the journal keeps.
   auto held = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::Status taken =
       executor->Submit([this, context, reactor, held = std::move(held), change = std::move(change)]() mutable {
-        // Who has gone will ask again for what it still wants.
-        const absl::Status status = context->IsCancelled() ? absl::CancelledError("the caller has gone") : change();
+        // A caller that cancelled will repeat the request if it still needs it.
+        const absl::Status status = context->IsCancelled() ? absl::CancelledError("cancelled by the caller") : change();
         if (!status.ok()) return reactor->Finish(ToGrpcStatus(status));
-        // Told once, and not again by whoever finds the shard older than that.
+        // The client does not repeat the request to a shard that has lost the change.
         shard_->AwaitSynced(
             [reactor, held = std::move(held)](const absl::Status& durable) { reactor->Finish(ToGrpcStatus(durable)); });
       });

@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-// The generated service, the calls that carry payloads left to the data plane.
+// The generated service without the calls that carry payloads, which the data plane serves.
 using ControlledParameterService = v1::ParameterService::WithCallbackMethod_DeclareTensors<
     v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
@@ -18,19 +18,19 @@ using ControlledParameterService = v1::ParameterService::WithCallbackMethod_Decl
                 v1::ParameterService::WithCallbackMethod_ShareMemory<
                     v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
 
-// Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, encodes its answers. Holds
-// nothing itself. Thread safety: all methods may be called from any thread.
+// Decodes the calls of ballast.v1.ParameterService that carry no payload, calls the shard, and encodes its responses.
+// Owns no state. Thread safety: all methods may be called from any thread.
 class ParameterServiceAdapter : public ControlledParameterService {
  public:
-  // The threads of what may take long; gRPC's own, of which there are few, answer heartbeats and must not wait.
+  // Threads for work that may take long; gRPC's few threads also serve heartbeats and must not wait.
   struct Executors {
-    // Makes tensors, one declaration after another.
+    // Creates tensors, one declaration after another.
     Executor* declarations = nullptr;
     // Makes changes that may wait for a disk.
     Executor* changes = nullptr;
   };
 
-  // All must outlive the server that this is registered with.
+  // All arguments must outlive the server with which this is registered.
   ParameterServiceAdapter(uint32_t rank, ParameterShard* shard, DataPlane* data_plane, const AccessGuard* access,
                           const ServingGate* serving, const Executors& executors);
 
@@ -50,8 +50,8 @@ class ParameterServiceAdapter : public ControlledParameterService {
  private:
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method,
                      const std::string& job) const;
-  // Ends the call with what `change` answers, run by the executor, and once what changed the shard is durable. Until
-  // then the memory of the parsed request is a part of the bytes in flight.
+  // Runs `change` on the executor and ends the call with its result, once its changes are durable. Until then the
+  // memory of the parsed request counts as bytes in flight.
   grpc::ServerUnaryReactor* AnswerLater(grpc::CallbackServerContext* context, Executor* executor,
                                         const google::protobuf::Message& request,
                                         absl::AnyInvocable<absl::Status()> change);
@@ -64,7 +64,7 @@ class ParameterServiceAdapter : public ControlledParameterService {
   const Executors executors_;
 };
 
-// The generated service without all methods but GetStatus, which would be parsed in full only to be refused.
+// The generated service with GetStatus only. The generic service refuses the other methods without parsing them.
 using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_DeclareTensors<
     v1::ParameterService::WithGenericMethod_Push<v1::ParameterService::WithGenericMethod_Pull<
         v1::ParameterService::WithGenericMethod_PushPull<v1::ParameterService::WithGenericMethod_SetValues<
@@ -72,11 +72,11 @@ using StatusOnlyParameterService = v1::ParameterService::WithGenericMethod_Decla
                 v1::ParameterService::WithGenericMethod_ShareMemory<
                     v1::ParameterService::WithCallbackMethod_GetStatus<v1::ParameterService::Service>>>>>>>>>;
 
-// The calls of ballast.v1.ParameterService that a control port takes: GetStatus. All others are left to the port's
-// generic service, UnknownMethods. Thread safety: all methods may be called from any thread.
+// Serves GetStatus, the only call of ballast.v1.ParameterService that a control port accepts. All others go to the
+// port's generic service, UnknownMethods. Thread safety: all methods may be called from any thread.
 class ShardStatusService : public StatusOnlyParameterService {
  public:
-  // The adapter must outlive the server that this is registered with.
+  // The adapter must outlive the server with which this is registered.
   explicit ShardStatusService(ParameterServiceAdapter* adapter);
 
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const v1::GetStatusRequest* request,

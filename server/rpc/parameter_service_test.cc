@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-// A service whose executors do nothing until they are let go.
+// A service whose executors are blocked until released.
 class ParameterServiceTest : public ::testing::Test {
  protected:
   ParameterServiceTest() {
@@ -32,7 +32,7 @@ class ParameterServiceTest : public ::testing::Test {
   }
   ~ParameterServiceTest() override { server_->Shutdown(); }
 
-  // What waits is counted as at least `bytes`, until the call is answered.
+  // A waiting call counts as at least `bytes` until its response.
   void ExpectCounted(uint64_t bytes, const std::function<void(std::function<void(grpc::Status)>)>& start) {
     EXPECT_EQ(data_plane_.traffic().bytes_in_flight, 0u);
     absl::Notification answered;

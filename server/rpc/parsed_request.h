@@ -17,16 +17,16 @@
 
 namespace ballast {
 
-// A request as it came: a message, or a failure that says what is wrong with its bytes. gRPC 1.51 by itself answers
-// UNIMPLEMENTED, and calls no handler, when bytes do not parse as the message of the method. gRPC parses before any
-// handler can look at the call: so bytes that would become more than kMaxElementsPerMessage objects are not parsed.
+// A request as received: a message, or an error that says what is wrong with its bytes. If bytes do not parse as the
+// method's message, gRPC 1.51 by itself responds with UNIMPLEMENTED and calls no handler. gRPC parses before a
+// handler sees the call, so bytes that would become more than kMaxElementsPerMessage objects are not parsed.
 template <typename Message>
 struct ParsedRequest {
   Message message;
   absl::Status status;
 };
 
-// A stream that ends at once.
+// A stream that ends at once with an error.
 template <typename Response>
 class RefusedStream : public grpc::ServerWriteReactor<Response> {
  public:
@@ -34,9 +34,9 @@ class RefusedStream : public grpc::ServerWriteReactor<Response> {
   void OnDone() override { delete this; }
 };
 
-// Makes gRPC hand a method's requests over though they do not parse, so that they are answered with INVALID_ARGUMENT
-// and the reason MALFORMED_MESSAGE. To be called in the constructor of a service for each of its methods, with
-// the index of its name:
+// Makes gRPC pass on requests that do not parse, so that the response is INVALID_ARGUMENT with the reason
+// MALFORMED_MESSAGE. Call it in the constructor of a service for each of its methods, with the index of the method's
+// name:
 //   MarkMethodCallback(IndexOf<v1::ParameterService>("Pause"), ParsingHandler(this, &ParameterServiceAdapter::Pause));
 template <typename Service, typename Request, typename Response>
 grpc::internal::MethodHandler* ParsingHandler(Service* service,
@@ -49,7 +49,7 @@ grpc::internal::MethodHandler* ParsingHandler(Service* service,
       });
 }
 
-// The same for a method that answers with a stream.
+// The same for a method that responds with a stream.
 template <typename Service, typename Request, typename Response>
 grpc::internal::MethodHandler* ParsingHandler(Service* service, grpc::ServerWriteReactor<Response>* (Service::*method)(
                                                                     grpc::CallbackServerContext*, const Request*)) {
@@ -61,7 +61,6 @@ grpc::internal::MethodHandler* ParsingHandler(Service* service, grpc::ServerWrit
       });
 }
 
-// The index of a method in the service `Api`.
 template <typename Api>
 int IndexOf(absl::string_view method) {
   return google::protobuf::DescriptorPool::generated_pool()
@@ -78,9 +77,9 @@ template <typename Message>
 class SerializationTraits<ballast::ParsedRequest<Message>> {
  public:
   static Status Deserialize(ByteBuffer* bytes, ballast::ParsedRequest<Message>* request) {
-    // Parsing takes the bytes; their memory is shared, not copied.
+    // Parsing consumes the bytes; this copy shares their memory.
     const ByteBuffer kept = *bytes;
-    // Small ones are not worth being put together.
+    // Small requests cannot have too many elements.
     if (kept.Length() / 2 > ballast::kMaxElementsPerMessage) {
       const Slice slice = InOnePiece(kept);
       request->status = ballast::CheckElements(*Message::descriptor(), TextOf(slice), ballast::kMaxElementsPerMessage);

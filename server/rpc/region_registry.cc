@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-// An region with its part of the budget.
+// A region with its part of the budget.
 struct CountedArea {
   ByteBudget::Reservation reservation;
   std::shared_ptr<SharedRegion> region;
@@ -53,7 +53,7 @@ absl::StatusOr<SlotView> RegionRegistry::Borrow(uint64_t id, uint32_t slot) cons
                       absl::UnavailableError("message in shared memory: this server shares no such memory"));
   if (slot >= region->slots() || !region->Borrow(slot)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("message in shared memory: got slot ", slot, ", want one that was lent, of ", region->slots()));
+        absl::StrCat("message in shared memory: got slot ", slot, ", want a lent slot below ", region->slots()));
   }
   return SlotView(std::move(region), slot);
 }

@@ -18,7 +18,7 @@
 
 namespace ballast {
 
-// A slot that a client has lent, until destroyed; keeps its region.
+// Owns a slot that a client has lent, and keeps its region mapped. Returns the slot when destroyed.
 class SlotView {
  public:
   SlotView(std::shared_ptr<SharedRegion> region, uint32_t slot) : region_(std::move(region)), slot_(slot) {}
@@ -42,28 +42,28 @@ class SlotView {
   uint32_t slot_;
 };
 
-// The memory that a server shares with clients of its machine. Invariant: it is counted in the budget of bytes in
-// flight as long as it is mapped, and that of the clients takes at most three quarters of the budget. Thread safety:
-// all methods may be called from any thread.
+// Owns the memory that a server shares with clients on its machine. Invariant: memory counts toward the budget of
+// bytes in flight as long as it is mapped, and all regions together take at most three quarters of the budget. Thread
+// safety: all methods may be called from any thread.
 class RegionRegistry {
  public:
-  // Messages that a client may have on their way in shared memory.
+  // Slots per client: the messages that it may have in flight in shared memory.
   static constexpr uint32_t kBlocks = 8;
 
   // `budget` outlives this.
   explicit RegionRegistry(ByteBudget* budget) : budget_(*budget) {}
 
-  // A new region; `end` is called by Close, once, unless Release was before. RESOURCE_EXHAUSTED where there is no room;
+  // Creates a region. Close calls `end` once, unless Release came first. RESOURCE_EXHAUSTED if there is no room;
   // UNAVAILABLE after Close.
   absl::StatusOr<std::shared_ptr<SharedRegion>> Add(std::function<void(const absl::Status&)> end);
-  // The client is gone: the memory goes with the last message in it.
+  // The client has disconnected; the memory is unmapped with the last message in it.
   void Release(uint64_t id);
 
-  // UNAVAILABLE where the region is none of this server's: the client shall send the message itself. INVALID_ARGUMENT
-  // where the slot is not lent.
+  // UNAVAILABLE if the region is not this server's; the client must then send the message itself. INVALID_ARGUMENT if
+  // the slot is not lent.
   absl::StatusOr<SlotView> Borrow(uint64_t id, uint32_t slot) const;
 
-  // Ends all regions, now and from now on.
+  // Ends all regions and refuses new ones.
   void Close(const absl::Status& reason);
 
   size_t size() const;

@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// Whether this process answers for its shard: where servers come in pairs, one of them does, and only once it knows
-// that it is the one. Thread safety: all methods may be called from any thread.
+// Records whether this process serves its shard: with standbys, only one process per shard does, once it knows its
+// role. Thread safety: all methods may be called from any thread.
 class ServingGate {
  public:
   explicit ServingGate(bool open) : open_(open) {}
@@ -17,7 +17,7 @@ class ServingGate {
   void Open() { open_.store(true, std::memory_order_release); }
   void Close() { open_.store(false, std::memory_order_release); }
 
-  // UNAVAILABLE (try again, where the shard map says) while it does not.
+  // UNAVAILABLE while the gate is closed; callers should retry at the address in the shard map.
   absl::Status Check() const {
     if (open_.load(std::memory_order_acquire)) return absl::OkStatus();
     return WithReason(

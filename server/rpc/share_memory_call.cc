@@ -21,7 +21,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
     if (status.ok()) status = shard.CheckJob(request.job());
     if (status.ok() && request.machine() != MachineId()) {
       status = WithReason(v1::ERROR_REASON_SHARED_MEMORY_UNAVAILABLE,
-                          absl::FailedPreconditionError("the client runs elsewhere, or as another user"));
+                          absl::FailedPreconditionError("the client runs on another machine or as another user"));
     }
     if (status.ok()) {
       absl::StatusOr<std::shared_ptr<SharedRegion>> region =
@@ -37,11 +37,11 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
     StartWrite(&response_);
   }
 
-  void OnCancel() override { ending_->End(absl::CancelledError("the client is gone")); }
+  void OnCancel() override { ending_->End(absl::CancelledError("the client has disconnected")); }
   void OnDone() override {
     if (region_ != nullptr) {
       const uint64_t id = region_->id();
-      // What the registry does not list any more is not to be counted any more.
+      // Unmap the region first, so that memory is not counted after the registry has dropped it.
       region_.reset();
       registry_.Release(id);
     }
@@ -49,7 +49,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
   }
 
  private:
-  // Of the call, once, by whoever comes first. Outlives it.
+  // Ends the call once, on the first request to do so. Outlives the call.
   class Ending {
    public:
     explicit Ending(Call* call) : call_(call) {}
@@ -65,7 +65,7 @@ class Call : public grpc::ServerWriteReactor<v1::ShareMemoryResponse> {
 
    private:
     absl::Mutex mutex_;
-    // Null once it has ended; until then it is not deleted.
+    // Null once the call has ended; until then the call is not deleted.
     Call* call_ ABSL_GUARDED_BY(mutex_);
   };
 

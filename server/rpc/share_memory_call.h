@@ -11,8 +11,8 @@
 
 namespace ballast {
 
-// Answers ParameterService.ShareMemory: gives the client an region that it has until the call ends, or where `access`
-// is an error, that. Both outlive the call.
+// Serves ParameterService.ShareMemory: gives the client a region until the call ends, or ends the call with `access`
+// if that is an error. `shard` and `registry` outlive the call.
 grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
                                                                const v1::ShareMemoryRequest& request,
                                                                const ParameterShard& shard, uint32_t rank,

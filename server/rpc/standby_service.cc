@@ -13,12 +13,12 @@
 namespace ballast {
 namespace {
 
-// Messages that are read ahead of those that are taken, so that many small ones cost few turns of threads.
+// Limits on messages that are read ahead, so that many small ones cost few thread switches.
 constexpr size_t kMaxWaiting = 256;
 constexpr size_t kMaxWaitingBytes = size_t{2} << 20;
 
-// One stream. Answers are written one at a time; of those that wait only the newest counts. Messages are taken on a
-// thread of the stream's own: gRPC's few threads carry heartbeats, which must not wait for changes that are made.
+// Owns one stream. Responses are written one at a time, and of those that wait only the newest is written. Messages
+// are processed on the stream's own thread: gRPC's few threads carry heartbeats, which must not wait for changes.
 class Stream
     : public grpc::ServerBidiReactor<ParsedRequest<internal::v1::ReplicateRequest>, internal::v1::ReplicateResponse> {
  public:
@@ -40,7 +40,7 @@ class Stream
       return;
     }
     waiting_bytes_ += request_.message.data().size();
-    // Nothing is read behind what is no message.
+    // A malformed message ends the stream.
     ended_ = !request_.status.ok();
     waiting_.push_back(std::exchange(request_, {}));
     ReadLocked();
@@ -54,7 +54,7 @@ class Stream
   }
 
   void OnDone() override {
-    // It has called Finish, which is the last that it does.
+    // The thread has called Finish, which is its last action.
     if (taker_.joinable()) taker_.join();
     if (open_) receiver_->Close();
     delete this;
@@ -82,7 +82,7 @@ class Stream
     Finish(ToGrpcStatus(status));
   }
 
-  // Nothing at the end of the stream.
+  // Returns nothing at the end of the stream.
   std::optional<Request> AwaitRequest() {
     absl::MutexLock lock(&mutex_);
     const auto read = [this] {
@@ -98,7 +98,7 @@ class Stream
     return request;
   }
 
-  // The next message, if there is room for it.
+  // Starts to read the next message if there is room for it.
   void ReadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (reading_ || ended_ || waiting_.size() >= kMaxWaiting || waiting_bytes_ >= kMaxWaitingBytes) return;
     reading_ = true;
@@ -128,17 +128,17 @@ class Stream
 
   StandbyReceiver* const receiver_;
   std::thread taker_;
-  // The taker's.
+  // Confined to the thread `taker_`.
   bool open_ = false;
-  // What gRPC reads into.
+  // The message that gRPC reads.
   Request request_;
   absl::Mutex mutex_;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // Messages that were read and not taken.
+  // Messages that were read and not processed.
   std::deque<Request> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The newest answer that is not written yet; the one that is being written.
+  // The newest unwritten response, and the response being written.
   std::optional<internal::v1::ReplicateResponse> answer_ ABSL_GUARDED_BY(mutex_);
   internal::v1::ReplicateResponse response_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

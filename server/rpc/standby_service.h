@@ -7,12 +7,12 @@
 
 namespace ballast {
 
-// Carries the stream of ballast.internal.v1.StandbyService to a receiver. A message that does not parse ends it with
-// INVALID_ARGUMENT and the reason MALFORMED_MESSAGE.
-// Thread safety: all methods may be called from any thread.
+// Passes the stream of ballast.internal.v1.StandbyService to a receiver. A message that does not parse ends the
+// stream with INVALID_ARGUMENT and the reason MALFORMED_MESSAGE. Thread safety: all methods may be called from any
+// thread.
 class StandbyServiceAdapter : public internal::v1::StandbyService::CallbackService {
  public:
-  // Both must outlive the server that this is registered with.
+  // Both must outlive the server with which this is registered.
   StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access);
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kMaxWaitMs = 600000;
 constexpr uint32_t kDefaultWaitMs = 30000;
-// When a caller that was refused shall try again.
+// Milliseconds after which a refused caller should retry.
 constexpr char kRetryDelay[] = "20";
 
 class UnknownMethod : public grpc::ServerGenericBidiReactor {

@@ -11,20 +11,20 @@
 
 namespace ballast {
 
-// What the adapters of both services do alike.
+// Functions that the adapters of both services share.
 
 // Ends a call at once.
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status);
 
-// The status with when a caller that was refused for want of room shall try again, in its metadata and in a trailer;
-// any other status as it is.
+// Adds to RESOURCE_EXHAUSTED the delay after which the caller should retry, in the status and in a trailer; returns
+// any other status unchanged.
 absl::Status WithRetryDelay(const absl::Status& status, grpc::CallbackServerContext& context);
 
-// The wait that a request asks for: 1 to 600000 ms, and 30000 for 0. INVALID_ARGUMENT beyond.
+// Returns the wait that a request asks for: 1 to 600000 ms, 30000 ms for 0; INVALID_ARGUMENT above that.
 absl::StatusOr<absl::Duration> DecodeWait(uint32_t wait_ms);
 
-// Answers each call with UNIMPLEMENTED, and reads no message of it. A port has one for the methods that none of its
-// other services has. Thread safety: all methods may be called from any thread.
+// Responds to each call with UNIMPLEMENTED without reading its message. Each port has one for methods that its other
+// services lack. Thread safety: all methods may be called from any thread.
 class UnknownMethods : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override;

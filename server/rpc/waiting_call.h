@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// A unary call that may wait before it is answered; when its caller goes away the wait ends. Deletes itself once it has
-// been finished. Thread safety: as gRPC's reactors.
+// A unary call that may wait before its response; the wait ends if the caller cancels. Deletes itself when finished.
+// Thread safety: the same as gRPC's reactors.
 class WaitingCall : public grpc::ServerUnaryReactor {
  public:
   explicit WaitingCall(std::function<void(WaitList::Ticket)> cancel)

@@ -22,7 +22,7 @@ struct MethodRole {
   AccessRole least;
 };
 
-// A new call wants its line here.
+// Each new call needs a line here.
 constexpr MethodRole kMethods[] = {
     {"ParameterService/Push", AccessRole::kWorker},
     {"ParameterService/Pull", AccessRole::kReader},
@@ -31,10 +31,10 @@ constexpr MethodRole kMethods[] = {
     {"ParameterService/SetValues", AccessRole::kWorker},
     {"ParameterService/Pause", AccessRole::kWorker},
     {"ParameterService/ReportVersions", AccessRole::kWorker},
-    // Takes a part of the bytes in flight for as long as it lasts.
+    // Uses part of the bytes in flight for as long as the call lasts.
     {"ParameterService/ShareMemory", AccessRole::kWorker},
     {"ParameterService/GetStatus", AccessRole::kReader},
-    // These three as a server want an admin.
+    // A caller that acts as a server needs the admin role for these three.
     {"CoordinatorService/Join", AccessRole::kWorker},
     {"CoordinatorService/Heartbeat", AccessRole::kWorker},
     {"CoordinatorService/Leave", AccessRole::kWorker},
@@ -44,11 +44,11 @@ constexpr MethodRole kMethods[] = {
     {"CoordinatorService/CompleteLease", AccessRole::kWorker},
     {"CoordinatorService/ReportProgress", AccessRole::kWorker},
     {"CoordinatorService/GetProgress", AccessRole::kReader},
-    // What it says becomes the shard.
+    // The stream replaces the shard's contents.
     {"StandbyService/Replicate", AccessRole::kAdmin},
 };
 
-// What follows "Bearer " in the one authorization header of a call; empty where there is none, or two.
+// Returns the token after "Bearer " in the authorization header; empty unless there is exactly one such header.
 absl::string_view TokenOf(const Metadata& metadata) {
   const auto [begin, end] = metadata.equal_range("authorization");
   if (begin == end || std::next(begin) != end) return "";
@@ -58,16 +58,16 @@ absl::string_view TokenOf(const Metadata& metadata) {
   return value.substr(kScheme.size());
 }
 
-// UNAUTHENTICATED where it does not show one known token. Never null.
+// UNAUTHENTICATED unless the call presents one known token. Never null.
 absl::StatusOr<const TokenGrant*> FindGrant(const TokenTable& tokens, const Metadata& metadata) {
   const absl::string_view token = TokenOf(metadata);
   if (token.empty()) {
     return absl::UnauthenticatedError(
-        "got no token, want one that this server knows: give --token_file, or send the header authorization: Bearer "
+        "got no token, want one that this server knows: pass --token_file, or send the header authorization: Bearer "
         "TOKEN");
   }
   const TokenGrant* const grant = tokens.Find(token);
-  if (grant == nullptr) return absl::UnauthenticatedError("this server does not know the token");
+  if (grant == nullptr) return absl::UnauthenticatedError("got a token that this server does not know");
   return grant;
 }
 

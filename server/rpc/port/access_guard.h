@@ -14,28 +14,26 @@
 
 namespace ballast {
 
-// The least role that may make a call, named as "ParameterService/Push"; nothing for a name that no service of ours
-// has.
+// Returns the least role that may make a call, named like "ParameterService/Push"; nothing for an unknown name.
 std::optional<AccessRole> LeastRole(absl::string_view method);
 
-// Who may make which call of one service, by the token that the call shows and the job that it names. Asked before a
-// call does anything; a method that LeastRole does not know is refused to everyone. Deliberately knows no message:
-// callers say what job a request names. Thread safety: all methods may be called from any thread.
+// Decides who may make which call of one service, from the call's token and the job that it names. Check it before a
+// call does anything; a method that LeastRole does not know is refused for everyone. Deliberately knows no message:
+// callers pass the job that a request names. Thread safety: all methods may be called from any thread.
 class AccessGuard {
  public:
-  // Null: no tokens are wanted and everyone is let in. `job` answers the job that the service holds, empty: none yet.
-  // Both outlive the guard.
+  // Null `tokens`: calls need no token. `job` returns the job that the service holds; empty: none yet. Both outlive
+  // the guard.
   AccessGuard(const TokenTable* tokens, std::function<std::string()> job) : tokens_(tokens), job_(std::move(job)) {}
 
-  // UNAUTHENTICATED without one token that is known, PERMISSION_DENIED for one of another job than the request's or the
-  // service's, or of too small a role: smaller than the method's, or than `least`; FAILED_PRECONDITION (WRONG_JOB) if
-  // the request names another job than the service's. With an empty `job` the request means the token's job, or the
-  // only one.
+  // UNAUTHENTICATED without a known token. PERMISSION_DENIED if the token is for a job other than the request's or
+  // the service's, or if its role is below the method's or below `least`. FAILED_PRECONDITION (WRONG_JOB) if the
+  // request names a job other than the service's. An empty `job` means the token's job, or the only one.
   absl::Status Check(const grpc::CallbackServerContext& context, absl::string_view method, absl::string_view job,
                      AccessRole least = AccessRole::kReader) const;
 
-  // The part of Check that needs the request's job, for a call that Check let in before its request was read. The job
-  // that the service holds may have come meanwhile.
+  // Makes the part of Check that needs the request's job, for a call that passed Check before its request was read.
+  // The service may have taken on a job since.
   absl::Status CheckJob(const grpc::CallbackServerContext& context, absl::string_view method,
                         absl::string_view job) const;
 
@@ -46,9 +44,9 @@ class AccessGuard {
   const std::function<std::string()> job_;
 };
 
-// Refuses calls of every service, health checks and unknown ones among them, as AccessGuard does without a known token,
-// but before their messages are read. For servers with TLS, the only ones that gRPC asks such things. Shared as gRPC
-// wants it.
+// Refuses calls without a known token with the errors of AccessGuard, but for every service, including health checks
+// and unknown methods, and before messages are read. For servers with TLS, because gRPC supports this only with TLS.
+// Shared because gRPC requires it.
 std::shared_ptr<grpc::AuthMetadataProcessor> MakeTokenGate(std::shared_ptr<const TokenTable> tokens);
 
 }  // namespace ballast

@@ -10,8 +10,8 @@
 #include "grpc/grpc.h"
 #include "grpc/support/time.h"
 
-// grpc::CompletionQueue::CallbackAlternativeCQ and ReleaseCallbackAlternativeCQ, which are private. In a static program
-// gRPC's own are in the same file as the rest of its queue, so the linker renames the calls (--wrap).
+// grpc::CompletionQueue::CallbackAlternativeCQ and ReleaseCallbackAlternativeCQ, which are private. In a static
+// program gRPC's own are in the same file as the rest of its queue, so the linker renames the calls (--wrap).
 #ifdef BALLAST_WRAPS_CALLBACK_QUEUE
 #define BALLAST_TAKE_QUEUE __wrap__ZN4grpc15CompletionQueue21CallbackAlternativeCQEv
 #define BALLAST_RELEASE_QUEUE __wrap__ZN4grpc15CompletionQueue28ReleaseCallbackAlternativeCQEPS0_
@@ -29,7 +29,7 @@ namespace {
 
 thread_local CallbackThreads::Scope* present = nullptr;
 
-// All queues of this process that are not gRPC's own.
+// Owns the set of this process's queues that are not gRPC's own.
 class Queues {
  public:
   static Queues& All() {
@@ -69,7 +69,7 @@ CallbackThreads::~CallbackThreads() {
 
 void CallbackThreads::Run() {
   while (true) {
-    // gRPC's own Next would end what only the callback may end.
+    // grpc::CompletionQueue::Next would finalize the tag, which only the callback may do.
     const grpc_event event = grpc_completion_queue_next(queue_.cq(), gpr_inf_future(GPR_CLOCK_REALTIME), nullptr);
     if (event.type == GRPC_QUEUE_SHUTDOWN) return;
     if (event.type != GRPC_OP_COMPLETE) continue;
@@ -84,7 +84,7 @@ CallbackThreads::Scope::~Scope() { present = nullptr; }
 
 absl::Status CallbackThreads::Scope::Check() const {
   if (taken_) return absl::OkStatus();
-  return absl::InternalError("gRPC does not take the threads that this program has for its server");
+  return absl::InternalError("gRPC does not use this program's callback threads; the program is linked incorrectly");
 }
 
 grpc::CompletionQueue* CallbackThreads::Take() {

@@ -9,27 +9,26 @@
 
 namespace ballast {
 
-// Threads that run the callbacks of one gRPC server. gRPC 1.51 runs those of all servers and channels of a process on
-// the same few threads, of which a flood of calls at one server leaves nothing to the others. This library defines the
-// function by which gRPC finds them, as decision 0023 says of reads, and answers it for servers that are built in a
-// Scope; all others keep gRPC's own. Must outlive the servers. Thread safety: all methods may be called from any
-// thread.
+// Owns threads that run the callbacks of one gRPC server. gRPC 1.51 runs those of all servers and channels of a
+// process on the same few threads, so a flood of calls at one server starves the others. This library defines the
+// function by which gRPC finds these threads (decision 0023 describes the same method for reads) and returns its own
+// for servers built in a Scope; all others keep gRPC's. Must outlive the servers. Thread safety: all methods may be
+// called from any thread.
 class CallbackThreads {
  public:
   explicit CallbackThreads(int count);
-  // Ends the threads; the servers have ended.
+  // Ends the threads; the servers must have ended.
   ~CallbackThreads();
   CallbackThreads(const CallbackThreads&) = delete;
 
-  // Servers that this thread builds while it lives use `threads`. One at a time for a thread.
+  // Servers that this thread builds during the scope use `threads`. At most one scope per thread.
   class Scope {
    public:
     explicit Scope(CallbackThreads* threads);
     ~Scope();
     Scope(const Scope&) = delete;
 
-    // INTERNAL if a server with callbacks was built and did not take the threads, as it would not in a program that was
-    // linked otherwise.
+    // INTERNAL if a server with callbacks was built but does not use the threads: the program is linked differently.
     absl::Status Check() const;
 
    private:
@@ -38,7 +37,7 @@ class CallbackThreads {
     bool taken_ = false;
   };
 
-  // As gRPC asks for: the queue of the present scope, null if there is none; and whether the queue is any such one's.
+  // Called by gRPC. Take returns the current scope's queue or null; Owns is true for the queue of any scope.
   static grpc::CompletionQueue* Take();
   static bool Owns(const grpc::CompletionQueue* queue);
 

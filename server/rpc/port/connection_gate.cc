@@ -24,17 +24,17 @@
 namespace ballast {
 namespace {
 
-constexpr uint32_t kUsualConnections = 1024;
-// For all that is not a connection: logs, certificates, libraries, memory that is shared.
+constexpr uint32_t kDefaultConnections = 1024;
+// Files other than connections: logs, certificates, libraries, shared memory.
 constexpr uint64_t kOtherFiles = 256;
-// A connection's own and the one that it is watched by, at each of a server's two ports.
+// A connection's own descriptor and the one by which it is watched, at each of a server's two ports.
 constexpr uint64_t kFilesPerConnection = 4;
-// Until the next look at whether there are files again.
+// Interval between checks whether there are files again.
 constexpr int kPauseMilliseconds = 100;
 
 absl::Status CannotListen(const std::string& host, int port, absl::string_view why) {
   return absl::UnavailableError(
-      absl::StrCat("cannot listen on ", host, ":", port, ": ", why, "; choose another, or port 0 for a free one"));
+      absl::StrCat("cannot listen on ", host, ":", port, ": ", why, "; choose another, or port 0 for a free port"));
 }
 
 void SetOption(int socket, int level, int option, int value) {
@@ -49,7 +49,7 @@ int PortOf(int socket) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-// A socket that listens there; -1 with errno.
+// Returns a listening socket, or -1 with errno.
 int ListenAt(const addrinfo& at, int port) {
   sockaddr_storage address = {};
   memcpy(&address, at.ai_addr, at.ai_addrlen);
@@ -60,7 +60,7 @@ int ListenAt(const addrinfo& at, int port) {
   }
   const int listener = socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (listener < 0) return -1;
-  // Else a server that comes back at once would not get its port.
+  // Otherwise a server that restarts at once could not get its port.
   SetOption(listener, SOL_SOCKET, SO_REUSEADDR, 1);
   if (at.ai_family == AF_INET6) SetOption(listener, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   if (bind(listener, reinterpret_cast<const sockaddr*>(&address), at.ai_addrlen) == 0 &&
@@ -73,7 +73,7 @@ int ListenAt(const addrinfo& at, int port) {
   return -1;
 }
 
-// So that the peer knows at once, and nothing of it stays here.
+// Resets the connection, so that the peer knows at once and no socket state remains here.
 void Reset(int socket) {
   const linger at_once = {1, 0};
   setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -88,16 +88,16 @@ absl::StatusOr<uint32_t> MakeRoomForConnections(uint32_t wanted) {
   const uint64_t most = files.rlim_max < kOtherFiles ? 0 : (files.rlim_max - kOtherFiles) / kFilesPerConnection;
   if (most < std::max(wanted, 1u)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("connections: got ", wanted, ", want at most ", most, ", for this process may have no more than ",
-                     files.rlim_max, " files open; raise that (ulimit -Hn) to ",
-                     std::max(wanted, 1u) * kFilesPerConnection + kOtherFiles, ", or ask for fewer"));
+        absl::StrCat("connections: got ", wanted, ", want at most ", most, ", because this process may open at most ",
+                     files.rlim_max, " files; raise that limit (ulimit -Hn) to ",
+                     std::max(wanted, 1u) * kFilesPerConnection + kOtherFiles, ", or allow fewer connections"));
   }
-  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? kUsualConnections : wanted);
+  const uint64_t room = std::min<uint64_t>(most, wanted == 0 ? kDefaultConnections : wanted);
   const rlim_t needed = room * kFilesPerConnection + kOtherFiles;
   if (files.rlim_cur < needed) {
     files.rlim_cur = needed;
     if (setrlimit(RLIMIT_NOFILE, &files) != 0)
-      return absl::ErrnoToStatus(errno, "cannot raise the limit of open files");
+      return absl::ErrnoToStatus(errno, "cannot raise the limit on open files");
   }
   return static_cast<uint32_t>(room);
 }
@@ -120,7 +120,7 @@ absl::Status ConnectionGate::Prepare(const std::string& host, int port) {
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(name.c_str(), "0", &hints, &found); error != 0) {
-    return CannotListen(host, port, absl::StrCat("the host is not known (", gai_strerror(error), ")"));
+    return CannotListen(host, port, absl::StrCat("unknown host (", gai_strerror(error), ")"));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
   port_ = port;
@@ -130,11 +130,11 @@ absl::Status ConnectionGate::Prepare(const std::string& host, int port) {
       listeners_.push_back(listener);
       port_ = PortOf(listener);
     } else if (errno == EADDRINUSE || errno == EACCES) {
-      return CannotListen(host, port, errno == EACCES ? "this user may not" : "the port is in use");
+      return CannotListen(host, port, errno == EACCES ? "permission denied" : "the port is in use");
     }
   }
-  // A name may have an address of a protocol that is turned off.
-  if (listeners_.empty()) return CannotListen(host, port, "the host is not this machine's");
+  // Only if no address works: a name may have an address of a disabled protocol.
+  if (listeners_.empty()) return CannotListen(host, port, "the host is not this machine");
   return absl::OkStatus();
 }
 
@@ -175,7 +175,7 @@ void ConnectionGate::Run() {
       if (IsListener(file)) {
         Accept(file);
       } else if ((events[i].events & EPOLLHUP) != 0) {
-        // By hand, for the connection's other descriptor may live on, and would be told of under this number.
+        // Remove it explicitly: the other descriptor may stay open, and its events would carry this number.
         epoll_ctl(epoll_, EPOLL_CTL_DEL, file, nullptr);
         watched_[file] = false;
         close(file);
@@ -197,7 +197,7 @@ void ConnectionGate::Accept(int listener) {
     return Reset(socket);
   }
   const int watched = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-  // Hanging up is always told; of nothing else is there anything to say.
+  // Hang-ups are always reported; no other event matters.
   epoll_event event = {};
   event.events = EPOLLET;
   event.data.fd = watched;

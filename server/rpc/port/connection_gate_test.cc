@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sockets that were handed on.
+// Owns the sockets that the gate has passed on.
 class Taken {
  public:
   ~Taken() {
@@ -46,7 +46,7 @@ class Taken {
     absl::MutexLock lock(&mutex_);
     return sockets_.size();
   }
-  // As gRPC ends a connection.
+  // Ends a connection the way gRPC does.
   void End(size_t index) {
     ShutDown(index);
     absl::MutexLock lock(&mutex_);
@@ -76,7 +76,7 @@ class Peer {
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     return connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   }
-  // Whether the other side ends it before long.
+  // Returns whether the other side ends the connection within 30 s.
   bool IsEnded() {
     pollfd file = {socket_, POLLIN, 0};
     char byte = 0;
@@ -96,14 +96,14 @@ class ConnectionGateTest : public ::testing::Test {
     gate_->Open([this](int socket) { taken_.Take(socket); });
   }
 
-  // Comes again while it is refused: a peer may see the end of a connection before the gate does.
+  // Reconnects while it is refused: a peer may see the end of a connection before the gate does.
   std::unique_ptr<Peer> ConnectAsTaken(size_t count) {
     std::unique_ptr<Peer> peer;
     for (int attempt = 0; attempt < 300; ++attempt) {
       peer = std::make_unique<Peer>(gate_->port());
       if (taken_.Await(count, absl::Milliseconds(100))) return peer;
     }
-    ADD_FAILURE() << "it is never let in";
+    ADD_FAILURE() << "the gate never accepts it";
     return peer;
   }
 
@@ -159,7 +159,7 @@ TEST_F(ConnectionGateTest, OneThatIsClosedLongAfterItWasShutDownCountsOnce) {
   ASSERT_TRUE(taken_.Await(1));
   taken_.ShutDown(0);
   const auto next = ConnectAsTaken(2);
-  // Its socket, which is open still, hangs up once more.
+  // Its socket is still open and hangs up once more.
   one.reset();
   Peer third(gate_->port());
   EXPECT_TRUE(third.IsEnded());
@@ -175,7 +175,7 @@ TEST_F(ConnectionGateTest, ListensAgainWhenThereAreFilesAgain) {
   const rlimit none = {3, usual.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   EXPECT_TRUE(early.Connect(gate_->port()));
-  // The kernel has taken it, but nobody has accepted.
+  // The kernel has connected it, but the gate has not accepted it.
   EXPECT_EQ(taken_.count(), 0u);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
   EXPECT_TRUE(late.Connect(gate_->port()));
@@ -204,7 +204,7 @@ TEST_F(ConnectionGateTest, RefusesAPortThatIsInUse) {
 TEST_F(ConnectionGateTest, RefusesAHostThatIsNotThisMachine) {
   const absl::Status status = ConnectionGate::Listen("192.0.2.1", 0, 1).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the host is not this machine's"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the host is not this machine;"));
 }
 
 TEST(MakeRoomForConnectionsTest, RaisesTheLimitOfOpenFilesAsFarAsItIsNeeded) {

@@ -28,7 +28,7 @@ absl::Status Http2Inspector::Take(absl::string_view bytes, absl::Time now) {
     if (preface_bytes_ < kPreface.size()) {
       const size_t count = std::min(bytes.size(), kPreface.size() - preface_bytes_);
       if (bytes.substr(0, count) != kPreface.substr(preface_bytes_, count)) {
-        refused_ = absl::InvalidArgumentError("got no HTTP/2");
+        refused_ = absl::InvalidArgumentError("got bytes that are not HTTP/2");
         break;
       }
       preface_bytes_ += static_cast<uint32_t>(count);
@@ -75,7 +75,7 @@ absl::Status Http2Inspector::TakeHead(absl::Time now) {
     case kData:
       return size == 0 && (flags & kEndStream) == 0 ? CountIdle(now) : absl::OkStatus();
     case kWindowUpdate:
-      // A pull brings thousands of them.
+      // Not counted, because a pull causes thousands of them.
       return absl::OkStatus();
     case kSettings:
       acknowledged_ = acknowledged_ || (flags & kAcknowledges) != 0;
@@ -95,7 +95,7 @@ absl::Status Http2Inspector::CountIdle(absl::Time now) {
   if (idle_frames_left_ >= 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("got more than ", limits_.idle_frames, " frames at once and ",
                                                    limits_.idle_frames_per_second,
-                                                   " a second that carry nothing, the last of type ", head_[3]));
+                                                   " per second that carry no work, the last of type ", head_[3]));
 }
 
 }  // namespace ballast

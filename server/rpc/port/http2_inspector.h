@@ -9,19 +9,19 @@
 
 namespace ballast {
 
-// Reads along what a client sends on one HTTP/2 connection and refuses what would cost gRPC more than it costs the
-// client, before gRPC parses it. gRPC 1.51 copies an unfinished header anew with each frame, and enforces its limits of
-// metadata and of streams too late or not at all; decision 0023 says what was measured. Knows frames (RFC 9113) but
-// neither HPACK nor calls; what it lets through may still be wrong, and gRPC says so. Holds no payload.
-// Thread safety: none; confined to whoever reads the connection.
+// Owns the state of one HTTP/2 connection's input, and refuses input that would cost gRPC more than the client,
+// before gRPC parses it. gRPC 1.51 copies an unfinished header again with each frame, and enforces its limits on
+// metadata and streams too late or not at all; decision 0023 has the measurements. Knows frames (RFC 9113) but
+// neither HPACK nor calls; input that it accepts may still be invalid, which gRPC reports. Keeps no payload.
+// Thread safety: none; confined to the thread that reads the connection.
 class Http2Inspector {
  public:
   struct Limits {
-    // Bytes and frames of one header block, HEADERS and its CONTINUATIONs together. gRPC takes 8 KiB of metadata.
+    // Limits on one header block, HEADERS and its CONTINUATIONs together. gRPC accepts 8 KiB of metadata.
     uint32_t header_bytes = 16 << 10;
     uint32_t header_frames = 8;
-    // Frames that cost the server something and give it no work: RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA and
-    // those of unknown types. So many at once, and so many a second in the long run.
+    // Limits on frames that cost the server time but carry no work: RST_STREAM, PING, SETTINGS, PRIORITY, empty DATA
+    // and unknown types. A burst, and a long-term rate.
     double idle_frames = 256;
     double idle_frames_per_second = 256;
     // Calls that a client may begin before it has acknowledged the server's settings, which limit its calls.
@@ -30,8 +30,8 @@ class Http2Inspector {
 
   explicit Http2Inspector(const Limits& limits) : limits_(limits), idle_frames_left_(limits.idle_frames) {}
 
-  // Takes the next bytes, which came at `now`. RESOURCE_EXHAUSTED, saying which limit was passed, or INVALID_ARGUMENT
-  // if this is no HTTP/2; then and from then on the connection is to be ended.
+  // Takes the next bytes, received at `now`. RESOURCE_EXHAUSTED that names the limit exceeded, or INVALID_ARGUMENT if
+  // this is not HTTP/2; every later call returns the same error, and the connection must be ended.
   absl::Status Take(absl::string_view bytes, absl::Time now);
 
  private:
@@ -40,13 +40,13 @@ class Http2Inspector {
 
   const Limits limits_;
   absl::Status refused_;
-  // How many bytes of the preface and of the present frame's head have come.
+  // Bytes received of the preface and of the current frame's head.
   uint32_t preface_bytes_ = 0;
   uint32_t head_bytes_ = 0;
   uint8_t head_[9] = {};
-  // Bytes of the present frame's payload that have not come.
+  // Bytes of the current frame's payload not yet received.
   uint32_t payload_left_ = 0;
-  // The header block that is not finished.
+  // The unfinished header block.
   uint64_t block_bytes_ = 0;
   uint32_t block_frames_ = 0;
   bool acknowledged_ = false;

@@ -61,7 +61,7 @@ TEST_F(Http2InspectorTest, SeesTheSameInPiecesOfAnySize) {
     Http2Inspector inspector{Http2Inspector::Limits()};
     size_t taken = 0;
     while (taken < bytes.size() && inspector.Take(bytes.substr(taken, piece), now_).ok()) taken += piece;
-    // It is refused when the last frame's head is whole.
+    // It is refused once the last frame's head is complete.
     const size_t end = bytes.size() - 85;
     EXPECT_LT(taken, end) << piece;
     EXPECT_GE(taken + piece, end) << piece;

@@ -18,7 +18,7 @@
 #include "absl/time/clock.h"
 #include "server/rpc/port/http2_inspector.h"
 
-// With --config=static OpenSSL is part of the program, and the linker renames gRPC's calls (--wrap).
+// With --config=static, OpenSSL is part of the program, and the linker renames gRPC's calls (--wrap).
 #ifdef BALLAST_WRAPS_SSL_READ
 #define BALLAST_SSL_READ __wrap_SSL_read
 extern "C" int __real_SSL_read(SSL* ssl, void* to, int size);
@@ -30,14 +30,14 @@ extern "C" int BALLAST_SSL_READ(SSL* ssl, void* to, int size);
 namespace ballast {
 namespace {
 
-// Takes 8 MiB of addresses, and memory only for the part that is used.
-constexpr int kMostFiles = 1 << 20;
-// By the socket's number; null for sockets that are not inspected. Only the thread that reads a socket uses its
-// inspector, and its number is given to another one only after it was closed.
-std::array<std::atomic<Http2Inspector*>, kMostFiles> inspectors;
+// The array has 8 MiB of addresses, but uses memory only for the part in use.
+constexpr int kMaxFiles = 1 << 20;
+// Inspectors by socket number; null for uninspected sockets. Only the thread that reads a socket uses its inspector,
+// and a number is used again only after its socket was closed.
+std::array<std::atomic<Http2Inspector*>, kMaxFiles> inspectors;
 std::atomic<uint64_t> refused{0};
 
-// The function that this library's own one hides.
+// Returns the function that this library's own definition hides.
 template <typename Function>
 Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -57,7 +57,7 @@ int NextClose(int file) {
   return next(file);
 }
 
-// Whether gRPC may have the bytes.
+// Returns whether gRPC may get the bytes.
 bool LetsThrough(Http2Inspector& inspector, absl::string_view bytes) { return inspector.Take(bytes, absl::Now()).ok(); }
 
 bool LetsThrough(Http2Inspector& inspector, const msghdr& message, size_t size) {
@@ -74,7 +74,7 @@ void FreeInspector(void*, void* inspector, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Http2Inspector*>(inspector);
 }
 
-// That of a connection on which this process is the TLS server; it lives as long as the connection.
+// Returns the inspector of a connection on which this process is the TLS server; it lives as long as the connection.
 Http2Inspector* InspectorOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeInspector);
   auto* inspector = static_cast<Http2Inspector*>(SSL_get_ex_data(ssl, index));
@@ -85,7 +85,7 @@ Http2Inspector* InspectorOf(SSL* ssl) {
 }
 
 void Forget(int file) {
-  if (file < 0 || file >= kMostFiles || inspectors[file].load(std::memory_order_relaxed) == nullptr) return;
+  if (file < 0 || file >= kMaxFiles || inspectors[file].load(std::memory_order_relaxed) == nullptr) return;
   delete inspectors[file].exchange(nullptr);
 }
 
@@ -94,18 +94,18 @@ void Forget(int file) {
 absl::Status CheckReadsAreInspected() {
 #ifndef BALLAST_WRAPS_SSL_READ
   if (dlsym(RTLD_DEFAULT, "SSL_read") != reinterpret_cast<void*>(&SSL_read)) {
-    return absl::InternalError("gRPC's calls of SSL_read do not come to this program's own function");
+    return absl::InternalError("gRPC does not call this program's SSL_read; the program is linked incorrectly");
   }
 #endif
   if (dlsym(RTLD_DEFAULT, "recvmsg") == reinterpret_cast<void*>(&recvmsg) &&
       dlsym(RTLD_DEFAULT, "close") == reinterpret_cast<void*>(&close)) {
     return absl::OkStatus();
   }
-  return absl::InternalError("gRPC's calls of recvmsg and close do not come to this program's own functions");
+  return absl::InternalError("gRPC does not call this program's recvmsg and close; the program is linked incorrectly");
 }
 
 bool InspectReads(int socket) {
-  if (socket < 0 || socket >= kMostFiles) return false;
+  if (socket < 0 || socket >= kMaxFiles) return false;
   delete inspectors[socket].exchange(new Http2Inspector(Http2Inspector::Limits()));
   return true;
 }
@@ -119,7 +119,7 @@ extern "C" {
 ssize_t recvmsg(int socket, msghdr* message, int flags) {
   static const auto next = ballast::Next<decltype(recvmsg)>("recvmsg");
   const ssize_t count = next(socket, message, flags);
-  if (count <= 0 || (flags & (MSG_ERRQUEUE | MSG_PEEK)) != 0 || socket >= ballast::kMostFiles) return count;
+  if (count <= 0 || (flags & (MSG_ERRQUEUE | MSG_PEEK)) != 0 || socket >= ballast::kMaxFiles) return count;
   ballast::Http2Inspector* const inspector = ballast::inspectors[socket].load(std::memory_order_acquire);
   if (inspector == nullptr || ballast::LetsThrough(*inspector, *message, count)) return count;
   ++ballast::refused;
@@ -141,7 +141,7 @@ int BALLAST_SSL_READ(SSL* ssl, void* to, int size) {
     return count;
   }
   ++ballast::refused;
-  // SSL_get_error finds it and calls the connection broken.
+  // Makes SSL_get_error report the connection as broken.
   ERR_raise(ERR_LIB_SSL, SSL_R_EXCESSIVE_MESSAGE_SIZE);
   return -1;
 }

@@ -7,23 +7,22 @@
 
 namespace ballast {
 
-// Puts an Http2Inspector between what gRPC reads and what it parses, without another copy or thread: this library
-// defines recvmsg, close and SSL_read, which gRPC calls for every byte that it receives, and passes them on. The bytes
-// of a connection that its inspector refuses are withheld, and gRPC is told that the connection is broken, which makes
-// it end it. gRPC has no place of its own for this; decision 0023 says what else was tried.
+// Puts an Http2Inspector between gRPC's reads and its parser, without another copy or thread: this library defines
+// recvmsg, close and SSL_read, which gRPC calls for all input, and forwards them. If the inspector refuses the bytes
+// of a connection, they are withheld and gRPC gets an error, so it ends the connection. gRPC has no hook for this;
+// decision 0023 lists the alternatives.
 //
-// Without TLS, sockets are inspected that were announced by InspectReads; with TLS, every connection on which this
-// process is the TLS server. Sockets and connections of its clients are left alone.
+// Without TLS, it inspects the sockets passed to InspectReads; with TLS, every connection on which this process is
+// the TLS server. The process's client connections are not inspected.
 
-// INTERNAL if gRPC would not call the functions of this library, as it would not in a program that was
-// linked otherwise.
+// INTERNAL if gRPC does not call the functions of this library, which happens if the program is linked differently.
 absl::Status CheckReadsAreInspected();
 
-// The socket is about to be given to gRPC and carries HTTP/2 without TLS. Inspected until it is closed. False if its
-// number is too high; then it must not be used.
+// Inspects a socket until it is closed; call it before gRPC gets the socket, which must carry HTTP/2 without TLS.
+// False if its number is too high; then it must not be used.
 bool InspectReads(int socket);
 
-// Connections of this process that were refused so far.
+// Number of connections that this process has refused.
 uint64_t RefusedReads();
 
 }  // namespace ballast

@@ -20,12 +20,12 @@
 namespace ballast {
 namespace {
 
-// What a message may have on top is for malformed ones to be answered instead of cut.
+// The margin lets oversized messages get an error response instead of an aborted call.
 constexpr int kMaxReceivedBytes = kMaxMessageBytes + (64 << 10);
 
-// Until a connection has to have said who it is, so that silent strangers do not keep others out.
+// Limit on a connection's handshake, so that idle connections do not keep others out.
 constexpr int kHandshakeMilliseconds = 20'000;
-// A peer that is silent for so long is asked whether it is there, and gone if it then is silent again.
+// A peer that has sent nothing for this time gets a ping, and is lost if it does not respond to that in time.
 constexpr int kSilenceMilliseconds = 60'000;
 constexpr int kPingMilliseconds = 20'000;
 
@@ -53,7 +53,7 @@ void SetLimits(const ServingPort::Options& options, grpc::ServerBuilder& builder
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.max_streams));
   builder.SetMaxReceiveMessageSize(kMaxReceivedBytes);
-  // gRPC inflates a whole message before it looks at the limit on its size: 4 MiB can become gigabytes. Ballast's
+  // gRPC inflates a whole message before it checks the limit on its size: 4 MiB can become gigabytes. Ballast's
   // clients do not compress.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<ServingPort>> ServingPort::Open(
   port->address_ = absl::StrCat(listen->host, ":", port->gate_->port());
   grpc::ServerBuilder builder;
   SetLimits(options, builder);
-  // Shared as what copies of a function hold.
+  // Shared because copies of the callback hold it.
   const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor =
       builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *credentials);
@@ -93,7 +93,7 @@ absl::StatusOr<std::unique_ptr<ServingPort>> ServingPort::Open(
   {
     CallbackThreads::Scope scope(&port->threads_);
     port->grpc_ = builder.BuildAndStart();
-    if (port->grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC does not start on ", options.listen));
+    if (port->grpc_ == nullptr) return absl::InternalError(absl::StrCat("gRPC cannot serve on ", options.listen));
     if (absl::Status status = scope.Check(); !status.ok()) return status;
   }
   port->gate_->Open([acceptor, tls](int socket) {

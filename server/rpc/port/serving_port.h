@@ -18,42 +18,41 @@
 
 namespace ballast {
 
-// One port of a server process: the gRPC server behind it, with connections, memory and threads of its own, so that
-// what is done to one port takes nothing from another's. Knows none of the services.
-// Thread safety: all methods may be called from any thread, Close by one.
+// Owns one port of a server process: its gRPC server, with its own connections, memory and threads, so that load on
+// one port does not affect another. Deliberately does not know the services. Thread safety: all methods may be called
+// from any thread, Close by one thread.
 class ServingPort {
  public:
   struct Options {
-    // host:port; port 0 takes a free one.
+    // HOST:PORT; port 0 picks a free port.
     std::string listen;
-    // The flag by which another address is chosen, for errors.
+    // The flag that sets the address, for errors.
     std::string flag = "--listen";
     SecurityOptions security;
     absl::Duration certificate_refresh;
-    // Null: no tokens are wanted.
+    // Null: calls need no token.
     std::shared_ptr<const TokenTable> tokens;
     uint32_t max_connections = 0;
     uint32_t max_streams = 0;
-    // Messages that gRPC holds before a call can be refused.
+    // Limit on the messages that gRPC holds before a call can be refused.
     uint64_t max_bytes = 0;
     int threads = 2;
   };
 
-  // `add_services` registers what is served. INVALID_ARGUMENT for a bad address or security that does not fit,
-  // UNAVAILABLE for a port in use.
+  // `add_services` registers the services. INVALID_ARGUMENT for a bad address or bad security options, UNAVAILABLE
+  // for a port in use.
   static absl::StatusOr<std::unique_ptr<ServingPort>> Open(
       const Options& options, const std::function<void(grpc::ServerBuilder&)>& add_services);
-  // As Close, at once.
   ~ServingPort();
   ServingPort(const ServingPort&) = delete;
 
-  // host:port.
+  // HOST:PORT.
   const std::string& address() const { return address_; }
   grpc::Server& grpc() { return *grpc_; }
 
-  // Health checks say from now on that it does not serve.
+  // Makes health checks report that the port does not serve.
   void Refuse();
-  // Lets calls under way end within `grace`. Idempotent.
+  // Accepts no more calls and lets calls under way finish within `grace`. Idempotent.
   void Close(absl::Duration grace);
 
  private:
@@ -65,7 +64,7 @@ class ServingPort {
   std::unique_ptr<grpc::Server> grpc_;
 };
 
-// "host" of "host:port".
+// Returns "host" for "host:port".
 std::string HostOf(const std::string& address);
 
 }  // namespace ballast

@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Answers every call with UNIMPLEMENTED, but calls of "/Hold" only once it is let go: their threads wait meanwhile.
+// Responds to every call with UNIMPLEMENTED, but to "/Hold" only once released: until then its calls block threads.
 class HoldingService : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
@@ -45,7 +45,7 @@ ServingPort::Options OptionsOf(int threads) {
   return options;
 }
 
-// Calls of one channel that are under way.
+// Owns the calls under way on one channel.
 class Calls {
  public:
   explicit Calls(const std::string& address) : stub_(OpenChannel(address, Credentials())) {}
@@ -93,7 +93,7 @@ TEST(ServingPortTest, AnswersWhileAllThreadsOfAnotherPortAreHeld) {
   ASSERT_TRUE(held.ok()) << held.status();
   ASSERT_TRUE(free.ok()) << free.status();
   Calls holding((*held)->address()), others((*free)->address());
-  // More than gRPC has threads for the callbacks of a whole process.
+  // More than the callback threads that gRPC has for a whole process.
   for (int i = 0; i < 40; ++i) holding.Start("/Hold");
   for (int i = 0; i < 100; ++i) others.Start("/Other");
   EXPECT_TRUE(others.AwaitAll(absl::Seconds(60)));
