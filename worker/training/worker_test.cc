@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-// Loses worker 3 of 4 before it grants it a first lease, and says so to AcquireLease alone; has no data after that.
+// Declares worker 3 of 4 lost at its first AcquireLease, and only there; later has no data.
 class ForgetfulCoordinator : public FakeCoordinatorService {
  public:
   explicit ForgetfulCoordinator(const std::string& shard) : FakeCoordinatorService({shard}) {}
@@ -40,7 +40,7 @@ class ForgetfulCoordinator : public FakeCoordinatorService {
     return joins_;
   }
 
-  // Those that were asked for.
+  // Number of AcquireLease calls.
   int leases() {
     absl::MutexLock lock(&mutex_);
     return leases_;
