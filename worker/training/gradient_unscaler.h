@@ -25,7 +25,7 @@ class GradientUnscaler {
 
  private:
   TrainableModel& model_;
-  // For each device with gradients, a float that is not 0 if a gradient there was not finite.
+  // One float per device with gradients; it is not 0 if a gradient there was not finite.
   std::map<Device*, std::unique_ptr<Buffer>> flags_;
 };
 

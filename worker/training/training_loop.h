@@ -18,7 +18,7 @@
 
 namespace ballast {
 
-// How a worker that others did not wait for, because it paused or returned, rejoins their steps.
+// Rule by which a worker rejoins the others' steps after they did not wait for it, because it paused or returned.
 enum class Stride {
   // It keeps its own step count: policies async and bounded.
   kOwn,
