@@ -23,7 +23,7 @@ constexpr LayerKind kLayerKinds[] = {
     {v1::Layer::kLayerNorm, "layer_norm", MakeLayerNorm},
     {v1::Layer::kMaxPool, "max_pool", MakeMaxPool},
     {v1::Layer::kRelu, "relu", MakeRelu},
-    // The chain's.
+    // LayerChain builds residuals.
     {v1::Layer::kResidual, "residual", nullptr},
     {v1::Layer::kTanh, "tanh", MakeTanh},
 };

@@ -11,21 +11,21 @@
 
 namespace ballast {
 
-// What a layer of the job file is built from, once its place in the model is known.
+// A layer of the job file, with its name and its input in the model.
 struct LayerSite {
   const v1::Layer& config;
   std::string name;
   ImageShape input;
 };
 
-// The kind's name in the job file ("dense"), which default names begin with; empty where the kind is not set.
+// Returns the kind's name in the job file ("dense"), with which default names begin; empty if the kind is not set.
 std::string LayerKindName(const v1::Layer& config);
 
-// INVALID_ARGUMENT, naming the layer, where the kind is not set, or the configuration is out of range or does not fit
-// the inputs. A residual is no layer but several: the chain takes it apart.
+// INVALID_ARGUMENT, naming the layer, if the kind is not set, or the configuration is out of range or does not fit the
+// inputs. `site` must not be a residual, because LayerChain splits that into several layers.
 absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSite& site);
 
-// One for each kind, in the file of its name.
+// One function for each kind, in the file named after it.
 absl::StatusOr<std::unique_ptr<Layer>> MakeAveragePool(const LayerSite& site);
 absl::StatusOr<std::unique_ptr<Layer>> MakeBatchNorm(const LayerSite& site);
 absl::StatusOr<std::unique_ptr<Layer>> MakeConv2d(const LayerSite& site);

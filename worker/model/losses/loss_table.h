@@ -11,16 +11,16 @@
 
 namespace ballast {
 
-// What the loss is computed from: the last layer.
+// The last layer of a model, whose output is the input of the loss.
 struct LossSite {
   std::string layer;
   int64_t outputs = 0;
 };
 
-// INVALID_ARGUMENT where the kind is not set, or does not fit the last layer, which the message names.
+// INVALID_ARGUMENT if the kind is not set, or does not fit the last layer, which the message names.
 absl::StatusOr<std::unique_ptr<Loss>> MakeLoss(const v1::Loss& config, const LossSite& site);
 
-// One for each kind, in the file of its name.
+// One function for each kind, in the file named after it.
 absl::StatusOr<std::unique_ptr<Loss>> MakeMeanSquaredError(const LossSite& site);
 absl::StatusOr<std::unique_ptr<Loss>> MakeSoftmaxCrossEntropy(const LossSite& site);
 
