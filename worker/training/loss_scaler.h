@@ -12,10 +12,10 @@ namespace ballast {
 class LossScaler {
  public:
   static constexpr float kFirst = 65536.0f;
-  static constexpr uint32_t kPatience = 2000;
+  static constexpr uint32_t kGrowthInterval = 2000;
   // 2^-14 and 2^24. Gradients that overflow at the smallest scale show that training has diverged.
-  static constexpr float kLeast = 1.0f / 16384;
-  static constexpr float kMost = 16777216.0f;
+  static constexpr float kMin = 1.0f / 16384;
+  static constexpr float kMax = 16777216.0f;
 
   float scale() const { return scale_; }
   // Call after each batch; `finite` is true if all of its gradients were finite.

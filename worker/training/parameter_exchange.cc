@@ -20,10 +20,10 @@ constexpr absl::Duration kCopyTimeout = absl::Seconds(60);
 
 absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
   if (std::isfinite(loss_sum)) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("the loss is ", loss_sum, " at step ", step,
-                                            ": training has diverged. The usual cause is too high a learning rate (",
-                                            learning_rate,
-                                            " here); others are features that are not normalized, or NaN in the data"));
+  return absl::OutOfRangeError(
+      absl::StrCat("the loss is ", loss_sum, " at step ", step,
+                   ": training has diverged. The usual cause is too high a learning rate (", learning_rate,
+                   " here); other causes are features that are not normalized, and NaN in the data"));
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
         values.values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
       }
     }
-    group.gathered.resize(parameters.count);
+    group.accumulators.resize(parameters.count);
     groups_.push_back(std::move(group));
   }
   if (!model->waits_for_loss()) {
@@ -96,7 +96,7 @@ std::optional<TimelineSpan> ParameterExchange::BeginSpan() const {
   return TimelineSpan{.begin = options_.timeline->Now(), .step = options_.timeline->step()};
 }
 
-void ParameterExchange::Note(Group& group, const PushResult& result) {
+void ParameterExchange::RecordSpans(Group& group, const PushResult& result) {
   std::optional<TimelineSpan> span = std::exchange(group.begun, std::nullopt);
   if (!span.has_value()) return;
   span->row = TimelineRow::kPush;
@@ -192,7 +192,7 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   if (!pushed->has_value()) return absl::OkStatus();
   Decode(groups_[index]);
   const PushResult& result = **pushed;
-  Note(groups_[index], result);
+  RecordSpans(groups_[index], result);
   ++pushes_;
   staleness_sum_ += result.max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result.max_staleness);
@@ -283,7 +283,7 @@ absl::Status ParameterExchange::EndScaledBatch() {
     if (absl::Status status = pipeline_->Take(index).status(); !status.ok()) return status;
   }
   if (!*finite) {
-    if (scaler_->scale() == LossScaler::kLeast) {
+    if (scaler_->scale() == LossScaler::kMin) {
       return absl::OutOfRangeError(
           absl::StrCat("gradients are not finite at step ", batch_.step, ", even at loss scale ", scaler_->scale(),
                        ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
@@ -316,17 +316,17 @@ absl::Status ParameterExchange::EndBatchOfAll() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& group, const BatchUnderWay& batch) {
+absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& group, const CurrentBatch& batch) {
   const bool local = options_.local_learning_rate > 0;
   // A step of one batch is pushed from the gradient's own memory, without an accumulator.
-  const bool gathers = local || batch.batches > 1 || !batch.ends_step;
-  for (size_t i = 0; gathers && i < group.gathered.size(); ++i) {
-    GradientAccumulator& gathered = group.gathered[i];
+  const bool accumulates = local || batch.batches > 1 || !batch.ends_step;
+  for (size_t i = 0; accumulates && i < group.accumulators.size(); ++i) {
+    GradientAccumulator& accumulator = group.accumulators[i];
     if (!group.gradients[i].encoded.empty()) {
       return absl::InternalError(absl::StrCat("gradient of ", group.layer, " is encoded, want floats to sum"));
     }
-    if (batch.examples > 0) gathered.Add(group.gradients[i].values, batch.examples);
-    if (local && batch.ends_local_step) gathered.Step(options_.local_learning_rate, group.values[i].values);
+    if (batch.examples > 0) accumulator.Add(group.gradients[i].values, batch.examples);
+    if (local && batch.ends_local_step) accumulator.Step(options_.local_learning_rate, group.values[i].values);
   }
   if (batch.ends_step) return Push(group, batch);
   if (local && batch.ends_local_step) {
@@ -335,15 +335,15 @@ absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& grou
   return std::nullopt;
 }
 
-Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& batch) {
+Future<PushResult> ParameterExchange::Push(Group& group, const CurrentBatch& batch) {
   const bool local = options_.local_learning_rate > 0;
   std::vector<TensorGradient> gradients = group.gradients;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    GradientAccumulator& gathered = group.gathered[i];
+    GradientAccumulator& accumulator = group.accumulators[i];
     if (local) {
-      gradients[i].values = gathered.TakeChange(group.values[i].values);
+      gradients[i].values = accumulator.TakeChange(group.values[i].values);
     } else if (batch.batches > 1 || batch.examples == 0) {
-      gradients[i].values = gathered.TakeMean();
+      gradients[i].values = accumulator.TakeMean();
       gradients[i].encoded = {};
     }
   }

@@ -48,11 +48,11 @@ struct ExchangeStats {
 // layer's push-pull starts when its gradient is ready, and the next forward waits for it when it needs the values.
 // A step is the work behind one push: one batch; several batches, whose mean gradient is pushed; or several steps of
 // local SGD. In all cases the layers are pushed one by one while the step's last batch is computed.
-// If the loss is scaled, only the complete gradients of a batch show whether they are finite: the layers are copied to
-// the host during backward and pushed together at its end. A batch that overflows adds nothing to the step's push.
-// If the host cannot address the device's memory, the training thread only issues operations: the threads of a
-// TransferPipeline download and push gradients while earlier layers still compute, and upload the values that arrive.
-// Nothing of a batch is pushed before its loss is known to be finite. A tensor's id is its parameter's index.
+// If the loss is scaled, only the complete gradients of a batch show whether they are finite: they are copied to the
+// host layer by layer during backward, and pushed together at its end. A batch that overflows adds nothing to the
+// step's push. If the host cannot address the device's memory, the training thread only issues operations: the threads
+// of a TransferPipeline download and push gradients while earlier layers still compute, and upload the values that
+// arrive. Nothing of a batch is pushed before its loss is known to be finite. A tensor's id is its parameter's index.
 // Thread safety: none; the training loop's thread calls it.
 class ParameterExchange : public StepHooks {
  public:
@@ -118,7 +118,7 @@ class ParameterExchange : public StepHooks {
 
  private:
   // The current batch, as every group needs to know it; tasks in the pipeline hold a copy.
-  struct BatchUnderWay {
+  struct CurrentBatch {
     uint64_t step = 0;
     // Examples of the batch, and of the step so far.
     uint32_t examples = 0;
@@ -140,7 +140,7 @@ class ParameterExchange : public StepHooks {
     std::vector<std::vector<float>> value_buffers;
     std::vector<std::vector<float>> gradient_buffers;
     // One per parameter; used if a push is made from several batches.
-    std::vector<GradientAccumulator> gathered;
+    std::vector<GradientAccumulator> accumulators;
     // Used without a pipeline.
     std::optional<Future<PushResult>> in_flight;
     // Set while the push is to be recorded in the timeline.
@@ -153,7 +153,7 @@ class ParameterExchange : public StepHooks {
   // Returns a span that begins now, or nullopt if the timeline is off.
   std::optional<TimelineSpan> BeginSpan() const;
   // Records a push-pull as two spans: the push ends when the last response begins, the pull starts when the first does.
-  void Note(Group& group, const PushResult& result);
+  void RecordSpans(Group& group, const PushResult& result);
   absl::Status AwaitGroup(size_t index);
   // Waits for the group's push and returns its result once; nullopt if there was none.
   absl::StatusOr<std::optional<PushResult>> AwaitPush(size_t index);
@@ -172,8 +172,8 @@ class ParameterExchange : public StepHooks {
   // Pushes in backward order like every worker, because shards respond in that order.
   absl::Status EndBatchOfAll();
   // Adds the batch's gradients to the group's push, and pushes after the step's last batch.
-  absl::StatusOr<TransferPipeline::Pushed> EndBatch(Group& group, const BatchUnderWay& batch);
-  Future<PushResult> Push(Group& group, const BatchUnderWay& batch);
+  absl::StatusOr<TransferPipeline::Pushed> EndBatch(Group& group, const CurrentBatch& batch);
+  Future<PushResult> Push(Group& group, const CurrentBatch& batch);
 
   TrainableModel* const model_;
   Client* const client_;
@@ -181,7 +181,7 @@ class ParameterExchange : public StepHooks {
   std::vector<Group> groups_;
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;
-  BatchUnderWay batch_;
+  CurrentBatch batch_;
   // True until the batch's first gradients are sent, which includes the check of its loss.
   bool loss_unchecked_ = false;
   // Batches since the last local step.

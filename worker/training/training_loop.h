@@ -52,8 +52,8 @@ class TrainingLoop {
     // True if an earlier process of this rank made `first_step` steps.
     bool returns = false;
     uint64_t first_step = 0;
-    // True if the whole job resumes from a checkpoint, in which this rank had made `first_batch` batches and every
-    // worker was at its own step.
+    // True if the whole job resumes from a checkpoint, in which this rank had made `first_batch` batches. All workers
+    // are then at the steps of the checkpoint, so none needs to catch up.
     bool resumes = false;
     uint64_t first_batch = 0;
     // Seed for dropout; differs for each worker.

@@ -281,8 +281,9 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
   }
   absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
   // Saving the model matters more than a complete summary.
-  if (!shards.ok())
+  if (!shards.ok()) {
     std::cerr << "warning: the summary lacks the servers' totals: " << shards.status().message() << std::endl;
+  }
   if (shards.ok()) totals.shards = *std::move(shards);
   return recorder_->Finish(*model_, progress, totals, interrupted);
 }
@@ -428,8 +429,9 @@ std::optional<absl::Status> Worker::RunMembership() {
   const bool worker_local = absl::IsUnavailable(status) || failed_to_gather_;
   const absl::Status left = link->Leave(well ? "" : std::string(status.message()), worker_local);
   // Only a warning, because the outcome of the job is already decided for this worker.
-  if (!left.ok())
+  if (!left.ok()) {
     std::cerr << "warning: could not report the end of this worker to the coordinator: " << left.message() << std::endl;
+  }
   return status;
 }
 
