@@ -163,7 +163,7 @@ TEST_F(LaunchFailureTest, RefusesShapesThatDoNotFit) {
 TEST_F(LaunchFailureTest, RefusesTestDataOfAnotherWidth) {
   WriteJob();
   Write("test.csv", "1,2,3,0\n");
-  EXPECT_THAT(FailWith(2), HasSubstr("test data has 3 features, training data 4"));
+  EXPECT_THAT(FailWith(2), HasSubstr("test data has 3 features, want 4 as in the training data"));
 }
 
 TEST_F(LaunchFailureTest, RefusesMissingData) {

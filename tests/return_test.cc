@@ -277,7 +277,7 @@ TEST_F(ByHandReturnTest, AWorkerThatWasGivenUpThoughItLivesJoinsAgain) {
   second.Signal(SIGSTOP);
   ASSERT_TRUE(server.AwaitOutput("sent no heartbeat for 3s; the others continue")) << server.output();
   second.Signal(SIGCONT);
-  ASSERT_TRUE(second.AwaitOutput("was given up, joins again")) << second.output();
+  ASSERT_TRUE(second.AwaitOutput("lost the membership in the job, joining again")) << second.output();
   ASSERT_TRUE(server.AwaitOutput("worker 1 has rejoined")) << server.output();
   ASSERT_TRUE(first.AwaitOutput(absl::StrCat("epoch ", LastEpoch(first) + 30, ":"))) << first.output();
 }
@@ -296,7 +296,7 @@ TEST_F(ByHandReturnTest, AWorkerThatJoinsAgainWaitsForALostServerAsLongAsTheJobD
   ASSERT_TRUE(server.AwaitOutput("no worker is left, and the job fails unless one returns within 5s"))
       << server.output();
   worker.Signal(SIGCONT);
-  ASSERT_TRUE(worker.AwaitOutput("was given up, joins again")) << worker.output();
+  ASSERT_TRUE(worker.AwaitOutput("lost the membership in the job, joining again")) << worker.output();
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
   EXPECT_THAT(worker.last_line(), HasSubstr("did not return within 5s"));
 }

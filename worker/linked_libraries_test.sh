@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the worker $1 loads of NVIDIA's when it starts: with $2 "linked" cuBLAS (and cuDNN, where the toolkit has it),
-# found without LD_LIBRARY_PATH; with "at_need" nothing.
+# Checks which NVIDIA libraries the worker binary $1 links: if $2 is "linked", cuBLAS (and cuDNN if the toolkit has it),
+# found without LD_LIBRARY_PATH; if $2 is "at_need", none.
 set -euo pipefail
 
 needed=$(readelf -d "$1" | grep NEEDED)
@@ -13,9 +13,9 @@ case $2 in
     if env -u LD_LIBRARY_PATH ldd "$1" | grep 'not found' >&2; then exit 1; fi
     ;;
   at_need)
-    if grep -E '\[lib(cu|nccl)' <<<"$needed" >&2; then echo "the worker links these" >&2; exit 1; fi
+    if grep -E '\[lib(cu|nccl)' <<<"$needed" >&2; then echo "the worker links these libraries, want none" >&2; exit 1; fi
     ;;
   *) echo "got \"$2\", want linked or at_need" >&2; exit 2 ;;
 esac
-# Starts on a machine without a driver.
+# The worker starts on a machine without a driver.
 "$1" --help >/dev/null

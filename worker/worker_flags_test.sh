@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the worker says of its flags for GPUs. $1: the worker.
+# Checks the worker's GPU flags. $1: the worker binary.
 set -euo pipefail
 
-# The command $2 $3 ... ends with status 2 and the message $1.
+# Checks that the command $2 $3 ... ends with status 2 and the message $1.
 refuses() {
   local want=$1 got status=0
   shift
@@ -17,7 +17,7 @@ refuses() {
 "$1" --help | grep -A3 -e '--autotune (true)' | grep -q 'algorithms'
 refuses 'flag --autotune: got "maybe"' "$1" --autotune=maybe
 refuses 'environment variable BALLAST_AUTOTUNE: got "maybe"' env BALLAST_AUTOTUNE=maybe "$1"
-# Known, so that what is missed is the job.
+# The flag is known, so only the job is missing.
 refuses '--job is required' "$1" --noautotune
 refuses '--job is required' env BALLAST_AUTOTUNE=false "$1"
 

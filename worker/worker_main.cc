@@ -22,59 +22,63 @@
 #include "worker/device/cuda_options.h"
 #include "worker/training/worker.h"
 
-ABSL_FLAG(std::string, job, "", "The job file (examples/*.textproto). Required.");
+ABSL_FLAG(std::string, job, "", "Path of the job file (see examples/*.textproto). Required.");
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7700", "HOST:PORT of server 0.");
-ABSL_FLAG(std::string, tls_ca, "", "PEM file of the authorities that servers' certificates are from; turns TLS on.");
-ABSL_FLAG(std::string, tls_cert, "", "PEM file of a certificate, for servers that ask for one.");
-ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key, which only this user may read.");
-ABSL_FLAG(std::string, token_file, "", "File of the token that is shown to servers: worker, a job or *, the token.");
-ABSL_FLAG(bool, insecure, false, "Speak to servers of other machines without TLS.");
-ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod's name that ends in it; the next free one if empty.");
-ABSL_FLAG(std::string, device, "auto", "What to compute on: auto, cpu or cuda.");
-ABSL_FLAG(std::string, gpus, "1", "With device cuda: over how many GPUs each batch is split, or all.");
+ABSL_FLAG(std::string, tls_ca, "",
+          "PEM file of the CA certificates that signed the servers' certificates; turns TLS on.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file of this worker's certificate, for servers that require one.");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of the private key of --tls_cert; must be readable by this user only.");
+ABSL_FLAG(std::string, token_file, "",
+          "File with the token that servers require, as one line: worker, a job name or *, and the token.");
+ABSL_FLAG(bool, insecure, false, "Connect to servers on other machines without TLS.");
+ABSL_FLAG(std::string, rank, "", "Rank of this worker, or a pod name that ends in it; empty: the next free rank.");
+ABSL_FLAG(std::string, device, "auto", "Device to compute on: auto, cpu or cuda.");
+ABSL_FLAG(std::string, gpus, "1", "With --device cuda: number of GPUs that share each batch, or all.");
 ABSL_FLAG(bool, autotune, true,
-          "On a GPU: try several algorithms when a shape is first seen and keep the fastest, also for the next run. "
-          "Without it the libraries' own guesses are taken, and a run's bits are the next one's.");
-ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: keep what a model computes again and again as CUDA graphs.");
-ABSL_FLAG(int, threads, 0, "Threads to compute with on the CPU; 0: as many as there are cores.");
-ABSL_FLAG(std::string, run_dir, "", "Folder that worker 0 leaves the results in; runs/<job>-<time> if empty.");
+          "On a GPU: time several algorithms at the first use of each shape, and cache the fastest for later runs. "
+          "If false, the libraries choose by heuristic and runs are reproducible bit for bit.");
+ABSL_FLAG(bool, cuda_graphs, true, "On a GPU: record the operations that repeat in every batch as CUDA graphs.");
+ABSL_FLAG(int, threads, 0, "Number of compute threads on the CPU; 0: one per core.");
+ABSL_FLAG(std::string, run_dir, "", "Directory to which worker 0 writes the results; empty: runs/<job>-<time>.");
 ABSL_FLAG(std::string, mode, "",
-          "sync, async, bounded or local_sgd, instead of what the job file says. This and the "
-          "next five, precision and durability must be the same for all workers.");
-ABSL_FLAG(std::string, staleness, "", "With mode bounded: how many steps a worker may be ahead.");
-ABSL_FLAG(std::string, quorum, "", "With mode sync: how many workers' gradients a step waits for.");
+          "Consistency mode that replaces the job file's: sync, async, bounded or local_sgd. Must be the same for all "
+          "workers, like --staleness, --quorum, --local_steps, --codec, --value_codec, --precision and --durability.");
+ABSL_FLAG(std::string, staleness, "",
+          "With --mode bounded: number of steps that a worker may be ahead of the slowest.");
+ABSL_FLAG(std::string, quorum, "", "With --mode sync: number of workers whose gradients complete a step.");
 ABSL_FLAG(std::string, local_steps, "",
-          "With mode local_sgd: how many steps of its own a worker makes between pushes.");
+          "With --mode local_sgd: number of local steps that a worker makes between pushes.");
 ABSL_FLAG(std::string, codec, "",
-          "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too.");
-ABSL_FLAG(std::string, value_codec, "", "How values travel: fp32, fp16, bf16 or int8.");
-ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers of this machine through shared memory.");
-ABSL_FLAG(std::string, durability, "", "What the job outlives: none, checkpoint, wal, wal_sync or replica.");
-ABSL_FLAG(std::string, precision, "", "What to compute in: fp32, tf32, bf16 or fp16; the CPU has fp32 alone.");
-ABSL_FLAG(std::string, trace, "",
-          "File that a timeline is left in (JSON; open it with ui.perfetto.dev or chrome://tracing): compute, copies, "
-          "push, pull, wait.");
-ABSL_FLAG(std::string, trace_steps, "1-200", "With trace: the first and the last step that it shows, from 1.");
+          "Encoding of gradients: fp32, fp16, bf16, int8, top_k or sign. Values "
+          "use the same encoding with fp16 and bf16, otherwise fp32, unless --value_codec is given.");
+ABSL_FLAG(std::string, value_codec, "", "Encoding of values: fp32, fp16, bf16 or int8.");
+ABSL_FLAG(bool, shared_memory, true, "Exchange messages with servers on this machine through shared memory.");
+ABSL_FLAG(std::string, durability, "", "Durability of the job's state: none, checkpoint, wal, wal_sync or replica.");
+ABSL_FLAG(std::string, precision, "", "Precision to compute in: fp32, tf32, bf16 or fp16; the CPU has only fp32.");
+ABSL_FLAG(
+    std::string, trace, "",
+    "Output file for a timeline of compute, copies, pushes, pulls and waits (JSON; open it with ui.perfetto.dev or "
+    "chrome://tracing).");
+ABSL_FLAG(std::string, trace_steps, "1-200", "With --trace: first and last step of the timeline; steps count from 1.");
 ABSL_FLAG(
     int, gather_timeout, 300,
-    "Seconds from the start until all servers and workers have joined; then it ends with 75 and says who is missing.");
+    "Seconds for all servers and workers to join; after that the worker exits with 75 and names the missing ones.");
 
 namespace ballast {
 namespace {
 
 constexpr char kUsage[] =
     "ballast_worker: computes gradients of a job's model and exchanges them with its servers.\n"
-    "SIGTERM or SIGINT ends it after the step under way, with 130; worker 0 saves what there is. Twice: at once.\n"
-    "It ends with 1 when the job has failed, with 2 for bad input, and with 3 when it lost what only it needs, its "
-    "device\n"
-    "or its connections: the job goes on, and it may be started again. It ends with 75 when others are missing for "
-    "longer\n"
-    "than --gather_timeout; it may be started again, too.\n\n"
+    "SIGTERM or SIGINT ends it after the current step, with exit code 130; worker 0 saves the current results.\n"
+    "A second signal ends it immediately.\n"
+    "Exit codes: 1: the job has failed. 2: bad input. 3: this worker lost its device or its connections; the job\n"
+    "continues and the worker may be restarted. 75: other members were missing for longer than --gather_timeout;\n"
+    "the worker may be restarted.\n\n"
     "  ballast_worker --job examples/fashion_mnist.textproto --coordinator 127.0.0.1:7700";
 
-// A day: cluster schedulers let pods wait for long.
-constexpr int kMostGatherSeconds = 86400;
-// As EX_TEMPFAIL of sysexits.h.
+// One day, because cluster schedulers may keep pods pending for hours.
+constexpr int kMaxGatherSeconds = 86400;
+// EX_TEMPFAIL of sysexits.h.
 constexpr int kExitTemporary = 75;
 
 int Fail(const absl::Status& status, int code) {
@@ -82,23 +86,23 @@ int Fail(const absl::Status& status, int code) {
   return code;
 }
 
-// Where a signal goes: to the trainer, or before it trains to the process's end.
+// Handles SIGINT and SIGTERM: the first one interrupts the worker once it has joined; any other ends the process.
 class Interruption {
  public:
   void Signal(int count) {
     absl::MutexLock lock(&mutex_);
-    if (count == 1 && trainer_ != nullptr && trainer_->Interrupt()) return;
+    if (count == 1 && worker_ != nullptr && worker_->Interrupt()) return;
     std::cerr << "error: interrupted" << std::endl;
     _exit(130);
   }
-  void Watch(Worker* trainer) {
+  void Watch(Worker* worker) {
     absl::MutexLock lock(&mutex_);
-    trainer_ = trainer;
+    worker_ = worker;
   }
 
  private:
   absl::Mutex mutex_;
-  Worker* trainer_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 absl::StatusOr<Worker::Options> ReadOptions() {
@@ -150,9 +154,9 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   if (!steps.ok()) return absl::InvalidArgumentError(absl::StrCat("--trace_steps: ", steps.status().message()));
   options.trace_steps = *steps;
   const int gather_timeout = absl::GetFlag(FLAGS_gather_timeout);
-  if (gather_timeout < 1 || gather_timeout > kMostGatherSeconds) {
+  if (gather_timeout < 1 || gather_timeout > kMaxGatherSeconds) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--gather_timeout: got ", gather_timeout, ", want 1 to ", kMostGatherSeconds));
+        absl::StrCat("--gather_timeout: got ", gather_timeout, ", want 1 to ", kMaxGatherSeconds));
   }
   options.gather_timeout = absl::Seconds(gather_timeout);
   return options;
@@ -163,14 +167,14 @@ int Run() {
   SignalWatch signals([&](int, int count) { interruption.Signal(count); });
   absl::StatusOr<Worker::Options> options = ReadOptions();
   if (!options.ok()) return Fail(options.status(), 2);
-  absl::StatusOr<std::unique_ptr<Worker>> trainer = Worker::Create(*std::move(options));
-  if (!trainer.ok()) return Fail(trainer.status(), 2);
-  interruption.Watch(trainer->get());
-  const absl::Status status = (*trainer)->Run();
+  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Create(*std::move(options));
+  if (!worker.ok()) return Fail(worker.status(), 2);
+  interruption.Watch(worker->get());
+  const absl::Status status = (*worker)->Run();
   interruption.Watch(nullptr);
   if (absl::IsCancelled(status)) return Fail(status, 130);
-  if ((*trainer)->failed_to_gather()) return Fail(status, kExitTemporary);
-  // The others go on: started again, it may too.
+  if ((*worker)->failed_to_gather()) return Fail(status, kExitTemporary);
+  // The other workers continue, and this one may rejoin after a restart.
   if (absl::IsUnavailable(status)) return Fail(status, 3);
   return status.ok() ? 0 : Fail(status, 1);
 }

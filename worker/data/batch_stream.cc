@@ -9,8 +9,8 @@
 namespace ballast {
 namespace {
 
-// A larger batch is a mistake in the job file; std::bad_alloc would not say so.
-constexpr uint64_t kMostBatchElements = 1ull << 30;
+// A larger batch is an error in the job file, which std::bad_alloc would not explain.
+constexpr uint64_t kMaxBatchElements = 1ull << 30;
 
 }  // namespace
 
@@ -37,9 +37,9 @@ void BatchStream::Cancel() {
 absl::StatusOr<std::optional<Batch>> BatchStream::Next() {
   absl::MutexLock lock(&mutex_);
   mutex_.Await(absl::Condition(this, &BatchStream::MayReturnLocked));
-  if (cancelled_) return absl::CancelledError("reading of training data was cancelled");
+  if (cancelled_) return absl::CancelledError("reading of training data was canceled");
   Slot& slot = SlotLocked(returned_);
-  // An end stays where it is, for later calls.
+  // An end or an error stays in its slot for later calls.
   if (!slot.status.ok()) return slot.status;
   if (slot.end) return std::nullopt;
   ++returned_;
@@ -47,9 +47,9 @@ absl::StatusOr<std::optional<Batch>> BatchStream::Next() {
   return std::move(slot.batch);
 }
 
-bool BatchStream::AwaitLease(absl::Duration patience) {
+bool BatchStream::AwaitLease(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
-  return mutex_.AwaitWithTimeout(absl::Condition(this, &BatchStream::MayReturnLocked), patience) || !fetching_ ||
+  return mutex_.AwaitWithTimeout(absl::Condition(this, &BatchStream::MayReturnLocked), timeout) || !fetching_ ||
          returned_ < planned_;
 }
 
@@ -78,7 +78,7 @@ void BatchStream::Run() {
   }
 }
 
-// Nothing once there is no more to do.
+// nullopt once there are no more plans.
 std::optional<BatchStream::Plan> BatchStream::WaitForPlan() {
   while (true) {
     {
@@ -109,7 +109,7 @@ void BatchStream::FetchLease() {
 absl::Status BatchStream::CheckLease(const DataLease& lease) const {
   const std::string range = absl::StrCat("lease ", lease.id, " of examples ", lease.begin, " to ", lease.end);
   if (lease.begin > lease.end || lease.end > dataset_->size()) {
-    return absl::InternalError(absl::StrCat(range, " does not fit the data set's ", dataset_->size()));
+    return absl::InternalError(absl::StrCat(range, " does not fit the data set, want 0 to ", dataset_->size()));
   }
   const uint64_t examples = lease.end - lease.begin;
   const uint64_t want = std::max<uint64_t>(1, examples / options_.batch_size + (examples % options_.batch_size != 0));
@@ -132,7 +132,7 @@ BatchStream::Plan BatchStream::TakePlanLocked() {
   plan.batch.examples = static_cast<uint32_t>(std::min<uint64_t>(options_.batch_size, lease.end - lease.begin));
   const double made = static_cast<double>(current_->steps - lease.steps) / current_->steps;
   plan.batch.share = lease.share_begin + (lease.share_end - lease.share_begin) * made;
-  // What is left of the lease stays in current_.
+  // The remainder of the lease stays in current_.
   lease.begin += plan.batch.examples;
   --lease.steps;
   plan.batch.last_of_lease = lease.steps == 0;
@@ -151,9 +151,9 @@ void BatchStream::EndLocked(absl::Status status) {
 absl::Status BatchStream::Fill(Plan& plan, std::vector<uint64_t>& indices) const {
   Batch& batch = plan.batch;
   const uint64_t width = dataset_->features();
-  if (width > kMostBatchElements / options_.batch_size) {
-    return absl::InvalidArgumentError(absl::StrCat("a batch of ", options_.batch_size, " x ", width,
-                                                   " features, want at most ", kMostBatchElements, " numbers"));
+  if (width > kMaxBatchElements / options_.batch_size) {
+    return absl::InvalidArgumentError(absl::StrCat("a batch has ", options_.batch_size, " x ", width,
+                                                   " features, want at most ", kMaxBatchElements, " numbers"));
   }
   indices.resize(batch.examples);
   for (uint32_t i = 0; i < batch.examples; ++i) {

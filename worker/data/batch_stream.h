@@ -17,25 +17,24 @@
 
 namespace ballast {
 
-// What a worker computes one gradient from.
+// The examples from which a worker computes one gradient.
 struct Batch {
   uint64_t lease_id = 0;
   uint32_t epoch = 0;
   bool last_of_lease = false;
   // 0 to the stream's batch size.
   uint32_t examples = 0;
-  // Share of the job's examples that is done when the batch begins: PushHeader.schedule_position.
+  // Fraction of the job's examples that is done when the batch begins: PushHeader.schedule_position.
   double share = 0;
   // [examples, features], row-major.
   std::vector<float> features;
   std::vector<float> labels;
 };
 
-// Turns leases into batches, read ahead by threads of its own. Each lease gives exactly `steps` batches: its positions
-// from `begin` on, batch_size at a time, then batches of 0 examples. Batches come in the order of leases and positions,
-// whatever the number of threads. Does not report leases done.
-//
-// Thread safety: Next, AwaitLease and Recycle by one thread, Cancel by any.
+// Turns leases into batches, and owns the threads that read them ahead. Each lease gives exactly `steps` batches: its
+// positions from `begin` on, batch_size at a time, then batches of 0 examples. Batches come in the order of leases and
+// positions for any number of threads. Does not report completed leases.
+// Thread safety: one thread calls Next, AwaitLease and Recycle; any thread may call Cancel.
 class BatchStream {
  public:
   struct Options {
@@ -43,51 +42,51 @@ class BatchStream {
     // 1 to 1048576.
     uint32_t batch_size = 1;
     bool shuffle = true;
-    // How many batches may lie ready or be in the making, at least 1.
+    // Most batches that are ready or being read, at least 1.
     uint32_t prefetch_batches = 4;
     // At least 1.
     uint32_t threads = 1;
   };
 
-  // Both must outlive the stream. Starts to read at once.
+  // Both must outlive the stream. Starts reading immediately.
   BatchStream(const Dataset* dataset, LeaseSource* leases, Options options);
   BatchStream(const BatchStream&) = delete;
   BatchStream& operator=(const BatchStream&) = delete;
-  // Cancels, then waits for a read under way.
+  // Cancels, then waits for running reads.
   ~BatchStream();
 
-  // The next batch, or nothing after the last one of the last lease. Waits for as long as the source or the data set
-  // does. Their errors come in their batch's turn, and again on each later call; INTERNAL for a lease that makes no
-  // sense, CANCELLED after Cancel.
+  // Waits for the next batch, as long as the source or the data set takes; nullopt after the last batch of the last
+  // lease. Returns their errors at the position of the batch that failed, and again on each later call. INTERNAL for an
+  // invalid lease, CANCELLED after Cancel.
   absl::StatusOr<std::optional<Batch>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits up to `patience` for Next to have an answer. False: it has none, since the source has no lease for now; true
-  // too while a batch is still being read.
-  bool AwaitLease(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits up to `timeout` until Next can return. False if it cannot because the source has no lease for now; true also
+  // while a batch is still being read.
+  bool AwaitLease(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes a batch's buffers for another one.
+  // Reuses the buffers of `batch` for a later batch.
   void Recycle(Batch batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends a Next that waits, and each later one, at once.
+  // Makes a waiting Next, and each later one, return CANCELLED immediately.
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // A batch to be read: which positions of which lease.
+  // A batch to be read, and its positions in the lease.
   struct Plan {
     uint64_t sequence = 0;
     uint64_t begin = 0;
     Permutation order;
     Batch batch;
   };
-  // The lease that plans are made of.
+  // The lease that is being split into plans.
   struct Current {
-    // What is left of it.
+    // The remainder of the lease.
     DataLease lease;
-    // Of the whole lease.
+    // Steps of the whole lease.
     uint32_t steps = 0;
     Permutation order;
   };
-  // What became of one sequence number.
+  // The result for one sequence number.
   struct Slot {
     bool ready = false;
     bool end = false;
@@ -112,16 +111,16 @@ class BatchStream {
   const Options options_;
 
   mutable absl::Mutex mutex_;
-  // A ring: sequence numbers from returned_ on, as many as it holds, have a place.
+  // A ring buffer for the sequence numbers from returned_ on.
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
   std::vector<Batch> spare_ ABSL_GUARDED_BY(mutex_);
   std::optional<Current> current_ ABSL_GUARDED_BY(mutex_);
-  // Sequence numbers planned, and those handed out by Next.
+  // Number of batches planned, and of those returned by Next.
   uint64_t planned_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t returned_ ABSL_GUARDED_BY(mutex_) = 0;
-  // One thread is asking the source.
+  // True while a thread waits for the source.
   bool fetching_ ABSL_GUARDED_BY(mutex_) = false;
-  // No plan comes any more: the last sequence number holds the reason.
+  // True once there are no more plans; the slot of the last sequence number holds the reason.
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 

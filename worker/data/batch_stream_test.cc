@@ -46,7 +46,7 @@ class CountingDataset : public Dataset {
   const uint64_t size_;
 };
 
-// Hands out what it was given, then ends, fails or waits to be cancelled.
+// Returns the given leases, then ends, fails or waits for Cancel.
 class FakeLeases : public LeaseSource {
  public:
   enum class Then { kEnd, kFail, kWait };
@@ -87,7 +87,7 @@ class FakeLeases : public LeaseSource {
 
 BatchStream::Options InOrder(uint32_t batch_size) { return {.batch_size = batch_size, .shuffle = false}; }
 
-// Everything up to the end, which must be reached without an error.
+// Returns all batches up to the end; fails the test on an error.
 std::vector<Batch> Drain(BatchStream& stream) {
   std::vector<Batch> batches;
   while (true) {
@@ -98,7 +98,7 @@ std::vector<Batch> Drain(BatchStream& stream) {
   }
 }
 
-// "lease/epoch:examples", with "!" for the lease's last.
+// Formats each batch as "lease/epoch:examples", with "!" after the last batch of a lease.
 std::vector<std::string> Shapes(const std::vector<Batch>& batches) {
   std::vector<std::string> shapes;
   for (const Batch& batch : batches) {
@@ -280,9 +280,9 @@ TEST(BatchStreamTest, RefusesALeaseThatMakesNoSense) {
   EXPECT_EQ(error({.id = 7, .begin = 0, .end = 5, .steps = 2}),
             absl::InternalError("lease 7 of examples 0 to 5 has 2 steps, want at least 3 of 2"));
   EXPECT_EQ(error({.id = 7, .begin = 4, .end = 11, .steps = 9}),
-            absl::InternalError("lease 7 of examples 4 to 11 does not fit the data set's 10"));
+            absl::InternalError("lease 7 of examples 4 to 11 does not fit the data set, want 0 to 10"));
   EXPECT_EQ(error({.id = 7, .begin = 4, .end = 3, .steps = 9}),
-            absl::InternalError("lease 7 of examples 4 to 3 does not fit the data set's 10"));
+            absl::InternalError("lease 7 of examples 4 to 3 does not fit the data set, want 0 to 10"));
 }
 
 TEST(BatchStreamTest, RefusesABatchBeyondReason) {
@@ -294,7 +294,7 @@ TEST(BatchStreamTest, RefusesABatchBeyondReason) {
   FakeLeases leases({{.id = 1, .begin = 0, .end = 10, .steps = 1}});
   BatchStream stream(&dataset, &leases, InOrder(64));
   EXPECT_EQ(stream.Next().status(),
-            absl::InvalidArgumentError("a batch of 64 x 1152921504606846976 features, want at most "
+            absl::InvalidArgumentError("a batch has 64 x 1152921504606846976 features, want at most "
                                        "1073741824 numbers"));
 }
 
@@ -330,7 +330,7 @@ TEST(BatchStreamTest, SaysThatTheSourceHasNoLeaseForNow) {
   ASSERT_TRUE(stream.Next().ok());
   EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
   ASSERT_TRUE(stream.Next().ok());
-  // The reader asks for the next lease, if not at once.
+  // The reader soon asks for the next lease.
   while (stream.AwaitLease(absl::Milliseconds(1))) {
   }
   stream.Cancel();

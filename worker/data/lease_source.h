@@ -8,18 +8,17 @@
 
 namespace ballast {
 
-// Where a worker's leases come from.
-//
-// Thread safety: Next by one thread at a time, Cancel by any.
+// Interface to the source of a worker's leases.
+// Thread safety: one thread at a time calls Next; any thread may call Cancel.
 class LeaseSource {
  public:
   virtual ~LeaseSource() = default;
 
-  // The next lease, or nothing once all epochs are done. Waits for one, but not without bound: the error then names
-  // whom it waited for. May be called while earlier leases are still worked on.
+  // Waits for the next lease; nullopt once all epochs are done. The wait is bounded, and its error names the members
+  // that it was waiting for. May be called before earlier leases are complete.
   virtual absl::StatusOr<std::optional<DataLease>> Next() = 0;
 
-  // Ends a Next that waits, and each later one, with CANCELLED, at once.
+  // Makes a waiting Next, and each later one, return CANCELLED immediately.
   virtual void Cancel() = 0;
 };
 

@@ -19,7 +19,7 @@ constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 Permutation::Permutation(uint64_t n, uint64_t seed, uint32_t epoch)
     : n_(n), half_bits_((std::bit_width(n - 1) + 1) / 2), half_mask_((1ull << half_bits_) - 1) {
-  // Mixed in turn, so that seed 1, epoch 0 and seed 0, epoch 1 differ.
+  // Seed and epoch are mixed one after the other, so that seed 1, epoch 0 and seed 0, epoch 1 differ.
   uint64_t state = Mix(Mix(seed + kGolden) + epoch);
   for (uint64_t& key : round_keys_) key = Mix(state += kGolden);
 }
@@ -28,7 +28,7 @@ uint64_t Permutation::Encrypt(uint64_t block) const {
   uint64_t left = block >> half_bits_;
   uint64_t right = block & half_mask_;
   for (const uint64_t key : round_keys_) {
-    // The upper bits are the better mixed.
+    // The upper bits are better mixed than the lower ones.
     const uint64_t next = left ^ ((Mix(right + key) >> 32) & half_mask_);
     left = right;
     right = next;
@@ -37,8 +37,8 @@ uint64_t Permutation::Encrypt(uint64_t block) const {
 }
 
 uint64_t Permutation::operator()(uint64_t position) const {
-  // The network permutes fewer than 4n blocks, so a walk takes fewer than 4 steps on average, and ends, since the cycle
-  // comes back to `position`.
+  // The network permutes fewer than 4n blocks, so a walk takes fewer than 4 steps on average. It ends because the cycle
+  // returns to `position`.
   do {
     position = Encrypt(position);
   } while (position >= n_);

@@ -6,17 +6,15 @@
 
 namespace ballast {
 
-// A pseudorandom order of 0 to n - 1 in constant memory: a balanced Feistel network over the next power of 4, and a
-// walk along its cycles until it lands below n (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains",
-// 2002). The same n, seed and epoch give the same order on every machine.
-//
-// Thread safety: immutable.
+// A pseudorandom permutation of 0 to n - 1 in constant memory: a balanced Feistel network over the next power of 4,
+// with cycle walking until the result is below n (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains",
+// 2002). The same n, seed and epoch give the same permutation on every machine. Thread safety: immutable.
 class Permutation {
  public:
-  // n is at least 1.
+  // n must be at least 1.
   Permutation(uint64_t n, uint64_t seed, uint32_t epoch);
 
-  // The element at a position below n.
+  // Returns the element at `position`, which must be below n.
   uint64_t operator()(uint64_t position) const;
 
  private:

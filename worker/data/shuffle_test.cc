@@ -16,7 +16,7 @@ std::vector<uint64_t> Order(uint64_t n, uint64_t seed, uint32_t epoch) {
   return order;
 }
 
-// How many positions hold the same in both.
+// Counts the positions that hold the same element in both orders.
 int Agreements(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
   int count = 0;
   for (size_t i = 0; i < a.size(); ++i) count += a[i] == b[i];
@@ -51,7 +51,7 @@ TEST(PermutationTest, IsTheSameOnEveryMachine) {
 }
 
 TEST(PermutationTest, DiffersFromEpochToEpochAndSeedToSeed) {
-  // Two independent orders agree in 1 position on average; in 10 or more once in ten million times.
+  // Two independent orders agree in 1 position on average, and in 10 or more positions once in ten million times.
   const std::vector<uint64_t> order = Order(10007, 1, 1);
   EXPECT_LT(Agreements(order, Order(10007, 1, 2)), 10);
   EXPECT_LT(Agreements(order, Order(10007, 2, 1)), 10);
@@ -60,8 +60,8 @@ TEST(PermutationTest, DiffersFromEpochToEpochAndSeedToSeed) {
 }
 
 TEST(PermutationTest, SpreadsEachStretchOfPositionsEvenly) {
-  // 100 stretches of positions against 100 stretches of elements, 100 expected in each cell. Chi-square with 99 * 99
-  // degrees of freedom: mean 9801, standard deviation 140; within 6 of them.
+  // 100 bins of positions times 100 bins of elements, with 100 expected in each cell. Chi-square with 99 * 99 degrees
+  // of freedom has mean 9801 and standard deviation 140; the limit is 6 standard deviations.
   std::vector<int> cells(100 * 100);
   const std::vector<uint64_t> order = Order(1000000, 11, 0);
   for (size_t i = 0; i < order.size(); ++i) ++cells[i / 10000 * 100 + order[i] / 10000];
@@ -76,7 +76,7 @@ TEST(PermutationTest, NeighboursAreUncorrelated) {
   for (size_t i = 0; i + 1 < order.size(); ++i) {
     sum += (order[i] / 60000.0 - 0.5) * (order[i + 1] / 60000.0 - 0.5);
   }
-  // Variance of a uniform number is 1/12; the estimate's standard deviation is 1 / sqrt(60000) = 0.004.
+  // The variance of a uniform number is 1/12; the standard deviation of the estimate is 1 / sqrt(60000) = 0.004.
   EXPECT_NEAR(sum / order.size() * 12, 0, 6 * 0.0041);
 }
 

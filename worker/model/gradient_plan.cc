@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// For each value, whether a parameter's gradient depends on its own.
+// Returns, for each value, whether a parameter's gradient depends on the value's gradient.
 std::vector<bool> WantedGradients(const LayerChain& chain) {
   std::vector<bool> wanted = {false};
   for (const ChainNode& node : chain.nodes) {
@@ -41,7 +41,7 @@ class Planner {
   }
 
  private:
-  // A buffer for the gradient by a value.
+  // Takes a free buffer for the gradient of a value.
   size_t TakeFor(size_t value) {
     if (value == 0) return Take(chain_.features, chain_.features_device);
     return Take(chain_.nodes[value - 1].outputs, chain_.nodes[value - 1].device);
@@ -59,9 +59,9 @@ class Planner {
     gradient = step.dx;
   }
 
-  // Both of its inputs have its output's gradient.
+  // Both inputs of a sum have the gradient of its output.
   void PlanSum(const ChainNode& node, GradientPlan::Step& step) {
-    // Nothing else has used `input`, the end of the residual's layers.
+    // No other node uses `input`, the end of the residual's layers.
     if (wanted_[node.input]) gradient_[node.input] = Share(*step.dy);
     if (!wanted_[node.shortcut]) return;
     std::optional<size_t>& gradient = gradient_[node.shortcut];
@@ -75,7 +75,7 @@ class Planner {
     gradient = step.dx;
   }
 
-  // A buffer that nothing holds.
+  // Takes a buffer that holds no gradient, or adds one.
   size_t Take(int64_t elements, size_t device) {
     size_t buffer = 0;
     while (buffer < holders_.size() && (holders_[buffer] > 0 || plan_.devices[buffer] != device)) ++buffer;
@@ -98,9 +98,9 @@ class Planner {
   const LayerChain& chain_;
   const std::vector<bool> wanted_;
   GradientPlan plan_;
-  // Of each value whose gradient, or a part of it, is known: where it is.
+  // Buffer of each value whose gradient, or a part of it, is known.
   std::vector<std::optional<size_t>> gradient_;
-  // Of each buffer: how many values' gradients it is.
+  // Number of values whose gradient each buffer holds.
   std::vector<int> holders_;
 };
 

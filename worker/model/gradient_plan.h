@@ -10,26 +10,26 @@
 
 namespace ballast {
 
-// Which buffer holds which gradient while a chain is computed backwards, and how they join where a value is used more
-// than once.
+// Assigns gradients to buffers for the backward pass of a chain, and adds the gradients of a value that is used more
+// than once. A value type.
 struct GradientPlan {
-  // What is done for a node.
+  // Buffer indices for one node.
   struct Step {
-    // Where the gradient by its output is; none where nothing before it is trained.
+    // Gradient with respect to the output; nullopt if nothing up to this node is trained.
     std::optional<size_t> dy;
-    // Where the gradient by its input goes, which may be where dy is (layers that can, sums); none where it is not
-    // wanted, or a sum hands dy on as it is.
+    // Gradient with respect to the input; the same buffer as dy for sums and for layers that work in place. nullopt if
+    // no one needs it, or if a sum passes dy on unchanged.
     std::optional<size_t> dx;
-    // What is added to dx after that: the gradient by the same value, of other uses of it. For a sum, dx is dy + this.
+    // Gradient of other uses of the same value, which is then added to dx. For a sum, dx is dy + other.
     std::optional<size_t> other;
   };
 
-  // Of each node; they are done last to first.
+  // One step per node; they run from last to first.
   std::vector<Step> steps;
-  // The elements that each buffer needs for an example, and the index of its device.
+  // Elements per example, and the device index, of each buffer.
   std::vector<int64_t> buffers;
   std::vector<size_t> devices;
-  // Where the loss puts its gradient.
+  // Buffer that receives the gradient of the loss.
   size_t loss = 0;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Of a model over 4 x 4 images of 2 channels.
+// Plans a model over 4 x 4 images of 2 channels.
 GradientPlan Plan(const std::string& layers) {
   v1::Model config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -33,14 +33,14 @@ TEST(GradientPlanTest, AChainTakesTurnsWithTwoBuffers) {
   EXPECT_EQ(plan.steps[1].dy, 1);
   EXPECT_EQ(plan.steps[1].dx, 0);
   EXPECT_EQ(plan.steps[0].dy, 0);
-  // Each as large as what it holds at most.
+  // Each buffer is as large as the largest gradient that it holds.
   EXPECT_THAT(plan.buffers, ElementsAre(7, 9));
 }
 
 TEST(GradientPlanTest, GradientsAreWhereTheirValuesAre) {
   const GradientPlan plan = Plan(
       "layers { dense { units: 7 } } layers { dense { units: 9 } device: \"1\" } layers { relu {} device: \"0\" }");
-  // Dense, its output's copy, dense, its copy, relu in the place of that.
+  // Nodes: dense, copy of its output, dense, copy of its output, relu in place.
   EXPECT_EQ(plan.steps[4].dy, 0);
   EXPECT_EQ(plan.steps[4].dx, 0);
   EXPECT_EQ(plan.steps[3].dy, 0);
@@ -70,7 +70,7 @@ TEST(GradientPlanTest, LayersThatWriteOverTheirInputNeedNoBuffer) {
   EXPECT_THAT(plan.buffers, ElementsAre(7));
 }
 
-// The nodes: convolution, convolution inside, sum.
+// Nodes: convolution, convolution inside the residual, sum.
 TEST(GradientPlanTest, AShortcutsGradientIsKeptAndAdded) {
   const GradientPlan plan = Plan(std::string(kConv) + "layers { residual { " + kConv + "} }");
   EXPECT_EQ(plan.steps[2].dx, std::nullopt);
@@ -81,7 +81,7 @@ TEST(GradientPlanTest, AShortcutsGradientIsKeptAndAdded) {
   EXPECT_THAT(plan.buffers, ElementsAre(32, 32));
 }
 
-// Else the ReLU's backward would write over the gradient that the shortcut still has.
+// In place, the ReLU's backward would overwrite the gradient that the shortcut still needs.
 TEST(GradientPlanTest, AGradientInUseIsNotWrittenOver) {
   const GradientPlan plan = Plan(std::string(kConv) + "layers { residual { " + kConv + "layers { relu {} } } }");
   EXPECT_EQ(plan.steps[2].dy, 0);
@@ -91,7 +91,7 @@ TEST(GradientPlanTest, AGradientInUseIsNotWrittenOver) {
   EXPECT_EQ(plan.steps[1].other, 0);
 }
 
-// A residual alone in a residual: the value before both has the same gradient twice, and that of the layers.
+// A residual directly inside a residual: the value before both gets the same gradient twice, plus that of the layers.
 TEST(GradientPlanTest, AShortcutOfAShortcutIsAddedTwice) {
   const GradientPlan plan = Plan(std::string(kConv) + "layers { residual { layers { residual { " + kConv + "} } } }");
   EXPECT_EQ(plan.steps[2].dy, 0);

@@ -18,11 +18,11 @@ namespace {
 
 using Layers = google::protobuf::RepeatedPtrField<v1::Layer>;
 
-// What a tensor may have in all; products with a batch size stay far from overflow.
+// Limit on the elements of a tensor, so that products with a batch size do not overflow.
 constexpr int64_t kMaxFeatures = int64_t{1} << 40;
 constexpr int kMaxDepth = 8;
 
-// 1234567 as 1,234,567.
+// Formats 1234567 as "1,234,567".
 std::string WithCommas(int64_t number) {
   std::string text = absl::StrCat(number);
   for (int i = static_cast<int>(text.size()) - 3; i > 0; i -= 3) text.insert(i, ",");
@@ -42,7 +42,7 @@ absl::Status LayerError(absl::string_view name, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("layer \"", name, "\": ", what));
 }
 
-// Of flat values, their number.
+// Flat values are described by their number alone.
 std::string ShapeText(const ImageShape& shape) {
   return shape.pixels() == 1 ? absl::StrCat(shape.channels) : ToString(shape);
 }
@@ -54,7 +54,7 @@ absl::StatusOr<ImageShape> InputShape(const v1::Model& model, int64_t features) 
   if (!model.has_input()) return ImageShape{1, 1, features};
   const ImageShape image{model.input().height(), model.input().width(),
                          model.input().channels() == 0 ? 1 : model.input().channels()};
-  // Divided, for the product may be more than an int64 holds.
+  // Divides, because the product may overflow an int64.
   const bool positive = image.height >= 1 && image.width >= 1 && image.channels >= 1;
   if (!positive || image.height > features / image.width || image.pixels() > features / image.channels ||
       image.elements() != features) {
@@ -65,7 +65,7 @@ absl::StatusOr<ImageShape> InputShape(const v1::Model& model, int64_t features) 
   return image;
 }
 
-// The stride by which a convolution of kernel 1 makes `to` of `from` pixels; 0 where none does.
+// Returns the stride with which a convolution of kernel 1 turns `from` pixels into `to`; 0 if there is none.
 int64_t ProjectionStride(int64_t from, int64_t to) {
   if (to < 1 || to > from) return 0;
   const int64_t stride = (from + to - 1) / to;
@@ -74,7 +74,7 @@ int64_t ProjectionStride(int64_t from, int64_t to) {
 
 class ChainBuilder {
  public:
-  // A value of the chain, and the layer that gave it.
+  // A value of the chain, and the layer that computed it.
   struct Value {
     size_t index = 0;
     ImageShape shape;
@@ -84,7 +84,7 @@ class ChainBuilder {
 
   explicit ChainBuilder(absl::Span<const std::string> devices) : devices_(devices) {}
 
-  // The device that a layer of this name asks for; `before` where it asks for none.
+  // Returns the device that the layer names, or `before` if it names none.
   absl::StatusOr<size_t> DeviceOf(const v1::Layer& config, const std::string& name, size_t before) const {
     if (config.device().empty()) return before;
     const auto found = std::find(devices_.begin(), devices_.end(), config.device());
@@ -94,7 +94,7 @@ class ChainBuilder {
                            devices_.empty() ? "none" : absl::StrJoin(devices_, " or "), ": this worker has no other"));
   }
 
-  // Appends the layers one after the other and describes them; the last one's value.
+  // Appends the layers and their descriptions; returns the value of the last one.
   absl::StatusOr<Value> Append(const Layers& layers, Value from, int depth, std::string& text) {
     for (const v1::Layer& config : layers) {
       absl::StrAppend(&text, text.empty() ? "" : " -> ");
@@ -126,7 +126,7 @@ class ChainBuilder {
     return value;
   }
 
-  // The value as `device` has it: a copy, made once, where it is another's.
+  // Returns the value on `device`. If another device computed it, appends a copy, but only one per value and device.
   Value Carry(const Value& from, size_t device, const std::string& user) {
     if (from.device == device) return from;
     Value copy{nodes_.size() + 1, from.shape, from.layer, device};
@@ -203,9 +203,9 @@ class ChainBuilder {
 
   const absl::Span<const std::string> devices_;
   std::vector<ChainNode> nodes_;
-  // Of values, by their index and the device: the index of the copy.
+  // Index of the copy, by the index of the original value and the device.
   std::map<std::pair<size_t, size_t>, size_t> copies_;
-  // Of the layer under way, or a residual around it.
+  // True if the current layer, or a residual around it, is to be recomputed.
   bool recompute_ = false;
   std::map<std::string, int> layers_of_kind_;
   std::set<std::string> names_;
@@ -223,7 +223,7 @@ absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t featu
   ChainBuilder builder(devices);
   LayerChain chain;
   chain.features = features;
-  // No need to carry them from the worker's own device. Append tells of one that is not there.
+  // Uploads the features directly to the first layer's device. Append reports a device that does not exist.
   chain.features_device = builder.DeviceOf(model.layers(0), "", 0).value_or(0);
   chain.layers = ShapeText(*input);
   const absl::StatusOr<ChainBuilder::Value> end =

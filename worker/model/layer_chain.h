@@ -15,44 +15,43 @@
 
 namespace ballast {
 
-// One computation of a model. Values are counted: 0 is the features, i + 1 is what node i gives.
+// One computation of a model. Values are numbered: 0 is the features, i + 1 is the output of node i.
 struct ChainNode {
-  // Null for the sum that ends a residual, the values `input` + `shortcut`, and for a copy of `input` to another
-  // device.
+  // Null for the sum `input` + `shortcut` that ends a residual, and for a copy of `input` to another device.
   std::unique_ptr<Layer> layer;
-  // The value that it is computed from, which an earlier node gives.
+  // The value from which the node is computed; an earlier node computes it.
   size_t input = 0;
   size_t shortcut = 0;
   int64_t outputs = 0;
-  // Unique: the job file's, or "dense1"; of a copy, "dense1 input".
+  // Unique name: from the job file, or like "dense1"; a copy is called "dense1 input".
   std::string name;
-  // Where it is computed, as index of the worker's devices; `input` and `shortcut` are there, too, but for a copy.
+  // Index among the worker's devices. `input` and `shortcut` are on the same device, except for a copy.
   size_t device = 0;
   bool carries = false;
-  // The job file wants its value computed again rather than kept.
+  // True if the job file asks to recompute the value in backward instead of keeping it.
   bool recompute = false;
 
   bool sums() const { return layer == nullptr && !carries; }
 };
 
-// The layers of a model in an order in which they can be computed, each fitting what it is computed from, and the loss
-// of the last value. Residuals are taken apart. Knows no device.
+// Owns the layers of a model in an order in which they can be computed, and the loss of the last value. The shapes of
+// all layers fit their inputs, and residuals are split into their nodes. Knows devices only by index.
 struct LayerChain {
   int64_t features = 0;
   size_t features_device = 0;
-  // At least one of them has parameters.
+  // At least one node has parameters.
   std::vector<ChainNode> nodes;
   std::unique_ptr<Loss> loss;
-  // "28x28x1 -> conv2d 32 3x3 -> relu".
+  // Text like "28x28x1 -> conv2d 32 3x3 -> relu".
   std::string layers;
 };
 
-// `devices` are the names of those that layers may ask for, the worker's own first; one without a name where there are
-// none. INVALID_ARGUMENT names the layer, what it got and what it wants.
+// `devices` are the names of the worker's devices, of which layers without a device use the first; empty for a single
+// device without a name. INVALID_ARGUMENT names the layer, what it got and what it wants.
 absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t features,
                                            absl::Span<const std::string> devices = {});
 
-// "784 -> dense 512 -> relu -> dense 10 -> softmax cross-entropy, 407,050 parameters".
+// Returns text like "784 -> dense 512 -> relu -> dense 10 -> softmax cross-entropy, 407,050 parameters".
 std::string Describe(const LayerChain& chain);
 
 }  // namespace ballast

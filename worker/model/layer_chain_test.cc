@@ -18,7 +18,7 @@ v1::Model Parse(const std::string& text) {
   return config;
 }
 
-// The message of the refusal, or "accepted".
+// Returns the error message, or "accepted".
 std::string Refusal(const std::string& text, int64_t features = 784) {
   const absl::Status status = BuildLayerChain(Parse(text), features).status();
   if (status.ok()) return "accepted";
@@ -64,7 +64,7 @@ TEST(LayerChainTest, CarriesValuesToWhereTheyAreUsedOnce) {
   EXPECT_EQ(chain->nodes[1].device, 0);
   EXPECT_EQ(chain->nodes[1].name, "gelu1 input");
   EXPECT_EQ(chain->nodes[2].input, 2);
-  // The shortcut takes the copy that is there.
+  // The shortcut uses the existing copy.
   EXPECT_TRUE(chain->nodes[4].sums());
   EXPECT_EQ(chain->nodes[4].shortcut, 2);
   EXPECT_EQ(chain->nodes[4].device, 0);
@@ -148,7 +148,7 @@ TEST(LayerChainTest, WindowsThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal("conv2d { filters: 2 kernel: [3, -3] }"), "layer \"conv2d1\": kernel is -3, want 1 to 65536");
   EXPECT_EQ(refusal("conv2d { filters: 2 kernel: [1, 2, 3] }"),
             "layer \"conv2d1\": kernel has 3 numbers, want 1, or 2: [vertical, horizontal]");
-  EXPECT_EQ(refusal("conv2d { filters: 2 }"), "layer \"conv2d1\": kernel is not set, want the window's size");
+  EXPECT_EQ(refusal("conv2d { filters: 2 }"), "layer \"conv2d1\": kernel is not set, want the size of the window");
   EXPECT_EQ(refusal("conv2d { kernel: 3 }"), "layer \"conv2d1\": filters is 0, want 1 to 1048576");
   EXPECT_EQ(refusal("max_pool { kernel: 2 padding: 2 }"),
             "layer \"max_pool1\": padding is 2x2, want less than the kernel, 2x2");
@@ -159,7 +159,7 @@ TEST(LayerChainTest, WindowsThatDoNotFitAreRefused) {
 TEST(LayerChainTest, AWindowOverFlatValuesSaysHowToMakeThemImages) {
   EXPECT_EQ(Refusal("layers { conv2d { filters: 2 kernel: 3 } }"),
             "layer \"conv2d1\": kernel is 3x3, want at most the padded input's 1x1; its input is 1x1x784, flat: if "
-            "features are images, say so in model.input");
+            "the features are images, set model.input");
 }
 
 TEST(LayerChainTest, MoreWeightsOrOutputsThanAConvolutionMayHaveAreRefused) {
@@ -261,9 +261,12 @@ TEST(LayerChainTest, NameThatALayerHasIsRefused) {
 }
 
 TEST(LayerChainTest, DropoutRateOutOfRangeIsRefused) {
-  EXPECT_EQ(Refusal("layers { dropout { rate: 1 } }"), "layer \"dropout1\": rate is 1, want 0 up to but not 1");
-  EXPECT_EQ(Refusal("layers { dropout { rate: -0.5 } }"), "layer \"dropout1\": rate is -0.5, want 0 up to but not 1");
-  EXPECT_EQ(Refusal("layers { dropout { rate: nan } }"), "layer \"dropout1\": rate is nan, want 0 up to but not 1");
+  EXPECT_EQ(Refusal("layers { dropout { rate: 1 } }"),
+            "layer \"dropout1\": rate is 1, want at least 0 and less than 1");
+  EXPECT_EQ(Refusal("layers { dropout { rate: -0.5 } }"),
+            "layer \"dropout1\": rate is -0.5, want at least 0 and less than 1");
+  EXPECT_EQ(Refusal("layers { dropout { rate: nan } }"),
+            "layer \"dropout1\": rate is nan, want at least 0 and less than 1");
 }
 
 TEST(LayerChainTest, MissingLossIsRefused) {

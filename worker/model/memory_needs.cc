@@ -15,11 +15,11 @@ constexpr int64_t kFloat = sizeof(float);
 
 int64_t RoundedUp(int64_t amount, int64_t share) { return (amount + share - 1) / share; }
 
-// `fits` is less than `batch`.
+// Suggests batches of at most `fits` examples, which must be less than `batch`.
 std::string SmallerBatch(int64_t fits, int64_t batch) {
   const int64_t pieces = RoundedUp(batch, fits);
-  return absl::StrCat("training.batch_size of at most ", fits, ": ", RoundedUp(batch, pieces),
-                      " with accumulate_batches times ", pieces, " has as many examples in a step");
+  return absl::StrCat("training.batch_size of at most ", fits, " (", RoundedUp(batch, pieces),
+                      " with accumulate_batches times ", pieces, " keeps the examples per step)");
 }
 
 }  // namespace
@@ -38,10 +38,12 @@ int64_t MemoryNeeds::LargestBatch(int64_t bytes) const {
 
 std::string DescribeShortage(const MemoryNeeds& needs, absl::Span<const MemoryAlternative> alternatives, int64_t batch,
                              int64_t free) {
-  std::string text = absl::StrCat("needs ", MemoryText(needs.At(batch)), "; free are ", BytesText(free), ". ");
+  std::string text = absl::StrCat("needs ", MemoryText(needs.At(batch)), "; free: ", BytesText(free), ". ");
   const int64_t fits = std::min(needs.LargestBatch(free), batch);
-  // It was enough a moment ago: another process has taken of it since.
-  if (fits == batch) return absl::StrCat(text, "Want it free from other processes");
+  // `free` was measured before the allocation failed, so another process took memory in between.
+  if (fits == batch) {
+    return absl::StrCat(text, "Another process took memory meanwhile; want no other process on the device");
+  }
   std::vector<std::string> ways;
   if (fits > 0) ways.push_back(SmallerBatch(fits, batch));
   int64_t least = needs.At(1).total();

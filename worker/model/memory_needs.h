@@ -10,33 +10,34 @@
 
 namespace ballast {
 
-// The elements that a model needs on its device: fixed ones, and so many more for each example of its largest batch.
-// Floats, but for activations. A value type.
+// The elements that a model needs on its device: a fixed number, plus a number for each example of its largest batch.
+// All are floats, except activations. A value type.
 struct MemoryNeeds {
   int64_t weights = 0;
   int64_t gradients = 0;
-  // What layers keep, whatever the batch.
+  // The layers' own memory, which does not depend on the batch.
   int64_t kept = 0;
-  // Of an example: labels; and activations with their gradients.
+  // Elements per example: labels; and activations with their gradients.
   int64_t per_example = 0;
   int64_t activations = 0;
   ElementType activation_type = ElementType::kFp32;
 
-  // Where activations have 16 bits the weights have copies in 16 bits, too, which are multiplied with them.
+  // If activations have 16 bits, each weight also has a 16-bit copy, which is multiplied with them.
   MemoryBytes At(int64_t examples) const;
-  // The largest batch that so many bytes are enough for; 0: not even one of 1.
+  // Returns the largest batch that fits into `bytes`; 0 if not even a batch of 1 fits.
   int64_t LargestBatch(int64_t bytes) const;
 };
 
-// What else a job could ask for, and what the model would need then.
+// A job setting that reduces memory, and the needs of the model with it.
 struct MemoryAlternative {
-  // As the job file has it: "training.recompute: true".
+  // Text of the job file, like "training.recompute: true".
   std::string setting;
   MemoryNeeds needs;
 };
 
-// Why a model that is to take `batch` examples at once does not fit into `free` bytes, and what would: which batch,
-// with how many of them to accumulate for as many examples a step; and which alternatives, with which batch.
+// Returns an error message for a model that does not fit into `free` bytes with batches of `batch` examples. It names
+// the batch size that fits, the accumulate_batches that keeps the examples per step, and the alternatives that would
+// help.
 std::string DescribeShortage(const MemoryNeeds& needs, absl::Span<const MemoryAlternative> alternatives, int64_t batch,
                              int64_t free);
 

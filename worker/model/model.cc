@@ -86,7 +86,7 @@ std::vector<Model::NodeSegment> Model::PlanNodeSegments() const {
 
 std::vector<std::optional<size_t>> Model::PlanRecomputation() const {
   std::vector<std::optional<size_t>> again(chain_.nodes.size());
-  // Of each device: the run that was computed there last.
+  // The run that was computed last on each device.
   std::vector<std::optional<size_t>> last(options_.devices.size());
   for (size_t i = 0; i < chain_.nodes.size(); ++i) {
     if (value_plan_.steps[i].run.has_value()) last[chain_.nodes[i].device] = value_plan_.steps[i].run;
@@ -103,7 +103,7 @@ std::vector<std::optional<size_t>> Model::PlanRecomputation() const {
 
 MemoryNeeds Model::Needs(size_t device, const ValuePlan& plan) const {
   MemoryNeeds needs;
-  // Of the loss: a label for each example.
+  // The loss needs its totals and a label for each example.
   if (DeviceOf(stages_.size()) == device) needs = {.kept = kLossTotals, .per_example = 1};
   needs.activation_type = this->device(device).activation_type();
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -167,7 +167,7 @@ absl::Status Model::AllocateMemory() {
   const auto allocate_activations = [&](size_t on, int64_t elements) {
     return status.ok() ? keep(on, device(on).AllocateActivations(elements)) : nullptr;
   };
-  // First, for it tells what more is needed.
+  // Runs first, because waits_for_loss_ determines the buffers to allocate.
   for (size_t i = 0; i < options_.devices.size(); ++i) {
     const std::unique_ptr<Buffer> probe = allocate(i, 1);
     waits_for_loss_ = waits_for_loss_ && (probe == nullptr || !probe->host().empty());
@@ -307,7 +307,7 @@ absl::Status Model::CheckBatch(const BatchView& batch) const {
 }
 
 uint64_t Model::DropoutSeed(const BatchView& batch) const {
-  // An odd factor keeps different seeds different.
+  // Multiplying by an odd factor maps different seeds to different numbers.
   return options_.seed ^ (batch.seed * 0x9E3779B97F4A7C15u);
 }
 
@@ -397,7 +397,7 @@ absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchV
   const ChainNode& first = chain_.nodes[nodes.first];
   if (first.carries) return issue();
   const uint64_t swapped = swapped_ && TakesBatch(nodes) ? 1 : 0;
-  // The loss multiplies its gradient by it.
+  // Only the segment with the loss uses the loss scale.
   const uint32_t scale = nodes.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;
   const Segment segment{{reinterpret_cast<uintptr_t>(this), nodes.first, static_cast<uint64_t>(batch.examples),
                          uint64_t{scale} << 32 | static_cast<uint64_t>(pass) << 1 | swapped},

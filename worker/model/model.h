@@ -28,25 +28,24 @@ namespace ballast {
 
 struct ModelOptions {
   int64_t features = 0;
-  // Of dropout.
+  // Seed for dropout.
   uint64_t seed = 0;
   // 1 to 1048576.
   int64_t max_batch = 0;
-  // v1.Training's.
+  // v1.Training.recompute.
   bool recompute = false;
-  // At least one; what a layer may ask for, the first of those that ask for none. They outlive the model.
+  // At least one device; the first one computes layers that name no device. They must outlive the model.
   std::vector<NamedDevice> devices;
 };
 
-// A chain of layers with the device memory that it needs for a batch: weights, gradients, activations, and what layers
-// keep. It knows nothing of servers, optimizers or files.
-// Thread safety: TrainableModel's.
+// Owns a chain of layers and its device memory: parameters, gradients, activations, and the layers' own memory. It
+// knows nothing of servers, optimizers or files. Thread safety: same as TrainableModel.
 class Model : public TrainableModel {
  public:
-  // INVALID_ARGUMENT where the layers do not fit each other or ask for a device that is not there, RESOURCE_EXHAUSTED
-  // where a device has too little memory; the message says which batch would fit.
+  // INVALID_ARGUMENT if the layers do not fit each other or name an unknown device. RESOURCE_EXHAUSTED if a device has
+  // too little memory; the message names a batch size that would fit.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, const ModelOptions& options);
-  // On one device.
+  // Same, on one device.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const v1::Model& config, int64_t features, uint64_t seed,
                                                        int64_t max_batch, Device* device);
 
@@ -74,19 +73,19 @@ class Model : public TrainableModel {
   absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) override;
 
  private:
-  // What the model holds beside a node of the chain.
+  // State of the model for one node of the chain.
   struct Stage {
     ParameterGroup parameters;
-    // Index of `parameters` in groups_, where there are any.
+    // Index of `parameters` in groups_, if there are any.
     size_t group = 0;
-    // The layer's Memory().
+    // Buffers for the layer's Memory().
     std::vector<std::unique_ptr<Buffer>> memory;
-    // Of dropout: its position among the layers, wherever they are computed.
+    // Position among the layers, which seeds dropout and does not depend on devices.
     uint32_t layer = 0;
   };
 
-  // Nodes of one device, [first, end), between two of a step's hooks: of them only the first may have parameters. A
-  // copy to another device is alone.
+  // Nodes [first, end) of one device between two of a step's hooks, so that only the first node may have parameters. A
+  // copy to another device has its own segment.
   struct NodeSegment {
     size_t first = 0;
     size_t end = 0;
@@ -95,42 +94,41 @@ class Model : public TrainableModel {
 
   Model(LayerChain chain, const ModelOptions& options);
   std::vector<NodeSegment> PlanNodeSegments() const;
-  // Of each stage: the run that its backward computes again first.
+  // Returns the run that each stage's backward recomputes first.
   std::vector<std::optional<size_t>> PlanRecomputation() const;
 
-  // What AllocateMemory allocates on a device; as if values were where `plan` says.
+  // Returns the memory that AllocateMemory would allocate on a device if values were placed by `plan`.
   MemoryNeeds Needs(size_t device, const ValuePlan& plan) const;
   absl::Status AllocateMemory();
-  // Why there was too little, and what would fit.
+  // Returns the error for too little memory, with the batch sizes and settings that would fit.
   absl::Status Shortage(size_t device, int64_t free, const absl::Status& status) const;
   absl::Status CheckBatch(const BatchView& batch) const;
   Pass PassOf(size_t stage, const BatchView& batch, bool training) const;
-  // Of a value of the chain.
+  // Number of elements, and device index, of a value of the chain.
   int64_t ElementsOf(size_t value) const;
   size_t DeviceOf(size_t value) const;
-  // Of a parameter or its gradient.
+  // `buffer` is a parameter or its gradient.
   DeviceTensor Place(size_t index, Buffer& buffer) const {
     return {options_.devices[parameter_devices_[index]], {&buffer, 1, parameters_[index].elements}};
   }
   Device& device(size_t index) const { return *options_.devices[index].device; }
-  // The device's error with its name, where there are others.
+  // Adds the device's name to its error if there are several devices.
   absl::Status Named(size_t index, const absl::Status& status) const;
   Matrix ValueOf(size_t value, int64_t examples) const;
   Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
   absl::Status UploadBatch(const BatchView& batch);
-  // Issues what a pass does in a nodes, by `issue` or as it was before.
+  // Issues the operations of a pass over a segment, by calling `issue` or by replaying what it issued before.
   absl::Status Repeat(const NodeSegment& nodes, PassKind pass, const BatchView& batch,
                       absl::FunctionRef<absl::Status()> issue);
-  // Whether the nodes's operations take the features or the labels.
+  // Returns whether the segment's operations read the features or the labels.
   bool TakesBatch(const NodeSegment& nodes) const;
   absl::Status RunForward(size_t stage, const BatchView& batch, bool training, bool again = false);
-  // Forward and loss. Where there are hooks, for training: with dropout, and the loss's gradient is left in `gradient`.
+  // Runs forward and loss. Hooks select training: with dropout, and with the loss's gradient written to `gradient`.
   absl::Status RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient);
-  // Of what RunForward computed last.
+  // Reads the loss that RunForward computed last.
   absl::StatusOr<BatchResult> ReadLoss(int64_t examples);
   absl::Status RunBackward(const BatchView& batch, StepHooks& hooks);
   absl::Status RunBackward(size_t stage, const BatchView& batch);
-  // Dropout's in a batch.
   uint64_t DropoutSeed(const BatchView& batch) const;
 
   const LayerChain chain_;
@@ -144,20 +142,20 @@ class Model : public TrainableModel {
   std::vector<Parameter> parameters_;
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterMemory> memory_;
-  // Of each parameter: index of its device.
+  // Device index of each parameter.
   std::vector<size_t> parameter_devices_;
-  // As value_plan_ places them.
+  // Indexed by the places of value_plan_.
   std::vector<std::unique_ptr<Buffer>> values_;
   Transfer transfer_;
   std::unique_ptr<Buffer> labels_;
   std::unique_ptr<Buffer> totals_;
   bool waits_for_loss_ = true;
-  // Where the device computes beside the host: a batch comes up into these while the last one is still computed from.
+  // Used if the device runs concurrently with the host: the next batch is uploaded here during the current one.
   std::unique_ptr<Buffer> next_features_;
   std::unique_ptr<Buffer> next_labels_;
-  // Whether those have changed places an odd number of times.
+  // True if those buffers were swapped with the current ones an odd number of times.
   bool swapped_ = false;
-  // As gradient_plan_ uses them.
+  // Indexed by the buffers of gradient_plan_.
   std::vector<std::unique_ptr<Buffer>> gradients_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models whose layers are on several devices.
+// Tests models whose layers are on several devices.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr char kLoss[] = "input { height: 4 width: 4 channels: 3 } loss { softmax_cross_entropy {} } ";
 
-// Layers with ELSEWHERE and BACK where they may be on another device.
+// ELSEWHERE and BACK mark the layers that a test may place on another device.
 constexpr char kChain[] =
     "layers { dense { units: 24 } } layers { relu {} ELSEWHERE } layers { dropout { rate: 0.4 } } "
     "layers { dense { units: 20 } } layers { gelu {} BACK } layers { dropout { rate: 0.2 } } "
@@ -56,7 +56,7 @@ class ModelDevicesTest : public ModelFixture, public ::testing::WithParamInterfa
     return model;
   }
 
-  // All gradients after two batches, and what evaluation then gives.
+  // Returns all gradients after each of two batches, then the loss of an evaluation.
   std::vector<float> Train(Model& model) {
     NoHooks hooks;
     std::vector<float> all;
@@ -123,7 +123,7 @@ TEST_F(ModelDevicesTest, ShortageNamesTheDevice) {
       Make(std::string(kLoss) + "layers { dense { units: 60 } } layers { dense { units: 9000 } device: \"1\" }")
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("free are 1.0 MiB"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("free: 1.0 MiB"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("(device 1: cpu device: got 540000 floats to allocate"));
 }
 

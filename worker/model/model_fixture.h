@@ -16,7 +16,7 @@
 
 namespace ballast {
 
-// Lets every step pass.
+// Hooks that do nothing.
 class NoHooks : public StepHooks {
  public:
   absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
@@ -24,7 +24,7 @@ class NoHooks : public StepHooks {
   absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
 };
 
-// Models on the CPU device from the text of a ballast.v1.Model.
+// Creates models on the CPU device from the text of a ballast.v1.Model.
 class ModelFixture : public ::testing::Test {
  protected:
   static constexpr int64_t kMaxBatch = 64;
@@ -35,7 +35,7 @@ class ModelFixture : public ::testing::Test {
     return Model::Create(config, features, 1, kMaxBatch, device_.get());
   }
 
-  // With weights uniform in +-spread.
+  // Creates a model with parameters uniform in [-spread, spread].
   std::unique_ptr<Model> CreateRandom(const std::string& text, int64_t features, float spread) {
     absl::StatusOr<std::unique_ptr<Model>> model = Create(text, features);
     if (!model.ok()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the model's loss and gradients to central differences of a float64 network.
+// Compares the model's loss and gradients with central differences of a float64 network.
 #include <cmath>
 #include <vector>
 
@@ -27,7 +27,7 @@ class ModelGradientTest : public ModelFixture, public ::testing::WithParamInterf
 
   std::vector<float> features_ = Random(kExamples * GetParam().features, 1.0f);
   std::vector<float> labels_;
-  // What a dropout multiplies its input by; the models here have one at most.
+  // Factors by which a dropout multiplies its input; each model here has at most one dropout.
   Values mask_;
 };
 
@@ -74,12 +74,12 @@ TEST_P(ModelGradientTest, AgreesWithDifferencesInDoublePrecision) {
       EXPECT_NEAR(gradient[i], want, 1e-5 * std::max(1.0, std::abs(want)))
           << model->parameters()[p].name << " element " << i;
     }
-    // Else the comparison proves nothing.
+    // With tiny gradients, the comparison above would prove nothing.
     EXPECT_GT(largest, 1e-3) << model->parameters()[p].name;
   }
 }
 
-// Images of 6 x 5 pixels and 2 channels to 3 classes.
+// A model from images of 6 x 5 pixels and 2 channels to 3 classes.
 Example Images(const std::string& name, const std::string& layers) {
   return {name,
           "input { height: 6 width: 5 channels: 2 } " + layers +
@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         Images("average_pool",
                std::string(kConv) + "layers { average_pool { kernel: [3, 2] stride: [2, 1] padding: [1, 1] } }"),
         Images("average_pool_of_the_image", std::string(kConv) + "layers { average_pool {} }"),
-        // Without a bias before it, whose gradient would be 0.
+        // The layer before has no bias, because the bias's gradient would be 0.
         Images("batch_norm",
                "layers { conv2d { filters: 3 kernel: 3 no_bias: true } } layers { batch_norm { epsilon: 0.01 } } "
                "layers { relu {} }"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models on a GPU whose passes are kept as CUDA graphs, over the emulated one.
+// Tests models on the emulated GPU with passes recorded as CUDA graphs.
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ struct Case {
   emulator::Schedule schedule;
 };
 
-// Takes a step against each gradient when it is there, as a worker that waits for its push would; the weights go up
-// from another thread's point of view: between the passes.
+// Makes an SGD step as soon as each gradient is ready, like a worker that waits for its push, and uploads the values
+// between the passes.
 class DescendingHooks : public StepHooks {
  public:
   explicit DescendingHooks(Model* model) : model_(*model) {}
@@ -62,14 +62,14 @@ class DescendingHooks : public StepHooks {
   }
 
   float scale = 1;
-  // All gradients, in the order in which they came.
+  // All gradients, in the order of GradientReady.
   std::vector<float> seen;
 
  private:
   Model& model_;
 };
 
-// What a run gave, bit by bit, and what it cost.
+// Results of a run, to be compared bit by bit, and its launches.
 struct Outcome {
   std::vector<float> values;
   int launches = 0;
@@ -108,8 +108,8 @@ class ModelGraphsTest : public ::testing::TestWithParam<Case> {
     return features;
   }
 
-  // Eight steps, the last one of each four of a smaller batch and the loss scale changing, an evaluation after each
-  // four.
+  // Makes eight steps with a change of the loss scale. Every fourth step has a smaller batch and is followed by
+  // evaluations.
   static void Train(Model& model, Outcome& outcome) {
     const std::vector<float> labels = {0, 3, 1, 2};
     DescendingHooks hooks(&model);
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelGraphsTest,
                                            Case{kConvolutions, Precision::kFp32, true, emulator::Schedule::kRandom},
                                            Case{kConvolutions, Precision::kBf16, false, emulator::Schedule::kLate}));
 
-// Without a parameter.
+// Tests errors of CUDA graphs.
 class GraphFaultTest : public ModelGraphsTest {};
 
 constexpr Case kPlain = {kDense, Precision::kBf16, false, emulator::Schedule::kLate};
@@ -197,7 +197,7 @@ TEST_P(GraphFaultTest, AKernelThatCannotBeCapturedIsIssuedPlainly) {
   ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
   Outcome got;
   const std::unique_ptr<Model> model = Make(GetParam(), device.get());
-  // The third graph's first kernel.
+  // Fails the first kernel of the third graph.
   bool failed = false;
   emulator::OnCapture([&](int begun) {
     if (begun == 3) emulator::FailCall("cudaLaunchKernelEx", cudaErrorUnknown, 0), failed = true;

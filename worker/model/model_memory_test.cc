@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model says of its memory, on a CPU device that has little.
+// Tests how a model reports its memory, on a CPU device with little memory.
 #include <gmock/gmock.h>
 
 #include "worker/model/model_fixture.h"
@@ -24,7 +24,7 @@ class ModelMemoryTest : public ::testing::Test {
 
 class ModelMemorySumTest : public ModelMemoryTest, public ::testing::WithParamInterface<std::string> {};
 
-// A model says what its device gave it, whatever its layers share and keep.
+// A model reports exactly the memory that it allocated, regardless of what its layers share and keep.
 TEST_P(ModelMemorySumTest, AddsUpToWhatTheDeviceGave) {
   for (const int64_t batch : {1, 16}) {
     const absl::StatusOr<std::unique_ptr<Model>> model = Create(GetParam(), 64, batch);
@@ -47,7 +47,7 @@ TEST_F(ModelMemoryTest, TellsItByUse) {
   const MemoryBytes memory = (*model)->Memory();
   EXPECT_EQ(memory.weights, (64 * 8 + 8) * 4);
   EXPECT_EQ(memory.gradients, (64 * 8 + 8) * 4);
-  // Features, outputs, their gradient and a label for each example; the loss's two totals.
+  // Each example has features, outputs, their gradient and a label; the loss has two totals.
   EXPECT_EQ(memory.activations, (10 * (64 + 8 + 8 + 1) + 2) * 4);
 }
 
@@ -56,11 +56,10 @@ TEST_F(ModelMemoryTest, ShortageSaysWhatIsAskedForWhatIsFreeAndWhichBatchFits) {
   const absl::Status status = Create(kText, 64, 10000).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   const std::string message(status.message());
-  EXPECT_THAT(message,
-              HasSubstr("softmax cross-entropy, 520 parameters at batch 10000 needs 3.1 MiB: weights 2.0 KiB, "
-                        "gradients 2.0 KiB, activations 3.1 MiB; free are 1.0 MiB. Want training.batch_size of "
-                        "at most 3223: 2500 with accumulate_batches times 4 has as many examples in a step"));
-  // What it asked for and did not get is given back.
+  EXPECT_THAT(message, HasSubstr("softmax cross-entropy, 520 parameters at batch 10000 needs 3.1 MiB: weights 2.0 KiB, "
+                                 "gradients 2.0 KiB, activations 3.1 MiB; free: 1.0 MiB. Want training.batch_size of "
+                                 "at most 3223 (2500 with accumulate_batches times 4 keeps the examples per step)"));
+  // A failed Create frees everything that it allocated.
   EXPECT_EQ(device_->Memory().free, kGiven);
   EXPECT_FALSE(Create(kText, 64, 3224).ok());
   EXPECT_TRUE(Create(kText, 64, 3223).ok());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models with activations of 16 bits, on an emulated GPU, held to the same models in fp32 on the CPU.
+// Compares models with 16-bit activations on an emulated GPU with the same models in fp32 on the CPU.
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ class ModelPrecisionTest : public ::testing::TestWithParam<Case> {
     return model;
   }
 
-  // The mean losses of steps of plain SGD. Examples of three classes, each lighter in another third.
+  // Returns the mean loss of each step of plain SGD, on images of three classes that are each lighter in another third.
   static std::vector<double> Train(Model& model, float loss_scale) {
     std::mt19937 generator(2);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -125,7 +125,7 @@ TEST_P(ModelPrecisionTest, EvaluatesAsInFloats) {
   EXPECT_NEAR(Create(GetParam().model, gpu.get())->Evaluate(batch)->loss_sum, want, 0.02 * want);
 }
 
-// Features twice, for the next batch comes while one is computed.
+// The features count twice, because the next batch is uploaded while the current one is computed.
 TEST_P(ModelPrecisionTest, ActivationsTakeHalfTheMemory) {
   const std::unique_ptr<Device> gpu = OpenEmulated(GetParam().precision);
   const std::unique_ptr<Model> model =
@@ -144,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ModelPrecisionTest,
                                            Case{"cnn_fp16", kCnn, Precision::kFp16, 1024}),
                          [](const auto& info) { return info.param.name; });
 
-// The GPU has 1 MiB. In fp32 the batch needs more, in bf16 it fits.
+// The GPU has 1 MiB. The batch needs more than that in fp32, but fits in bf16.
 TEST(ModelPrecisionShortageTest, NamesThePrecisionThatFits) {
   emulator::Settings settings;
   settings.memory_bytes = 1 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models that compute activations again instead of keeping them.
+// Tests models that recompute activations instead of keeping them.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr char kImages[] = "input { height: 6 width: 6 channels: 2 } loss { softmax_cross_entropy {} } ";
 
-// Layers with RECOMPUTE where they may be told to.
+// RECOMPUTE marks the layers that a test may set to recompute.
 constexpr char kChain[] =
     "layers { dense { units: 24 } RECOMPUTE } layers { relu {} RECOMPUTE } layers { dropout { rate: 0.4 } RECOMPUTE } "
     "layers { dense { units: 20 } } layers { gelu {} RECOMPUTE } layers { layer_norm {} } layers { tanh {} RECOMPUTE } "
@@ -35,7 +35,7 @@ std::string With(const std::string& recompute, std::string text) {
 
 class ModelRecomputeTest : public ModelFixture, public ::testing::WithParamInterface<const char*> {
  protected:
-  // A model with weights that depend on its shapes alone.
+  // Creates a model with parameters that depend only on its shapes.
   std::unique_ptr<Model> Make(const std::string& text, bool recompute) {
     v1::Model config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
@@ -50,7 +50,7 @@ class ModelRecomputeTest : public ModelFixture, public ::testing::WithParamInter
     return *std::move(model);
   }
 
-  // All gradients after two batches, and what evaluation then gives, which shows running statistics.
+  // Returns all gradients after each of two batches, then the loss of an evaluation, which uses running statistics.
   std::vector<float> Train(Model& model) {
     NoHooks hooks;
     std::vector<float> all;
@@ -93,7 +93,7 @@ TEST_F(ModelRecomputeTest, MemoryTellsWhatAMarkedLayerSaves) {
   const std::string text =
       "layers { dense { units: 50 } } layers { gelu {} RECOMPUTE } "
       "layers { dense { units: 50 } } layers { gelu {} RECOMPUTE } layers { dense { units: 4 } }";
-  // The second gelu's output takes no place of its own.
+  // The output of the second gelu has no place of its own.
   EXPECT_EQ(Make(With("", text), false)->Memory().activations -
                 Make(With("recompute: true", text), false)->Memory().activations,
             8 * 50 * 4);

@@ -39,7 +39,7 @@ std::string Message(const absl::Status& status) {
   return std::string(status.message());
 }
 
-// Writes down what the model tells it, and fails where it is told to.
+// Records the hooks that the model calls, and can be told to fail one.
 class Recorder : public StepHooks {
  public:
   absl::Status BeforeForward(size_t group) override { return Note("forward", group); }
@@ -263,7 +263,7 @@ constexpr char kDropout[] = R"pb(
   loss { mean_squared_error {} }
 )pb";
 
-// With the input and all weights 1 the gradient of the last layer's weights is a multiple of the dropped-out 256 ones.
+// With the input and all weights 1, the last layer's gradient is a multiple of 256 ones after dropout.
 TEST_F(ModelTest, DropoutZeroesItsShareInTrainingAndNothingInEvaluation) {
   const std::unique_ptr<Model> model = *Create(kDropout, 1);
   ASSERT_TRUE(model->SetParameter(0, std::vector<float>(256, 1.0f)).ok());
@@ -271,7 +271,7 @@ TEST_F(ModelTest, DropoutZeroesItsShareInTrainingAndNothingInEvaluation) {
   NoHooks hooks;
   ASSERT_TRUE(model->Train({{1}, {0}, 1}, hooks).ok());
   const std::vector<float> gradient = Gradient(*model, 1);
-  // Five standard deviations of a binomial with n = 256, p = 1/4 around 64.
+  // A binomial with n = 256 and p = 1/4 has mean 64; the limit is five standard deviations.
   EXPECT_NEAR(std::count(gradient.begin(), gradient.end(), 0.0f), 64, 35);
   EXPECT_EQ(model->Evaluate({{1}, {0}, 1})->loss_sum, 65536.0);
 }
@@ -289,7 +289,7 @@ TEST_F(ModelTest, DropoutRepeatsForItsStepAndSeedAndDiffersForOthers) {
   EXPECT_EQ(gradient(3, 5), first);
 }
 
-// x is 1 and 3: mean 2, variance 1 (2 unbiased). The running statistics move by a half: mean 0 to 1, variance 1 to 1.5.
+// x is 1 and 3: mean 2, variance 1 (2 unbiased). The running statistics move halfway: mean 0 to 1, variance 1 to 1.5.
 TEST_F(ModelTest, BatchNormTrainsOnTheBatchAndEvaluatesOnRunningStatistics) {
   const std::unique_ptr<Model> model = *Create(R"pb(
                                                  layers { batch_norm { epsilon: 1e-12 momentum: 0.5 } }
@@ -305,7 +305,7 @@ TEST_F(ModelTest, BatchNormTrainsOnTheBatchAndEvaluatesOnRunningStatistics) {
   NoHooks hooks;
   EXPECT_NEAR(model->Train({{1, 3}, {0, 0}, 2}, hooks)->loss_sum, 2.0, 1e-5);
   EXPECT_NEAR(model->Evaluate({{4}, {0}, 1})->loss_sum, 9.0 / 1.5, 1e-5);
-  // Neither an evaluation nor a batch without examples moves them.
+  // Neither an evaluation nor a batch without examples changes the running statistics.
   ASSERT_TRUE(model->Train({{}, {}, 0}, hooks).ok());
   EXPECT_THAT(Gradient(*model, 0), ElementsAre(0.0f));
   EXPECT_NEAR(model->Evaluate({{4}, {0}, 1})->loss_sum, 9.0 / 1.5, 1e-5);
@@ -332,7 +332,7 @@ TEST_F(ModelTest, FiltersAreNamedShapedAndInitialized) {
   EXPECT_EQ(model->parameters()[2].elements, 2 * 2 * 4 * 2);
 }
 
-// Each layer inside has an exchange of its own, so that it can run while others compute.
+// Each layer inside has its own push-pull, so that the push-pull can run while other layers compute.
 TEST_F(ModelTest, LayersInsideOfAResidualAreGroupsOfTheirOwn) {
   const std::unique_ptr<Model> model = CreateRandom(R"pb(
                                                       layers {

@@ -8,7 +8,7 @@ namespace {
 
 using ModelTrainingTest = ModelFixture;
 
-// Plain SGD, as a server does it.
+// Makes a step of plain SGD, like a server.
 void Descend(Model& model, float learning_rate) {
   for (size_t p = 0; p < model.parameters().size(); ++p) {
     const absl::Span<float> value = model.HostParameter(p);
@@ -17,7 +17,7 @@ void Descend(Model& model, float learning_rate) {
   }
 }
 
-// Inside or outside of a circle: no line parts the two, so a single layer cannot learn it.
+// The classes are inside and outside of a circle; no line separates them, so a single layer cannot learn them.
 TEST_F(ModelTrainingTest, SmallNetworkLearnsACircle) {
   const std::unique_ptr<Model> model = CreateRandom(R"pb(
                                                       layers { dense { units: 32 } }

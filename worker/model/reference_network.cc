@@ -15,7 +15,7 @@ using Values = ReferenceValues;
 
 class ReferenceNetwork {
  public:
-  // Examples of a shape, one after the other.
+  // Consecutive examples of one shape.
   struct Batch {
     Values values;
     ImageShape shape;
@@ -86,7 +86,7 @@ class ReferenceNetwork {
     for (size_t j = 0; j < y.size(); ++j) y[j] += b[j % b.size()];
   }
 
-  // One number or two; the pair of `unset` where there are none.
+  // Reads a field of one or two numbers; returns `unset` if it has none.
   static std::pair<int64_t, int64_t> Numbers(const google::protobuf::RepeatedField<int64_t>& field,
                                              std::pair<int64_t, int64_t> unset) {
     return field.empty() ? unset : std::make_pair(field[0], field[field.size() - 1]);
@@ -98,7 +98,7 @@ class ReferenceNetwork {
     return {kernel.first, kernel.second, stride.first, stride.second, padding.first, padding.second};
   }
 
-  // Calls visit(place in the output, pixel of the window, pixel of the input, counted over all examples).
+  // Calls visit(output position, window pixel, input pixel) with indices counted over all examples.
   template <typename Visit>
   void Slide(const Window& w, const ImageShape& in, Visit visit) const {
     int64_t place = 0;
@@ -156,7 +156,7 @@ class ReferenceNetwork {
 
   static double Epsilon(float given) { return given == 0 ? 1e-5 : given; }
 
-  // Over which values a mean and a variance are: those of a channel in all pixels, or those of a pixel.
+  // The values behind one mean and variance: those of a channel in all pixels, or those of a pixel.
   enum class Over { kChannel, kPixel };
 
   Batch Normalize(Batch x, Over over, double epsilon) {

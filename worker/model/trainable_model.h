@@ -17,35 +17,35 @@
 
 namespace ballast {
 
-// The parameters of one layer: `count` of them from `first` on.
+// The parameters of one layer, as indices [first, first + count).
 struct ParameterGroup {
   size_t first = 0;
   size_t count = 0;
 };
 
-// Examples to compute one gradient or evaluation from. Does not own them.
+// A view of the examples of one gradient or evaluation. Does not own them.
 struct BatchView {
   // [examples, features], row-major.
   absl::Span<const float> features;
   // A class or a value for each example.
   absl::Span<const float> labels;
-  // 0 to max_batch. None: the loss and all gradients are 0.
+  // 0 to max_batch. With 0 examples, the loss and all gradients are 0.
   int64_t examples = 0;
-  // Of dropout, with the model's seed: what tells this batch from the job's others.
+  // Together with the model's seed, these seed dropout; they must differ between the batches of the job.
   uint64_t step = 0;
   uint64_t seed = 0;
-  // Gradients, not the loss, come out multiplied by this, for a precision in which small ones would vanish.
+  // Factor on the gradients, but not on the loss, so that small gradients do not underflow at low precision.
   float loss_scale = 1;
 };
 
 struct BatchResult {
-  // Over the examples.
+  // Sum of the loss over the examples.
   double loss_sum = 0;
   int64_t examples = 0;
-  // Examples classified right; 0 where TrainableModel::classifies() is false.
+  // Number of correctly classified examples; 0 if TrainableModel::classifies() is false.
   int64_t correct = 0;
 
-  // Of other examples.
+  // Adds the result of other examples.
   BatchResult& operator+=(const BatchResult& other) {
     loss_sum += other.loss_sum;
     examples += other.examples;
@@ -54,82 +54,82 @@ struct BatchResult {
   }
 };
 
-// A tensor where one of a model's devices has it.
+// A tensor in the memory of one of a model's devices.
 struct DeviceTensor {
   NamedDevice on;
   Matrix elements;
 };
 
-// What a model learns beside its parameters, by no gradient: a batch norm's running mean or variance.
+// A tensor that a model learns without a gradient: the running mean or variance of a batch norm.
 struct Statistic {
   std::string name;
   std::vector<float> values;
 };
 
-// What a training loop does while a batch is computed. An error ends the batch and is returned from Train.
+// Callbacks of the training loop while a batch is computed. An error ends the batch and is returned from Train.
 class StepHooks {
  public:
   virtual ~StepHooks() = default;
 
-  // The layer of this group computes next: its parameters must be set when this returns. In forward order.
+  // Called in forward order before the layer of this group computes; its parameters must be set on return.
   virtual absl::Status BeforeForward(size_t group) = 0;
-  // The loss is known: the time to refuse one that is not finite. No gradient is where
-  // TrainableModel::waits_for_loss(); else all are, and whoever takes one before asks LossSum() itself.
+  // Called when the loss is known, to reject one that is not finite. If TrainableModel::waits_for_loss(), no gradient
+  // is computed yet; otherwise all are, and code that uses a gradient earlier must check LossSum() itself.
   virtual absl::Status AfterForward(const BatchResult& result) = 0;
-  // The group's gradients may be read, which may wait for the device, and are not written again before the next Train.
-  // In backward order.
+  // Called in backward order when the group's gradients may be read, which may wait for the device. They are not
+  // written again before the next Train.
   virtual absl::Status GradientReady(size_t group) = 0;
 };
 
-// What a training loop trains: a model, wherever it computes. It has a dozen methods, for nothing of it could be had
-// from one part alone. Thread safety: one call of Train or Evaluate at a time. Beside it other threads may set a
-// group's parameters from its GradientReady until its next BeforeForward returns, and read its gradients from
-// GradientReady until the next Train.
+// Interface of a model to the training loop, independent of the devices that compute it. It has more than 8 methods
+// because no part of them would be useful alone. Thread safety: one call of Train or Evaluate at a time. Meanwhile,
+// other threads may set a group's parameters from its GradientReady until its next BeforeForward returns, and read its
+// gradients from GradientReady until the next Train.
 class TrainableModel {
  public:
   virtual ~TrainableModel() = default;
 
-  // In forward order. Zeros until set.
+  // Parameters in forward order. Their values are 0 until set.
   virtual const std::vector<Parameter>& parameters() const = 0;
-  // One for each layer that has any, in forward order.
+  // One group for each layer with parameters, in forward order.
   virtual const std::vector<ParameterGroup>& parameter_groups() const = 0;
-  // For logs: layers, loss and number of parameters.
+  // Returns layers, loss and number of parameters, for logs.
   virtual std::string Describe() const = 0;
-  // What it holds on its devices, and what these hold besides.
+  // Memory of the model on its devices, plus the devices' own workspace and staging memory.
   virtual MemoryBytes Memory() const = 0;
   virtual bool classifies() const = 0;
-  // Whether backward begins when the loss has been read. Not where a device computes beside the host: it would have
-  // nothing to do meanwhile.
+  // True if backward begins only after the host has read the loss. False if a device runs concurrently with the host,
+  // because the device would be idle meanwhile.
   virtual bool waits_for_loss() const = 0;
-  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
+  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss does not accept.
   virtual absl::Status CheckLabel(float label) const = 0;
 
-  // Copy whole tensors. INVALID_ARGUMENT where the sizes differ.
+  // Copy whole tensors. INVALID_ARGUMENT if the sizes differ.
   virtual absl::Status SetParameter(size_t index, absl::Span<const float> values) = 0;
   virtual absl::Status GetParameter(size_t index, absl::Span<float> values) = 0;
   virtual absl::Status GetGradient(size_t index, absl::Span<float> values) = 0;
-  // As they are when nothing is computed.
+  // Copies all statistics to the host; not during Train or Evaluate.
   virtual absl::StatusOr<std::vector<Statistic>> Statistics() = 0;
-  // The parameters' memory without a copy, under the same rules; empty where the host cannot address it, or it is in
-  // several places.
+  // The tensor's memory, with the same access rules; empty if the host cannot address it or several devices hold
+  // copies.
   virtual absl::Span<float> HostParameter(size_t index) = 0;
   virtual absl::Span<const float> HostGradient(size_t index) = 0;
-  // Where a device has it, for operations of the thread that trains, under the same rules; none where it is in several
-  // places.
+  // The tensor on its device, for operations of the training thread with the same access rules; nullopt if several
+  // devices hold copies.
   virtual std::optional<DeviceTensor> DeviceParameter(size_t index) = 0;
   virtual DeviceTensor DeviceGradient(size_t index) = 0;
 
-  // From now on the layers' passes and the copies to and from the device are noted there, as the host sees them; null:
-  // nowhere. The timeline outlives the model.
+  // Starts recording the layers' passes and the copies to and from the device, as the host sees them; null stops it.
+  // The timeline must outlive the model.
   virtual void Record(TimelineRecorder* timeline) = 0;
 
-  // Forward, loss and backward. Gradients are of the mean loss over the batch's examples. INVALID_ARGUMENT for a batch
-  // that does not fit, before any hook is called.
+  // Runs forward, loss and backward. Gradients are those of the mean loss over the batch's examples. INVALID_ARGUMENT,
+  // before any hook is called, for a batch of the wrong size or with a bad label.
   virtual absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) = 0;
-  // BatchResult::loss_sum of the batch under way or the last one. From its first GradientReady until the next
-  // BeforeForward of that group returns, by any thread; waits for the devices.
+  // Waits for the devices and returns BatchResult::loss_sum of the current or the last batch. Any thread may call it,
+  // from the batch's first GradientReady until the next BeforeForward of that group returns.
   virtual absl::StatusOr<double> LossSum() = 0;
-  // Forward and loss without dropout.
+  // Runs forward and loss without dropout.
   virtual absl::StatusOr<BatchResult> Evaluate(const BatchView& batch) = 0;
 };
 

@@ -8,13 +8,13 @@
 namespace ballast {
 namespace {
 
-// Values that share memory, one written over the other.
+// Values that share memory, because each one overwrites the one before.
 struct Group {
   int64_t elements = 0;
   size_t device = 0;
   size_t first_value = 0;
   size_t end_value = 0;
-  // Whether it can be computed again from what is there, and whether the job wants that.
+  // True if the group can be recomputed from kept values, and if the job asks for that.
   bool droppable = true;
   bool marked = true;
 };
@@ -26,17 +26,17 @@ class Planner {
       Use(chain.nodes[i].input, i);
       if (chain.nodes[i].sums()) Use(chain.nodes[i].shortcut, i);
     }
-    // The loss uses the last one.
+    // The loss uses the last value.
     Use(chain.nodes.size(), chain.nodes.size());
     GroupValues();
   }
 
-  // Of the droppable groups that are not marked, every `period`th is kept.
+  // Keeps every `period`th droppable group that is not marked.
   ValuePlan Plan(size_t period) const {
     ValuePlan plan;
     plan.steps = steps_;
     plan.place.resize(uses_.size());
-    // The places of runs: by device, and by the number of groups before in the run.
+    // Places that runs share, by device and by the position of the group in its run.
     std::map<std::pair<size_t, size_t>, size_t> shared;
     size_t of_run = 0, unmarked = 0;
     for (const Group& group : groups_) {
@@ -69,16 +69,17 @@ class Planner {
     users_[value] = by;
   }
 
-  // Whether node i writes over its input, which then holds the node's value; notes which activations that saves.
+  // Returns whether node i overwrites its input with its value. Also plans the activation that the node before can
+  // fuse.
   bool WritesOverInput(size_t i) {
     const ChainNode& node = chain_.nodes[i];
     if (node.carries) return false;
     const LayerTraits traits = node.sums() ? LayerTraits{.in_place = true} : node.layer->traits();
-    // The features are the caller's values for as long as the batch lasts.
+    // The features must stay unchanged for the whole batch.
     if (!traits.in_place || uses_[node.input] != 1 || node.input == 0) return false;
     const ChainNode& before = chain_.nodes[node.input - 1];
-    // A layer that wrote over its input needs what it wrote for backward, and no sum in its place. Those that may
-    // follow keep its signs, which is all that a ReLU asks, and a dropout asks nothing.
+    // A layer that overwrote its input needs its output in backward, so a sum must not overwrite that. The in-place
+    // layers may: they keep the signs, which is all that a ReLU needs, and a dropout needs nothing.
     if (node.sums() && before.layer != nullptr && before.layer->traits().in_place) return false;
     if (traits.activation.has_value() && before.layer != nullptr && before.layer->traits().fuses_activation) {
       steps_[node.input - 1].activation = traits.activation;
@@ -100,7 +101,7 @@ class Planner {
         groups_.push_back({node.outputs, node.device, i + 1, i + 2});
       }
       Group& group = groups_[group_of.back()];
-      // What others use later must stay, as must what a sum after other nodes writes over.
+      // A value that later nodes use must stay, as must one that a sum overwrites after other nodes.
       group.droppable &= !node.carries && uses_[i + 1] == 1 && users_[i + 1] == i + 1;
       group.marked &= node.recompute;
       group.end_value = i + 2;
@@ -108,7 +109,7 @@ class Planner {
   }
 
   const LayerChain& chain_;
-  // Of each value: how often it is used, and by which node last.
+  // Number of uses of each value, and the last node that uses it.
   std::vector<int> uses_;
   std::vector<size_t> users_;
   std::vector<ValuePlan::Step> steps_;

@@ -10,43 +10,42 @@
 
 namespace ballast {
 
-// Where the values of a chain are while a batch goes forward and backward: which share memory, and which are not kept
-// but computed again when backward comes to them.
+// Assigns the values of a chain to memory during forward and backward: some values share memory, and some are not kept
+// but recomputed by backward. A value type.
 struct ValuePlan {
   // Memory that holds one value at a time.
   struct Place {
-    // Of an example.
+    // Elements per example.
     int64_t elements = 0;
-    // Index of the device.
     size_t device = 0;
   };
-  // The nodes [first, end), one after the other on one device, whose values are not kept. What they are computed from
-  // is. All runs of a device use the same places, so backward computes one again where another was there since.
+  // Consecutive nodes [first, end) on one device whose values are not kept; the inputs of the run are kept. All runs of
+  // a device share places, so backward recomputes a run if another one has used the places since.
   struct Run {
     size_t first = 0;
     size_t end = 0;
   };
-  // Of a node.
+  // Plan of one node.
   struct Step {
-    // The next layer's function, which this one computes with its own.
+    // Function of the next layer, if this layer computes it, too.
     std::optional<Activation> activation;
-    // That next layer: it has nothing left to do forward.
+    // True if the previous layer computes this node's function, which leaves forward nothing to do.
     bool done_by_the_one_before = false;
-    // Index of the run that it is in.
+    // Index of the run that contains the node.
     std::optional<size_t> run;
   };
 
-  // The first one is the features'.
+  // The first place holds the features.
   std::vector<Place> places;
-  // Of each value: index of its place. Layers that can write over their input share one with it.
+  // Place index of each value. A layer that overwrites its input shares the input's place.
   std::vector<size_t> place;
   std::vector<Step> steps;
   std::vector<Run> runs;
 };
 
-// Values of nodes with `recompute` are not kept where that is possible: what is used once, by the next node. Where
-// `sparse`, of the others only so many are kept that memory is least (Chen et al., "Training deep nets with sublinear
-// memory cost", 2016).
+// Does not keep values of nodes with `recompute` that are used only once, by the next node. With `sparse`, keeps of the
+// other such values the number that minimizes memory (Chen et al., "Training deep nets with sublinear memory cost",
+// 2016).
 ValuePlan PlanValues(const LayerChain& chain, bool sparse);
 
 }  // namespace ballast

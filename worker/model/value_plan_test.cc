@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Of a model over 4 x 4 images of 2 channels, on two devices.
+// Plans a model over 4 x 4 images of 2 channels, on two devices.
 ValuePlan Plan(const std::string& layers, bool sparse = false) {
   v1::Model config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -92,7 +92,7 @@ TEST(ValuePlanTest, WhatAShortcutUsesIsKept) {
   const ValuePlan plan = Plan(
       "layers { tanh {} recompute: true } "
       "layers { residual { layers { gelu {} } layers { tanh {} } } recompute: true } layers { dense { units: 5 } }");
-  // Features, tanh, gelu, tanh with the sum written over it, dense.
+  // Values: features, tanh, gelu, tanh, the sum in its place, dense.
   EXPECT_THAT(plan.place, ElementsAre(0, 1, 2, 3, 3, 4));
   ASSERT_EQ(plan.runs.size(), 1);
   EXPECT_EQ(plan.runs[0].first, 1);
@@ -114,7 +114,7 @@ TEST(ValuePlanTest, SparseKeepsAboutTheSquareRootOfThem) {
   std::string layers;
   for (int i = 0; i < 16; ++i) layers += "layers { tanh {} } ";
   const ValuePlan plan = Plan(layers + "layers { dense { units: 32 } }", /*sparse=*/true);
-  // Of 18 values the features and five others are kept; two at a time are not.
+  // The features and five of the other 17 values are kept; runs share two places.
   EXPECT_EQ(plan.places.size(), 8);
   EXPECT_EQ(plan.runs.size(), 6);
 }

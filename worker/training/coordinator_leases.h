@@ -6,11 +6,11 @@
 
 namespace ballast {
 
-// Asks the coordinator for leases. Thread safety: as LeaseSource.
+// Acquires leases from the coordinator. Thread safety: same as LeaseSource.
 class CoordinatorLeases : public LeaseSource {
  public:
-  // `link` must outlive this. A single Next waits up to `gather_timeout` while members are still to join, and as long
-  // as the job runs otherwise: the coordinator gives up silent members, so that a running job always goes on or fails.
+  // `link` must outlive this. Next waits up to `gather_timeout` while the job gathers, and without limit while it runs:
+  // the coordinator detects lost members, so a running job always continues or fails.
   CoordinatorLeases(CoordinatorLink* link, absl::Duration gather_timeout)
       : link_(link), gather_timeout_(gather_timeout) {}
 

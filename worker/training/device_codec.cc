@@ -16,7 +16,7 @@ std::optional<HalfType> HalfTypeOf(v1::Encoding encoding) {
 
 v1::Encoding EncodingOf(HalfType type) { return type == HalfType::kBf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16; }
 
-// Floats that have room for so many elements.
+// Number of floats that hold `elements` 16-bit elements.
 int64_t Places(int64_t elements) { return (elements + 1) / 2; }
 
 absl::Status Named(const NamedDevice& device, const absl::Status& status) {
@@ -43,14 +43,15 @@ absl::Status DeviceCodec::MakeRoom(size_t index) {
   const bool decodes =
       values_.has_value() && model_.HostParameter(index).empty() && model_.DeviceParameter(index).has_value();
   if (!encodes && !decodes) return absl::OkStatus();
-  // A parameter is where its gradient is.
+  // A parameter and its gradient are on the same device.
   const NamedDevice on = model_.DeviceGradient(index).on;
   const int64_t places = Places(model_.parameters()[index].elements);
   absl::StatusOr<std::unique_ptr<Buffer>> memory = on.device->Allocate(places);
   if (!memory.ok()) {
-    return absl::Status(memory.status().code(),
-                        absl::StrCat("device ", on.name, ": no room for \"", model_.parameters()[index].name,
-                                     "\" in 16 bits, want codec fp32 or a smaller batch: ", memory.status().message()));
+    return absl::Status(
+        memory.status().code(),
+        absl::StrCat("device ", on.name, ": no memory for the 16-bit copy of \"", model_.parameters()[index].name,
+                     "\", want codec fp32 or a smaller batch: ", memory.status().message()));
   }
   rooms_[index].device = *std::move(memory);
   if (encodes) rooms_[index].gradient.resize(places);

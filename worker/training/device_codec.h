@@ -16,27 +16,27 @@
 
 namespace ballast {
 
-// Encodes gradients and decodes values on the devices that have them, so that half the bytes leave a GPU and come to
-// it, and the host computes nothing: in bf16 and fp16, with the bits of common/codecs. It takes the tensors that the
-// host cannot address, and values of those that are in one place; the others' are the client's to encode. Owns the room
-// for encoded elements on the devices, one for both ways, since a gradient has left before values come; and on the
-// host. Thread safety: Encode and Decode are for the thread that trains, Download and Upload for any; of one tensor, a
-// call at a time.
+// Encodes gradients and decodes values on the devices that hold them, in bf16 and fp16, with the same bits as
+// common/codecs. That halves the bytes between GPU and host, and leaves the host nothing to compute. It handles
+// gradients that the host cannot address, and such values if they are on one device; the client encodes the others.
+// Owns the buffers for encoded elements on the host, and one per tensor on the device, which serves both directions
+// because a gradient has left before values arrive. Thread safety: the training thread calls Encode and Decode, any
+// thread calls Download and Upload; one call at a time per tensor.
 class DeviceCodec {
  public:
-  // `codec` is the job's, less what the host must have as floats. RESOURCE_EXHAUSTED where a device has too little
-  // memory. The model and the timeline, which may be null, outlive this.
+  // `codec` is the job's, without the directions that the host needs in fp32. RESOURCE_EXHAUSTED if a device has too
+  // little memory. The model and the timeline, which may be null, must outlive this.
   static absl::StatusOr<std::unique_ptr<DeviceCodec>> Create(TrainableModel* model, const v1::Codec& codec,
                                                              TimelineRecorder* timeline);
 
-  // The host's memory of them, to be handed to the client; empty for a tensor that this does not take.
+  // Host buffers of the tensor to pass to the client; empty for a tensor that this codec does not handle.
   EncodedElements<const char> gradient(size_t index) const;
   EncodedElements<char> values(size_t index);
 
-  // Issues: the gradient into the device's room. Before the host's Download.
+  // Issues the encoding of the gradient into the device's buffer, which Download then copies to the host.
   void Encode(size_t index);
   absl::Status Download(size_t index);
-  // From `values`; before Decode, which issues: the device's room into the parameter.
+  // Copies `values` to the device's buffer, which Decode then issues to be decoded into the parameter.
   absl::Status Upload(size_t index);
   void Decode(size_t index);
 
@@ -44,7 +44,7 @@ class DeviceCodec {
   int64_t HostBytes() const;
 
  private:
-  // A tensor's elements, two in the place of a float, the last one perhaps alone.
+  // Buffers for one tensor's encoded elements, two per float.
   struct Room {
     std::unique_ptr<Buffer> device;
     std::vector<float> gradient;
@@ -58,10 +58,10 @@ class DeviceCodec {
 
   TrainableModel& model_;
   TimelineRecorder* const timeline_;
-  // Not set: that way floats travel.
+  // nullopt: that direction stays in fp32.
   std::optional<HalfType> gradients_;
   std::optional<HalfType> values_;
-  // By parameter.
+  // Indexed by parameter.
   std::vector<Room> rooms_;
 };
 

@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
-// Three weights and a bias, then a weight for each of its outputs.
+// Layer 1 has three weights and a bias; layer 2 has one weight.
 constexpr char kModel[] = R"pb(
   layers {
     dense { units: 1 }
@@ -53,7 +53,7 @@ v1::Codec Codec16(v1::Encoding gradients, v1::Encoding values) {
   return codec;
 }
 
-// A model on a device whose memory the host cannot address, and which does what it is told.
+// A model on a device whose memory the host cannot address, and which can be told to fail.
 class DeviceCodecTest : public ::testing::Test {
  protected:
   void Open(const v1::Codec& config) {
@@ -68,8 +68,8 @@ class DeviceCodecTest : public ::testing::Test {
   std::unique_ptr<DeviceCodec> codec_;
 };
 
-// The output is 0 and the label -1/2, so that the gradient of the second layer's weight is the first one's output, 1 +
-// 2^-8, which has one digit too many for bf16.
+// The output is 0 and the label -1/2, so the gradient of the second layer's weight equals the first layer's output,
+// 1 + 2^-8, which needs one bit more than bf16 has.
 TEST_F(DeviceCodecTest, GradientComesDownAsAPayloadOfItsEncoding) {
   Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_FP32));
   ASSERT_TRUE(model_->SetParameter(1, {1 + 0x1p-8f}).ok());
@@ -82,17 +82,17 @@ TEST_F(DeviceCodecTest, GradientComesDownAsAPayloadOfItsEncoding) {
   ASSERT_TRUE(codec_->Download(2).ok());
   const EncodedElements<const char> gradient = codec_->gradient(2);
   EXPECT_EQ(gradient.encoding, v1::ENCODING_BF16);
-  // 1, of equals the even one.
+  // 1: ties round to even.
   EXPECT_EQ(std::string(gradient.bytes.data(), gradient.bytes.size()), "\x80\x3f");
 }
 
-// Three elements, so that one shares its place with none.
+// Three elements, so that the last float holds only one of them.
 TEST_F(DeviceCodecTest, PayloadOfValuesBecomesTheParameter) {
   Open(Codec16(v1::ENCODING_FP32, v1::ENCODING_FP16));
   const EncodedElements<char> values = codec_->values(0);
   EXPECT_EQ(values.encoding, v1::ENCODING_FP16);
   ASSERT_EQ(values.bytes.size(), 6u);
-  // 1, -2 and 2^-24.
+  // The values 1, -2 and 2^-24.
   std::string("\x00\x3c\x00\xc0\x01\x00", 6).copy(values.bytes.data(), 6);
   ASSERT_TRUE(codec_->Upload(0).ok());
   codec_->Decode(0);
@@ -110,7 +110,7 @@ TEST_F(DeviceCodecTest, TakesOnlyTheWayThatIsIn16Bits) {
   EXPECT_FALSE(codec_->values(0).empty());
 }
 
-// Places of 4 bytes for 3, 1 and 1 elements: 2, 1 and 1, on the device once and on the host for each way.
+// Tensors of 3, 1 and 1 elements take 2, 1 and 1 floats of 4 bytes, once on the device and twice on the host.
 TEST_F(DeviceCodecTest, HasRoomOnceOnTheDeviceAndForEachWayOnTheHost) {
   Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_FP16));
   EXPECT_EQ(codec_->DeviceBytes(), 16);
@@ -127,7 +127,7 @@ TEST_F(DeviceCodecTest, FailureOfACopyNamesTheDevice) {
   EXPECT_EQ(codec_->Upload(0), absl::UnavailableError("device cpu: the GPU is lost"));
 }
 
-// A client encodes those for less than it takes to copy them.
+// The client encodes such tensors in less time than a copy would take.
 TEST(DeviceCodecDevicesTest, LeavesToTheClientWhatTheHostCanAddress) {
   const std::unique_ptr<Device> cpu = CreateCpuDevice(1);
   const std::unique_ptr<QueuedDevice> queued = CreateQueuedDevice();
@@ -155,7 +155,7 @@ TEST(DeviceCodecDevicesTest, OfReplicasTakesTheGradients) {
   EXPECT_TRUE(codec->values(0).empty());
 }
 
-// The model takes all but the last 4 KiB.
+// The model takes all memory except 4 KiB.
 TEST(DeviceCodecDevicesTest, DeviceWithoutRoomForItIsNamedWithWhatWouldFit) {
   const std::string text =
       "layers { dense { units: 4096 no_bias: true } } layers { dense { units: 1 no_bias: true } }"
@@ -168,8 +168,9 @@ TEST(DeviceCodecDevicesTest, DeviceWithoutRoomForItIsNamedWithWhatWouldFit) {
   const absl::Status status =
       DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), StartsWith("device cpu: no room for \"dense1/weight\" in 16 bits, want "
-                                                        "codec fp32 or a smaller batch: "));
+  EXPECT_THAT(std::string(status.message()),
+              StartsWith("device cpu: no memory for the 16-bit copy of \"dense1/weight\", want "
+                         "codec fp32 or a smaller batch: "));
 }
 
 }  // namespace

@@ -11,14 +11,14 @@
 
 namespace ballast {
 
-// Passes a whole data set through a model, in order and without dropout.
+// Evaluates a model on a whole data set, in order and without dropout. Thread safety: none.
 class Evaluator {
  public:
   // Both must outlive this; the model takes batches of `batch_size`.
   Evaluator(const Dataset* dataset, TrainableModel* model, int64_t batch_size)
       : dataset_(dataset), model_(model), batch_size_(batch_size) {}
 
-  // Fills in loss, and accuracy where the model classifies.
+  // Sets the mean loss, and the accuracy if the model classifies.
   absl::StatusOr<v1::Evaluation> Evaluate();
 
  private:

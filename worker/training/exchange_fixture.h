@@ -17,12 +17,12 @@
 
 namespace ballast {
 
-// A model of two layers, y = w2 * (w1 * x), on a device of type `DeviceType`, that exchanges with a server of the
-// test's own. Both weights are 1 at first; the server's are 0, and what it holds after a push is less by the gradient.
+// A model of two layers, y = w2 * (w1 * x), on a device of type `DeviceType`, that exchanges with a test server. Both
+// weights are initially 1 and the server's are 0; each push subtracts the gradient from the server's.
 template <typename DeviceType>
 class ExchangeFixture : public ::testing::Test {
  protected:
-  // Of an encoding other than fp32, the codec is both ways', and the devices encode and decode where they can.
+  // `encoding` applies to gradients and values; if it is not fp32, the devices encode and decode if they can.
   explicit ExchangeFixture(std::unique_ptr<DeviceType> device, v1::Encoding encoding = v1::ENCODING_FP32)
       : device_(std::move(device)), server_(&shard_) {
     constexpr char kModel[] = R"pb(
@@ -69,7 +69,7 @@ class ExchangeFixture : public ::testing::Test {
                          exchange);
   }
 
-  // What the server was pushed so far, the sum of each weight's gradients.
+  // Returns the sum of the gradients pushed so far, for each weight.
   std::vector<float> Pushed() {
     std::vector<float> first(1), second(1);
     EXPECT_TRUE(client_->Pull(0, {{0, absl::MakeSpan(first)}, {1, absl::MakeSpan(second)}}).Get().ok());

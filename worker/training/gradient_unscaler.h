@@ -11,21 +11,21 @@
 
 namespace ballast {
 
-// Undoes the scaling of a loss, where the devices have its gradients, and finds out whether these were finite: of that
-// one float a device leaves it. It decides nothing. Thread safety: none; the thread that trains.
+// Divides gradients by the loss scale on the devices that hold them, and checks that they are finite; only one float
+// per device comes back to the host. Thread safety: none; the training thread calls it.
 class GradientUnscaler {
  public:
   explicit GradientUnscaler(TrainableModel* model) : model_(*model) {}
 
-  // Issues: the parameter's gradient times `factor`, after a look at it. RESOURCE_EXHAUSTED where a device has not even
-  // room for a float.
+  // Issues the check of the parameter's gradient and then its multiplication by `factor`. RESOURCE_EXHAUSTED if the
+  // device has no memory for one float.
   absl::Status Unscale(size_t index, float factor);
-  // Whether all gradients since the last time were finite. Waits for the devices.
+  // Returns whether all gradients since the last call were finite. Waits for the devices.
   absl::StatusOr<bool> TakeFinite();
 
  private:
   TrainableModel& model_;
-  // Of each device that has gradients: a float that is not 0 where one was not finite.
+  // One float per device with gradients; it is not 0 if a gradient there was not finite.
   std::map<Device*, std::unique_ptr<Buffer>> flags_;
 };
 

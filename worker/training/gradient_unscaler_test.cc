@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-// A weight on each of two devices.
+// A model with one weight on each of two devices.
 class GradientUnscalerTest : public ::testing::Test {
  protected:
   GradientUnscalerTest() {

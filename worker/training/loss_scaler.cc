@@ -7,10 +7,10 @@ namespace ballast {
 
 void LossScaler::Update(bool finite) {
   if (!finite) {
-    scale_ = std::max(scale_ / 2, kLeast);
+    scale_ = std::max(scale_ / 2, kMin);
     good_ = 0;
-  } else if (++good_ == kPatience) {
-    scale_ = std::min(scale_ * 2, kMost);
+  } else if (++good_ == kGrowthInterval) {
+    scale_ = std::min(scale_ * 2, kMax);
     good_ = 0;
   }
 }

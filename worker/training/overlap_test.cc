@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model on a device that computes beside the host and whose memory that cannot address: what waits for what.
+// Tests the order of waits of a model on a device that runs concurrently with the host and has its own memory.
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A batch's operations: two products, the loss; two products of the second layer's backward, one of the first's.
+// Operations of a batch: two products, the loss, two products of the second layer's backward, one of the first's.
 constexpr uint64_t kForward = 2, kLoss = 1, kSecondLayersBackward = 2;
 
 class OverlapTest : public ExchangeFixture<QueuedDevice> {
@@ -35,7 +35,7 @@ TEST_F(OverlapTest, PushesWhatABatchGave) {
   EXPECT_EQ(exchange->TakeStats().steps, 1u);
 }
 
-// The next batch is computed from what the push was answered with: -12 and -12, so the outputs are 144.
+// The next batch uses the values from the push's response: -12 and -12, so the outputs are 144.
 TEST_F(OverlapTest, ForwardUsesTheValuesThatCame) {
   ParameterExchange* const exchange = Exchange({});
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
@@ -54,7 +54,7 @@ TEST_F(OverlapTest, LayerIsPushedWhileTheOneBeforeItStillComputes) {
   EXPECT_THAT(Pushed(), ElementsAre(12, 12));
 }
 
-// Not even the first product has run when Train has issued the last.
+// Train has issued the last product before even the first one has run.
 TEST_F(OverlapTest, BackwardIsIssuedBeforeTheLossIsKnown) {
   ParameterExchange* const exchange = Exchange({});
   device_->Allow(0);
@@ -69,14 +69,14 @@ TEST_F(OverlapTest, BackwardIsIssuedBeforeTheLossIsKnown) {
   EXPECT_TRUE(exchange->AwaitAll().ok());
 }
 
-// The next batch's features come up, and wait for the weights, while this one's backward has not ended.
+// The next batch's features are uploaded and wait for the values while this batch's backward still runs.
 TEST_F(OverlapTest, NextBatchComesUpWhileBackwardComputes) {
   ParameterExchange* const exchange = Exchange({});
   timeline_.BeginStep(1);
   model_->Record(&timeline_);
   device_->Allow(kForward + kLoss + kSecondLayersBackward);
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
-  // Its first layer's weights are still to be pushed: it is interrupted while it waits for them.
+  // The first layer is not pushed yet, so the interruption comes while the batch waits for its values.
   interrupted_ = true;
   EXPECT_EQ(Train(*exchange, 3, 1).status().code(), absl::StatusCode::kCancelled);
   const TimelineRecorder::Recording recording = timeline_.Copy();
@@ -130,10 +130,10 @@ TEST_F(OverlapTest, AccumulatedBatchesPushTheirMean) {
   EXPECT_EQ(shard_.last_header().examples(), 2u);
 }
 
-// The exchange's copies of the weights are 1, as pulled; a local step makes 1 - 0.125 * 12 = -0.5 of each, and so the
-// second batch's output is 0.25.
+// The exchange's copies of the weights are the pulled 1; a local step makes each 1 - 0.125 * 12 = -0.5, so the second
+// batch's output is 0.25.
 TEST_F(OverlapTest, LocalStepsComputeFromTheirOwnWeights) {
-  // The server has 0 less what is pushed.
+  // The server holds 0 minus the pushed gradients.
   const std::vector<float> minus_one = {-1};
   ASSERT_TRUE(client_->Push(0, 1, {{0, minus_one}, {1, minus_one}}).Get().ok());
   ParameterExchange* const exchange = Exchange({.local_learning_rate = 0.125});
@@ -170,7 +170,7 @@ TEST_F(OverlapTest, DeviceThatFailsInTheMiddleEndsTheBatchWithItsError) {
 TEST_F(OverlapTest, ServerThatFailsEndsTheNextHookWithItsError) {
   ParameterExchange* const exchange = Exchange({});
   shard_.FailNext(1, grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "no such job"));
-  // The answer may come while the batch is still issued.
+  // The response may arrive while the batch is still being issued.
   absl::Status status = Train(*exchange, 3, 1).status();
   if (status.ok()) status = exchange->AwaitAll();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -199,7 +199,7 @@ TEST_F(OverlapTest, ExchangeThatEndsWithCopiesQueuedEnds) {
   EXPECT_THAT(shard_.sequences(), IsEmpty());
 }
 
-// The loss's totals, then the second layer's gradient, while the first one's is still to be computed.
+// Downloads: the loss, then the second layer's gradient, while the first layer's is not computed yet.
 TEST_F(OverlapTest, ScaledGradientsComeDownWhileBackwardComputesAndAreNotPushedYet) {
   ParameterExchange* const exchange = Exchange({.scale_loss = true});
   constexpr uint64_t kScaleLoss = 1, kUnscale = 1;
@@ -216,13 +216,13 @@ TEST_F(OverlapTest, ScaledGradientsComeDownWhileBackwardComputesAndAreNotPushedY
   EXPECT_THAT(Pushed(), ElementsAre(12, 12));
 }
 
-// Beside them a loss and a flag.
+// A loss and a flag are downloaded, too.
 TEST_F(OverlapTest, OfScaledGradientsOneFloatTellsWhetherTheyAreFinite) {
   ParameterExchange* const exchange = Exchange({.scale_loss = true});
   const uint64_t before = device_->downloaded();
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
   ASSERT_TRUE(exchange->AwaitAll().ok());
-  // The loss is read by the pipeline and by the model.
+  // Both the pipeline and the model read the loss.
   EXPECT_EQ(device_->downloaded() - before, 2 * 8 + 2 * 4 + 4u);
 }
 
@@ -256,7 +256,7 @@ class HalfOverlapTest : public ExchangeFixture<QueuedDevice> {
   ~HalfOverlapTest() override { device_->AllowAll(); }
 };
 
-// 2 (x - y) x = 2.0625 * 1.03125 = 2.126953125, in bf16 2.125.
+// 2 (x - y) x = 2.0625 * 1.03125 = 2.126953125, which bf16 rounds to 2.125.
 TEST_F(HalfOverlapTest, PushesWhatABatchGaveRoundedByTheDevice) {
   ParameterExchange* const exchange = Exchange({});
   ASSERT_TRUE(Train(*exchange, 1.03125f, 0).ok());
@@ -328,7 +328,7 @@ TEST_F(HalfOverlapTest, DeviceThatFailsIsNamed) {
   const uint64_t before = device_->downloaded();
   device_->Allow(kForward + kLoss);
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
-  // The loss, by the model and by the pipeline.
+  // Both the model and the pipeline read the loss.
   ASSERT_TRUE(device_->AwaitDownloaded(before + 16));
   device_->Fail(absl::UnavailableError("the GPU is lost"));
   EXPECT_EQ(exchange->AwaitAll(), absl::UnavailableError("device cpu: the GPU is lost"));

@@ -12,18 +12,18 @@
 namespace ballast {
 namespace {
 
-// How often a wait looks whether it is interrupted, and how long it then goes on.
-constexpr absl::Duration kGlance = absl::Milliseconds(100);
-constexpr absl::Duration kGrace = absl::Seconds(1);
-// For copies that run when everything is given up: longer than a device takes for a step.
-constexpr absl::Duration kLastCopies = absl::Seconds(60);
+// Interval at which a wait checks for an interruption, and the time until an interrupted wait ends.
+constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
+constexpr absl::Duration kInterruptTimeout = absl::Seconds(1);
+// Timeout for running copies to or from the device; longer than a device takes for a step.
+constexpr absl::Duration kCopyTimeout = absl::Seconds(60);
 
 absl::Status CheckFinite(double loss_sum, uint64_t step, float learning_rate) {
   if (std::isfinite(loss_sum)) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat("the loss is ", loss_sum, " at step ", step,
-                                            ": training has diverged. The usual cause is too high a learning rate (",
-                                            learning_rate,
-                                            " here); others are features that are not normalised, or NaN in the data"));
+  return absl::OutOfRangeError(
+      absl::StrCat("the loss is ", loss_sum, " at step ", step,
+                   ": training has diverged. The usual cause is too high a learning rate (", learning_rate,
+                   " here); other causes are features that are not normalized, and NaN in the data"));
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
   for (const ParameterGroup& parameters : model->parameter_groups()) {
     Group group;
     group.parameters = parameters;
-    // "dense1/weight" is of the layer dense1.
+    // "dense1/weight" belongs to layer "dense1".
     const std::string& name = model->parameters()[parameters.first].name;
     group.layer = name.substr(0, name.rfind('/'));
     for (size_t i = parameters.first; i < parameters.first + parameters.count; ++i) {
@@ -54,7 +54,7 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
         values.values = absl::MakeSpan(group.value_buffers.emplace_back(elements));
       }
     }
-    group.gathered.resize(parameters.count);
+    group.accumulators.resize(parameters.count);
     groups_.push_back(std::move(group));
   }
   if (!model->waits_for_loss()) {
@@ -82,10 +82,10 @@ absl::Status ParameterExchange::Await(absl::FunctionRef<bool(absl::Duration)> re
   if (ready(absl::ZeroDuration())) return absl::OkStatus();
   const TimelineScope span(options_.timeline, TimelineRow::kWait, "wait for", what);
   const absl::Time start = absl::Now();
-  absl::Time give_up = absl::InfiniteFuture();
-  while (!ready(kGlance)) {
-    if (options_.interrupted->load()) give_up = std::min(give_up, absl::Now() + kGrace);
-    if (absl::Now() > give_up) return absl::CancelledError("interrupted while waiting for servers");
+  absl::Time deadline = absl::InfiniteFuture();
+  while (!ready(kPollInterval)) {
+    if (options_.interrupted->load()) deadline = std::min(deadline, absl::Now() + kInterruptTimeout);
+    if (absl::Now() > deadline) return absl::CancelledError("interrupted while waiting for servers");
   }
   stats_.waited += absl::Now() - start;
   return absl::OkStatus();
@@ -96,7 +96,7 @@ std::optional<TimelineSpan> ParameterExchange::BeginSpan() const {
   return TimelineSpan{.begin = options_.timeline->Now(), .step = options_.timeline->step()};
 }
 
-void ParameterExchange::Note(Group& group, const PushResult& result) {
+void ParameterExchange::RecordSpans(Group& group, const PushResult& result) {
   std::optional<TimelineSpan> span = std::exchange(group.begun, std::nullopt);
   if (!span.has_value()) return;
   span->row = TimelineRow::kPush;
@@ -192,7 +192,7 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
   if (!pushed->has_value()) return absl::OkStatus();
   Decode(groups_[index]);
   const PushResult& result = **pushed;
-  Note(groups_[index], result);
+  RecordSpans(groups_[index], result);
   ++pushes_;
   staleness_sum_ += result.max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result.max_staleness);
@@ -220,7 +220,7 @@ absl::Status ParameterExchange::GradientReady(size_t index) {
   if (pipeline_ != nullptr) {
     if (absl::Status status = Send(index); !status.ok()) return status;
   }
-  // The first layer's come last.
+  // Backward computes the first layer's gradients last.
   if (scaler_.has_value()) return index == 0 ? EndScaledBatch() : absl::OkStatus();
   if (pipeline_ != nullptr) return absl::OkStatus();
   absl::StatusOr<TransferPipeline::Pushed> pushed = EndBatch(group, batch_);
@@ -273,21 +273,21 @@ absl::Status ParameterExchange::FetchGradients(Group& group) {
 absl::Status ParameterExchange::EndScaledBatch() {
   const absl::StatusOr<bool> finite = unscaler_.TakeFinite();
   if (!finite.ok()) return finite.status();
-  // What came down meanwhile; and where the loss is not finite, it is that which ends the job.
+  // Waits for the downloads, and returns the pipeline's error if the loss is not finite.
   for (size_t index = groups_.size(); pipeline_ != nullptr && index-- > 0;) {
-    if (!pipeline_->WaitFor(index, kLastCopies)) {
-      return absl::DeadlineExceededError(absl::StrCat("gradients of ", groups_[index].layer,
-                                                      " have not come from the device within ",
-                                                      absl::FormatDuration(kLastCopies), ", want them to"));
+    if (!pipeline_->WaitFor(index, kCopyTimeout)) {
+      return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(kCopyTimeout),
+                                                      " copying the gradients of ", groups_[index].layer,
+                                                      " from the device"));
     }
     if (absl::Status status = pipeline_->Take(index).status(); !status.ok()) return status;
   }
   if (!*finite) {
-    if (scaler_->scale() == LossScaler::kLeast) {
+    if (scaler_->scale() == LossScaler::kMin) {
       return absl::OutOfRangeError(
           absl::StrCat("gradients are not finite at step ", batch_.step, ", even at loss scale ", scaler_->scale(),
                        ": training has diverged. The usual cause is too high a learning rate (", stats_.learning_rate,
-                       " here); or use --precision bf16"));
+                       " here); lower it, or use --precision bf16"));
     }
     ++stats_.skipped;
     batch_.step_examples -= batch_.examples;
@@ -316,17 +316,17 @@ absl::Status ParameterExchange::EndBatchOfAll() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& group, const BatchUnderWay& batch) {
+absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& group, const CurrentBatch& batch) {
   const bool local = options_.local_learning_rate > 0;
-  // A step of one batch is pushed from where its gradient lies.
-  const bool gathers = local || batch.batches > 1 || !batch.ends_step;
-  for (size_t i = 0; gathers && i < group.gathered.size(); ++i) {
-    GradientAccumulator& gathered = group.gathered[i];
+  // A step of one batch is pushed from the gradient's own memory, without an accumulator.
+  const bool accumulates = local || batch.batches > 1 || !batch.ends_step;
+  for (size_t i = 0; accumulates && i < group.accumulators.size(); ++i) {
+    GradientAccumulator& accumulator = group.accumulators[i];
     if (!group.gradients[i].encoded.empty()) {
       return absl::InternalError(absl::StrCat("gradient of ", group.layer, " is encoded, want floats to sum"));
     }
-    if (batch.examples > 0) gathered.Add(group.gradients[i].values, batch.examples);
-    if (local && batch.ends_local_step) gathered.Step(options_.local_learning_rate, group.values[i].values);
+    if (batch.examples > 0) accumulator.Add(group.gradients[i].values, batch.examples);
+    if (local && batch.ends_local_step) accumulator.Step(options_.local_learning_rate, group.values[i].values);
   }
   if (batch.ends_step) return Push(group, batch);
   if (local && batch.ends_local_step) {
@@ -335,15 +335,15 @@ absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::EndBatch(Group& grou
   return std::nullopt;
 }
 
-Future<PushResult> ParameterExchange::Push(Group& group, const BatchUnderWay& batch) {
+Future<PushResult> ParameterExchange::Push(Group& group, const CurrentBatch& batch) {
   const bool local = options_.local_learning_rate > 0;
   std::vector<TensorGradient> gradients = group.gradients;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    GradientAccumulator& gathered = group.gathered[i];
+    GradientAccumulator& accumulator = group.accumulators[i];
     if (local) {
-      gradients[i].values = gathered.TakeChange(group.values[i].values);
+      gradients[i].values = accumulator.TakeChange(group.values[i].values);
     } else if (batch.batches > 1 || batch.examples == 0) {
-      gradients[i].values = gathered.TakeMean();
+      gradients[i].values = accumulator.TakeMean();
       gradients[i].encoded = {};
     }
   }
@@ -366,22 +366,22 @@ absl::Status ParameterExchange::Pause() {
 
 absl::Status ParameterExchange::AbandonAndPull() {
   if (pipeline_ != nullptr) {
-    if (absl::Status status = pipeline_->Abandon(kLastCopies); !status.ok()) return status;
+    if (absl::Status status = pipeline_->Abandon(kCopyTimeout); !status.ok()) return status;
   }
-  // What is still in flight can only be overtaken by values as new or newer.
+  // A response still in flight carries values that are no newer than those of this pull.
   for (Group& group : groups_) group.in_flight.reset();
   return PullAll(0);
 }
 
 int64_t ParameterExchange::StagingBytes() const {
-  // A sum of several batches' gradients, and the weights before local steps: a copy of each tensor for either.
+  // One copy of each tensor for the sum of several batches' gradients, and one for the weights before local steps.
   const bool local = options_.local_learning_rate > 0;
-  const int64_t kept = (local || options_.accumulate_batches > 1 ? 1 : 0) + (local ? 1 : 0);
+  const int64_t copies = (local || options_.accumulate_batches > 1 ? 1 : 0) + (local ? 1 : 0);
   int64_t floats = 0;
   for (const Group& group : groups_) {
     for (const std::vector<float>& buffer : group.value_buffers) floats += buffer.size();
     for (const std::vector<float>& buffer : group.gradient_buffers) floats += buffer.size();
-    for (const TensorValues& values : group.values) floats += kept * model_->parameters()[values.tensor_id].elements;
+    for (const TensorValues& values : group.values) floats += copies * model_->parameters()[values.tensor_id].elements;
   }
   const int64_t encoded = options_.codec == nullptr ? 0 : options_.codec->HostBytes();
   return floats * static_cast<int64_t>(sizeof(float)) + encoded;

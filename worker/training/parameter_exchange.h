@@ -23,117 +23,115 @@
 
 namespace ballast {
 
-// What the exchange with the servers cost and showed since it was last asked.
+// Counts and measurements of the exchange with the servers since the last TakeStats.
 struct ExchangeStats {
-  // That were begun.
+  // Steps begun.
   uint64_t steps = 0;
-  // Spent waiting for servers and other workers.
+  // Time spent waiting for servers and other workers.
   absl::Duration waited;
-  // Over pushes, of the largest staleness in each.
+  // Maximum and mean over pushes of the largest staleness in each.
   uint64_t max_staleness = 0;
   double mean_staleness = 0;
   float learning_rate = 0;
-  // Gradients of slices that came after their step was over and were not used.
+  // Slice gradients that arrived after their step had closed and were dropped.
   uint64_t dropped = 0;
-  // Of messages, without what the network adds.
+  // Bytes of messages, without the network's own overhead.
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
-  // Batches whose gradients were not finite and so were not used.
+  // Batches that were skipped because their gradients were not finite.
   uint64_t skipped = 0;
-  // Of the next batch; absent where the loss is not scaled.
+  // Loss scale of the next batch; nullopt if the loss is not scaled.
   std::optional<float> loss_scale;
 };
 
-// Carries a model's gradients to the servers and new weights back, a layer's while other layers still compute: each
-// layer's push-pull starts when its gradient is ready, and is waited for when the next forward needs its weights.
-// A step is what one push is made from: a batch; several, whose gradients' mean is pushed; or several steps of local
-// SGD. In any case the layers leave one by one while the step's last batch is computed.
-// Where the loss is scaled, what a batch gave is known to be finite only when all of it is there: gradients come down
-// while backward goes on, and are pushed together at its end. A batch with an overflow adds nothing: the worker takes
-// part in the step without its examples.
-// Where the host cannot address the device's memory, the thread that trains only issues operations: a pipeline's
-// threads take gradients down and push them while layers before them still compute, and put up the values that come.
-// Nothing of a batch is pushed before its loss is known to be finite. Tensors have their parameter's index as id.
-// Thread safety: none; the training loop's thread.
+// Pushes a model's gradients to the servers and pulls new values, layer by layer while other layers still compute: each
+// layer's push-pull starts when its gradient is ready, and the next forward waits for it when it needs the values.
+// A step is the work behind one push: one batch; several batches, whose mean gradient is pushed; or several steps of
+// local SGD. In all cases the layers are pushed one by one while the step's last batch is computed.
+// If the loss is scaled, only the complete gradients of a batch show whether they are finite: they are copied to the
+// host layer by layer during backward, and pushed together at its end. A batch that overflows adds nothing to the
+// step's push. If the host cannot address the device's memory, the training thread only issues operations: the threads
+// of a TransferPipeline download and push gradients while earlier layers still compute, and upload the values that
+// arrive. Nothing of a batch is pushed before its loss is known to be finite. A tensor's id is its parameter's index.
+// Thread safety: none; the training loop's thread calls it.
 class ParameterExchange : public StepHooks {
  public:
   struct Options {
-    // Whose gradients' mean makes one push, or one step of local SGD.
+    // Batches whose mean gradient makes one push, or one step of local SGD.
     uint32_t accumulate_batches = 1;
-    // Of local SGD; 0: the worker makes no steps of its own.
+    // Learning rate of local SGD; 0: no local steps.
     float local_learning_rate = 0;
-    // Multiply the loss by a factor that fits the gradients into fp16, and divide them by it.
+    // Scale the loss so that the gradients fit into fp16, and unscale the gradients.
     bool scale_loss = false;
-    // Encodes and decodes on the devices; null: the client does that. One that takes gradients is for steps of one
-    // batch, and none for local SGD. Outlives the exchange.
+    // Encodes and decodes on the devices; null: the client does. If it encodes gradients, steps must be of one batch;
+    // must be null or handle no tensor under local SGD. Must outlive the exchange.
     DeviceCodec* codec = nullptr;
-    // Once it is set, no wait for servers takes longer than a second more.
+    // Once it is true, a wait for servers ends within one second.
     const std::atomic<bool>* interrupted = nullptr;
-    // Where pushes, pulls and waits are noted; null: nowhere. Outlives the exchange.
+    // Records pushes, pulls and waits; may be null. Must outlive the exchange.
     TimelineRecorder* timeline = nullptr;
   };
 
-  // Both must outlive this; what is still in flight at the end uses the model's memory and this one's, until
+  // Both must outlive this. Calls still in flight at the end use the memory of the model and of this exchange until
   // Client::Shutdown.
   ParameterExchange(TrainableModel* model, Client* client, const Options& options);
 
-  // The tensors to declare, with the job's seed; `optimizer` is the job's with its schedule's length filled in.
+  // Returns the tensors to declare, with the job's seed. `optimizer` is the job's, with the schedule length filled in.
   static std::vector<v1::TensorSpec> Specs(const TrainableModel& model, const v1::Job& job,
                                            const v1::Optimizer& optimizer);
 
-  // Fetches all weights; at step 0 the newest, without waiting for anyone. Nothing may be in flight.
+  // Pulls all values and waits for them; at step 0 the newest, without waiting for workers. Nothing may be in flight.
   absl::Status PullAll(uint64_t step);
 
-  // What comes next, through the hooks or PassEmptyBatch, is a batch of so many examples for this step; the step is
-  // pushed with its last one. It has the schedule_position, as in PushHeader, of its first one.
+  // Begins a batch of `step`, which the hooks or PassEmptyBatch then end. The step is pushed with its last batch, and
+  // has the schedule_position (see PushHeader) of its first batch.
   void BeginBatch(uint64_t step, uint32_t examples, bool last_of_step,
                   std::optional<double> schedule_position = std::nullopt);
-  // For the batch that comes next: BatchView::loss_scale.
+  // BatchView::loss_scale for the next batch.
   float loss_scale() const { return scaler_.has_value() ? scaler_->scale() : 1; }
 
   absl::Status BeforeForward(size_t group) override;
   absl::Status AfterForward(const BatchResult& result) override;
   absl::Status GradientReady(size_t group) override;
 
-  // Instead of the hooks, for a batch without examples. A step that has none at all is pushed, too: the worker takes
-  // part in it and adds nothing.
+  // Replaces the hooks for a batch without examples. A step without any examples is pushed, too, because others may
+  // wait for the push.
   absl::Status PassEmptyBatch();
 
-  // Waits for everything in flight.
+  // Waits for all pushes in flight and uploads their values.
   absl::Status AwaitAll();
 
-  // Says that nobody need wait for this worker until it pushes again, once all that it pushed is acknowledged.
+  // Waits for all pushes in flight, then tells the servers not to wait for this worker until it pushes again.
   absl::Status Pause();
 
-  // Gives up what is in flight, for the end of an interrupted run, and fetches the newest weights.
+  // Drops all pushes in flight and pulls the newest values, to end an interrupted run.
   absl::Status AbandonAndPull();
 
-  // As of Client.
+  // See Client.
   std::pair<uint64_t, uint64_t> pulled_versions() const { return client_->pulled_versions(); }
   std::vector<uint64_t> acknowledged_pushes() const { return client_->acknowledged_pushes(); }
 
   ExchangeStats TakeStats();
 
-  // Of the host's memory that it holds besides the model's.
+  // Host memory that the exchange and its codec hold in addition to the model's, in bytes.
   int64_t StagingBytes() const;
 
  private:
-  // The batch that is under way, as each group needs to know it: a pipeline has its own copy.
-  struct BatchUnderWay {
+  // The current batch, as every group needs to know it; tasks in the pipeline hold a copy.
+  struct CurrentBatch {
     uint64_t step = 0;
-    // Of the batch, and of the step's so far.
+    // Examples of the batch, and of the step so far.
     uint32_t examples = 0;
     uint64_t step_examples = 0;
-    // Of the step so far.
+    // Batches of the step so far.
     uint64_t batches = 0;
     bool ends_step = false;
     bool ends_local_step = false;
-    // Of the step.
     std::optional<double> schedule_position;
   };
 
-  // A layer's parameters on their way. The buffers serve where the host cannot address the device's memory, and nothing
-  // is encoded there. A pipeline's while it is not at rest there.
+  // A layer's parameters and the state of their transfer. The buffers are used if the host cannot address the device's
+  // memory and the device does not encode. The pipeline's threads own a group that is not at rest in the pipeline.
   struct Group {
     ParameterGroup parameters;
     std::string layer;
@@ -141,41 +139,41 @@ class ParameterExchange : public StepHooks {
     std::vector<TensorValues> values;
     std::vector<std::vector<float>> value_buffers;
     std::vector<std::vector<float>> gradient_buffers;
-    // Of each parameter, where a push is made from more than one batch.
-    std::vector<GradientAccumulator> gathered;
-    // Where there is no pipeline.
+    // One per parameter; used if a push is made from several batches.
+    std::vector<GradientAccumulator> accumulators;
+    // Used without a pipeline.
     std::optional<Future<PushResult>> in_flight;
-    // Of the push, where it is to be noted.
+    // Set while the push is to be recorded in the timeline.
     std::optional<TimelineSpan> begun;
   };
 
-  // Until `ready`, which waits at most so long each time. `what` is what it waits for: a layer's name, or "weights".
+  // Calls `ready`, which waits up to the given time, until it returns true. CANCELLED if interrupted. `what` names the
+  // wait in the timeline: a layer, or "weights".
   absl::Status Await(absl::FunctionRef<bool(absl::Duration)> ready, absl::string_view what);
-  // A span that begins now, where they are noted.
+  // Returns a span that begins now, or nullopt if the timeline is off.
   std::optional<TimelineSpan> BeginSpan() const;
-  // One call's part up to the last answer's begin is the push, its part from the first one's on the pull.
-  void Note(Group& group, const PushResult& result);
+  // Records a push-pull as two spans: the push ends when the last response begins, the pull starts when the first does.
+  void RecordSpans(Group& group, const PushResult& result);
   absl::Status AwaitGroup(size_t index);
-  // What the group's push gave since the last time, if there was one; waits for it.
+  // Waits for the group's push and returns its result once; nullopt if there was none.
   absl::StatusOr<std::optional<PushResult>> AwaitPush(size_t index);
-  // By any thread, and what is then to be done by the one that trains.
+  // Copies received values to the device; any thread may call it. The training thread then calls Decode.
   absl::Status Upload(const Group& group);
   void Decode(const Group& group);
-  // Refuses a loss that is not finite, waiting for it; the learning rate is for the message.
+  // Waits for the loss; OUT_OF_RANGE if it is not finite. `learning_rate` appears in the error.
   absl::Status CheckLoss(uint64_t step, float learning_rate) const;
-  // Issues what is to be done with the group's gradients before they leave the device.
+  // Issues unscaling and encoding of the group's gradients on the device.
   absl::Status Prepare(const Group& group);
-  // Has the pipeline fetch the group's gradients and, where the loss is not scaled, end the batch for it.
+  // Begins a pipeline task that fetches the group's gradients and, unless the loss is scaled, ends the batch for it.
   absl::Status Send(size_t index);
-  // To where the host can read them.
   absl::Status FetchGradients(Group& group);
-  // Of the batch under way, all of whose gradients have been prepared.
+  // Ends the current batch after Prepare has run for all groups. Blocks until the gradients are on the host.
   absl::Status EndScaledBatch();
-  // In backward's order, as all workers push: a shard answers them in it.
+  // Pushes in backward order like every worker, because shards respond in that order.
   absl::Status EndBatchOfAll();
-  // Adds what the batch gave to what the group pushes, and pushes it with the step's last one.
-  absl::StatusOr<TransferPipeline::Pushed> EndBatch(Group& group, const BatchUnderWay& batch);
-  Future<PushResult> Push(Group& group, const BatchUnderWay& batch);
+  // Adds the batch's gradients to the group's push, and pushes after the step's last batch.
+  absl::StatusOr<TransferPipeline::Pushed> EndBatch(Group& group, const CurrentBatch& batch);
+  Future<PushResult> Push(Group& group, const CurrentBatch& batch);
 
   TrainableModel* const model_;
   Client* const client_;
@@ -183,15 +181,15 @@ class ParameterExchange : public StepHooks {
   std::vector<Group> groups_;
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;
-  BatchUnderWay batch_;
-  // Whether its loss is still to be checked, before its first gradients are taken.
+  CurrentBatch batch_;
+  // True until the batch's first gradients are sent, which includes the check of its loss.
   bool loss_unchecked_ = false;
-  // Since the last local step.
+  // Batches since the last local step.
   uint32_t accumulated_ = 0;
   uint64_t pushes_ = 0;
   uint64_t staleness_sum_ = 0;
   ExchangeStats stats_;
-  // Null where the host can address the device's memory. Last, for its threads use all of this.
+  // Null if the host can address the device's memory. Last field, because its threads use all the others.
   std::unique_ptr<TransferPipeline> pipeline_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model on the CPU device that exchanges with a server of the test's own.
+// Tests a model on the CPU device that exchanges gradients and values with a test server.
 #include "worker/training/parameter_exchange.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ class ParameterExchangeTest : public ExchangeFixture<Device> {
  protected:
   ParameterExchangeTest() : ExchangeFixture(CreateCpuDevice(1)) {}
 
-  // From weights of 1, whatever came before; and waits for what is pushed.
+  // Trains from weights of 1 and waits for all pushes.
   absl::Status Train(ParameterExchange& exchange, float x, float y, bool last_of_step = true) {
     SetWeights();
     absl::Status status = ExchangeFixture::Train(exchange, x, y, last_of_step).status();
@@ -46,14 +46,14 @@ TEST_F(ParameterExchangeTest, ScaledLossGivesTheSameGradients) {
   EXPECT_EQ(exchange->loss_scale(), 65536);
   ASSERT_TRUE(Train(*exchange, 3, 1).ok());
   EXPECT_THAT(Pushed(), ElementsAre(12, 12));
-  // Where the model computed it.
+  // The view points to the model's own memory.
   EXPECT_EQ(model_->HostGradient(0)[0], 12);
   const ExchangeStats stats = exchange->TakeStats();
   EXPECT_EQ(stats.skipped, 0);
   EXPECT_EQ(stats.loss_scale, 65536);
 }
 
-// 2 (x - y) x is 2e34 and fits a float; 65536 times that does not.
+// 2 (x - y) x is 2e34 and fits into a float; 65536 times that does not.
 TEST_F(ParameterExchangeTest, BatchThatOverflowsIsPushedWithoutExamplesAndHalvesTheScale) {
   const auto exchange = Exchange({.scale_loss = true});
   ASSERT_TRUE(Train(*exchange, 1e17, 0).ok());
@@ -78,7 +78,7 @@ TEST_F(ParameterExchangeTest, TheNextBatchAfterAnOverflowCounts) {
   EXPECT_EQ(shard_.last_header().step(), 1);
 }
 
-// The second layer's gradient is y's alone and finite: not even that is pushed.
+// The second layer's gradient alone is finite, but it is not pushed, either.
 TEST_F(ParameterExchangeTest, OverflowInOneLayerSkipsAll) {
   const auto exchange = Exchange({.scale_loss = true});
   ASSERT_TRUE(model_->SetParameter(0, {1e-19f}).ok());
@@ -117,7 +117,7 @@ TEST_F(ParameterExchangeTest, OverflowAtTheLeastScaleEndsTheJobWithTheCause) {
   const auto exchange = Exchange({.scale_loss = true});
   absl::Status status;
   int skipped = 0;
-  // 2 (x - y) x overflows unscaled, and times 2^-14, too; the loss (x - y)^2 does not.
+  // 2 (x - y) x overflows, even times 2^-14; the loss (x - y)^2 does not.
   while (skipped < 100) {
     ASSERT_TRUE(model_->SetParameter(0, {1e-12f}).ok());
     ASSERT_TRUE(model_->SetParameter(1, {1}).ok());

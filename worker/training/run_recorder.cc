@@ -19,7 +19,7 @@
 namespace ballast {
 namespace {
 
-// 0.0005, where the float nearest to it is 0.0005000000237.
+// Returns the shortest decimal that rounds to the float: 0.0005 instead of 0.0005000000237.
 double AsWritten(float number) {
   double shortest = number;
   (void)absl::SimpleAtod(absl::StrCat(number), &shortest);
@@ -123,7 +123,7 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   summary.servers = options_.servers;
   summary.workers = options_.workers;
   const uint64_t per_epoch = progress.epochs() == 0 ? 0 : progress.total_examples() / progress.epochs();
-  // What was lost with a worker was seen again.
+  // Examples of a lost worker's lease are counted twice, so cap the epochs.
   summary.epochs = per_epoch == 0 ? 0 : std::min<uint64_t>(progress.examples() / per_epoch, progress.epochs());
   summary.steps = progress.step();
   summary.examples = progress.examples();

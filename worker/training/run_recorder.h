@@ -19,8 +19,8 @@
 
 namespace ballast {
 
-// Writes what a run leaves in its folder, as the job goes on and at its end. Rank 0 has one.
-// Thread safety: none; the training loop's thread.
+// Owns a run's directory and writes metrics during the job, and the model and the summary at its end. Only rank 0 has
+// one. Thread safety: none; the training loop's thread calls it.
 class RunRecorder {
  public:
   struct Options {
@@ -30,27 +30,27 @@ class RunRecorder {
     uint32_t servers = 0;
     uint32_t workers = 0;
     std::string device;
-    // Of rank 0.
+    // Memory of rank 0.
     MemoryBytes memory;
-    // Goes on in a run folder that holds a run: that of a process of this rank before.
+    // Continue in a run directory that an earlier process of this rank has created.
     bool resumes = false;
   };
 
   static absl::StatusOr<RunRecorder> Create(Options options);
 
-  // For the summary's totals: whatever the exchange has cost, once.
+  // Adds to the summary's totals; call it once for each ExchangeStats.
   void Count(const ExchangeStats& stats);
   absl::Status Train(const v1::JobProgress& progress, const ExchangeStats& stats);
   absl::Status Test(const v1::Evaluation& evaluation, double seconds);
 
-  // What shards and coordinator say of all workers in the end; empty where they did not answer.
+  // Final counts over all workers, from the coordinator and the shards; empty if they did not respond.
   struct Totals {
-    // Asked first.
+    // Fetched before `shards`.
     std::optional<v1::GetProgressResponse> reported;
     std::vector<v1::GetStatusResponse> shards;
   };
 
-  // Writes the model as it stands and the summary.
+  // Writes the current model and the summary.
   absl::Status Finish(TrainableModel& model, const v1::JobProgress& progress, const Totals& totals, bool interrupted);
 
   const RunFolder& folder() const { return folder_; }

@@ -14,7 +14,7 @@ using ::testing::FloatNear;
 
 class RunRecorderTest : public ModelFixture {};
 
-// Two examples of two values; the second value's variance over them is 2, unbiased.
+// Two examples of two features; the unbiased variance of the second feature is 2.
 TEST_F(RunRecorderTest, ASavedModelHasItsWeightsAndWhatItsBatchNormsHaveSeen) {
   const std::unique_ptr<Model> model = CreateRandom(
       "layers { batch_norm { momentum: 0.5 } } layers { dense { units: 1 } } loss { mean_squared_error {} }", 2, 1.0f);

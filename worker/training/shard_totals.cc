@@ -51,7 +51,7 @@ void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::Get
   for (const v1::GetStatusResponse& shard : shards) {
     uint64_t lost = 0;
     for (const v1::GetStatusResponse::WorkerPushes& worker : shard.worker_pushes()) {
-      // Of the newest incarnation, and of those before it.
+      // Pushes of the newest incarnation, and of earlier ones.
       uint64_t acknowledged = 0, acknowledged_before = 0;
       for (const v1::GetProgressResponse::WorkerPushes& report : reported.pushes()) {
         const int rank = static_cast<int>(shard.shard());
@@ -63,7 +63,7 @@ void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::Get
       const uint64_t accepted_before = worker.accepted() - accepted;
       if (acknowledged > accepted) lost += acknowledged - accepted;
       if (acknowledged_before > accepted_before) lost += acknowledged_before - accepted_before;
-      // Each sequence number once.
+      // Each sequence number counts once.
       if (accepted > worker.highest_sequence()) duplicated += accepted - worker.highest_sequence();
     }
     all_lost += lost;
@@ -81,8 +81,7 @@ std::string DescribeLosses(const Summary& summary) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", "shard ", rank, " lost ", lost, " acknowledged pushes");
   }
   if (text.empty()) return text;
-  return absl::StrCat(text,
-                      ": it came back without the last second of its log, and training went on from older weights");
+  return absl::StrCat(text, ": restarted without the last second of the log, so training continued from older weights");
 }
 
 }  // namespace ballast

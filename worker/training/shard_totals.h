@@ -10,16 +10,17 @@
 
 namespace ballast {
 
-// Adds what the shards counted, all together, to a run's summary: staleness, waits, dropped gradients, bytes.
-// Worker 0's staleness stays where they counted none.
+// Adds the sums of the shards' counts to a run's summary: staleness, waits, dropped gradients, bytes. Worker 0's mean
+// staleness stays if the shards counted none.
 void AddShards(absl::Span<const v1::GetStatusResponse> shards, Summary& summary);
 
-// Holds what workers reported as acknowledged, before the shards were asked, against what these accepted: the summary's
-// pushes_lost, in all and by shard, and pushes_duplicated. What a worker had not reported when it died is not known.
+// Compares the pushes that workers reported as acknowledged with those that the shards accepted, and sets the summary's
+// pushes_lost, pushes_lost_by_shard and pushes_duplicated. `reported` must be fetched before `shards`. Acknowledgements
+// that a worker had not reported before it died are not counted.
 void AddPushes(const v1::GetProgressResponse& reported, absl::Span<const v1::GetStatusResponse> shards,
                Summary& summary);
 
-// Says in a line which shards have lost acknowledged pushes, and how many; empty where none has.
+// Returns one line that names the shards that lost acknowledged pushes and how many; empty if none did.
 std::string DescribeLosses(const Summary& summary);
 
 }  // namespace ballast

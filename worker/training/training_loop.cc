@@ -11,12 +11,12 @@
 namespace ballast {
 namespace {
 
-// How long a lease may take to come before it counts as a wait: longer than a call to the coordinator. In lock step all
-// get their leases at about the same time, and stand still together for a checkpoint.
-constexpr absl::Duration kPatience = absl::Milliseconds(100);
-constexpr absl::Duration kPatienceInLockStep = absl::Seconds(1);
-// Steps after which a worker that cannot get into the others' step goes on all the same; a few are enough.
-constexpr int kMostStepsToCatchUp = 100;
+// Time to wait for a lease before the worker pauses; longer than a call to the coordinator takes. In lock step all
+// workers get their leases at about the same time, and a checkpoint delays them all together, so the time is longer.
+constexpr absl::Duration kLeaseTimeout = absl::Milliseconds(100);
+constexpr absl::Duration kLockStepLeaseTimeout = absl::Seconds(1);
+// Steps after which a worker continues even if it has not reached the others' step; a few steps normally suffice.
+constexpr int kMaxStepsToCatchUp = 100;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ absl::Status TrainingLoop::Run() {
     if (std::exchange(away_, false)) {
       if (absl::Status status = CatchUp(); !status.ok()) return status;
     }
-    // A lease that was another's may be of an epoch before.
+    // A lease taken over from another worker may belong to an earlier epoch.
     if ((*batch)->epoch > epoch_) {
       if (absl::Status status = EndEpoch((*batch)->epoch); !status.ok()) return status;
     }
@@ -44,28 +44,28 @@ absl::Status TrainingLoop::Run() {
     }
     parts_.batches->Recycle(**std::move(batch));
   }
-  // The gradients of the last step reach the servers; the weights that come back are the newest there are.
+  // Lets the last step's gradients reach the servers and the newest values return.
   return parts_.exchange->AwaitAll();
 }
 
 absl::Status TrainingLoop::LearnProgress() {
-  absl::StatusOr<v1::GetProgressResponse> answer = parts_.coordinator->GetProgress();
-  if (!answer.ok()) return answer.status();
-  progress_ = answer->progress();
-  // What was evaluated is not again.
+  absl::StatusOr<v1::GetProgressResponse> response = parts_.coordinator->GetProgress();
+  if (!response.ok()) return response.status();
+  progress_ = response->progress();
+  // Epochs that were already evaluated are not evaluated again.
   epoch_ = std::min(progress_.last_evaluation().epoch(), options_.epochs);
   return absl::OkStatus();
 }
 
-// While it is not waited for, the others go on, each tensor at another time. From its first push on they wait for it,
-// at every tensor in turn, so pushes without examples take it to where all are at the same step. A gradient that it
-// computed before would be the second one for some tensors and come in vain.
+// While the others do not wait for this worker, each tensor advances at its own time. From this worker's first push on,
+// the others wait for it at every tensor in turn, so it pushes without examples until all tensors are at the same step.
+// A gradient pushed earlier would be its second one in the same step for some tensors, and would be dropped.
 absl::Status TrainingLoop::CatchUp() {
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
   if (options_.stride == Stride::kOwn) return absl::OkStatus();
   step_ = parts_.exchange->pulled_versions().first;
   if (options_.stride == Stride::kNewest) return absl::OkStatus();
-  for (int i = 0; i < kMostStepsToCatchUp && !options_.interrupted->load(); ++i) {
+  for (int i = 0; i < kMaxStepsToCatchUp && !options_.interrupted->load(); ++i) {
     parts_.exchange->BeginBatch(step_++, 0, /*last_of_step=*/true);
     if (absl::Status status = parts_.exchange->PassEmptyBatch(); !status.ok()) return status;
     if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
@@ -106,10 +106,10 @@ absl::Status TrainingLoop::Train(const Batch& batch) {
   return Report(nullptr);
 }
 
-// Nobody should wait for a worker that waits itself, until those finish who hold the last of the data.
+// Pauses at the servers, because no one should wait for a worker that itself waits for others to finish the last data.
 absl::Status TrainingLoop::AwaitData() {
-  const absl::Duration patience = options_.stride == Stride::kOwn ? kPatience : kPatienceInLockStep;
-  if (!options_.pauses || parts_.batches->AwaitLease(patience)) return absl::OkStatus();
+  const absl::Duration timeout = options_.stride == Stride::kOwn ? kLeaseTimeout : kLockStepLeaseTimeout;
+  if (!options_.pauses || parts_.batches->AwaitLease(timeout)) return absl::OkStatus();
   if (absl::Status status = parts_.exchange->Pause(); !status.ok()) return status;
   away_ = true;
   parts_.batches->AwaitLease(absl::InfiniteDuration());
@@ -117,9 +117,9 @@ absl::Status TrainingLoop::AwaitData() {
 }
 
 absl::Status TrainingLoop::EndLease(const Batch& batch) {
-  // Only what every shard has acknowledged is done.
+  // A lease is complete only once every shard has acknowledged its pushes.
   if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
-  // Reported first, so that all of a job is counted when its last lease is done and worker 0 sums up.
+  // Reports before completing the lease, so that worker 0's summary counts the whole job once the last lease is done.
   if (tally_.examples > 0) {
     if (auto progress = parts_.coordinator->ReportProgress(TakeTally(), std::nullopt); !progress.ok()) {
       return progress.status();
@@ -133,11 +133,11 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
   if (parts_.evaluator != nullptr) {
     if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
     const TimelineScope span(options_.timeline, TimelineRow::kSteps, "evaluate");
-    absl::StatusOr<v1::Evaluation> made = parts_.evaluator->Evaluate();
-    if (!made.ok()) return made.status();
-    evaluation = *std::move(made);
+    absl::StatusOr<v1::Evaluation> evaluated = parts_.evaluator->Evaluate();
+    if (!evaluated.ok()) return evaluated.status();
+    evaluation = *std::move(evaluated);
     evaluation->set_epoch(epochs_done);
-    // In async the others may be further, or have done all of it.
+    // In async mode the other workers may be ahead, or may have done the whole epoch.
     evaluation->set_step(std::max(step_, progress_.step()));
   }
   if (absl::Status status = Report(evaluation.has_value() ? &*evaluation : nullptr); !status.ok()) return status;
@@ -147,7 +147,7 @@ absl::Status TrainingLoop::EndEpoch(uint32_t epochs_done) {
 
 absl::Status TrainingLoop::EndJob() {
   if (absl::Status status = parts_.exchange->AwaitAll(); !status.ok()) return status;
-  // In async the others have gone on since this worker's last pull.
+  // In async mode the other workers have pushed since this worker's last pull.
   if (absl::Status status = parts_.exchange->PullAll(0); !status.ok()) return status;
   return EndEpoch(options_.epochs);
 }

@@ -18,22 +18,21 @@
 
 namespace ballast {
 
-// Whether a worker that was not waited for, since it paused or returned, must get back into the others' step.
+// Rule by which a worker rejoins the others' steps after they did not wait for it, because it paused or returned.
 enum class Stride {
-  // Its steps are its own: asynchronous and bounded.
+  // It keeps its own step count: policies async and bounded.
   kOwn,
-  // It goes by the newest step: the others wait for some of the workers only.
+  // It continues at the newest step: policy sync with a quorum below the number of workers.
   kNewest,
-  // A step waits for every worker, and takes one gradient of each: it goes on where all its tensors are at one step.
+  // Each step takes one gradient of every worker, so it continues only once all its tensors are at the same step.
   kTogether,
 };
 
-// Takes batches, computes gradients, exchanges them for weights, reports; from a worker's first step to its last.
-// Thread safety: none; one thread runs it.
+// Runs a worker's training from its first step to its last: takes batches, computes gradients, exchanges them for
+// values and reports progress. Thread safety: none; one thread runs it.
 class TrainingLoop {
  public:
-  // All outlive the loop. Null where the worker has none: only rank 0 evaluates, where there is a test set, and
-  // records.
+  // All must outlive the loop. `evaluator` is null except on rank 0 with a test set, `recorder` except on rank 0.
   struct Parts {
     TrainableModel* model = nullptr;
     ParameterExchange* exchange = nullptr;
@@ -45,22 +44,23 @@ class TrainingLoop {
   struct Options {
     uint32_t epochs = 1;
     uint32_t report_every_steps = 10;
-    // That make one step; fewer at the end of a lease.
+    // Batches of one step; the last step of a lease may have fewer.
     uint64_t batches_per_step = 1;
-    // Tell the servers when there is nothing to train on for a while: others may wait for this worker's steps.
+    // Pause at the servers while no data is available, so that other workers do not wait for this one.
     bool pauses = false;
     Stride stride = Stride::kOwn;
-    // Another process of this rank was here before, and made so many steps.
+    // True if an earlier process of this rank made `first_step` steps.
     bool returns = false;
     uint64_t first_step = 0;
-    // The whole job goes on from a checkpoint, where this rank had made so many batches, and all were at their steps.
+    // True if the whole job resumes from a checkpoint, in which this rank had made `first_batch` batches. All workers
+    // are then at the steps of the checkpoint, so none needs to catch up.
     bool resumes = false;
     uint64_t first_batch = 0;
-    // Of dropout, apart for each worker.
+    // Seed for dropout; differs for each worker.
     uint64_t seed = 0;
-    // Set from outside to end after the step under way.
+    // Another thread sets it to end the loop after the current step.
     const std::atomic<bool>* interrupted = nullptr;
-    // Where steps and waits for data are noted; null: nowhere.
+    // Records steps and waits for data; may be null.
     TimelineRecorder* timeline = nullptr;
   };
 
@@ -71,14 +71,15 @@ class TrainingLoop {
         away_(options.returns),
         batches_(options.first_batch) {}
 
-  // Until all data of the job is done, or interrupted. Weights are then those of the last update.
+  // Trains until all data of the job is done or the loop is interrupted. Without an interruption, the model then holds
+  // the values of the last update.
   absl::Status Run();
 
-  // As of the last report.
+  // Progress at the last report.
   const v1::JobProgress& progress() const { return progress_; }
 
  private:
-  // Since the last report.
+  // Counts since the last report.
   struct Tally {
     absl::Time since;
     uint64_t examples = 0;
@@ -86,29 +87,30 @@ class TrainingLoop {
   };
 
   absl::StatusOr<std::optional<Batch>> NextBatch();
-  // After a time in which nobody waited for this worker: the newest weights, and the others' step.
+  // Pulls the newest values and reaches the others' step, after a time in which no one waited for this worker.
   absl::Status CatchUp();
-  // Where the job is when a worker returns to it.
+  // Fetches the job's progress for a worker that returns or resumes.
   absl::Status LearnProgress();
   absl::Status Train(const Batch& batch);
   absl::Status AwaitData();
   absl::Status EndLease(const Batch& batch);
   absl::Status EndEpoch(uint32_t epochs_done);
   absl::Status EndJob();
-  // What there is to report of the steps since the last time, apart from the exchange.
+  // Returns the progress since the last call, without the exchange's statistics.
   v1::WorkerProgress TakeTally();
   absl::Status Report(const v1::Evaluation* evaluation);
 
   const Parts parts_;
   const Options options_;
-  // Pushes made, and batches taken: of all leases, and of the step under way.
+  // Number of pushes made.
   uint64_t step_ = 0;
-  // Nobody waits for this worker.
+  // True while no one waits for this worker.
   bool away_ = false;
+  // Batches taken from all leases, and for the current step.
   uint64_t batches_ = 0;
   uint64_t batches_of_step_ = 0;
   uint32_t epoch_ = 0;
-  // Since the last line of the run's metrics.
+  // Steps since the last line of the run's metrics.
   uint64_t unrecorded_steps_ = 0;
   Tally tally_;
   v1::JobProgress progress_;

@@ -9,8 +9,8 @@
 namespace ballast {
 namespace {
 
-// How often the deliverer looks which of several answers has come: they may come in any order.
-constexpr absl::Duration kGlance = absl::Milliseconds(1);
+// Interval at which the deliverer polls for responses, which may arrive in any order.
+constexpr absl::Duration kPollInterval = absl::Milliseconds(1);
 
 }  // namespace
 
@@ -68,8 +68,8 @@ absl::Status TransferPipeline::Abandon(absl::Duration timeout) {
   pushed_.clear();
   const auto idle = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return running_ == 0; };
   if (!mutex_.AwaitWithTimeout(absl::Condition(&idle), timeout)) {
-    return absl::DeadlineExceededError(absl::StrCat("the device has not finished a copy within ",
-                                                    absl::FormatDuration(timeout), ", want it to, to end the run"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("timed out after ", absl::FormatDuration(timeout), " waiting for a copy to or from the device"));
   }
   abandoning_ = false;
   status_ = absl::OkStatus();
@@ -112,7 +112,7 @@ void TransferPipeline::DeliverAll() {
       mutex_.Await(absl::Condition(&called));
       if (stop_) return;
       group = AnsweredLocked();
-      // A copy, for it may be given up during the wait.
+      // A copy, because Abandon may drop the entry during the wait.
       pushed = entries_[group.value_or(pushed_.front())].pushed;
       if (group.has_value()) {
         pushed_.erase(std::find(pushed_.begin(), pushed_.end(), *group));
@@ -121,7 +121,7 @@ void TransferPipeline::DeliverAll() {
       }
     }
     if (!group.has_value()) {
-      pushed->WaitFor(kGlance);
+      pushed->WaitFor(kPollInterval);
       continue;
     }
     const absl::StatusOr<PushResult> result = pushed->Get();

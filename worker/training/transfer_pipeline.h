@@ -19,38 +19,37 @@
 
 namespace ballast {
 
-// Owns two threads that wait for a device and for servers in place of the one that issues operations: one collects
-// groups' gradients and pushes them, in the order in which it was asked; the other delivers the values that come in
-// answer, of those that have come the first in forward's order first. A group is at rest, or on its way once: so no
-// more is queued than there are groups. After an error nothing more is begun, and every wait ends. It knows no model
-// and no server.
-// Thread safety: one thread calls it; the errands run on its own.
+// Owns two threads that wait for a device and for servers, so that the thread that issues operations need not: the
+// collector fetches groups' gradients and pushes them in the order of Begin; the deliverer delivers the values of the
+// responses, in forward order among those that have arrived. Each group is either at rest or in transit once, so the
+// queues hold at most one entry per group. After an error no task begins, and every wait ends. It knows no model and no
+// server. Thread safety: one thread calls it; the callbacks run on its own threads.
 class TransferPipeline {
  public:
-  // A push under way; none where gradients were only kept.
+  // A push in flight; nullopt if the gradients were only accumulated.
   using Pushed = std::optional<Future<PushResult>>;
   using Collect = absl::AnyInvocable<absl::StatusOr<Pushed>()>;
   using Deliver = std::function<absl::Status(size_t group)>;
 
-  // `deliver` runs on a thread of the pipeline's, while nobody else touches the group.
+  // `deliver` runs on a thread of the pipeline, with exclusive access to the group.
   TransferPipeline(size_t groups, Deliver deliver);
-  // Waits for an errand that has begun; drops the others.
+  // Waits for callbacks that are running; drops the others.
   ~TransferPipeline();
   TransferPipeline(const TransferPipeline&) = delete;
   TransferPipeline& operator=(const TransferPipeline&) = delete;
 
-  // The group must be at rest. Answers the first error where there was one, and then does nothing.
+  // The group must be at rest. Returns the first error, if any, without beginning anything.
   absl::Status Begin(size_t group, Collect collect) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same for one that is pushed already.
+  // Same, for a group that is already pushed.
   absl::Status Begin(size_t group, Future<PushResult> pushed) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether the group is at rest, its values delivered, or an error has ended all; having waited at most so long.
+  // Waits until the group is at rest, with its values delivered, or an error has ended all work. False on timeout.
   bool WaitFor(size_t group, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of a group for which WaitFor held: what its push gave, once; or the first error.
+  // Returns the result of the group's push, once, or the first error. WaitFor must have returned true.
   absl::StatusOr<std::optional<PushResult>> Take(size_t group) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Gives up all that is on its way, errors too, and brings every group to rest. Waits for errands that have begun;
-  // DEADLINE_EXCEEDED where one lasts longer than that.
+  // Drops all transfers and any error, and brings every group to rest. Waits for callbacks that are running;
+  // DEADLINE_EXCEEDED if one runs longer than `timeout`.
   absl::Status Abandon(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -65,21 +64,20 @@ class TransferPipeline {
 
   void CollectAll() ABSL_LOCKS_EXCLUDED(mutex_);
   void DeliverAll() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The first in forward's order whose push is answered.
+  // The first group in forward order whose push has a response.
   std::optional<size_t> AnsweredLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends an errand that was begun: what comes of it counts for nothing if all was given up meanwhile.
+  // Ends a task that has begun. Ignores `status` during Abandon.
   void EndLocked(size_t group, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Deliver deliver_;
   absl::Mutex mutex_;
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  // In the order in which they are collected, and in which they were pushed.
+  // Groups in the order of their collection, and in the order of their pushes.
   std::deque<size_t> to_collect_ ABSL_GUARDED_BY(mutex_);
   std::deque<size_t> pushed_ ABSL_GUARDED_BY(mutex_);
-  // The first error.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // Errands that run, and whether all is being given up.
+  // Number of running callbacks.
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool abandoning_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

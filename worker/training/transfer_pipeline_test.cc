@@ -19,7 +19,7 @@ constexpr absl::Duration kLong = absl::Minutes(1);
 
 class TransferPipelineTest : public ::testing::Test {
  protected:
-  // Notes that it ran.
+  // Returns a collect callback that records that it ran.
   TransferPipeline::Collect Note(const std::string& what, TransferPipeline::Pushed pushed = std::nullopt) {
     return [this, what, pushed]() -> absl::StatusOr<TransferPipeline::Pushed> {
       Add(what);
@@ -78,7 +78,7 @@ TEST_F(TransferPipelineTest, DeliversWhatHasComeThoughAnEarlierPushWaits) {
   EXPECT_TRUE(pipeline_.WaitFor(2, kLong));
 }
 
-// All three are there when the deliverer looks again: it is held in a delivery until then.
+// A delivery blocks the deliverer until all three responses have arrived.
 TEST(GradientCourierOrderTest, OfSeveralAnswersDeliversTheFirstInForwardsOrder) {
   std::vector<size_t> delivered;
   absl::Notification inside, go_on;
@@ -147,7 +147,7 @@ TEST_F(TransferPipelineTest, AbandonWaitsForACopyNoLongerThanAsked) {
                   .ok());
   ASSERT_TRUE(inside.WaitForNotificationWithTimeout(kLong));
   EXPECT_EQ(pipeline_.Abandon(absl::Milliseconds(10)),
-            absl::DeadlineExceededError("the device has not finished a copy within 10ms, want it to, to end the run"));
+            absl::DeadlineExceededError("timed out after 10ms waiting for a copy to or from the device"));
   go_on.Notify();
   EXPECT_TRUE(pipeline_.Abandon(kLong).ok());
 }

@@ -25,20 +25,20 @@
 namespace ballast {
 namespace {
 
-// Examples that are evaluated at once, where they fit and batches are smaller.
+// Examples in one evaluation batch, unless training batches are larger or the device has too little memory.
 constexpr int64_t kEvaluationBatch = 256;
 
-// For a former process of this rank to be given up; longer than a member's time to live. Where the coordinator may be
-// started again meanwhile, that time begins anew.
-constexpr absl::Duration kJoinPatience = absl::Seconds(5);
-constexpr absl::Duration kLongJoinPatience = absl::Seconds(15);
+// Time for the coordinator to declare a former process of this rank lost; longer than a member's time to live. The
+// longer timeout is for a coordinator that may restart meanwhile, which starts that time again.
+constexpr absl::Duration kJoinTimeout = absl::Seconds(5);
+constexpr absl::Duration kLongJoinTimeout = absl::Seconds(15);
 
-// For the coordinator to answer a worker that was given up.
+// Time for the coordinator to respond to a worker that it declared lost.
 constexpr absl::Duration kReturnTimeout = absl::Seconds(60);
-// What is asked of a wait whose time is over already.
-constexpr absl::Duration kLeastTimeout = absl::Milliseconds(1);
+// Timeout of a wait whose time is already over.
+constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 
-// Before training starts, so that the error says where the label stands.
+// Runs before training starts, so that the error can name the file and the position of the label.
 absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
   for (const PlacedLabel& label : data.ExtremeLabels()) {
     if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
@@ -48,7 +48,7 @@ absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
   return absl::OkStatus();
 }
 
-absl::Duration Patience(const v1::Job& job) {
+absl::Duration WaitTimeout(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
 }
 
@@ -65,7 +65,7 @@ void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, cons
   }
 }
 
-// The layers that ask for a device.
+// The layers whose `device` is set.
 std::vector<WorkerDevices::Placed> PlacedLayers(const v1::Model& model) {
   std::vector<WorkerDevices::Placed> placed;
   AddPlaced(model.layers(), "model.layers", placed);
@@ -94,9 +94,9 @@ Precision ToDevice(v1::Precision precision) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Options options) {
-  std::unique_ptr<Worker> trainer(new Worker(std::move(options)));
-  if (absl::Status status = trainer->Open(); !status.ok()) return status;
-  return trainer;
+  std::unique_ptr<Worker> worker(new Worker(std::move(options)));
+  if (absl::Status status = worker->Open(); !status.ok()) return status;
+  return worker;
 }
 
 Worker::~Worker() = default;
@@ -117,14 +117,14 @@ absl::Status Worker::Open() {
     if (!test.ok()) return test.status();
     test_ = *std::move(test);
     if (test_->features() != train_->features()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("test data has ", test_->features(), " features, training data ", train_->features()));
+      return absl::InvalidArgumentError(absl::StrCat("test data has ", test_->features(), " features, want ",
+                                                     train_->features(), " as in the training data"));
     }
   }
   max_batch_ = std::max<int64_t>(job.training().batch_size(), kEvaluationBatch);
   absl::Status status = OpenModel();
   if (absl::IsResourceExhausted(status) && job.training().batch_size() < kEvaluationBatch) {
-    // Evaluation is slower in smaller batches, but goes.
+    // Smaller evaluation batches are slower but need less memory.
     max_batch_ = job.training().batch_size();
     model_.reset();
     status = OpenModel();
@@ -142,10 +142,10 @@ absl::Status Worker::OpenDevices() {
       {options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model()), options_.cuda});
   if (!devices.ok()) return devices.status();
   devices_ = *std::move(devices);
-  const Precision asked = ToDevice(training.precision());
-  const absl::StatusOr<Precision> precision = devices_->SetPrecision(asked);
+  const Precision requested = ToDevice(training.precision());
+  const absl::StatusOr<Precision> precision = devices_->SetPrecision(requested);
   if (!precision.ok()) return precision.status();
-  if (*precision != asked) {
+  if (*precision != requested) {
     std::cerr << "precision " << PrecisionName(training.precision())
               << ": this device computes in fp32, which is more exact" << std::endl;
   }
@@ -169,17 +169,17 @@ absl::Status Worker::OpenModel() {
   model_ = *std::move(model);
   const v1::Job& job = options_.job;
   v1::Codec codec = job.codec();
-  // The host sums several batches' gradients, and makes local steps, in floats.
+  // The host sums the gradients of several batches and makes local steps in fp32.
   if (BatchesPerPush(job) > 1) codec.clear_gradients();
   if (job.policy().has_local_sgd()) codec.Clear();
-  absl::StatusOr<std::unique_ptr<DeviceCodec>> made = DeviceCodec::Create(model_.get(), codec, timeline_.get());
-  if (!made.ok()) return made.status();
-  codec_ = *std::move(made);
+  absl::StatusOr<std::unique_ptr<DeviceCodec>> device_codec = DeviceCodec::Create(model_.get(), codec, timeline_.get());
+  if (!device_codec.ok()) return device_codec.status();
+  codec_ = *std::move(device_codec);
   return absl::OkStatus();
 }
 
 void Worker::OnJobChange(const JobCondition& condition) {
-  // An interrupted worker still saves what there is, though the others leave already.
+  // An interrupted worker still saves its results, although the others already leave.
   if (condition.state != v1::JOB_STATE_FAILED || interrupted_) return;
   absl::MutexLock lock(&mutex_);
   if (client_ != nullptr) client_->Shutdown(condition.reason);
@@ -187,9 +187,9 @@ void Worker::OnJobChange(const JobCondition& condition) {
 }
 
 absl::Duration Worker::GatherTimeLeft() const {
-  const absl::Duration left = std::max(started_ + options_.gather_timeout - absl::Now(), kLeastTimeout);
+  const absl::Duration left = std::max(started_ + options_.gather_timeout - absl::Now(), kMinTimeout);
   if (!returns_) return left;
-  // The job may be waiting for a server, too.
+  // The job may also be waiting for a server.
   return std::max({left, kReturnTimeout, ReturnTime(options_.job.durability())});
 }
 
@@ -207,14 +207,14 @@ absl::Status Worker::Join() {
   v1::JoinRequest request;
   request.set_role(v1::ROLE_WORKER);
   if (options_.rank.has_value()) request.set_rank(*options_.rank);
-  // The same again, where this process was given up.
+  // A process that rejoins asks for the rank that it had.
   if (returns_) request.set_rank(joined_.member().rank());
   request.set_description(DescribeThisProcess());
   request.set_process(getpid());
   *request.mutable_job() = options_.job;
   request.set_train_examples(train_->size());
   absl::StatusOr<v1::JoinResponse> joined =
-      (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinPatience : kJoinPatience);
+      (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinTimeout : kJoinTimeout);
   if (!joined.ok()) return joined.status();
   joined_ = *std::move(joined);
   absl::MutexLock lock(&mutex_);
@@ -237,14 +237,14 @@ absl::Status Worker::Connect() {
   options.incarnation = joined_.member().incarnation();
   options.connect_timeout = kReturnTimeout;
   options.gather_timeout = std::max(GatherTimeLeft(), absl::Seconds(1));
-  // Nobody is waited for in vain before he is given up.
-  options.wait_timeout = std::max(Patience(options_.job), 3 * absl::Milliseconds(joined_.member_ttl_ms()));
+  // At least three times a member's time to live, so that a lost member is detected before a wait for it times out.
+  options.wait_timeout = std::max(WaitTimeout(options_.job), 3 * absl::Milliseconds(joined_.member_ttl_ms()));
   const v1::Durability& durability = options_.job.durability();
   if (OutlivesAServer(durability)) options.retry_timeout = std::max(options.retry_timeout, ReturnTime(durability));
   options.watch_answers = timeline_ != nullptr;
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
-  // Equal for all workers, so that their declarations are.
+  // All workers compute the same length, because their declarations must be equal.
   const v1::Optimizer optimizer =
       WithScheduleLength(options_.job.optimizer(), CountUpdates(options_.job, train_->size(), joined_.workers()));
   if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*model_, options_.job, optimizer));
@@ -258,7 +258,7 @@ absl::Status Worker::Connect() {
     client_ = *std::move(client);
     link = link_.get();
   }
-  // The client has placed the tensors over a link of its own.
+  // The client fetched the map over its own link, so this link does not yet know the control port that the map names.
   link->Follow(map);
   return absl::OkStatus();
 }
@@ -273,15 +273,17 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
     link = link_.get();
   }
   RunRecorder::Totals totals;
-  // Its calls are over where the worker was interrupted.
+  // Interrupt has already canceled the link's calls.
   if (!interrupted) {
     if (absl::StatusOr<v1::GetProgressResponse> reported = link->GetProgress(); reported.ok()) {
       totals.reported = *std::move(reported);
     }
   }
   absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = client->GetStatus();
-  // What was learnt counts for more than how it went.
-  if (!shards.ok()) std::cerr << "warning: no figures from the servers: " << shards.status().message() << std::endl;
+  // Saving the model matters more than a complete summary.
+  if (!shards.ok()) {
+    std::cerr << "warning: the summary lacks the servers' totals: " << shards.status().message() << std::endl;
+  }
   if (shards.ok()) totals.shards = *std::move(shards);
   return recorder_->Finish(*model_, progress, totals, interrupted);
 }
@@ -347,14 +349,14 @@ absl::Status Worker::Train() {
   absl::Status status = loop.Run();
   if (interrupted_) {
     batches.Cancel();
-    // Whatever was in flight is given up; what the servers hold is what was learnt.
+    // Transfers in flight are dropped, because the servers hold the result of training.
     status = recorder_.has_value() ? exchange.AbandonAndPull() : absl::OkStatus();
     if (status.ok()) status = Finish(loop.progress(), true);
     client->Shutdown("interrupted");
     return status.ok() ? absl::CancelledError("interrupted") : status;
   }
   if (status.ok()) status = Finish(loop.progress(), false);
-  // Nothing may write into the model from here on.
+  // After Shutdown no call writes into the model.
   client->Shutdown("the worker ends");
   return status;
 }
@@ -363,7 +365,7 @@ void Worker::WriteTimeline() const {
   const TimelineRecorder::Recording recording = timeline_->Copy();
   const absl::Status status =
       WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), devices_->Describe())});
-  if (!status.ok()) std::cerr << "warning: no timeline: " << status.message() << std::endl;
+  if (!status.ok()) std::cerr << "warning: could not write the timeline: " << status.message() << std::endl;
   if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
 }
 
@@ -394,8 +396,8 @@ void Worker::Disconnect() {
 std::optional<absl::Status> Worker::RunMembership() {
   returns_ = joined_.has_member();
   if (absl::Status status = Join(); !status.ok()) {
-    const bool silence = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-    return silence && !returns_ ? FailToGather(status, ", server 0 does not answer") : status;
+    const bool no_response = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    return no_response && !returns_ ? FailToGather(status, ", server 0 does not answer") : status;
   }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
@@ -405,10 +407,10 @@ std::optional<absl::Status> Worker::RunMembership() {
     link = link_.get();
   }
   const JobCondition condition = link->condition();
-  // The answer to another call may have come before the next heartbeat's.
-  const bool given_up = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
-  if (!status.ok() && !interrupted_ && given_up) {
-    std::cerr << "was given up, joins again: "
+  // The response to another call may report the loss before the next heartbeat does.
+  const bool lost = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
+  if (!status.ok() && !interrupted_ && lost) {
+    std::cerr << "lost the membership in the job, joining again: "
               << (condition.given_up ? condition.reason : std::string(status.message())) << std::endl;
     return std::nullopt;
   }
@@ -417,17 +419,19 @@ std::optional<absl::Status> Worker::RunMembership() {
   } else if (!status.ok() && !interrupted_ && condition.state == v1::JOB_STATE_FAILED) {
     status = JobFailedError(condition.reason, condition.failure);
   }
-  // A device that is lost is UNAVAILABLE, too, but carries no reason as what comes from servers does.
+  // A lost device is also UNAVAILABLE, but only errors from servers carry a reason.
   bool has_reason = false;
   status.ForEachPayload([&](absl::string_view, const absl::Cord&) { has_reason = true; });
-  const bool silence = has_reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
-  if (silence && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
+  const bool no_response = has_reason && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
+  if (no_response && !interrupted_ && condition.state == v1::JOB_STATE_GATHERING) status = FailToGather(status, "");
   const bool well = status.ok() || interrupted_;
-  // Who has waited in vain does not keep the others from gathering, nor itself from joining again.
+  // A worker that timed out while gathering must not fail the job, so that the others still gather and it may rejoin.
   const bool worker_local = absl::IsUnavailable(status) || failed_to_gather_;
   const absl::Status left = link->Leave(well ? "" : std::string(status.message()), worker_local);
-  // The job is done or has failed; that a last word did not arrive changes nothing for this worker.
-  if (!left.ok()) std::cerr << "could not leave the job: " << left.message() << std::endl;
+  // Only a warning, because the outcome of the job is already decided for this worker.
+  if (!left.ok()) {
+    std::cerr << "warning: could not report the end of this worker to the coordinator: " << left.message() << std::endl;
+  }
   return status;
 }
 
@@ -435,7 +439,7 @@ bool Worker::Interrupt() {
   interrupted_ = true;
   absl::MutexLock lock(&mutex_);
   if (link_ == nullptr) return false;
-  // Ends a wait for data; a step under way goes on, for the shards are still there.
+  // Ends a wait for data. The current step continues, because its calls to the shards are not canceled.
   link_->CancelCalls("interrupted");
   return true;
 }

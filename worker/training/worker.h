@@ -27,8 +27,8 @@
 
 namespace ballast {
 
-// One worker of a job, from its job file to its last word to the coordinator. Owns everything that training takes.
-// Thread safety: Create and Run by one thread, Interrupt by any.
+// Owns one worker of a job, from opening the job's data and model to leaving the job: its devices, data, model,
+// connections and run directory. Thread safety: one thread calls Create and Run; any thread may call Interrupt.
 class Worker {
  public:
   struct Options {
@@ -40,37 +40,36 @@ class Worker {
     std::optional<uint32_t> rank;
     // "auto", "cpu" or "cuda".
     std::string device = "auto";
-    // Over how many GPUs batches are split: "all", or a number; empty for 1.
+    // Number of GPUs that share each batch, or "all"; empty: 1.
     std::string gpus;
-    // How GPUs compute.
     CudaOptions cuda;
     int threads = 1;
-    // Where rank 0 writes; empty: runs/<job>-<time>.
+    // Directory to which rank 0 writes; empty: runs/<job>-<time>.
     std::string run_dir;
-    // With servers of this machine.
+    // Exchange messages with servers on this machine through shared memory.
     bool shared_memory = true;
-    // Where a timeline of these steps is left; empty: nowhere.
+    // Output file for a timeline of `trace_steps`; empty: none.
     std::string trace;
     StepRange trace_steps;
-    // From its start until all servers and workers have joined; after that other bounds hold.
+    // Limit on the time from the start of Run until all servers and workers have joined.
     absl::Duration gather_timeout = absl::Minutes(5);
   };
 
-  // Opens device, data and model: all that can be wrong with the job itself. Reaches for nobody.
+  // Opens devices, data and model, so that errors in the job surface before any network call.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(Options options);
   ~Worker();
   Worker(const Worker&) = delete;
 
-  // Joins, trains, leaves. CANCELLED when interrupted; rank 0 has then saved what there was. UNAVAILABLE where this
-  // worker alone cannot go on, for its device is lost or it reaches no server: the others do. Any other failure is the
-  // whole job's: the others hear of it. A worker that was given up, though it lives, joins again.
+  // Joins, trains and leaves. CANCELLED if interrupted, after rank 0 has saved its results. UNAVAILABLE if only this
+  // worker failed, because it lost its device or all connections to servers; the other workers continue. Any other
+  // error fails the whole job and is reported to it. Joins again if the coordinator declared this live worker lost.
   absl::Status Run();
 
-  // After Run: it ended before all had joined, because members were missing for longer than Options::gather_timeout or
-  // the coordinator was lost. Started again it may find them.
+  // Valid after Run. True if Run ended before all had joined, because members were missing for longer than
+  // Options::gather_timeout or the coordinator was lost; a restart may succeed.
   bool failed_to_gather() const { return failed_to_gather_; }
 
-  // Ends Run after the step under way. False while it has not joined: there is nothing to save yet, nor anyone to tell.
+  // Ends Run after the current step. Returns false before the worker has joined, when there is nothing to save.
   bool Interrupt();
 
  private:
@@ -78,42 +77,41 @@ class Worker {
   absl::Status Open();
   absl::Status OpenDevices();
   absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel() const;
-  // With what encodes its gradients.
+  // Opens the model and its DeviceCodec.
   absl::Status OpenModel();
   absl::Status RunJob();
-  // From joining to leaving, once. Nothing where the coordinator gave this worker up meanwhile.
+  // Joins, trains and leaves once. nullopt if the coordinator declared this worker lost, which may then join again.
   std::optional<absl::Status> RunMembership();
-  // Lets go of what belongs to one membership.
   void Disconnect();
-  // For the job to gather; for a worker that returns, at least the time that a lost member has to do so.
+  // The time left for the job to gather; for a worker that rejoins, at least the time that a lost member has to return.
   absl::Duration GatherTimeLeft() const;
   absl::Status FailToGather(const absl::Status& status, absl::string_view missing);
   absl::Status Join();
   absl::Status Connect();
   absl::Status Train();
-  // However the run ended. Without it nothing that was learnt is lost, so a failure is but told.
+  // A failure is only logged, because the timeline is not part of the training result.
   void WriteTimeline() const;
   absl::Status Finish(const v1::JobProgress& progress, bool interrupted);
   void OnJobChange(const JobCondition& condition);
 
   const Options options_;
   std::atomic<bool> interrupted_{false};
-  // Null where there is to be none.
+  // Null without Options::trace.
   std::unique_ptr<TimelineRecorder> timeline_;
   std::optional<WorkerDevices> devices_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> test_;
   std::unique_ptr<TrainableModel> model_;
   std::unique_ptr<DeviceCodec> codec_;
-  // Examples that the model takes at once.
+  // Most examples that the model takes in one batch.
   int64_t max_batch_ = 0;
   absl::Time started_;
   bool failed_to_gather_ = false;
-  // It takes part again, after it was given up.
+  // True if this process has joined before and lost that membership.
   bool returns_ = false;
   v1::JoinResponse joined_;
   std::optional<RunRecorder> recorder_;
-  // Ended by other threads when the job fails; hence the lock around the pointers, which are set once.
+  // Guards the pointers, because other threads shut both objects down when the job fails or is interrupted.
   absl::Mutex mutex_;
   std::unique_ptr<CoordinatorLink> link_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Client> client_ ABSL_GUARDED_BY(mutex_);

@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-// Loses worker 3 of 4 before it grants it a first lease, and says so to AcquireLease alone; has no data after that.
+// Declares worker 3 of 4 lost at its first AcquireLease, and only there; later has no data.
 class ForgetfulCoordinator : public FakeCoordinatorService {
  public:
   explicit ForgetfulCoordinator(const std::string& shard) : FakeCoordinatorService({shard}) {}
@@ -40,7 +40,7 @@ class ForgetfulCoordinator : public FakeCoordinatorService {
     return joins_;
   }
 
-  // Those that were asked for.
+  // Number of AcquireLease calls.
   int leases() {
     absl::MutexLock lock(&mutex_);
     return leases_;
@@ -53,8 +53,8 @@ class ForgetfulCoordinator : public FakeCoordinatorService {
 };
 
 // A worker of a small job.
-absl::StatusOr<std::unique_ptr<Worker>> MakeTrainer(const std::string& coordinator) {
-  const std::string folder = testing::TempDir() + "/trainer";
+absl::StatusOr<std::unique_ptr<Worker>> MakeWorker(const std::string& coordinator) {
+  const std::string folder = testing::TempDir() + "/worker";
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/train.csv") << "1,2,0\n2,1,1\n";
   Worker::Options options;
@@ -87,9 +87,9 @@ class WorkerTest : public testing::Test {
 };
 
 TEST_F(WorkerTest, JoinsAgainWhoeverSaysFirstThatItWasLost) {
-  const auto trainer = MakeTrainer(server_.address());
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  const absl::Status status = (*trainer)->Run();
+  const auto worker = MakeWorker(server_.address());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const absl::Status status = (*worker)->Run();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(home_.joins(), 2);
 }
@@ -99,9 +99,9 @@ TEST_F(WorkerTest, GoesOnAtTheControlPortThatTheShardMapNames) {
   control.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
   FakeServer control_server(&control);
   home_.MoveControl(0, control_server.address());
-  const auto trainer = MakeTrainer(server_.address());
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  const absl::Status status = (*trainer)->Run();
+  const auto worker = MakeWorker(server_.address());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  const absl::Status status = (*worker)->Run();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(home_.leases(), 0);
   EXPECT_GT(control.leases(), 0);

@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-// How to read one row.
+// Layout of a row.
 struct RowFormat {
   char delimiter = ',';
   size_t columns = 0;
@@ -35,7 +35,7 @@ absl::Status WrongColumns(absl::string_view line, const RowFormat& format) {
                                                  " columns, want ", format.columns));
 }
 
-// All columns of a row into `values`, which holds format.columns elements.
+// Parses all columns of a row into `values`, which must have format.columns elements.
 absl::Status ParseRow(absl::string_view line, const RowFormat& format, absl::Span<float> values) {
   const char* at = line.data();
   const char* const end = at + line.size();
@@ -55,7 +55,7 @@ absl::Status ParseRow(absl::string_view line, const RowFormat& format, absl::Spa
   return absl::OkStatus();
 }
 
-// Takes the number of columns from the first row.
+// Sets the number of columns from the first row.
 absl::Status SetColumns(absl::string_view line, int64_t label_column, RowFormat& format) {
   format.columns = 1 + std::count(line.begin(), line.end(), format.delimiter);
   const int64_t columns = format.columns;
@@ -92,7 +92,7 @@ class CsvDataset : public Dataset {
       absl::Status status = ParseRow(rows_.Row(indices[i]), format_, absl::MakeSpan(values));
       if (!status.ok()) {
         return absl::DataLossError(
-            absl::StrCat("example ", indices[i], " has changed in its file: ", status.message()));
+            absl::StrCat("example ", indices[i], " has changed in the file since it was opened: ", status.message()));
       }
       labels[i] = *label;
       out = std::copy(values.begin(), label, out);
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, c
     absl::Status status = ParseRow(line, format, absl::MakeSpan(values));
     if (!status.ok() && first && number == 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat(status.message(), "; where the first line holds names, set header: true"));
+          absl::StrCat(status.message(), "; if the first line holds column names, set header: true"));
     }
     if (!status.ok()) return status;
     extremes.Add(values[format.label_column], number);

@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-// Opens a CSV file of unquoted numbers. Checks every line once; blank ones are left out.
+// Opens a CSV file of unquoted numbers. Checks every line once and skips blank lines.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const v1::Normalization& normalization,
                                                  const std::string& base_folder);
 

@@ -70,7 +70,7 @@ TEST_F(CsvDatasetTest, LeavesOutTheHeader) {
 
 TEST_F(CsvDatasetTest, SuggestsTheHeaderField) {
   ExpectError("kind,length\n1,2\n",
-              ":1: column 1 is \"kind\", want a finite number; where the first line holds names, "
+              ":1: column 1 is \"kind\", want a finite number; if the first line holds column names, "
               "set header: true");
 }
 
@@ -107,7 +107,7 @@ TEST_F(CsvDatasetTest, RefusesALabelColumnThatIsNotThere) {
 
 TEST_F(CsvDatasetTest, RefusesAFileWithoutRows) {
   csv_.set_header(true);
-  ExpectError("kind,length\n\n \n", ": empty data set: no line holds a row");
+  ExpectError("kind,length\n\n \n", ": empty data set: no line has a row");
 }
 
 TEST_F(CsvDatasetTest, KnowsWhereItsExtremeLabelsAre) {

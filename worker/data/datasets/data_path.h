@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// A path as it stands in a job file, seen from the current folder; an empty base folder is the current one.
+// Resolves a relative path of a job file against `base_folder`; empty: the current directory.
 inline std::string DataPath(const std::string& base_folder, const std::string& path) {
   if (base_folder.empty() || (!path.empty() && path[0] == '/')) return path;
   return absl::StrCat(base_folder, "/", path);

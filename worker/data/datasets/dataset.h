@@ -10,16 +10,14 @@
 
 namespace ballast {
 
-// A label, and where it stands in its file ("train.csv:17"), for messages.
+// A label and its location ("train.csv:17"), for error messages.
 struct PlacedLabel {
   float label = 0;
   std::string where;
 };
 
 // Examples that can be read in any order: rows of features, each with a label. Knows nothing of epochs, shuffling or
-// batches.
-//
-// Thread safety: any number of threads may read at once.
+// batches. Thread safety: thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -29,18 +27,18 @@ class Dataset {
   // Number of features of each example, at least 1.
   virtual uint64_t features() const = 0;
 
-  // Writes the examples with these indices, normalised, row by row. `features` holds indices.size() * this->features()
+  // Writes the normalized examples with these indices, row by row. `features` must have indices.size() * features()
   // elements, `labels` indices.size(). OUT_OF_RANGE for an index of size() or more, INVALID_ARGUMENT for a span of the
-  // wrong size; what the spans hold is then unspecified.
+  // wrong size; the contents of the spans are then unspecified.
   virtual absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                             absl::Span<float> labels) const = 0;
 
-  // Labels that stand for all: the first that is no whole number where there is one, the lowest and the highest. A loss
-  // that takes these takes every example's. Found when the data is opened.
+  // Returns the first label that is not a whole number, if any, the lowest and the highest label, as found when the
+  // data was opened. A loss that accepts these accepts every label.
   virtual std::vector<PlacedLabel> ExtremeLabels() const = 0;
 };
 
-// What every Read asks first.
+// Checks the arguments of Read; every implementation calls it first.
 absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indices, absl::Span<const float> features,
                        absl::Span<const float> labels);
 

@@ -25,14 +25,14 @@ absl::Status ErrnoStatus(const std::string& path, int error) {
 }  // namespace
 
 absl::StatusOr<OpenedFile> OpenedFile::Open(const std::string& path) {
-  // Without O_NONBLOCK the opening of a pipe waits for its writer.
+  // Without O_NONBLOCK, opening a pipe blocks until it has a writer.
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return ErrnoStatus(path, errno);
   OpenedFile file(descriptor);
   struct stat status;
   if (fstat(descriptor, &status) != 0) return ErrnoStatus(path, errno);
   if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is no regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   }
   file.size_ = status.st_size;
   return file;

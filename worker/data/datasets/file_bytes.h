@@ -15,7 +15,7 @@ namespace ballast {
 // Owns the descriptor of a regular file that is open for reading.
 class OpenedFile {
  public:
-  // NOT_FOUND where there is none, INVALID_ARGUMENT for what is no regular file.
+  // NOT_FOUND if there is no file, INVALID_ARGUMENT if it is not a regular file.
   static absl::StatusOr<OpenedFile> Open(const std::string& path);
 
   OpenedFile(OpenedFile&& other) noexcept;
@@ -32,13 +32,11 @@ class OpenedFile {
   uint64_t size_ = 0;
 };
 
-// Owns the bytes of a data file: a read-only mapping of it, or a buffer that they were decompressed into. The file must
-// not shrink while it is mapped.
-//
-// Thread safety: immutable.
+// Owns the bytes of a data file, either as a read-only mapping or as a buffer of decompressed data. The file must not
+// shrink while it is mapped. Thread safety: immutable.
 class FileBytes {
  public:
-  // Maps a plain file, with the errors of OpenedFile::Open.
+  // Maps an uncompressed file. Same errors as OpenedFile::Open.
   static absl::StatusOr<FileBytes> Map(const std::string& path);
 
   explicit FileBytes(std::vector<uint8_t> bytes) : buffer_(std::move(bytes)) {}
@@ -59,7 +57,7 @@ class FileBytes {
   std::vector<uint8_t> buffer_;
 };
 
-// Whether a path's ending says that the file is compressed.
+// Returns whether the path ends in ".gz".
 bool IsGzipPath(absl::string_view path);
 
 }  // namespace ballast

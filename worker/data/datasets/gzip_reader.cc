@@ -15,9 +15,9 @@
 namespace ballast {
 namespace {
 
-constexpr uint64_t kMostExpansion = 1032;
+constexpr uint64_t kMaxExpansion = 1032;
 // zlib counts in 32 bits.
-constexpr size_t kMostAtOnce = 1 << 30;
+constexpr size_t kMaxReadBytes = 1 << 30;
 
 class ZlibReader : public GzipReader {
  public:
@@ -27,15 +27,15 @@ class ZlibReader : public GzipReader {
   }
 
   absl::Status Init() {
-    // 16: gzip only.
+    // 16 selects the gzip format only.
     if (inflateInit2(&stream_, 16 + MAX_WBITS) != Z_OK) {
-      return absl::ResourceExhaustedError(absl::StrCat(path_, ": no memory to decompress it"));
+      return absl::ResourceExhaustedError(absl::StrCat(path_, ": not enough memory to decompress it"));
     }
     open_ = true;
     return absl::OkStatus();
   }
 
-  uint64_t most_bytes() const override { return file_.size() * kMostExpansion; }
+  uint64_t most_bytes() const override { return file_.size() * kMaxExpansion; }
 
   absl::StatusOr<size_t> Read(absl::Span<uint8_t> buffer) override {
     size_t filled = 0;
@@ -46,7 +46,7 @@ class ZlibReader : public GzipReader {
         if (stream_.avail_in == 0) return EndedEarly();
       }
       stream_.next_out = buffer.data() + filled;
-      const size_t room = std::min(buffer.size() - filled, kMostAtOnce);
+      const size_t room = std::min(buffer.size() - filled, kMaxReadBytes);
       stream_.avail_out = static_cast<uInt>(room);
       between_members_ = false;
       const int result = inflate(&stream_, Z_NO_FLUSH);
@@ -87,7 +87,7 @@ class ZlibReader : public GzipReader {
     const uint64_t position = read_ - stream_.avail_in;
     const char* const why = stream_.msg == nullptr ? "bad data" : stream_.msg;
     if (members_ == 0 && stream_.total_out == 0 && position <= 10) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": no gzip file: ", why, " at byte 0, want 1f 8b"));
+      return absl::InvalidArgumentError(absl::StrCat(path_, ": not a gzip file: ", why, " at byte 0, want 1f 8b"));
     }
     return absl::DataLossError(absl::StrCat(path_, ": damaged gzip data before byte ", position, ": ", why));
   }

@@ -10,22 +10,20 @@
 
 namespace ballast {
 
-// Decompresses a gzip file (RFC 1952, members one after the other) piece by piece, in constant memory.
-//
+// Decompresses a gzip file (RFC 1952, including files of several members) piece by piece, in constant memory.
 // Thread safety: one thread at a time.
 class GzipReader {
  public:
-  // NOT_FOUND where there is no file, INVALID_ARGUMENT for what is no regular file. Whether it is gzip shows on
-  // reading.
+  // NOT_FOUND if there is no file, INVALID_ARGUMENT if it is not a regular file. Only Read checks the gzip format.
   static absl::StatusOr<std::unique_ptr<GzipReader>> Open(const std::string& path);
 
   virtual ~GzipReader() = default;
 
-  // Fills the buffer; fewer bytes come only at the end. DATA_LOSS for a file that is damaged or cut short,
-  // INVALID_ARGUMENT for one that is not gzip; the message says at which byte of it.
+  // Fills the buffer, and returns fewer bytes only at the end of the file. DATA_LOSS if the file is damaged or
+  // truncated, INVALID_ARGUMENT if it is not gzip; the message names the byte of the file.
   virtual absl::StatusOr<size_t> Read(absl::Span<uint8_t> buffer) = 0;
 
-  // No gzip file of this size holds more: deflate's bound (zlib's technical notes: 1032 to 1).
+  // Upper bound on the decompressed size, from deflate's maximum ratio of 1032 to 1 (zlib's technical notes).
   virtual uint64_t most_bytes() const = 0;
 };
 

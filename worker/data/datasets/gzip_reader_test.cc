@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-// Everything in a file, in pieces of `piece` bytes.
+// Reads a whole file, `piece` bytes at a time.
 absl::StatusOr<std::string> Decompress(const std::string& path, size_t piece = 100) {
   absl::StatusOr<std::unique_ptr<GzipReader>> reader = GzipReader::Open(path);
   if (!reader.ok()) return reader.status();
@@ -23,7 +23,7 @@ absl::StatusOr<std::string> Decompress(const std::string& path, size_t piece = 1
   }
 }
 
-// Hard to compress.
+// Returns bytes that are hard to compress.
 std::string Noise(size_t size) {
   std::string noise;
   uint32_t state = 1;
@@ -51,13 +51,13 @@ TEST(GzipReaderTest, NamesAMissingFile) {
 }
 
 TEST(GzipReaderTest, RefusesAFolder) {
-  EXPECT_EQ(Decompress("/").status(), absl::InvalidArgumentError("/: is no regular file"));
+  EXPECT_EQ(Decompress("/").status(), absl::InvalidArgumentError("/: not a regular file"));
 }
 
 TEST(GzipReaderTest, RefusesWhatIsNoGzip) {
   const std::string path = WriteFile("a.gz", "label,x\n1,2\n");
   EXPECT_EQ(Decompress(path).status(),
-            absl::InvalidArgumentError(path + ": no gzip file: incorrect header check at byte 0, want 1f 8b"));
+            absl::InvalidArgumentError(path + ": not a gzip file: incorrect header check at byte 0, want 1f 8b"));
 }
 
 TEST(GzipReaderTest, RefusesAnEmptyFile) {

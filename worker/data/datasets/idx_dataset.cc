@@ -28,7 +28,7 @@ enum class ElementType : uint8_t {
   kFloat64 = 0x0e,
 };
 
-// 0 where the type is unknown.
+// Returns the size of an element, or 0 if the type is unknown.
 size_t BytesOf(ElementType type) {
   switch (type) {
     case ElementType::kUint8:
@@ -54,7 +54,7 @@ double LoadBigEndian(const uint8_t* bytes) {
   return static_cast<double>(value);
 }
 
-// Calls visit(position, value) for `count` elements from `bytes` on, in a loop of its own per type.
+// Calls visit(position, value) for `count` elements from `bytes` on. Each type has its own loop.
 template <typename Visit>
 void ForEachElement(ElementType type, const uint8_t* bytes, uint64_t count, Visit visit) {
   const auto loop = [&]<typename T>(T) {
@@ -87,7 +87,7 @@ struct Header {
 
 constexpr size_t kMagicBytes = 4;
 
-// The type and rank from the first four bytes.
+// Reads the type and the rank from the first four bytes.
 absl::StatusOr<Header> ParseMagic(const std::string& path, absl::Span<const uint8_t> bytes) {
   Header header;
   if (bytes.size() < kMagicBytes) {
@@ -110,7 +110,8 @@ absl::StatusOr<Header> ParseMagic(const std::string& path, absl::Span<const uint
   return header;
 }
 
-// The rest of the header, of which `bytes` holds all or, cut short, less. Nothing is allocated by what it claims.
+// Reads the rest of the header; `bytes` is shorter than the header if the file is truncated. Allocates nothing, because
+// the dimensions are not yet trusted.
 absl::Status ParseDimensions(const std::string& path, absl::Span<const uint8_t> bytes, Header& header) {
   if (bytes.size() < header.header_bytes) {
     return absl::DataLossError(absl::StrCat(path, ": truncated: expected ", header.header_bytes - kMagicBytes,
@@ -125,7 +126,7 @@ absl::Status ParseDimensions(const std::string& path, absl::Span<const uint8_t> 
           absl::StrCat(path, ": empty data set: dimension ", i, " at byte ", at, " is 0"));
     }
     header.dimensions[i] = dimension;
-    // Together below 2^63, so that later sums cannot overflow either.
+    // The product stays below 2^62, so that later sums cannot overflow, either.
     if (__builtin_mul_overflow(header.payload_bytes, dimension, &header.payload_bytes) ||
         header.payload_bytes >> 62 != 0) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": the dimensions claim more than 2^62 bytes at byte ", at));
@@ -140,7 +141,7 @@ absl::Status WrongLength(const std::string& path, const Header& header, absl::st
       absl::StrCat(path, ": expected ", header.payload_bytes, " bytes from byte ", header.header_bytes, ", got ", got));
 }
 
-// An IDX file, whole and checked.
+// A complete IDX file whose header is checked.
 struct IdxFile {
   Header header;
   FileBytes bytes;
@@ -179,7 +180,8 @@ absl::StatusOr<IdxFile> OpenCompressed(const std::string& path) {
   if (absl::Status status = ParseDimensions(path, read, *header); !status.ok()) return status;
 
   if (header->payload_bytes > (*reader)->most_bytes()) {
-    return WrongLength(path, *header, absl::StrCat("at most ", (*reader)->most_bytes(), ", by the file's size"));
+    return WrongLength(path, *header,
+                       absl::StrCat("at most ", (*reader)->most_bytes(), ", judging by the file's size"));
   }
   bytes.resize(header->header_bytes + header->payload_bytes);
   got = (*reader)->Read(absl::MakeSpan(bytes).subspan(header->header_bytes));
@@ -192,7 +194,7 @@ absl::StatusOr<IdxFile> OpenCompressed(const std::string& path) {
   return IdxFile{*std::move(header), FileBytes(std::move(bytes))};
 }
 
-// Floating-point elements must be finite, in float32 too.
+// Returns an error if a floating-point element is not finite after conversion to float32.
 absl::Status CheckFinite(const std::string& path, const IdxFile& file) {
   const ElementType type = file.header.type;
   if (type != ElementType::kFloat32 && type != ElementType::kFloat64) return absl::OkStatus();
@@ -267,14 +269,13 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, c
   absl::StatusOr<IdxFile> labels = OpenChecked(labels_path);
   if (!labels.ok()) return labels.status();
   if (labels->header.dimensions.size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(labels_path, ": has rank ", labels->header.dimensions.size(),
-                     " by byte 3, want 1, as labels have; are images and labels exchanged?"));
+    return absl::InvalidArgumentError(absl::StrCat(labels_path, ": has rank ", labels->header.dimensions.size(),
+                                                   " at byte 3, want 1 for labels; are images and labels swapped?"));
   }
   if (labels->header.dimensions[0] != images->header.dimensions[0]) {
     return absl::InvalidArgumentError(absl::StrCat(labels_path, ": has ", labels->header.dimensions[0],
-                                                   " labels by byte 4, want ", images->header.dimensions[0], ", as ",
-                                                   images_path, " has examples"));
+                                                   " labels at byte 4, want ", images->header.dimensions[0],
+                                                   ", the number of examples in ", images_path));
   }
   LabelExtremes extremes;
   ForEachElement(labels->header.type, labels->Row(0), labels->header.dimensions[0],

@@ -10,9 +10,9 @@
 
 namespace ballast {
 
-// Opens a pair of IDX files (Y. LeCun's "THE MNIST DATABASE": two zero bytes, the element's type, the rank, each
-// dimension in 4 bytes, then the elements, all big-endian). Plain files are mapped, .gz ones decompressed into memory,
-// of which no more is taken than the header claims and the file's size justifies.
+// Opens a pair of IDX files (Y. LeCun, "THE MNIST DATABASE": two zero bytes, the element type, the rank, each dimension
+// in 4 bytes, then the elements, all big-endian). Maps plain files. Decompresses .gz files into memory, limited by the
+// size that the header gives and by the most that a file of that size can contain.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const v1::Normalization& normalization,
                                                  const std::string& base_folder);
 

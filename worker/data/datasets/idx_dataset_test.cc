@@ -13,7 +13,7 @@ using Floats = std::vector<float>;
 
 std::string Bytes(const std::vector<int>& bytes) { return std::string(bytes.begin(), bytes.end()); }
 
-// Big-endian, 4 bytes each.
+// Encodes each word as 4 bytes, big-endian.
 std::string Words(const std::vector<uint32_t>& words) {
   std::string out;
   for (const uint32_t word : words) {
@@ -132,7 +132,7 @@ TEST(IdxDatasetTest, ChecksDimensionsBeforeItAllocates) {
   const std::string images = WriteFile("huge", huge);
   ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
               images + ": the dimensions claim more than 2^62 bytes at byte 8");
-  // The product of these wraps to 0 in 64 bits.
+  // The product of the dimensions wraps to 0 in 64 bits.
   const std::string wrapped = WriteFile("wrapped", Idx(8, {1u << 31, 1u << 31, 1u << 2}, ""));
   ExpectError(Open(wrapped, labels), absl::StatusCode::kInvalidArgument,
               wrapped + ": the dimensions claim more than 2^62 bytes at byte 8");
@@ -140,7 +140,7 @@ TEST(IdxDatasetTest, ChecksDimensionsBeforeItAllocates) {
   const std::string bomb_path = WriteFile("bomb.gz", bomb);
   ExpectError(Open(bomb_path, labels), absl::StatusCode::kDataLoss,
               absl::StrCat(bomb_path, ": expected 1099511627776 bytes from byte 12, got at most ", bomb.size() * 1032,
-                           ", by the file's size"));
+                           ", judging by the file's size"));
 }
 
 TEST(IdxDatasetTest, RefusesAnEmptyDataSet) {
@@ -153,22 +153,20 @@ TEST(IdxDatasetTest, RefusesAnotherNumberOfLabels) {
   const std::string images = WriteFile("images", Images());
   const std::string labels = WriteFile("labels", Idx(8, {3}, Bytes({1, 2, 3})));
   ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
-              labels + ": has 3 labels by byte 4, want 2, as " + images + " has examples");
+              labels + ": has 3 labels at byte 4, want 2, the number of examples in " + images);
 }
 
 TEST(IdxDatasetTest, RefusesImagesInPlaceOfLabels) {
   const std::string images = WriteFile("images", Images());
   ExpectError(Open(WriteFile("labels", Labels()), images), absl::StatusCode::kInvalidArgument,
-              images +
-                  ": has rank 3 by byte 3, want 1, as labels have; are images and labels "
-                  "exchanged?");
+              images + ": has rank 3 at byte 3, want 1 for labels; are images and labels swapped?");
 }
 
 TEST(IdxDatasetTest, RefusesNumbersThatAreNotFinite) {
   const std::string labels = WriteFile("labels", Idx(8, {1}, Bytes({0})));
   const std::string nan = WriteFile("nan", Idx(0x0d, {1, 2}, Words({0, 0x7fc00000})));
   ExpectError(Open(nan, labels), absl::StatusCode::kInvalidArgument, nan + ": the number at byte 16 is not finite");
-  // 1e300 is finite in 64 bits only.
+  // 1e300 is finite as float64, but not as float32.
   const std::string big = WriteFile("big", Idx(0x0e, {1, 1}, Words({0x7e37e43c, 0x8800759c})));
   ExpectError(Open(big, labels), absl::StatusCode::kInvalidArgument, big + ": the number at byte 12 is not finite");
 }

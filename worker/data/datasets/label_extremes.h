@@ -12,8 +12,8 @@
 
 namespace ballast {
 
-// Picks, of labels that come one by one, those that stand for all, for Dataset::ExtremeLabels. Knows nothing of files:
-// a place is a number that its owner makes sense of.
+// Finds the labels for Dataset::ExtremeLabels while labels are added one by one. Knows nothing of files: the caller
+// interprets the `place` of a label.
 // Thread safety: none.
 class LabelExtremes {
  public:
@@ -23,7 +23,7 @@ class LabelExtremes {
     if (!fraction_.has_value() && label != std::floor(label)) fraction_ = {label, place};
   }
 
-  // `where` says in words where a place is.
+  // `where` returns a place as text for error messages.
   std::vector<PlacedLabel> Describe(const std::function<std::string(uint64_t place)>& where) const {
     std::vector<PlacedLabel> labels;
     for (const auto& found : {fraction_, lowest_, highest_}) {

@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-// How to read one row.
+// Layout of a row.
 struct RowFormat {
   uint64_t features = 0;
   uint64_t first_index = 1;
@@ -28,7 +28,7 @@ const char* SkipBlanks(const char* at, const char* end) {
   return at;
 }
 
-// The word that begins there, for a message.
+// Returns the word that begins at `at`, for an error message.
 absl::string_view Word(const char* at, const char* end) {
   return {at, size_t(std::find_if(at, end, absl::ascii_isspace) - at)};
 }
@@ -37,7 +37,7 @@ absl::string_view WithoutComment(absl::string_view line) {
   return absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
 }
 
-// Calls visit(position from 0, value) for each "index:value" and answers the label.
+// Calls visit(position from 0, value) for each "index:value" and returns the label.
 template <typename Visit>
 absl::StatusOr<float> ParseRow(absl::string_view line, const RowFormat& format, Visit visit) {
   line = WithoutComment(line);
@@ -95,8 +95,8 @@ class LibsvmDataset : public Dataset {
       absl::StatusOr<float> label =
           ParseRow(rows_.Row(indices[i]), format_, [&](uint64_t at, float value) { row[at] = normalizer_(value); });
       if (!label.ok()) {
-        return absl::DataLossError(
-            absl::StrCat("example ", indices[i], " has changed in its file: ", label.status().message()));
+        return absl::DataLossError(absl::StrCat(
+            "example ", indices[i], " has changed in the file since it was opened: ", label.status().message()));
       }
       labels[i] = *label;
     }

@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// Opens a file in LIBSVM's format (Chang and Lin, 2011): "label index:value ...", indices ascending, a comment after
-// "#". Checks every line once; blank ones are left out.
+// Opens a file in LIBSVM's format (Chang and Lin, 2011): "label index:value ..." with ascending indices and comments
+// after "#". Checks every line once and skips blank lines.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source,
                                                     const v1::Normalization& normalization,
                                                     const std::string& base_folder);

@@ -79,7 +79,7 @@ TEST_F(LibsvmDatasetTest, RefusesWhatIsNoNumber) {
 }
 
 TEST_F(LibsvmDatasetTest, RefusesAFileWithoutRows) {
-  ExpectError("# nothing\n\n", ": empty data set: no line holds a row");
+  ExpectError("# nothing\n\n", ": empty data set: no line has a row");
 }
 
 TEST_F(LibsvmDatasetTest, TakesTheWidestDataSetWithoutMemoryForIt) {

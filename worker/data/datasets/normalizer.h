@@ -9,9 +9,7 @@
 
 namespace ballast {
 
-// The map x -> (x - mean) / stddev, computed in double and rounded once, so that every reader gives the same bits for
-// the same number.
-//
+// Computes (x - mean) / stddev in double and rounds once, so that all readers give the same bits for the same number.
 // Thread safety: immutable.
 class Normalizer {
  public:
@@ -22,7 +20,7 @@ class Normalizer {
 
   float operator()(double x) const { return static_cast<float>((x - mean_) / stddev_); }
 
-  // The same for a byte, looked up.
+  // Same as operator(), from a lookup table.
   float OfByte(uint8_t x) const { return table_[x]; }
 
   void Apply(absl::Span<float> values) const {

@@ -13,7 +13,7 @@ struct Reader {
   absl::StatusOr<std::unique_ptr<Dataset>> (*open)(const v1::DataSource&, const v1::Normalization&, const std::string&);
 };
 
-// A new format is a line here.
+// Add a line for each new format.
 constexpr Reader kReaders[] = {
     {v1::DataSource::kIdx, OpenIdx},
     {v1::DataSource::kCsv, OpenCsv},

@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// Opens a data set of any format. Relative paths are relative to `base_folder`, where that is not empty. Whatever is
-// wrong with a file is found here, not on reading; the message names the file and the byte or line.
+// Opens a data set of any format. Relative paths are relative to `base_folder` if it is not empty. All errors in a file
+// surface here, not in Read; the message names the file and the byte or line.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source,
                                                      const v1::Normalization& normalization,
                                                      const std::string& base_folder);

@@ -16,16 +16,16 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// The same three examples in a format: features 0 10, 20 30, 40 255, labels 2, 0, 1.
+// A format, and a writer of the same three examples in it: features 0 10, 20 30, 40 255, labels 2, 0, 1.
 struct Format {
   std::string name;
-  // Writes its files into the tests' folder; the paths are relative to that.
+  // Writes the files into the test directory, to which the returned paths are relative.
   std::function<v1::DataSource(bool gzip)> write;
 };
 
 std::string Name(const std::string& name, bool gzip) { return gzip ? name + ".gz" : name; }
 
-// Writes a file and answers its path in the test folder.
+// Writes a file and returns its path relative to the test directory.
 std::string Write(const std::string& name, bool gzip, const std::string& content) {
   const std::string path = WriteFile(Name(name, gzip), gzip ? Gzip(content) : content);
   return path.substr(path.rfind('/') + 1);
@@ -58,7 +58,7 @@ std::vector<Format> Formats() {
   };
 }
 
-// The conformance suite of the formats.
+// Conformance suite that every format must pass.
 class FormatTest : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   void SetUp() override { Open(v1::Normalization()); }
@@ -105,16 +105,16 @@ TEST_P(FormatTest, RefusesAnIndexBeyondTheEnd) {
   Floats features(2);
   Floats labels(1);
   EXPECT_EQ(dataset_->Read({3}, absl::MakeSpan(features), absl::MakeSpan(labels)),
-            absl::OutOfRangeError("example 3 asked for, the data set has 3"));
+            absl::OutOfRangeError("example has index 3, want less than 3"));
 }
 
 TEST_P(FormatTest, RefusesRoomOfTheWrongSize) {
   Floats features(3);
   Floats labels(2);
   EXPECT_EQ(dataset_->Read({0, 1}, absl::MakeSpan(features), absl::MakeSpan(labels)),
-            absl::InvalidArgumentError("room for 3 features, want 2 x 2"));
+            absl::InvalidArgumentError("span has 3 features, want 2 x 2"));
   EXPECT_EQ(dataset_->Read({0}, absl::MakeSpan(features), absl::MakeSpan(labels)),
-            absl::InvalidArgumentError("room for 2 labels, want 1"));
+            absl::InvalidArgumentError("span has 2 labels, want 1"));
 }
 
 TEST_P(FormatTest, IsReadByManyThreadsAtOnce) {
@@ -129,7 +129,7 @@ TEST_P(FormatTest, IsReadByManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Bytes changed and cut off at random: opened or refused, and what was opened can be read.
+// Changes and truncates bytes at random: each file is rejected, or opens and can be read.
 TEST_P(FormatTest, SurvivesAnyDamage) {
   v1::DataSource source = Formats()[std::get<0>(GetParam())].write(std::get<1>(GetParam()));
   const std::string name = source.has_idx()   ? source.idx().images()
@@ -169,7 +169,7 @@ TEST(OpenDatasetTest, RefusesASourceWithoutFormat) {
             absl::InvalidArgumentError("data source is not set, want idx, csv or libsvm"));
 }
 
-// Debian's package dataset-fashion-mnist.
+// Reads the files of Debian's package dataset-fashion-mnist.
 class FashionMnistTest : public testing::Test {
  protected:
   static constexpr char kFolder[] = "/usr/share/datasets/fashion-mnist";

@@ -16,10 +16,10 @@
 
 namespace ballast {
 
-// Writes a file of the running test's own and answers its path.
+// Writes a file that only the running test uses, and returns its path.
 inline std::string WriteFile(const std::string& name, const std::string& content) {
   const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
-  // A parameterised test's name holds "/".
+  // The name of a parameterized test contains "/".
   const std::string file_name =
       absl::StrReplaceAll(absl::StrCat(test.test_suite_name(), ".", test.name(), ".", name), {{"/", "."}});
   const std::string path = absl::StrCat(testing::TempDir(), "/", file_name);
@@ -30,7 +30,7 @@ inline std::string WriteFile(const std::string& name, const std::string& content
   return path;
 }
 
-// One gzip member.
+// Returns the content as one gzip member.
 inline std::string Gzip(const std::string& content) {
   z_stream stream = {};
   EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);

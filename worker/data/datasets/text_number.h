@@ -13,16 +13,16 @@
 
 namespace ballast {
 
-// A number at the beginning of a text.
+// Result of parsing a number at the beginning of a text.
 struct TextNumber {
-  // NaN where the text begins with no finite float32.
+  // NaN if the text does not begin with a finite float32.
   float value = std::numeric_limits<float>::quiet_NaN();
-  // Where the text goes on.
+  // The first character after the number.
   const char* end = nullptr;
 };
 
 inline TextNumber ParseNumber(const char* begin, const char* end) {
-  // A sign that std::from_chars does not take.
+  // std::from_chars does not accept a plus sign.
   if (end - begin > 1 && *begin == '+' && begin[1] != '-') ++begin;
   double value = 0;
   const std::from_chars_result result = std::from_chars(begin, end, value);
@@ -31,7 +31,7 @@ inline TextNumber ParseNumber(const char* begin, const char* end) {
   return {narrow, result.ptr};
 }
 
-// "is "abc", want a finite number", of a text that ParseNumber does not take whole.
+// Returns the error for a text that ParseNumber does not consume completely: `what is "abc", want a finite number`.
 inline absl::Status NotANumber(absl::string_view what, absl::string_view text) {
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(what, " is empty, want a number"));
   return absl::InvalidArgumentError(

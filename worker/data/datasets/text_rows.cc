@@ -19,10 +19,10 @@ absl::Status AtLine(const std::string& path, uint64_t number, const absl::Status
 }
 
 absl::Status TooLong(const std::string& path, uint64_t number) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": longer than ", kMaxLineBytes, " bytes"));
+  return absl::InvalidArgumentError(absl::StrCat(path, ":", number, ": line is longer than ", kMaxLineBytes, " bytes"));
 }
 
-// Without its line's end, whose "\n" is gone.
+// Removes the "\r" of a line whose "\n" is already removed.
 absl::string_view WithoutReturn(absl::string_view line) {
   absl::ConsumeSuffix(&line, "\r");
   return line;
@@ -33,7 +33,7 @@ absl::string_view WithoutReturn(absl::string_view line) {
 absl::StatusOr<TextRows> TextRows::Open(const std::string& path, const LineCheck& check) {
   absl::StatusOr<TextRows> rows = IsGzipPath(path) ? OpenCompressed(path, check) : OpenPlain(path, check);
   if (rows.ok() && rows->size() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": empty data set: no line holds a row"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": empty data set: no line has a row"));
   }
   return rows;
 }
@@ -60,7 +60,7 @@ absl::StatusOr<TextRows> TextRows::OpenPlain(const std::string& path, const Line
 absl::StatusOr<TextRows> TextRows::OpenCompressed(const std::string& path, const LineCheck& check) {
   absl::StatusOr<std::unique_ptr<GzipReader>> reader = GzipReader::Open(path);
   if (!reader.ok()) return reader.status();
-  // Only rows are kept, each with a "\n", so that memory grows with checked rows and nothing else.
+  // Keeps only rows, each with a "\n", so that memory grows only with rows that passed the check.
   std::vector<uint8_t> kept;
   std::vector<uint64_t> begins;
   uint64_t number = 0;
@@ -86,7 +86,7 @@ absl::StatusOr<TextRows> TextRows::OpenCompressed(const std::string& path, const
     more = *got == kChunkBytes;
     pending.resize(old_size + *got);
     size_t begin = 0;
-    // What stood there before holds no "\n".
+    // The bytes before `searched` contain no "\n".
     size_t searched = old_size;
     for (size_t end; (end = pending.find('\n', std::max(begin, searched))) != std::string::npos; begin = end + 1) {
       absl::Status status = take(absl::string_view(pending).substr(begin, end - begin));

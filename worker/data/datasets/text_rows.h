@@ -12,18 +12,16 @@
 
 namespace ballast {
 
-// Owns a text file and the places of its rows, so that any row is at hand: a plain file stays mapped, of a .gz one the
-// rows are kept in memory. Knows nothing of what a row says.
-//
-// Thread safety: immutable.
+// Owns a text file and the offsets of its rows, so that rows can be read in any order. A plain file stays mapped; the
+// rows of a .gz file are kept in memory. Knows nothing of the format of a row. Thread safety: immutable.
 class TextRows {
  public:
-  // Says whether a line is a row or to be left out; an error ends the reading. Lines count from 1 and come without
-  // their "\n" or "\r\n".
+  // Returns true if a line is a row and false if it is to be skipped; an error ends the reading. Lines count from 1 and
+  // are passed without their "\n" or "\r\n".
   using LineCheck = std::function<absl::StatusOr<bool>(absl::string_view line, uint64_t number)>;
 
-  // Reads a file once from end to end. An error of `check` comes back as "path:line: error"; INVALID_ARGUMENT too for
-  // a file without rows.
+  // Reads the whole file once. An error of `check` is returned as "path:line: error". INVALID_ARGUMENT for a file
+  // without rows.
   static absl::StatusOr<TextRows> Open(const std::string& path, const LineCheck& check);
 
   uint64_t size() const { return begins_.size(); }

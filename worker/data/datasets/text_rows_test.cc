@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// Runs each promise on a plain file and on a compressed one.
+// Runs each test on a plain file and on a compressed one.
 class TextRowsTest : public testing::TestWithParam<bool> {
  protected:
   std::string Write(const std::string& content) const {
@@ -54,7 +54,7 @@ TEST_P(TextRowsTest, NamesTheLineOfAnError) {
 TEST_P(TextRowsTest, RefusesAFileWithoutRows) {
   const std::string path = Write("");
   EXPECT_EQ(TextRows::Open(path, EveryLine).status(),
-            absl::InvalidArgumentError(path + ": empty data set: no line holds a row"));
+            absl::InvalidArgumentError(path + ": empty data set: no line has a row"));
 }
 
 TEST_P(TextRowsTest, TakesFilesOfManyChunks) {
@@ -69,7 +69,7 @@ TEST_P(TextRowsTest, TakesFilesOfManyChunks) {
 TEST_P(TextRowsTest, RefusesALineWithoutEnd) {
   const std::string path = Write("a\n" + std::string(70 << 20, '0'));
   EXPECT_EQ(TextRows::Open(path, EveryLine).status(),
-            absl::InvalidArgumentError(path + ":2: longer than 67108864 bytes"));
+            absl::InvalidArgumentError(path + ":2: line is longer than 67108864 bytes"));
 }
 
 INSTANTIATE_TEST_SUITE_P(PlainAndCompressed, TextRowsTest, testing::Bool(),

@@ -17,7 +17,7 @@ class ActivationLayer : public Layer {
 
   std::string Describe() const override { return description_; }
   ImageShape output() const override { return shape_; }
-  // Only ReLU's derivative is a function of its output as it is of its input.
+  // Only ReLU has the same derivative as a function of its output as of its input.
   LayerTraits traits() const override { return {.in_place = function_ == Activation::kRelu, .activation = function_}; }
   std::vector<Parameter> Parameters() const override { return {}; }
   std::vector<LayerMemory> Memory() const override { return {}; }

@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// The mean of what a window sees, as v1.Pool says.
+// The mean over each window; see v1.Pool.
 class AveragePool : public Layer {
  public:
   explicit AveragePool(const PoolShape& shape) : shape_(shape) {}

@@ -7,8 +7,8 @@
 namespace ballast {
 namespace {
 
-// As v1.BatchNorm says. Its memory: running mean and variance, then what forward saves for backward, then what stands
-// in for the running ones when forward is computed again.
+// The layer that v1.BatchNorm specifies. Its memory: running mean and variance, then those of the batch, which forward
+// saves for backward, then a substitute for the running ones when forward is recomputed.
 class BatchNorm : public Layer {
  public:
   BatchNorm(const LayerSite& site, const BatchNormRates& rates) : name_(site.name), shape_(site.input), rates_(rates) {}
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeBatchNorm(const LayerSite& site) {
   if (config.epsilon() != 0) rates.epsilon = config.epsilon();
   if (config.momentum() != 0) rates.momentum = config.momentum();
   if (absl::Status status = CheckEpsilon(site.name, rates.epsilon); !status.ok()) return status;
-  // In this form it refuses NaN, too.
+  // The comparison in this form also rejects NaN.
   if (!(rates.momentum > 0 && rates.momentum <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer \"", site.name, "\": momentum is ", rates.momentum, ", want above 0 and at most 1"));

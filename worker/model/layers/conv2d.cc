@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kMaxFilters = 1048576;
 constexpr int64_t kMaxWeights = int64_t{1} << 40;
 
-// As v1.Conv2d says.
+// The layer that v1.Conv2d specifies.
 class Conv2d : public Layer {
  public:
   Conv2d(const LayerSite& site, const ConvShape& shape)
@@ -73,15 +73,15 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeConv2d(const LayerSite& site) {
   }
   if (config.kernel().empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": kernel is not set, want the window's size"));
+        absl::StrCat("layer \"", site.name, "\": kernel is not set, want the size of the window"));
   }
   const absl::StatusOr<Window> window =
       ReadWindow(site, {config.kernel(), config.stride(), config.padding()}, Window());
   if (!window.ok()) return window.status();
   const ConvShape shape{site.input, *window, config.filters()};
-  // Divided, for the product may be more than an int64 holds.
-  const int64_t most_channels = kMaxWeights / (window->height * window->width) / config.filters();
-  if (site.input.channels > most_channels) {
+  // Divides, because the product may overflow an int64.
+  const int64_t max_channels = kMaxWeights / (window->height * window->width) / config.filters();
+  if (site.input.channels > max_channels) {
     return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", config.filters(), " filters of ",
                                                    KernelText(*window), "x", site.input.channels, ", want at most ",
                                                    kMaxWeights, " weights"));

@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// In training zeroes elements at random and scales the rest, so that the expectation stays; else the identity.
+// In training, zeroes random elements and scales the rest, so that the expectation stays; otherwise the identity.
 class Dropout : public Layer {
  public:
   Dropout(float rate, const ImageShape& shape) : rate_(rate), shape_(shape) {}
@@ -22,7 +22,7 @@ class Dropout : public Layer {
   }
 
   void Backward(const Pass& pass, Matrix, Matrix dy, const Matrix* dx) const override {
-    // The same key draws the same mask again.
+    // The same key gives the same mask as in Forward.
     if (dx != nullptr) pass.device.Dropout(rate_, pass.dropout, dy, *dx);
   }
 
@@ -35,10 +35,10 @@ class Dropout : public Layer {
 
 absl::StatusOr<std::unique_ptr<Layer>> MakeDropout(const LayerSite& site) {
   const float rate = site.config.dropout().rate();
-  // In this form it refuses NaN, too.
+  // The comparison in this form also rejects NaN.
   if (!(rate >= 0.0f && rate < 1.0f)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": rate is ", rate, ", want 0 up to but not 1"));
+        absl::StrCat("layer \"", site.name, "\": rate is ", rate, ", want at least 0 and less than 1"));
   }
   return std::make_unique<Dropout>(rate, site.input);
 }

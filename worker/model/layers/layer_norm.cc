@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// As v1.LayerNorm says.
+// The layer that v1.LayerNorm specifies.
 class LayerNorm : public Layer {
  public:
   LayerNorm(const LayerSite& site, float epsilon) : name_(site.name), shape_(site.input), epsilon_(epsilon) {}

@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// What a layer of the job file is built from, once its place in the model is known.
+// A layer of the job file, with its name and its input in the model.
 struct LayerSite {
   const v1::Layer& config;
   std::string name;

@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// The largest of what a window sees, as v1.Pool says.
+// The maximum over each window; see v1.Pool.
 class MaxPool : public Layer {
  public:
   explicit MaxPool(const PoolShape& shape) : shape_(shape) {}

@@ -10,10 +10,10 @@
 #include "worker/device/image_shape.h"
 #include "worker/model/layers/parameter.h"
 
-// What layers that normalise have in common.
+// Functions that the normalization layers share.
 namespace ballast {
 
-// What a normalised value is multiplied by, and what is added then; of each channel.
+// Returns the scale and the offset of each channel, which are applied to normalized values.
 inline std::vector<Parameter> AffineParameters(const std::string& layer, int64_t channels) {
   Parameter scale{layer + "/scale", {channels}, {}, channels};
   scale.initializer.mutable_constant()->set_value(1.0f);
@@ -22,14 +22,14 @@ inline std::vector<Parameter> AffineParameters(const std::string& layer, int64_t
   return {scale, offset};
 }
 
-// [examples, elements] as [examples * pixels, channels].
+// Views [examples, elements] as [examples * pixels, channels].
 inline Matrix PixelRows(const Matrix& m, const ImageShape& shape) {
   return {m.buffer, m.rows * shape.pixels(), shape.channels};
 }
 
-// INVALID_ARGUMENT, naming the layer.
+// INVALID_ARGUMENT, naming the layer, if epsilon is out of range.
 inline absl::Status CheckEpsilon(const std::string& layer, float epsilon) {
-  // In this form it refuses NaN, too.
+  // The comparison in this form also rejects NaN.
   if (epsilon > 0 && epsilon <= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("layer \"", layer, "\": epsilon is ", epsilon, ", want above 0 and at most 1"));

@@ -11,16 +11,16 @@
 
 namespace ballast {
 
-// What the servers must know of a weight to hold it.
+// Description of a parameter, as the servers need it to hold its weights.
 struct Parameter {
-  // "dense1/weight".
+  // Name like "dense1/weight".
   std::string name;
   std::vector<int64_t> shape;
   v1::Initializer initializer;
   int64_t elements = 0;
 };
 
-// A weight and the gradient of the mean loss by it, on the device.
+// A parameter and its gradient of the mean loss, on the device.
 struct ParameterMemory {
   std::unique_ptr<Buffer> value;
   std::unique_ptr<Buffer> gradient;

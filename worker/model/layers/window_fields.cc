@@ -18,7 +18,7 @@ absl::Status Refusal(const LayerSite& site, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", what));
 }
 
-// [vertical, horizontal] of a field whose numbers are `least` to 65536.
+// Returns [vertical, horizontal] of a field whose numbers must be `least` to kMaxWindow.
 absl::StatusOr<Pair> ReadPair(const LayerSite& site, absl::string_view field, const WindowFields::Numbers& numbers,
                               int64_t least, const Pair& unset) {
   if (numbers.empty()) return unset;
@@ -53,7 +53,7 @@ absl::StatusOr<Window> ReadWindow(const LayerSite& site, const WindowFields& fie
   return Refusal(site, absl::StrCat("kernel is ", Text(*kernel), ", want at most the padded input's ",
                                     site.input.height + 2 * padding->first, "x", site.input.width + 2 * padding->second,
                                     "; its input is ", ToString(site.input),
-                                    flat ? ", flat: if features are images, say so in model.input" : ""));
+                                    flat ? ", flat: if the features are images, set model.input" : ""));
 }
 
 std::string KernelText(const Window& window) { return Text({window.height, window.width}); }

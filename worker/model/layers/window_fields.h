@@ -13,10 +13,10 @@
 
 namespace ballast {
 
-// What an image may have in all; products with a batch size stay far from overflow.
+// Limit on the elements of an image, so that products with a batch size do not overflow.
 inline constexpr int64_t kMaxImageElements = int64_t{1} << 40;
 
-// The fields by which a layer describes its window: one number, or [vertical, horizontal], or none.
+// The fields that describe a layer's window. Each has one number, or [vertical, horizontal], or none.
 struct WindowFields {
   using Numbers = google::protobuf::RepeatedField<int64_t>;
 
@@ -25,11 +25,11 @@ struct WindowFields {
   const Numbers& padding;
 };
 
-// The window over the layer's input. Where a field has no numbers, kernel and stride are those of `unset`, whose stride
-// of 0 stands for the kernel. INVALID_ARGUMENT names the layer, what it got and what it wants.
+// Returns the window over the layer's input. A kernel or stride without numbers is taken from `unset`, in which a
+// stride of 0 means the size of the kernel. INVALID_ARGUMENT names the layer, what it got and what it wants.
 absl::StatusOr<Window> ReadWindow(const LayerSite& site, const WindowFields& fields, const Window& unset);
 
-// "3x5".
+// Returns text like "3x5".
 std::string KernelText(const Window& window);
 
 }  // namespace ballast

@@ -8,18 +8,17 @@
 
 namespace ballast {
 
-// What a model minimises: which of the device's functions, and which labels fit it.
-// Thread safety: immutable.
+// The function that a model minimizes: it names the device's loss function and checks labels. Thread safety: immutable.
 class Loss {
  public:
   virtual ~Loss() = default;
 
-  // For people.
+  // Returns text for logs.
   virtual std::string Describe() const = 0;
   virtual LossFunction function() const = 0;
-  // Whether labels are classes, so that there is a count of right answers.
+  // Returns whether labels are classes, so that correct predictions can be counted.
   virtual bool classifies() const = 0;
-  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss cannot take.
+  // INVALID_ARGUMENT ("label is …, want …") for a label that the loss does not accept.
   virtual absl::Status CheckLabel(float label) const = 0;
 };
 

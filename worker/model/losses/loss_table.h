@@ -11,13 +11,13 @@
 
 namespace ballast {
 
-// What the loss is computed from: the last layer.
+// The last layer of a model, whose output is the input of the loss.
 struct LossSite {
   std::string layer;
   int64_t outputs = 0;
 };
 
-// INVALID_ARGUMENT where the kind is not set, or does not fit the last layer, which the message names.
+// INVALID_ARGUMENT if the kind is not set, or does not fit the last layer, which the message names.
 absl::StatusOr<std::unique_ptr<Loss>> MakeLoss(const v1::Loss& config, const LossSite& site);
 
 }  // namespace ballast

@@ -10,18 +10,17 @@
 
 namespace ballast {
 
-// A thread that runs one task after the other: it issues the operations of one device. Its end waits for the task under
-// way.
-// Thread safety: one thread starts and waits.
+// Owns a thread that runs one task at a time, to issue the operations of one device. The destructor waits for a running
+// task. Thread safety: one thread calls Start and Wait.
 class DeviceThread {
  public:
   DeviceThread();
   ~DeviceThread();
   DeviceThread(const DeviceThread&) = delete;
 
-  // Only when no task is under way.
+  // No task may be running.
   void Start(std::function<void()> task);
-  // Until the task is done.
+  // Waits until the task is done.
   void Wait();
 
  private:
@@ -30,7 +29,7 @@ class DeviceThread {
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !task_.has_value(); }
 
   absl::Mutex mutex_;
-  // Until it is done.
+  // Set until the task is done.
   std::optional<std::function<void()>> task_ ABSL_GUARDED_BY(mutex_);
   bool ends_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -45,7 +45,7 @@ class ReplicaStep::Leader : public StepHooks {
   }
 
  private:
-  // A hook's failure is told as it is, whatever the replica makes of it.
+  // Records a hook's failure before the replica can add to its message.
   absl::Status Fail(const absl::Status& status) {
     step_.Fail(status);
     return status;

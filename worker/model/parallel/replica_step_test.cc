@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Notes its calls; refuses the one named.
+// Records its calls; fails the call that `refused` names.
 class NotedHooks : public StepHooks {
  public:
   absl::Status BeforeForward(size_t group) override { return Note(absl::StrCat("forward ", group)); }
@@ -33,7 +33,7 @@ class NotedHooks : public StepHooks {
   std::string refused;
 };
 
-// A replica's step over two groups.
+// Runs a replica's step over two groups.
 absl::Status RunStep(StepHooks& hooks, const BatchResult& result) {
   for (const size_t group : {0, 1}) {
     if (absl::Status status = hooks.BeforeForward(group); !status.ok()) return status;
@@ -47,7 +47,7 @@ absl::Status RunStep(StepHooks& hooks, const BatchResult& result) {
 
 class ReplicaStepTest : public ::testing::Test {
  protected:
-  // Both replicas to their ends.
+  // Runs both replicas to the end of the step.
   void RunBoth() {
     DeviceThread follower;
     follower.Start([&] { followed_ = RunStep(step_.hooks(1), {.loss_sum = 2, .examples = 3}); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas on GPUs, over emulated ones.
+// Tests replicas on emulated GPUs.
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 
@@ -86,7 +86,7 @@ class ReplicatedGpusTest : public ::testing::Test {
     return all;
   }
 
-  // After so many steps, so that passes are kept as graphs and launched.
+  // Returns the gradients after enough steps that passes are recorded as graphs and launched.
   std::vector<float> Train(TrainableModel& model, int steps = 4) {
     NoHooks hooks;
     for (int i = 0; i < steps; ++i) {
@@ -105,7 +105,7 @@ TEST_F(ReplicatedGpusTest, GradientsAreSummedByNccl) {
   EXPECT_THAT(several->Describe(), HasSubstr("on each of 3 devices, gradients summed by NCCL 2.27.3"));
   const int before = emulator::NcclNow().sums;
   const std::vector<float> got = Train(*several);
-  // Four parameters, in four steps.
+  // Four parameters are summed in each of four steps.
   EXPECT_EQ(emulator::NcclNow().sums - before, 16);
   EXPECT_THAT(got, Pointwise(FloatNear(1e-6), Train(*one)));
 }

@@ -14,7 +14,7 @@ namespace {
 
 using Layers = google::protobuf::RepeatedPtrField<v1::Layer>;
 
-// The device that a layer, or one inside of it, asks for; empty where none does.
+// Returns the first device that a layer, or a layer inside it, names; empty if none does.
 std::string AskedDevice(const Layers& layers) {
   for (const v1::Layer& layer : layers) {
     if (!layer.device().empty()) return layer.device();
@@ -25,7 +25,7 @@ std::string AskedDevice(const Layers& layers) {
   return "";
 }
 
-// Whether one of them, or one inside of it, has statistics of the batches that it was trained with.
+// Returns whether a layer, or a layer inside it, keeps statistics of its training batches.
 bool KeepStatistics(const Layers& layers) {
   return std::any_of(layers.begin(), layers.end(), [](const v1::Layer& layer) {
     return layer.has_batch_norm() || KeepStatistics(layer.residual().layers()) ||
@@ -33,7 +33,7 @@ bool KeepStatistics(const Layers& layers) {
   });
 }
 
-// The first `extra` parts of a whole have one more.
+// Splits a whole into parts, of which the first `extra` have one element more.
 struct Split {
   int64_t least = 0;
   int64_t extra = 0;
@@ -49,8 +49,8 @@ absl::StatusOr<std::unique_ptr<ReplicatedModel>> ReplicatedModel::Create(const v
                                                                          const ModelOptions& options) {
   if (const std::string device = AskedDevice(config.layers()); !device.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("model: a layer's device is \"", device,
-                                                   "\", want none where batches are split over ",
-                                                   options.devices.size(), " devices"));
+                                                   "\", want none if batches are split over ", options.devices.size(),
+                                                   " devices"));
   }
   std::unique_ptr<ReplicatedModel> model(new ReplicatedModel(options));
   model->keeps_statistics_ = KeepStatistics(config.layers());
@@ -145,9 +145,9 @@ BatchView ReplicatedModel::PartOf(const BatchView& batch, size_t replica) const 
   part.features = batch.features.subspan(begin * options_.features, size * options_.features);
   part.labels = batch.labels.subspan(begin, size);
   part.examples = size;
-  // Workers' seeds differ by less than this.
+  // Workers' seeds differ by less than 2^32, so no other worker has the same seed.
   part.seed = batch.seed + (uint64_t{replica} << 32);
-  // Makes the mean over the part its share of the mean over the batch.
+  // Weights the part's mean loss, so that the sum over the parts is the mean over the batch.
   if (batch.examples > 0) part.loss_scale *= static_cast<float>(size) / static_cast<float>(batch.examples);
   return part;
 }
@@ -176,7 +176,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::Train(const BatchView& batch, StepH
     } else {
       const bool own = step.status().ok();
       step.Fail(Named(i, result.status()));
-      // The first one may be waiting for this one's part of a sum.
+      // The first replica may be waiting for this replica's part of a sum.
       if (i > 0 && own) reducer_->Abort();
     }
   };

@@ -15,16 +15,16 @@
 
 namespace ballast {
 
-// The same model on each of several devices, which share each batch: the first ones get one example more where it does
-// not divide. Gradients are summed on the first device, weighted so that they are those of the mean loss over the
-// batch. To whoever trains it, it is one model; all replicas have the same weights. What a layer knows of its batch is
-// of its replica's part: batch norm normalises that, dropout draws another mask for each. Evaluation is shared
-// likewise; of a model with batch norm it is the first replica's alone, with its running statistics. Thread safety:
-// TrainableModel's.
+// Owns a replica of the same model on each of several devices, which share each batch: the first replicas get one more
+// example if the batch does not divide evenly. Gradients are summed on the first device, weighted so that they are
+// those of the mean loss over the batch. The training loop sees one model; all replicas have the same parameters.
+// Layers see only their replica's part of the batch: batch norm normalizes that part, and dropout draws a different
+// mask for each. Evaluation is shared in the same way, except for models with batch norm, which only the first replica
+// evaluates, with its running statistics. Thread safety: same as TrainableModel.
 class ReplicatedModel : public TrainableModel {
  public:
-  // On each of options.devices; the replicas split up options.max_batch. INVALID_ARGUMENT where a layer asks for a
-  // device, else as Model::Create.
+  // Creates a replica on each of options.devices; they split options.max_batch. INVALID_ARGUMENT if a layer names a
+  // device; otherwise same errors as Model::Create.
   static absl::StatusOr<std::unique_ptr<ReplicatedModel>> Create(const v1::Model& config, const ModelOptions& options);
 
   const std::vector<Parameter>& parameters() const override { return replicas_[0]->parameters(); }
@@ -38,16 +38,16 @@ class ReplicatedModel : public TrainableModel {
   absl::Status SetParameter(size_t index, absl::Span<const float> values) override;
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
-  // The first replica's, which evaluates.
+  // Returns those of the first replica, because it evaluates.
   absl::StatusOr<std::vector<Statistic>> Statistics() override;
-  // Empty: what is set must reach all.
+  // Empty, because a new value must reach all replicas.
   absl::Span<float> HostParameter(size_t) override { return {}; }
   absl::Span<const float> HostGradient(size_t index) override { return replicas_[0]->HostGradient(index); }
-  // None, for the same reason.
+  // nullopt, for the same reason.
   std::optional<DeviceTensor> DeviceParameter(size_t) override { return std::nullopt; }
   DeviceTensor DeviceGradient(size_t index) override { return replicas_[0]->DeviceGradient(index); }
 
-  // The first replica's passes, and the sums.
+  // Records the first replica's passes, and the sums.
   void Record(TimelineRecorder* timeline) override;
 
   absl::StatusOr<BatchResult> Train(const BatchView& batch, StepHooks& hooks) override;
@@ -58,27 +58,27 @@ class ReplicatedModel : public TrainableModel {
   explicit ReplicatedModel(ModelOptions options) : options_(std::move(options)) {}
 
   absl::Status CheckBatch(const BatchView& batch) const;
-  // The examples of a batch that a replica gets.
+  // Returns the examples of a batch that a replica computes.
   BatchView PartOf(const BatchView& batch, size_t replica) const;
   absl::Status SumGradients(size_t group);
-  // By the first replica.
+  // Evaluates on the first replica.
   absl::StatusOr<BatchResult> EvaluateAlone(const BatchView& batch);
-  // The device's error with its name.
+  // Adds the device's name to its error.
   absl::Status Named(size_t replica, const absl::Status& status) const;
 
   const ModelOptions options_;
   std::vector<std::unique_ptr<Model>> replicas_;
-  // Whether each replica has statistics of its own parts.
+  // True if each replica keeps statistics of its own parts.
   bool keeps_statistics_ = false;
   // Largest batch of one replica.
   int64_t largest_part_ = 0;
-  // Of the sums, on the first device.
+  // Memory for the sums on the first device.
   int64_t reducer_bytes_ = 0;
   std::unique_ptr<Reducer> reducer_;
-  // Why the sums are not NCCL's; empty: they are.
+  // The reason why NCCL does not compute the sums; empty if it does.
   std::string why_no_nccl_;
   TimelineRecorder* timeline_ = nullptr;
-  // Of all replicas but the first, whose operations the caller's thread issues.
+  // One thread for each replica except the first, whose operations the caller's thread issues.
   std::vector<std::unique_ptr<DeviceThread>> threads_;
 };
 

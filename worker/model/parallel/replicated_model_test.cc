@@ -23,7 +23,7 @@ constexpr char kDense[] =
     "layers { dense { units: 4 } } loss { softmax_cross_entropy {} }";
 constexpr char kLinear[] = "layers { dense { units: 1 } } loss { mean_squared_error {} }";
 
-// Counts what it is told.
+// Counts the calls of the hooks.
 class CountingHooks : public NoHooks {
  public:
   absl::Status AfterForward(const BatchResult& result) override {
@@ -95,7 +95,7 @@ class ReplicatedModelTest : public ModelFixture {
   const std::vector<float> labels_ = {0, 1, 2, 3, 3, 2, 1, 0, 1, 1, 2, 2, 3, 3, 0, 0};
 };
 
-// Replicas and examples: even, uneven, with replicas that get none, with none at all.
+// Parameters: replicas and examples. The split is even, uneven, leaves replicas without examples, or has no examples.
 class ReplicatedGradientTest : public ReplicatedModelTest,
                                public ::testing::WithParamInterface<std::pair<size_t, int64_t>> {};
 
@@ -164,7 +164,7 @@ TEST_F(ReplicatedModelTest, TheLossScaleMultipliesGradientsAndNotTheLoss) {
   EXPECT_EQ(scaled->loss_sum, plain->loss_sum);
 }
 
-// The gradient by a weight of 1 is then the mean of what dropout lets through of 12 features of 1 each.
+// With weights and features of 1, each gradient element is proportional to the number of masks that keep the element.
 TEST_F(ReplicatedModelTest, ReplicasDropDifferentElements) {
   constexpr char kDropout[] =
       "layers { dense { units: 64 } } layers { dropout { rate: 0.5 } } layers { dense { units: 1 no_bias: true } } "
@@ -181,7 +181,7 @@ TEST_F(ReplicatedModelTest, ReplicasDropDifferentElements) {
           .ok());
   std::vector<float> gradient(64);
   ASSERT_TRUE((*model)->GetGradient(2, absl::MakeSpan(gradient)).ok());
-  // By what both, one or none of the replicas let through: were the masks the same, the middle would be missing.
+  // Counts elements that none, one or both of the replicas keep. If the masks were the same, `some` would be 0.
   int none = 0, some = 0, both = 0;
   const float most = *std::min_element(gradient.begin(), gradient.end());
   for (const float value : gradient) {
@@ -207,7 +207,7 @@ TEST_F(ReplicatedModelTest, ValuesReachAllReplicas) {
   std::vector<float> values(kFeatures);
   ASSERT_TRUE((*model)->GetParameter(0, absl::MakeSpan(values)).ok());
   EXPECT_THAT(values, Each(2.0f));
-  // 12 features of 1: outputs of 24.5, which are the labels.
+  // 12 features of 1 give outputs of 24.5, which are the labels.
   const std::vector<float> features(2 * kFeatures, 1.0f);
   NoHooks hooks;
   const absl::StatusOr<BatchResult> result =
@@ -293,7 +293,7 @@ TEST_F(ReplicatedModelTest, ADeviceWithTooLittleMemoryIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("device 1: model 12 -> dense 16"));
 }
 
-// Replicas on devices that compute beside the host, as GPUs do.
+// Tests replicas on devices that run concurrently with the host, like GPUs.
 class ReplicatedGpuTest : public ReplicatedModelTest {
  protected:
   ReplicatedGpuTest() {
@@ -338,7 +338,7 @@ TEST_P(ReplicatedGpuFailureTest, ADeviceThatFailsEndsTheStepWithItsName) {
 
 INSTANTIATE_TEST_SUITE_P(Devices, ReplicatedGpuFailureTest, ::testing::Values(0, 1));
 
-// Fails while the replica computes: its gradients are waited for then.
+// The device fails while its replica computes and the other one waits for its gradients.
 TEST_F(ReplicatedGpuTest, ADeviceThatFailsWhileOthersWaitForItEndsTheStep) {
   const absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = Replicate(kDense, 2);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -364,7 +364,7 @@ TEST_F(ReplicatedModelTest, RefusesLayersThatAskForADevice) {
                       2)
                 .status()
                 .message(),
-            "model: a layer's device is \"0\", want none where batches are split over 2 devices");
+            "model: a layer's device is \"0\", want none if batches are split over 2 devices");
 }
 
 }  // namespace
