@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions of every device, held to the sums that define them.
+// Checks the convolutions of every device against their defining sums.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -78,7 +78,7 @@ void ForEachProduct(const Convolution& c, Visit visit) {
           }
 }
 
-// What is summed up, and the sum of its magnitudes.
+// Expected sums, and the sums of the magnitudes of their terms.
 struct Sums {
   explicit Sums(int64_t n) : want(n), scale(n) {}
 
