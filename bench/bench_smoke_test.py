@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every benchmark runs, in small, and ends with a JSON object that holds what was promised. No figure is judged.
+"""Runs every benchmark in small and checks that it ends with a complete JSON object. Does not judge the results.
 
 Usage: bench_smoke_test.py BALLAST BALLAST_BENCH SERVER WORKER
 """
@@ -15,7 +15,7 @@ COMMON = ["benchmark", "version", "machine", "settings", "rows", "ratios", "want
 MODES = ["sync", "async", "bounded", "quorum", "local_sgd"]
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lamb", "ftrl"]
 
-# Words, the ratios that must be there, the keys of each row.
+# Arguments, expected ratios, keys of each row.
 CASES = [
     (["transfer", "--sizes", "4KiB,1MiB,16MiB", "--seconds", "0.02"],
      ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
@@ -39,7 +39,7 @@ CASES = [
      ["model", "who", "codec", "samples_per_second"]),
 ]
 
-# Words, what the last line says.
+# Arguments and expected last line.
 REFUSED = [
     ([], "error: no benchmark given"),
     (["transfre"], 'error: unknown benchmark "transfre"; did you mean "transfer"?'),
