@@ -50,10 +50,10 @@ absl::StatusOr<BenchReport> Run(int mi_elements, double seconds, std::ostream& o
     out << absl::StrFormat("%-10s %8.2f %11.2f %6.3f\n", result.optimizer, result.gb_per_second,
                            result.limit_gb_per_second, result.ratio);
     report.ratios.push_back({absl::StrCat(result.optimizer, "_of_limit"), result.ratio, kWanted, false,
-                             absl::StrCat(result.optimizer, ", of a loop over the same arrays")});
+                             absl::StrCat(result.optimizer, ", relative to a loop over the same arrays")});
     least = std::min(least, result.ratio);
   }
-  report.ratios.push_back({"least_of_limit", least, kWanted, false, "the slowest optimizer, of its loop"});
+  report.ratios.push_back({"least_of_limit", least, kWanted, false, "slowest optimizer, relative to its loop"});
   return report;
 }
 

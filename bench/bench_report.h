@@ -19,7 +19,7 @@ struct Ratio {
   double wanted = 0;
   // True if smaller is better, otherwise larger is better.
   bool at_most = false;
-  // Description for people: "push at 16 MiB and above, of a bare TCP stream".
+  // Description for people: "push at 16 MiB and above, relative to a bare TCP stream".
   std::string what;
 
   bool reached() const { return at_most ? value <= wanted : value >= wanted; }

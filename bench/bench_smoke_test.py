@@ -45,15 +45,15 @@ REFUSED = [
     (["transfre"], 'error: unknown benchmark "transfre"; did you mean "transfer"?'),
     (["transfer", "--sizse", "4KiB"], 'error: unknown flag --sizse; did you mean "--sizes"?'),
     (["transfer", "--sizes", "3"],
-     'error: flag --sizes: got "3", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: 4KiB,1MiB'),
+     'error: flag --sizes: got "3", want comma-separated sizes from 4 bytes to 1GiB, multiples of 4: 4KiB,1MiB'),
     (["transfer", "--sizes", "18446744073709551615GiB"],
-     'error: flag --sizes: got "18446744073709551615GiB", want sizes of 4 bytes to 1GiB, multiples of 4, between '
-     "commas: 4KiB,1MiB"),
+     'error: flag --sizes: got "18446744073709551615GiB", want comma-separated sizes from 4 bytes to 1GiB, '
+     "multiples of 4: 4KiB,1MiB"),
     (["transfer", "--seconds", "nan"], 'error: flag --seconds: got "nan", want a number from 0.01 to 600'),
     (["transfer", "now"], 'error: unexpected word "now"'),
     (["scaling", "--workers", "1,0"],
-     'error: flag --workers: got "0", want numbers from 1 to 64 between commas: 1,2,4'),
-    (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want of sync,async,bounded,quorum,local_sgd'),
+     'error: flag --workers: got "0", want comma-separated numbers from 1 to 64: 1,2,4'),
+    (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want any of sync,async,bounded,quorum,local_sgd'),
     (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
 ]
 

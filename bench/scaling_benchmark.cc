@@ -79,8 +79,9 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
                              exchange, unused)
           << std::flush;
       if (count != options.counts.back() || options.counts.size() == 1) continue;
-      report.ratios.push_back({absl::StrCat(name, "_efficiency_", count, "_workers"), rate / limit, kWanted, false,
-                               absl::StrFormat("%s, %d workers, of %d times one worker's pace", name, count, count)});
+      report.ratios.push_back(
+          {absl::StrCat(name, "_efficiency_", count, "_workers"), rate / limit, kWanted, false,
+           absl::StrFormat("%s with %d workers, relative to %d times one worker's rate", name, count, count)});
     }
   }
   return report;

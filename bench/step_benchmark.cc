@@ -182,19 +182,20 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
     report.ratios.push_back(
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
-  add("sync_to_ddp", sync, ddp, 1.5, "sync step, to PyTorch DDP on Gloo");
-  add("sync_to_rpc", sync, rpc, 3, "sync step, to PyTorch's RPC parameter server (shared memory)");
-  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
-  add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, to PyTorch DDP on Gloo");
-  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, to PyTorch's RPC parameter server (TCP)");
+  add("sync_to_ddp", sync, ddp, 1.5, "sync step, relative to PyTorch DDP on Gloo");
+  add("sync_to_rpc", sync, rpc, 3, "sync step, relative to PyTorch RPC (shared memory)");
+  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, relative to PyTorch RPC (TCP)");
+  add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, relative to PyTorch DDP on Gloo");
+  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, relative to PyTorch RPC (TCP)");
   for (const std::string codec : {"fp32", "bf16"}) {
     const std::string suffix = codec == "fp32" ? "" : "_bf16";
     add(absl::StrCat("tls", suffix).c_str(), Find(all, "ballast sync-tls", codec), Find(all, "ballast sync", codec),
-        0.7, "sync step with TLS and tokens, to without");
+        0.7, "sync step with TLS and tokens, relative to plaintext");
     add(absl::StrCat("tls_tcp", suffix).c_str(), Find(all, "ballast sync-tcp-tls", codec),
-        Find(all, "ballast sync-tcp", codec), 0.7, "sync step over TCP with TLS and tokens, to without");
+        Find(all, "ballast sync-tcp", codec), 0.7, "sync step over TCP with TLS and tokens, relative to plaintext");
   }
-  if (task.model == "large") add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step with bf16, to PyTorch DDP on Gloo");
+  if (task.model == "large")
+    add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step in bf16, relative to PyTorch DDP on Gloo");
 }
 
 absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::ostream& err) {

@@ -87,7 +87,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
   std::vector<absl::Duration> all(kWorkers, compute);
   all.back() = compute * kSlowdown;
   out << absl::StrFormat("%-17s %13s %13s %6s %12s %14s %15s %7s\n", "mode", "fast, steps/s", "3 fast alone", "kept",
-                         "slow, steps/s", "staleness mean", "staleness most", "unused");
+                         "slow, steps/s", "mean staleness", "max staleness", "unused");
   for (const Case& one : Cases(options)) {
     // Both runs use the same mode, so the quorum of three is all three workers.
     const SimulatedMode mode = AllModes(kWorkers, one.staleness)[one.mode];
@@ -122,7 +122,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
         << std::flush;
     if (one.wanted == 0) continue;
     report.ratios.push_back({absl::StrCat(one.name, "_kept"), kept, one.wanted, false,
-                             absl::StrCat(one.label, ", of the three fast workers' rate alone")});
+                             absl::StrCat(one.label, ", relative to the three fast workers alone")});
   }
   report.notes.push_back("a bound that is reached slows every worker to the slowest worker's speed; see --help");
   return report;

@@ -101,16 +101,16 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
   for (const std::string operation : {kPush, kPull, kTcpPush, kTcpPull}) {
     const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
     add(name + "_to_tcp_16mib_up", worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 0.65, false,
-        operation + " at 16 MiB and above, of a bare TCP stream (goal: 0.75)");
+        operation + " at 16 MiB and above, relative to a bare TCP stream (goal: 0.75)");
     add(name + "_to_tcp_1_to_4mib", worst(operation, kMiB, 4 * kMiB, &Row::to_tcp), 0.45, false,
-        operation + " at 1 to 4 MiB, of a bare TCP stream");
+        operation + " at 1 to 4 MiB, relative to a bare TCP stream");
     add(name + "_to_stub_16mib", worst(operation, 16 * kMiB, 16 * kMiB, &Row::to_stub), 2, false,
-        operation + " at 16 MiB, to the plain stub");
+        operation + " at 16 MiB, relative to the plain stub");
     add(name + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
-        operation + " at 64 MiB, to the plain stub");
+        operation + " at 64 MiB, relative to the plain stub");
   }
   add("push_pull_p50_to_empty_call_4kib", worst(kPushPull, 4096, 4096, &Row::p50_to_empty), 1.2, true,
-      "4 KiB push-pull, p50, to an empty call");
+      "p50 of a 4 KiB push-pull, relative to an empty call");
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
   report.settings["server_allowed_memory_bytes"] = memory->allowed;
   report.ratios.push_back({"server_memory_of_allowed",
                            static_cast<double>(memory->peak) / static_cast<double>(memory->allowed), 1, true,
-                           "the servers' peak memory, of state + bytes in flight + 64 MiB"});
+                           "peak memory of the servers, relative to state + bytes in flight + 64 MiB"});
   return report;
 }
 

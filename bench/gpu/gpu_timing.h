@@ -12,7 +12,7 @@
 #include "worker/device/device.h"
 #include "worker/device/factory/device_factory.h"
 
-// Shared code of the benchmarks in this folder.
+// Shared code of the benchmarks in this directory.
 namespace ballast {
 
 // Milliseconds per call over `calls` calls, after `warm_up` uncounted ones; issues all of them before it waits.

@@ -173,8 +173,8 @@ class CpuDevice : public Device {
                 (b.transposed ? b.matrix.rows : b.matrix.columns) == c.columns &&
                 (b.transposed ? b.matrix.columns : b.matrix.rows) == k,
             "factors do not fit each other or the result");
-    constexpr int64_t kMost = std::numeric_limits<blasint>::max();
-    Require(c.rows <= kMost && c.columns <= kMost && k <= kMost, "matrix is too large for BLAS");
+    constexpr int64_t kMax = std::numeric_limits<blasint>::max();
+    Require(c.rows <= kMax && c.columns <= kMax && k <= kMax, "matrix is too large for BLAS");
     const absl::Span<float> result = Elements(c);
     if (result.empty()) return;
     if (k == 0) {

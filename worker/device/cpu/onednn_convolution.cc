@@ -78,7 +78,7 @@ struct StepKey {
 };
 
 // Number of steps kept; a job has few batch sizes and layers.
-constexpr size_t kMostSteps = 1024;
+constexpr size_t kMaxSteps = 1024;
 
 class OneDnnConvolution : public Convolution {
  public:
@@ -136,7 +136,7 @@ class OneDnnConvolution : public Convolution {
     // OpenMP keeps it per calling thread; a step must run with the number that it was made for.
     omp_set_num_threads(threads_);
     if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
-    if (steps_.size() >= kMostSteps) steps_.clear();
+    if (steps_.size() >= kMaxSteps) steps_.clear();
     return steps_.emplace(key, Make(key)).first->second;
   }
 

@@ -12,7 +12,7 @@ namespace {
 
 // 4 MiB: large enough for the bus's full speed, small enough that a copy begins soon.
 constexpr int64_t kPieceFloats = int64_t{1} << 20;
-constexpr size_t kMostPieces = 16;
+constexpr size_t kMaxPieces = 16;
 
 absl::InlinedVector<BufferUse*, 8> Uses(absl::Span<const CudaBuffer* const> operands) {
   absl::InlinedVector<BufferUse*, 8> uses;
@@ -37,7 +37,7 @@ OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, Memo
       order_(std::move(order)),
       memory_(std::make_unique<MemoryPool>(std::move(memory))),
       halves_(std::make_unique<HalfCopies>(memory_.get())),
-      staging_(std::make_unique<StagingPool>(kPieceFloats, kMostPieces)),
+      staging_(std::make_unique<StagingPool>(kPieceFloats, kMaxPieces)),
       copies_(order_.get(), staging_.get()),
       graphs_(order_.get(), memory_.get(), halves_.get(), graphs) {}
 

@@ -10,12 +10,12 @@ namespace ballast {
 namespace {
 
 // Number of segments remembered: enough for a deep model at several batch sizes.
-constexpr size_t kMostKnown = 4096;
+constexpr size_t kMaxKnown = 4096;
 // A segment not issued during this many repeats is forgotten when the table is full.
-constexpr uint64_t kOld = 4 * kMostKnown;
-constexpr size_t kMostGraphsOfOne = 4;
+constexpr uint64_t kOld = 4 * kMaxKnown;
+constexpr size_t kMaxGraphsOfOne = 4;
 // Captures per segment, including failures: if its graphs keep getting stale, capturing wastes time.
-constexpr int kMostCaptures = 16;
+constexpr int kMaxCaptures = 16;
 
 struct CapturedGraphDeleter {
   void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
@@ -50,10 +50,10 @@ void SegmentGraphs::Repeat(const Segment& segment, absl::FunctionRef<void()> iss
     if (Launch(segment, *known, graph)) return;
     return IssuePlainly(segment, issue);
   }
-  if (known->captures < kMostCaptures) {
+  if (known->captures < kMaxCaptures) {
     ++known->captures;
     if (std::optional<Graph> graph = Capture(*known, issue); graph.has_value()) {
-      if (known->graphs.size() == kMostGraphsOfOne) Destroy(known->graphs);
+      if (known->graphs.size() == kMaxGraphsOfOne) Destroy(known->graphs);
       known->graphs.push_back(*std::move(graph));
       if (Launch(segment, *known, known->graphs.back())) return;
     }
@@ -101,11 +101,11 @@ bool SegmentGraphs::Current(const Known& known) const {
 
 SegmentGraphs::Known* SegmentGraphs::Find(const Segment::Key& key) {
   if (const auto found = known_.find(key); found != known_.end()) return &found->second;
-  if (known_.size() == kMostKnown) {
+  if (known_.size() == kMaxKnown) {
     cudaStreamSynchronize(order_.compute());
     absl::erase_if(known_, [this](const auto& known) { return known.second.used + kOld < repeats_; });
   }
-  return known_.size() < kMostKnown ? &known_[key] : nullptr;
+  return known_.size() < kMaxKnown ? &known_[key] : nullptr;
 }
 
 void SegmentGraphs::IssuePlainly(const Segment& segment, absl::FunctionRef<void()> issue) {

@@ -25,9 +25,9 @@ namespace ballast {
 namespace {
 
 // Algorithms that need more are excluded, because the model needs the memory.
-constexpr size_t kMostWorkspaceBytes = size_t{512} << 20;
+constexpr size_t kMaxWorkspaceBytes = size_t{512} << 20;
 // Larger than the number of cuDNN's algorithms.
-constexpr int kMostAlgorithms = 16;
+constexpr int kMaxAlgorithms = 16;
 
 // Owns a cuDNN object; the deleter is the table's function that destroys it.
 template <typename T>
@@ -326,7 +326,7 @@ class CudnnConvolution : public CudaConvolution {
     if (number < 0 || math < 0 || !Allowed(&algorithm.math)) return std::nullopt;
     if (cudnn_.SetConvolutionMathType(plan.convolution.get(), algorithm.math) != CUDNN_STATUS_SUCCESS ||
         WorkspaceSize(direction, plan, &algorithm) != CUDNN_STATUS_SUCCESS ||
-        algorithm.workspace_bytes > kMostWorkspaceBytes) {
+        algorithm.workspace_bytes > kMaxWorkspaceBytes) {
       return std::nullopt;
     }
     return algorithm;
@@ -362,16 +362,16 @@ class CudnnConvolution : public CudaConvolution {
 
   template <typename Result, typename Function, typename... Descriptors>
   std::vector<Algorithm> Collect(Function function, Descriptors... descriptors) {
-    Result results[kMostAlgorithms];
+    Result results[kMaxAlgorithms];
     int count = 0;
     std::vector<Algorithm> algorithms;
-    if (function(handle_.get(), descriptors..., kMostAlgorithms, &count, results) != CUDNN_STATUS_SUCCESS) {
+    if (function(handle_.get(), descriptors..., kMaxAlgorithms, &count, results) != CUDNN_STATUS_SUCCESS) {
       return algorithms;
     }
     for (int i = 0; i < count; ++i) {
       cudnnMathType_t math = results[i].mathType;
       if (results[i].status != CUDNN_STATUS_SUCCESS || results[i].determinism != CUDNN_DETERMINISTIC ||
-          results[i].memory > kMostWorkspaceBytes || !Allowed(&math)) {
+          results[i].memory > kMaxWorkspaceBytes || !Allowed(&math)) {
         continue;
       }
       algorithms.push_back({static_cast<int>(results[i].algo), math, results[i].memory});

@@ -57,8 +57,8 @@ __device__ inline Range PlacesOver(int at, int padding, int window, int stride, 
 
 // Checks the limits of a kernel that uses one block for each of `rows` image rows.
 inline cudaError_t CheckRows(int64_t rows, int64_t row_elements) {
-  constexpr int64_t kMost = 0x7fffffff;
-  return rows <= kMost && row_elements <= kMost ? cudaSuccess : cudaErrorInvalidValue;
+  constexpr int64_t kMax = 0x7fffffff;
+  return rows <= kMax && row_elements <= kMax ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 }  // namespace ballast

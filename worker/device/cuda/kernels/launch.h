@@ -26,9 +26,9 @@ inline constexpr int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) /
 // Number of blocks for a kernel whose threads stride over n > 0 elements: one thread per element, up to a limit that
 // keeps the largest GPU busy several times over.
 inline dim3 BlocksFor(int64_t n) {
-  constexpr int64_t kMost = 8192;
+  constexpr int64_t kMax = 8192;
   const int64_t blocks = CeilDivide(n, kBlockThreads);
-  return dim3(static_cast<unsigned>(blocks < kMost ? blocks : kMost));
+  return dim3(static_cast<unsigned>(blocks < kMax ? blocks : kMax));
 }
 
 // In a kernel: this thread's first element, and the distance to its next one.
