@@ -52,8 +52,8 @@ absl::StatusOr<ExitStatus> ChildProgram::HearToEnd(absl::Duration timeout) {
   const bool ended = poll(&waiting, 1, static_cast<int>(left)) == 1;
   if (handle >= 0) close(handle);
   if (!ended || !process_.Reap()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("process ", pid(), " still runs after ", absl::FormatDuration(timeout), LastWords()));
+    return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(timeout),
+                                                    " waiting for process ", pid(), " to exit", LastWords()));
   }
   return *process_.status();
 }

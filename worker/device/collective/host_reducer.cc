@@ -50,8 +50,9 @@ absl::StatusOr<std::unique_ptr<Reducer>> CreateHostReducer(absl::Span<const Name
                                                            int64_t largest_elements) {
   absl::StatusOr<std::unique_ptr<Buffer>> arrived = devices[0].device->Allocate(largest_elements);
   if (!arrived.ok()) {
-    return absl::Status(arrived.status().code(), absl::StrCat("device ", devices[0].name, ", room for a sum of ",
-                                                              "gradients: ", arrived.status().message()));
+    return absl::Status(arrived.status().code(),
+                        absl::StrCat("device ", devices[0].name, ": cannot allocate the buffer for sums of gradients: ",
+                                     arrived.status().message()));
   }
   return std::make_unique<HostReducer>(devices, *std::move(arrived));
 }

@@ -30,11 +30,11 @@ void PrintTo(const Convolution& c, std::ostream* out) {
 // One of each kind, and random ones.
 std::vector<Convolution> Convolutions() {
   std::vector<Convolution> all = {
-      {1, {{1, 1, 1}, {}, 1}},                       // nothing but a product of two numbers
+      {1, {{1, 1, 1}, {}, 1}},                       // a product of two numbers
       {5, {{3, 5, 7}, {}, 3}},                       // 1 x 1
-      {3, {{7, 7, 3}, {3, 3, 1, 1, 1, 1}, 5}},       // of the same size
-      {2, {{9, 6, 2}, {3, 2, 2, 3, 1, 0}, 4}},       // rectangular in every way
-      {2, {{5, 5, 2}, {5, 5}, 3}},                   // one place
+      {3, {{7, 7, 3}, {3, 3, 1, 1, 1, 1}, 5}},       // output of the same size
+      {2, {{9, 6, 2}, {3, 2, 2, 3, 1, 0}, 4}},       // height and width always differ
+      {2, {{5, 5, 2}, {5, 5}, 3}},                   // one position
       {2, {{2, 2, 3}, {5, 5, 1, 1, 4, 4}, 2}},       // mostly padding
       {3, {{8, 8, 16}, {1, 1, 2, 2, 0, 0}, 32}},     // a projection
       {7, {{28, 28, 1}, {5, 5, 1, 1, 2, 2}, 32}},    // a first layer

@@ -23,7 +23,7 @@ const Pooling kPoolings[] = {
     {1, {{1, 1, 1}, {}}},
     {3, {{4, 6, 5}, {2, 2, 2, 2}}},
     {2, {{7, 5, 3}, {3, 3, 2, 2, 1, 1}}},  // overlapping, padded
-    {2, {{7, 8, 2}, {2, 3, 3, 2, 0, 1}}},  // pixels that no window sees
+    {2, {{7, 8, 2}, {2, 3, 3, 2, 0, 1}}},  // pixels that no window covers
     {5, {{7, 7, 33}, {7, 7}}},             // global
     {65, {{14, 14, 64}, {2, 2, 2, 2}}},    // large
     {0, {{4, 4, 2}, {2, 2, 2, 2}}},        // no images

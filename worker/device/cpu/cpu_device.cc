@@ -68,7 +68,7 @@ void CheckSame(const Matrix& a, const Matrix& b) {
 void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values) {
   Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns,
           "shape of the rows does not match the table");
-  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row outside the table");
+  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row is outside the table");
 }
 
 Rows RowsOf(const Matrix& x) { return {Elements(x).data(), x.rows, x.columns}; }

@@ -172,7 +172,7 @@ class CudaDevice : public Device {
 
   void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) override {
     CheckElements(x, y);
-    Require(rate >= 0.0f && rate < 1.0f, "dropout rate outside [0, 1)");
+    Require(rate >= 0.0f && rate < 1.0f, "dropout rate is outside [0, 1)");
     if (rate == 0.0f) {
       if (x.buffer != y.buffer) Copy(x, y);
       return;
@@ -185,7 +185,7 @@ class CudaDevice : public Device {
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
             const LossGradient* gradient) override {
     if (gradient != nullptr) CheckElements(outputs, gradient->matrix);
-    Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error of several columns");
+    Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error needs one output column");
     queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
                 [&](cudaStream_t stream) {
                   absl::StatusOr<Scratch> scratch = queue_->MakeScratch(2 * outputs.rows);

@@ -62,7 +62,7 @@ absl::StatusOr<Gpu> ChooseGpu(std::optional<int> index) {
     absl::StrAppend(&numbers, numbers.empty() ? "" : ", ", gpu.index);
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("--device cuda: got GPU ", *index, ", want one of the usable ones: ", numbers));
+      absl::StrCat("--device cuda: got GPU ", *index, ", want one of the usable GPUs: ", numbers));
 }
 
 absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status) {

@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Reducer>> MakeNcclReducer(const Nccl& nccl, absl:
   std::vector<int> numbers;
   for (const NamedDevice& device : devices) {
     OperationQueue* const queue = QueueOf(*device.device);
-    if (queue == nullptr) return absl::FailedPreconditionError(absl::StrCat("device ", device.name, " is no GPU"));
+    if (queue == nullptr) return absl::FailedPreconditionError(absl::StrCat("device ", device.name, " is not a GPU"));
     gpus.push_back(queue);
     numbers.push_back(queue->gpu().index);
   }

@@ -68,7 +68,7 @@ TEST_F(CudaDeviceErrorTest, AGpuIsOpenedByItsNumberAndAnotherIsRefused) {
   EXPECT_TRUE(OpenCudaDevice({.gpu = 1}).ok());
   const absl::Status status = OpenCudaDevice({.gpu = 2}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "--device cuda: got GPU 2, want one of the usable ones: 0, 1");
+  EXPECT_EQ(status.message(), "--device cuda: got GPU 2, want one of the usable GPUs: 0, 1");
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuThatIsFullWhenItIsOpenedSaysWhatToDo) {
