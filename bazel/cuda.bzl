@@ -1,8 +1,8 @@
-"""C++ libraries with GPU code, by the toolkit's own nvcc (see cuda_configure.bzl), and their doubles on the CPU."""
+"""C++ libraries with GPU code, compiled by the toolkit's nvcc (see cuda_configure.bzl), and their CPU doubles."""
 
 load("@cuda//:facts.bzl", "CUDA_NVCC", "CUDA_PRESENT", "CUDA_VERSION", "CUDNN_PRESENT", "NCCL_PRESENT")
 
-# Machine code for the A100 and H100 families; PTX, which the driver compiles, for later ones.
+# Machine code for the A100 and H100 families; PTX, which the driver compiles, for later families.
 _ARCHITECTURES = [
     "arch=compute_80,code=sm_80",
     "arch=compute_90,code=sm_90",
@@ -38,7 +38,7 @@ def _cuda_objects_impl(ctx):
             arguments = [arguments],
             inputs = depset([src], transitive = [headers]),
             outputs = [object],
-            # The version: a new toolkit in the same place compiles anew.
+            # A new toolkit version at the same path must recompile.
             env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "BALLAST_CUDA_VERSION": str(CUDA_VERSION)},
             mnemonic = "CudaCompile",
             progress_message = "Compiling " + src.short_path,
@@ -56,7 +56,7 @@ _cuda_objects = rule(
 )
 
 def _double(label):
-    """The libraries of //worker/device/cuda have doubles; others stand for both."""
+    """Maps a library of //worker/device/cuda to its double; other libraries are used as they are."""
     if label.startswith(":"):
         return label + "_emulated"
     if label.startswith("//worker/device/cuda"):
@@ -64,19 +64,19 @@ def _double(label):
     return label
 
 def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], emulated = True, alwayslink = False, visibility = None):
-    """A library over the CUDA runtime.
+    """Declares a library over the CUDA runtime.
 
-    Makes `name`, for GPUs, where there is a toolkit; and everywhere, for tests, `name`_emulated: the same sources
+    Declares `name`, for GPUs, if there is a toolkit; and always, for tests, `name`_emulated: the same sources
     compiled for the CPU over //worker/device/cuda/emulator.
 
     Args:
       name: the library.
-      srcs: .cu files, which nvcc compiles, and .cc files, which the C++ compiler does.
+      srcs: .cu files, compiled by nvcc, and .cc files, compiled by the C++ compiler.
       hdrs: its headers.
       deps: libraries; those under //worker/device/cuda are cuda_library targets.
-      host_deps: libraries under //worker/device/cuda that know no GPU.
-      emulated: whether to make the double; without, the package has another `name`_emulated where one is needed.
-      alwayslink: as for cc_library; of the library for GPUs.
+      host_deps: libraries under //worker/device/cuda that do not depend on a GPU.
+      emulated: whether to declare the double; otherwise the package declares `name`_emulated itself if needed.
+      alwayslink: as for cc_library; applies to the GPU library.
       visibility: as for cc_library.
     """
     kernels = [src for src in srcs if src.endswith(".cu")]
@@ -95,7 +95,7 @@ def cuda_library(name, srcs = [], hdrs = [], deps = [], host_deps = [], emulated
     if not emulated:
         return
     for kernel in kernels:
-        # C++ rules take no .cu file as a source.
+        # C++ rules do not accept .cu files as sources.
         native.genrule(
             name = kernel + "_wrapped",
             outs = [kernel + ".cc"],

@@ -1,17 +1,17 @@
-"""Finds the CUDA toolkit, or stands in for it where there is none.
+"""Finds the CUDA toolkit, or provides empty libraries if there is none.
 
-Makes the repository @cuda:
-  facts.bzl        CUDA_PRESENT, CUDA_NVCC, CUDA_VERSION, CUDNN_PRESENT, NCCL_PRESENT: what //bazel:cuda.bzl builds with
+Creates the repository @cuda:
+  facts.bzl        CUDA_PRESENT, CUDA_NVCC, CUDA_VERSION, CUDNN_PRESENT, NCCL_PRESENT, for //bazel:cuda.bzl
   :headers         the toolkit's headers, for host code
-  :runtime         the same and the CUDA runtime, linked statically; it loads the driver's library when it is first used
-  :cublas_headers  those of cuBLAS alone, which also compile beside the emulator's runtime
-  :cudnn_headers   the same of cuDNN
-  :linked          what a program depends on that shall link NVIDIA's libraries, found where the toolkit keeps them; with
-                   --config=static nothing, so that it starts without them and loads them when a GPU is opened
-  :build_facts     ballast_cuda_build.h, which tells code the version; 0 where there is no toolkit
+  :runtime         the headers and the CUDA runtime, linked statically; it loads the driver's library at its first use
+  :cublas_headers  the headers of cuBLAS alone, which also compile with the emulator's runtime
+  :cudnn_headers   the headers of cuDNN alone, likewise
+  :linked          links NVIDIA's libraries into a program, from the toolkit's directory; with --config=static it links
+                   nothing, so that the program starts without them and loads them when it opens a GPU
+  :build_facts     ballast_cuda_build.h, which defines the version; 0 without a toolkit
 
-The toolkit is the first of: $BALLAST_CUDA, $CUDA_PATH, $CUDA_HOME, /usr/local/cuda, and the folder of an nvcc on $PATH.
---repo_env=BALLAST_CUDA=none builds without one; a BALLAST_CUDA or CUDA_PATH that holds none is an error.
+The toolkit is the first of: $BALLAST_CUDA, $CUDA_PATH, $CUDA_HOME, /usr/local/cuda, and the directory of an nvcc on
+$PATH. --repo_env=BALLAST_CUDA=none builds without one; a BALLAST_CUDA or CUDA_PATH without a toolkit is an error.
 """
 
 _NEEDED = ["bin/nvcc", "include/cuda_runtime.h", "include/cublasLt.h", "include/cublas_v2.h"]
@@ -42,7 +42,7 @@ def _find(ctx):
         if root:
             missing = _missing(ctx, root)
             if missing:
-                fail("%s: got \"%s\", want a CUDA toolkit; there is no %s/%s (\"none\" builds without one)" % (variable, root, root, missing))
+                fail("%s: got \"%s\", want a CUDA toolkit; %s/%s does not exist (\"none\" builds without CUDA)" % (variable, root, root, missing))
             return root
     candidates = ["/usr/local/cuda"]
     nvcc = ctx.which("nvcc")
@@ -54,7 +54,7 @@ def _find(ctx):
     return None
 
 def _define(ctx, header, name):
-    """The number that a header defines a macro as; 0: there is no such header."""
+    """Returns the number that a header defines a macro as; 0 if the header does not exist."""
     path = ctx.path(header)
     if not path.exists:
         return 0
@@ -67,7 +67,7 @@ def _define(ctx, header, name):
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
-# The top-level headers and what they include; of the C++ libraries beside them we use none.
+# The top-level headers and the headers that they include; we use none of the C++ libraries next to them.
 cc_library(
     name = "headers",
     hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/**", "include/nv/**"]),
@@ -81,7 +81,7 @@ cc_library(
     deps = [":headers"],
 )
 
-# By themselves: with the toolkit's other headers they would bring its runtime.
+# Separate, because the toolkit's other headers would bring in its runtime.
 cc_library(
     name = "cublas_headers",
     hdrs = glob(["cublas/*.h"]),
@@ -94,7 +94,7 @@ cc_library(
     includes = ["cudnn"],
 )
 
-# Nothing refers to them by symbols: code finds their functions by name, linked or not.
+# No code refers to these libraries' symbols: functions are looked up by name, whether linked or not.
 cc_library(
     name = "linked",
     linkopts = select({{
@@ -131,11 +131,11 @@ cc_library(
 
 _HEADER = """#pragma once
 
-// The CUDA version that this build was made with, 13000 for 13.0; 0: without CUDA.
+// The CUDA version of this build, 13000 for 13.0; 0 without CUDA.
 #define BALLAST_CUDA_VERSION {version}
-// The major version of the cuBLAS library that goes with it.
+// The major version of the matching cuBLAS library.
 #define BALLAST_CUBLAS_MAJOR {cublas}
-// Where this build's toolkit keeps its libraries.
+// The directory of this build's CUDA libraries.
 #define BALLAST_CUDA_LIBRARIES "{libraries}"
 """
 
@@ -146,7 +146,7 @@ def _cuda_configure_impl(ctx):
     cublas = _define(ctx, include + "/cublas_api.h", "CUBLAS_VER_MAJOR") if root else 0
     libraries = _library_folder(ctx, root) if root else ""
 
-    # The version whose interface cudnn_library.h is written to.
+    # cudnn_library.h is written for the interface of version 9.
     cudnn = bool(root) and _define(ctx, include + "/cudnn_version.h", "CUDNN_MAJOR") == 9 and ctx.path(libraries + "/libcudnn.so").exists
     if root:
         ctx.symlink(include, "include")

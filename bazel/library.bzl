@@ -1,4 +1,4 @@
-"""A library and its test, which stands below it in the same folder."""
+"""Declares a library and its test, which is next to it in the same directory."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 

@@ -17,9 +17,9 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench apply [flags]\n\n"
-    "Applies each optimizer to a model in memory with one thread. GB/s are of memory traffic: each array that an\n"
-    "update reads, and each that it writes, counts once. The limit is a loop that reads and writes the same\n"
-    "arrays and computes nothing, in turn with it.\n\n";
+    "Applies each optimizer to a model in memory with one thread. GB/s counts memory traffic: each array that an\n"
+    "update reads, and each that it writes, counts once. The limit is a loop that reads and writes the same arrays\n"
+    "without computing, run in turn with the optimizer.\n\n";
 
 constexpr double kWanted = 0.8;
 constexpr int kMiElements = 1 << 20;
@@ -27,8 +27,8 @@ constexpr int kMiElements = 1 << 20;
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
       {"mi-elements", "N", "Elements of the model in Mi (1,048,576), 1 to 1024 (32)."},
-      {"seconds", "S", "For each optimizer, 0.01 to 600 (2)."},
-      {"json", "", "End with one JSON object on a line of its own."},
+      {"seconds", "S", "Seconds for each optimizer, 0.01 to 600 (2)."},
+      {"json", "", "Print one JSON object as the last line."},
   };
   return *flags;
 }
@@ -50,10 +50,10 @@ absl::StatusOr<BenchReport> Run(int mi_elements, double seconds, std::ostream& o
     out << absl::StrFormat("%-10s %8.2f %11.2f %6.3f\n", result.optimizer, result.gb_per_second,
                            result.limit_gb_per_second, result.ratio);
     report.ratios.push_back({absl::StrCat(result.optimizer, "_of_limit"), result.ratio, kWanted, false,
-                             absl::StrCat(result.optimizer, ", of a loop over the same arrays")});
+                             absl::StrCat(result.optimizer, ", relative to a loop over the same arrays")});
     least = std::min(least, result.ratio);
   }
-  report.ratios.push_back({"least_of_limit", least, kWanted, false, "the slowest optimizer, of its loop"});
+  report.ratios.push_back({"least_of_limit", least, kWanted, false, "slowest optimizer, relative to its loop"});
   return report;
 }
 

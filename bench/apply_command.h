@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast bench apply`: the optimizers' kernels, beside a loop that only reads and writes the same arrays.
+// `ballast bench apply`: measures the optimizers' kernels against a loop that only reads and writes the same arrays.
 int ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
 
 struct Unit {
   const char* name;
@@ -49,9 +49,9 @@ absl::StatusOr<std::vector<uint64_t>> GetSizes(const Arguments& arguments, absl:
       }
     }
     uint64_t number = 0;
-    if (!absl::SimpleAtoi(digits, &number) || number == 0 || number > kMostBytes / unit || number * unit % 4 != 0) {
+    if (!absl::SimpleAtoi(digits, &number) || number == 0 || number > kMaxBytes / unit || number * unit % 4 != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "flag --%s: got \"%s\", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: 4KiB,1MiB", flag,
+          "flag --%s: got \"%s\", want comma-separated sizes from 4 bytes to 1GiB, multiples of 4: 4KiB,1MiB", flag,
           text));
     }
     sizes.push_back(number * unit);
@@ -66,7 +66,7 @@ absl::StatusOr<std::vector<int>> GetCounts(const Arguments& arguments, absl::str
     int number = 0;
     if (!absl::SimpleAtoi(text, &number) || number < 1 || number > most) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("flag --%s: got \"%s\", want numbers from 1 to %d between commas: 1,2,4", flag, text, most));
+          absl::StrFormat("flag --%s: got \"%s\", want comma-separated numbers from 1 to %d: 1,2,4", flag, text, most));
     }
     counts.push_back(number);
   }
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> GetNames(const Arguments& arguments, ab
   for (const std::string& name : asked) {
     if (std::find(all.begin(), all.end(), name) != all.end()) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("flag --%s: got \"%s\", want of %s", flag, name, absl::StrJoin(all, ",")));
+        absl::StrFormat("flag --%s: got \"%s\", want any of %s", flag, name, absl::StrJoin(all, ",")));
   }
   std::vector<std::string> chosen;
   for (const std::string& name : all) {

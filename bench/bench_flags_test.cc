@@ -36,20 +36,20 @@ TEST(BenchFlagsTest, RefusesSizesThatAreNoTensors) {
     EXPECT_FALSE(GetSizes(Given(bad), "flag", "8").ok()) << bad;
   }
   EXPECT_EQ(GetSizes(Given("4KiB,6"), "flag", "8").status().message(),
-            "flag --flag: got \"6\", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: 4KiB,1MiB");
+            "flag --flag: got \"6\", want comma-separated sizes from 4 bytes to 1GiB, multiples of 4: 4KiB,1MiB");
 }
 
 TEST(BenchFlagsTest, TakesCountsWithinTheirRange) {
   EXPECT_THAT(GetCounts(Given("1,8"), "flag", "2", 8).value(), ElementsAre(1, 8));
   EXPECT_FALSE(GetCounts(Given("0"), "flag", "2", 8).ok());
   EXPECT_EQ(GetCounts(Given("1,9"), "flag", "2", 8).status().message(),
-            "flag --flag: got \"9\", want numbers from 1 to 8 between commas: 1,2,4");
+            "flag --flag: got \"9\", want comma-separated numbers from 1 to 8: 1,2,4");
 }
 
 TEST(BenchFlagsTest, TakesNamesInTheirOwnOrder) {
   EXPECT_THAT(GetNames(Given("c,a"), "flag", {"a", "b", "c"}).value(), ElementsAre("a", "c"));
   EXPECT_THAT(GetNames(Nothing(), "flag", {"a", "b"}).value(), ElementsAre("a", "b"));
-  EXPECT_EQ(GetNames(Given("a,d"), "flag", {"a", "b"}).status().message(), "flag --flag: got \"d\", want of a,b");
+  EXPECT_EQ(GetNames(Given("a,d"), "flag", {"a", "b"}).status().message(), "flag --flag: got \"d\", want any of a,b");
 }
 
 TEST(BenchFlagsTest, WritesSizesInTheLargestUnitThatFits) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ballast_bench`: what `ballast bench` runs, a word for each benchmark.
+// `ballast_bench`: the program behind `ballast bench`, with one command per benchmark.
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -22,14 +22,14 @@ namespace ballast {
 namespace {
 
 constexpr Command kBenchmarks[] = {
-    {"transfer", "Push and pull, beside a bare TCP stream and a plain gRPC stub.", TransferCommand},
-    {"apply", "The optimizers, beside a loop over the same memory.", ApplyCommand},
-    {"step", "Real training, beside PyTorch's.", StepCommand},
-    {"scaling", "More workers, in each consistency mode.", ScalingCommand},
-    {"straggler", "One slow worker, in each consistency mode.", StragglerCommand},
+    {"transfer", "Push and pull, compared with a bare TCP stream and a plain gRPC stub.", TransferCommand},
+    {"apply", "The optimizers, compared with a loop over the same memory.", ApplyCommand},
+    {"step", "Real training, compared with PyTorch.", StepCommand},
+    {"scaling", "Speed with more workers, in each consistency mode.", ScalingCommand},
+    {"straggler", "Speed with one slow worker, in each consistency mode.", StragglerCommand},
 };
 
-// Processes that a benchmark starts from this same program: `--tcp-sink --address_file FILE`.
+// A process that a benchmark starts from this same program: `--tcp-sink --address_file FILE`.
 struct Role {
   const char* flag;
   absl::Status (*serve)(const std::string& address_file);
@@ -38,11 +38,11 @@ constexpr Role kRoles[] = {{"--tcp-sink", ServeTcpSink}, {"--stub-server", Serve
 
 void PrintHelp(std::ostream& out) {
   out << "usage: ballast bench BENCHMARK [flags]\n\n"
-         "Measures Ballast on this machine; each figure stands beside its limit or its peer, from the same run.\n\n";
+         "Measures Ballast on this machine, next to a limit or a peer measured in the same run.\n\n";
   for (const Command& benchmark : kBenchmarks) {
     out << absl::StrFormat("  %-10s %s\n", benchmark.name, benchmark.summary);
   }
-  out << "\nEach takes --json, which ends the output with one JSON object, and --help.\n";
+  out << "\nEach benchmark accepts --json, which prints one JSON object as the last line, and --help.\n";
 }
 
 int Main(const std::vector<std::string>& words) {
@@ -75,7 +75,7 @@ int Main(const std::vector<std::string>& words) {
 }  // namespace ballast
 
 int main(int argc, char** argv) {
-  // gRPC's own lines would hide ours; GRPC_VERBOSITY brings them back.
+  // Hides gRPC's own log lines, which would drown ours; GRPC_VERBOSITY restores them.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return ballast::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

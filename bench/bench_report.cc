@@ -20,7 +20,7 @@ std::string Kernel() {
   return uname(&name) == 0 ? absl::StrCat(name.sysname, " ", name.release) : "unknown";
 }
 
-// Of the last minute: others that compute at the same time spoil a measurement.
+// Load of the last minute: other programs that compute at the same time spoil a measurement.
 double LoadAverage() {
   double load = 0;
   return getloadavg(&load, 1) == 1 ? load : 0;

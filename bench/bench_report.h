@@ -11,42 +11,41 @@ namespace ballast {
 
 using Json = nlohmann::ordered_json;
 
-// A figure of ours over a limit's or a peer's from the same run, and what it should be.
+// Our result divided by a limit's or a peer's from the same run, with its target.
 struct Ratio {
-  // As JSON names it: "push_to_tcp_16mib_up".
+  // Name in JSON: "push_to_tcp_16mib_up".
   std::string name;
   double value = 0;
   double wanted = 0;
-  // The smaller the better; else the larger.
+  // True if smaller is better, otherwise larger is better.
   bool at_most = false;
-  // For people: "push at 16 MiB and above, of a bare TCP stream".
+  // Description for people: "push at 16 MiB and above, relative to a bare TCP stream".
   std::string what;
 
   bool reached() const { return at_most ? value <= wanted : value >= wanted; }
 };
 
-// What a benchmark found, for people and for programs. Knows nothing of what was measured.
-// Thread safety: immutable.
+// The results of a benchmark, for people and for programs. Does not know what was measured. Thread safety: immutable.
 struct BenchReport {
   // "transfer".
   std::string benchmark;
-  // What was asked for.
+  // The options of the run.
   Json settings = Json::object();
-  // An object for each line of the table.
+  // One object for each line of the table.
   Json rows = Json::array();
   std::vector<Ratio> ratios;
-  // What a reader must know to read the figures rightly, such as a peer that is missing.
+  // Facts that a reader needs to interpret the results, such as a missing peer.
   std::vector<std::string> notes;
 
-  // The machine, the ratios, the notes.
+  // Prints the machine, the ratios and the notes.
   void PrintConclusion(std::ostream& out) const;
-  // All of it in one line.
+  // The whole report in one line.
   std::string ToJson() const;
 };
 
-// The figure in the middle; 0 for none.
+// Returns 0 for no figures.
 double Median(std::vector<double> figures);
-// The smallest that `share` (0 to 1) of them do not exceed; 0 for none.
+// The smallest figure that at least `share` (0 to 1) of the figures do not exceed; 0 for no figures.
 double Percentile(std::vector<double> figures, double share);
 
 }  // namespace ballast

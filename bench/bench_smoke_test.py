@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every benchmark runs, in small, and ends with a JSON object that holds what was promised. No figure is judged.
+"""Runs every benchmark in small and checks that it ends with a complete JSON object. Does not judge the results.
 
 Usage: bench_smoke_test.py BALLAST BALLAST_BENCH SERVER WORKER
 """
@@ -15,7 +15,7 @@ COMMON = ["benchmark", "version", "machine", "settings", "rows", "ratios", "want
 MODES = ["sync", "async", "bounded", "quorum", "local_sgd"]
 OPTIMIZERS = ["sgd", "momentum", "adam", "lion"]
 
-# Words, the ratios that must be there, the keys of each row.
+# Arguments, expected ratios, keys of each row.
 CASES = [
     (["transfer", "--sizes", "4KiB,1MiB,16MiB", "--seconds", "0.02"],
      ["push_to_tcp_16mib_up", "pull_to_tcp_16mib_up", "push_to_tcp_1_to_4mib", "pull_to_tcp_1_to_4mib",
@@ -39,21 +39,21 @@ CASES = [
      ["model", "who", "codec", "samples_per_second"]),
 ]
 
-# Words, what the last line says.
+# Arguments and expected last line.
 REFUSED = [
     ([], "error: no benchmark given"),
     (["transfre"], 'error: unknown benchmark "transfre"; did you mean "transfer"?'),
     (["transfer", "--sizse", "4KiB"], 'error: unknown flag --sizse; did you mean "--sizes"?'),
     (["transfer", "--sizes", "3"],
-     'error: flag --sizes: got "3", want sizes of 4 bytes to 1GiB, multiples of 4, between commas: 4KiB,1MiB'),
+     'error: flag --sizes: got "3", want comma-separated sizes from 4 bytes to 1GiB, multiples of 4: 4KiB,1MiB'),
     (["transfer", "--sizes", "18446744073709551615GiB"],
-     'error: flag --sizes: got "18446744073709551615GiB", want sizes of 4 bytes to 1GiB, multiples of 4, between '
-     "commas: 4KiB,1MiB"),
+     'error: flag --sizes: got "18446744073709551615GiB", want comma-separated sizes from 4 bytes to 1GiB, '
+     "multiples of 4: 4KiB,1MiB"),
     (["transfer", "--seconds", "nan"], 'error: flag --seconds: got "nan", want a number from 0.01 to 600'),
     (["transfer", "now"], 'error: unexpected word "now"'),
     (["scaling", "--workers", "1,0"],
-     'error: flag --workers: got "0", want numbers from 1 to 64 between commas: 1,2,4'),
-    (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want of sync,async,bounded,quorum,local_sgd'),
+     'error: flag --workers: got "0", want comma-separated numbers from 1 to 64: 1,2,4'),
+    (["straggler", "--modes", "bsp"], 'error: flag --modes: got "bsp", want any of sync,async,bounded,quorum,local_sgd'),
     (["step", "--peer", "tensorflow"], 'error: flag --peer: got "tensorflow", want torch'),
 ]
 

@@ -13,7 +13,7 @@ namespace ballast {
 namespace {
 
 constexpr int kRounds = 7;
-// Of a counted round's time.
+// Duration of the warm-up round relative to a counted round.
 constexpr double kWarmUpShare = 0.5;
 
 double RateOf(const Round& round) { return static_cast<double>(round.bytes) / 1e9 / round.seconds; }
@@ -21,7 +21,7 @@ double RateOf(const Round& round) { return static_cast<double>(round.bytes) / 1e
 }  // namespace
 
 double Contestant::GbPerSecond() const {
-  // The middle round stands for all: one that was disturbed does not count.
+  // Uses the median round, so that a disturbed round does not count.
   std::vector<double> rates;
   for (const Round& round : rounds) rates.push_back(RateOf(round));
   return Median(rates);

@@ -15,46 +15,46 @@ namespace ballast {
 
 class ChildServer;
 
-// What one round of measuring found.
+// The result of one round of measuring.
 struct Round {
   double seconds = 0;
   uint64_t bytes = 0;
-  // Of each operation, in seconds; empty where there are none to tell apart.
+  // Seconds per operation; empty if operations are not measured individually.
   std::vector<double> latencies;
 };
 
-// One of those that are measured in turn, so that whatever slows the machine for a while slows all of them.
-// Thread safety: confined to one thread.
+// One of several operations measured in turn, so that a temporary slowdown of the machine affects all of them. Thread
+// safety: confined to one thread.
 struct Contestant {
   std::string name;
-  // Works for about so long.
+  // Works for about the given time.
   std::function<absl::StatusOr<Round>(absl::Duration)> run;
-  // Whose CPU time counts, besides this process's.
+  // Processes whose CPU time is added to this process's.
   absl::Span<const ChildServer> servers;
 
   // Filled by RunInTurn.
   std::vector<Round> rounds;
   double cpu_seconds = 0;
 
-  // Of all rounds.
+  // Results over all rounds.
   double GbPerSecond() const;
   double CpuSecondsPerGb() const;
   double LatencySeconds(double share) const;
 };
 
-// GB/s of one over those of the other: the middle one of the rounds' ratios, since what slows the machine for a while
-// slows both in that round.
+// Ratio of our GB/s to the peer's: the median of the ratios of the rounds, because a temporary slowdown affects both
+// in the same round.
 double RatioOfRates(const Contestant& ours, const Contestant& peer);
 
-// One operation after the other until `duration` is over, at least one.
+// Runs `operation` repeatedly until `duration` is over, at least once.
 absl::StatusOr<Round> Repeat(absl::Duration duration, uint64_t bytes, const std::function<absl::Status()>& operation);
 
-// Repeats on several threads at once, `operation` with the thread's number.
+// Like Repeat, on several threads at once; passes the thread's index to `operation`.
 absl::StatusOr<Round> RepeatOnThreads(int threads, absl::Duration duration, uint64_t bytes,
                                       const std::function<absl::Status(int)>& operation);
 
-// Some rounds, in each of them one after the other, `seconds` in all for each; before them a short one that does not
-// count. An error names who failed.
+// Runs several rounds, each contestant once per round, `seconds` in total per contestant, after a short warm-up round
+// that does not count. An error names the contestant that failed.
 absl::Status RunInTurn(absl::Span<Contestant> contestants, double seconds);
 
 }  // namespace ballast

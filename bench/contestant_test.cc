@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Takes no time, and says in `order` that its turn came.
+// Takes no time, and records its turns in `order`.
 Contestant Named(const std::string& name, std::vector<Round> rounds, std::string* order) {
   size_t turn = 0;
   auto run = [=](absl::Duration) mutable -> absl::StatusOr<Round> {
@@ -32,7 +32,7 @@ TEST(ContestantTest, TakesTurnsAfterARoundThatDoesNotCount) {
 
 TEST(ContestantTest, IsJudgedByItsMiddleRoundAndAllLatencies) {
   std::string order;
-  // The first is the warm-up's.
+  // The first round is the warm-up.
   std::vector<Contestant> all = {Named("a",
                                        {{1, 9'000'000'000, {9}},
                                         {1, 1'000'000'000, {3}},
@@ -51,7 +51,7 @@ TEST(ContestantTest, IsJudgedByItsMiddleRoundAndAllLatencies) {
 
 TEST(ContestantTest, IsHeldAgainstAPeerRoundByRound) {
   Contestant ours, peer;
-  // Both are slowed in the third round.
+  // Both are slow in the third round.
   ours.rounds = {{1, 8, {}}, {1, 9, {}}, {1, 1, {}}};
   peer.rounds = {{1, 4, {}}, {1, 3, {}}, {1, 1, {}}};
   EXPECT_DOUBLE_EQ(RatioOfRates(ours, peer), 2);

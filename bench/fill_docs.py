@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the results that bench/run_all.sh left in a folder into docs/benchmarks.md, between its marks.
+"""Copies the results of bench/run_all.sh from a directory into docs/benchmarks.md, between its marks.
 
-Usage: fill_docs.py FOLDER DOCUMENT
+Usage: fill_docs.py DIR DOCUMENT
 """
 
 import pathlib
@@ -28,7 +28,7 @@ def main():
         marks = re.compile(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         text, found = marks.subn(lambda match: match.group(1) + block + match.group(2), text)
         if found != 1:
-            print(f"error: {document} has {found} places for {name}, want 1", file=sys.stderr)
+            print(f"error: {document}: got {found} places for {name}, want 1", file=sys.stderr)
             return 1
     document.write_text(text)
     return 0

@@ -17,21 +17,21 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench scaling [flags]\n\n"
-    "Runs 1, 2, 4 and 8 workers against one server in each mode. A step's computing is a timed wait, the exchange\n"
-    "(a push-pull of 64 Ki elements) is real. Efficiency is the steps per second of N workers over N times those\n"
-    "of one in the same mode. With a quorum (of N - 1) each step's last gradient is not used: `unused` is the\n"
-    "share of such.\n\n";
+    "Runs 1, 2, 4 and 8 workers against one server in each mode. The computation of a step is a timed wait; the\n"
+    "exchange (a push-pull of 64 Ki elements) is real. Efficiency is the steps per second of N workers divided by\n"
+    "N times those of one worker in the same mode. With a quorum (of N - 1) the last gradient of each step is not\n"
+    "used: `unused` is the fraction of such gradients.\n\n";
 
 constexpr double kWanted = 0.9;
 constexpr int kStaleness = 4;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
-      {"workers", "LIST", "Numbers of workers, the first is what the others are held against (1,2,4,8)."},
-      {"modes", "LIST", "sync,async,bounded,quorum,local_sgd."},
-      {"compute-ms", "MS", "A step's computing, 1 to 10000 (50)."},
-      {"seconds", "S", "Of each figure, 0.1 to 600 (4)."},
-      {"json", "", "End with one JSON object on a line of its own."},
+      {"workers", "LIST", "Numbers of workers; the first is the baseline for the others (1,2,4,8)."},
+      {"modes", "LIST", "Modes, from sync,async,bounded,quorum,local_sgd (all)."},
+      {"compute-ms", "MS", "Milliseconds of computation per step, 1 to 10000 (50)."},
+      {"seconds", "S", "Seconds for each measurement, 0.1 to 600 (4)."},
+      {"json", "", "Print one JSON object as the last line."},
   };
   return *flags;
 }
@@ -79,8 +79,9 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
                              exchange, unused)
           << std::flush;
       if (count != options.counts.back() || options.counts.size() == 1) continue;
-      report.ratios.push_back({absl::StrCat(name, "_efficiency_", count, "_workers"), rate / limit, kWanted, false,
-                               absl::StrFormat("%s, %d workers, of %d times one worker's pace", name, count, count)});
+      report.ratios.push_back(
+          {absl::StrCat(name, "_efficiency_", count, "_workers"), rate / limit, kWanted, false,
+           absl::StrFormat("%s with %d workers, relative to %d times one worker's rate", name, count, count)});
     }
   }
   return report;

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast bench scaling`: how much of N times one worker's pace N workers keep, in each mode.
+// `ballast bench scaling`: measures how close N workers come to N times one worker's speed, in each mode.
 int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -21,13 +21,13 @@ constexpr int64_t kElements = 64 * 1024;
 constexpr int kLocalSteps = 4;
 constexpr double kWarmUpShare = 0.25;
 
-// Tells all workers when it is over.
+// Ends all workers at the same time.
 class Ending {
  public:
-  // Whether it came before the time was up.
+  // Returns true if the run ended before `until`.
   bool Wait(absl::Time until) { return notification_.WaitForNotificationWithDeadline(until); }
   bool over() const { return notification_.HasBeenNotified(); }
-  // The first failure ends it for all.
+  // The first failure ends the run for all workers.
   void End(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     if (notification_.HasBeenNotified()) return;
@@ -45,7 +45,7 @@ class Ending {
   absl::Notification notification_;
 };
 
-// One worker's loop; confined to its thread.
+// One worker's loop. Thread safety: confined to its thread.
 class Loop {
  public:
   Loop(Client* client, int steps_per_push, absl::Duration compute, Ending* ending)
@@ -65,7 +65,7 @@ class Loop {
 
   SimulatedWorker Found() const {
     SimulatedWorker found = found_;
-    // From one completion to another: neither the warm-up nor a step that was not finished distorts the rate.
+    // Measured from one completion to another, so that neither the warm-up nor an unfinished step distorts the rate.
     const double spanned = absl::ToDoubleSeconds(last_ - first_);
     if (found_.pushes > 1 && spanned > 0) {
       found.steps_per_second = static_cast<double>(found_.pushes - 1) * steps_per_push_ / spanned;
@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<SimulatedWorker>> Simulate(const SimulatedMode& mode,
   }
   ending.Wait(begin + absl::Seconds(seconds));
   ending.End(absl::OkStatus());
-  // Ends the waits for workers that have ended.
+  // Releases workers that wait for workers that have ended.
   for (const auto& client : clients) client->Shutdown("the measurement is over");
   for (std::thread& thread : threads) thread.join();
   if (absl::Status status = ending.status(); !status.ok()) return named(status);

@@ -20,30 +20,28 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench step [flags]\n\n"
-    "Trains MLPs on Fashion-MNIST with a server and two workers of one thread each, batches of 64, SGD: `small`\n"
-    "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second are of both workers, from the run's own\n"
-    "metrics without its start. On one machine gradients and weights go through memory that its processes share;\n"
-    "the lines in -tcp, of sync, are without that, over loopback TCP. With --peer torch the same model, data, batch "
-    "and "
-    "optimizer in PyTorch, in turn\n"
-    "with ours:\n"
+    "Trains MLPs on Fashion-MNIST with one server and two workers of one thread each, batches of 64, SGD: `small`\n"
+    "is 784-512-256-10, `large` 784-4096-4096-10. Samples per second count both workers and come from the run's\n"
+    "own metrics, without its start. Processes on one machine exchange gradients and values through shared memory;\n"
+    "the -tcp lines (sync only) use loopback TCP instead. --peer torch trains the same model on the same data with\n"
+    "the same batch size and optimizer in PyTorch, in turn with Ballast:\n"
     "  torch ddp      DistributedDataParallel on Gloo\n"
-    "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial:\n"
-    "                 a gradient goes in and the new model comes back, in one call; over TCP, as between machines\n"
-    "  torch rpc      the same in the way TensorPipe chooses within a machine: shared memory, no network\n"
-    "With --tls the lines in -tls are with certificates on both sides and tokens, as `ballast launch` is.\n"
-    "All run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing its kernels for this CPU.\n\n";
+    "  torch rpc-tcp  a parameter server over torch.distributed.rpc (TensorPipe), after PyTorch's tutorial: one call\n"
+    "                 sends a gradient and returns the new model; over TCP, as between machines\n"
+    "  torch rpc      the same with the transport that TensorPipe chooses on one machine: shared memory\n"
+    "With --tls the -tls lines use certificates on both sides and tokens, like `ballast launch`.\n"
+    "All processes run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing kernels for this CPU.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
       {"peer", "torch", "Run PyTorch in turn with Ballast."},
-      {"tls", "", "Run sync with TLS and tokens, too, in turn with the same without."},
-      {"model", "small|large|both", "Which models (both)."},
-      {"codec", "LIST", "Of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
-      {"modes", "LIST", "sync,async."},
-      {"rounds", "N", "Times that each is run; the median counts; 1 to 100 (3)."},
-      {"seconds", "S", "Measured of each run, 0.1 to 600 (8)."},
-      {"json", "", "End with one JSON object on a line of its own."},
+      {"tls", "", "Run sync also with TLS and tokens, in turn with sync without them."},
+      {"model", "small|large|both", "Models to train (both)."},
+      {"codec", "LIST", "Codecs of gradients and values: fp32,fp16,bf16,int8 (fp32,bf16)."},
+      {"modes", "LIST", "Modes, from sync,async (both)."},
+      {"rounds", "N", "Runs of each contestant; the median counts; 1 to 100 (3)."},
+      {"seconds", "S", "Measured seconds of each run, 0.1 to 600 (8)."},
+      {"json", "", "Print one JSON object as the last line."},
   };
   return *flags;
 }
@@ -58,7 +56,7 @@ struct Options {
   double seconds = 0;
 };
 
-// Ours or a peer.
+// One contestant, ours or a peer.
 struct Entry {
   // "ballast sync", "torch ddp".
   std::string name;
@@ -68,7 +66,7 @@ struct Entry {
 
   std::vector<double> rates;
   std::vector<double> wait_shares;
-  // Of the last round: they do not vary.
+  // Values of the last round, because they do not vary.
   double bytes_sent = 0;
   double bytes_received = 0;
 };
@@ -102,7 +100,7 @@ std::vector<Entry> Enter(const Options& options) {
   return all;
 }
 
-// Null where it took no part.
+// Null if it was not measured.
 const Entry* Find(const std::vector<Entry>& all, absl::string_view name, absl::string_view codec) {
   for (const Entry& one : all) {
     if (one.name == name && one.codec == codec) return &one;
@@ -110,7 +108,7 @@ const Entry* Find(const std::vector<Entry>& all, absl::string_view name, absl::s
   return nullptr;
 }
 
-// The middle one of the rounds' ratios; 0 where one of them took no part.
+// The median of the ratios of the rounds; 0 if one of the two was not measured.
 double RatioOf(const Entry* ours, const Entry* peer) {
   if (ours == nullptr || peer == nullptr) return 0;
   std::vector<double> ratios;
@@ -184,19 +182,20 @@ void AddRows(const StepTask& task, const std::vector<Entry>& all, BenchReport& r
     report.ratios.push_back(
         {absl::StrCat(name, "_", task.model), ratio, wanted, false, absl::StrCat(what, ", ", task.model, " model")});
   };
-  add("sync_to_ddp", sync, ddp, 1.5, "sync step, to PyTorch DDP on Gloo");
-  add("sync_to_rpc", sync, rpc, 3, "sync step, to PyTorch's RPC parameter server (shared memory)");
-  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, to PyTorch's RPC parameter server (TCP)");
-  add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, to PyTorch DDP on Gloo");
-  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, to PyTorch's RPC parameter server (TCP)");
+  add("sync_to_ddp", sync, ddp, 1.5, "sync step, relative to PyTorch DDP on Gloo");
+  add("sync_to_rpc", sync, rpc, 3, "sync step, relative to PyTorch RPC (shared memory)");
+  add("sync_to_rpc_tcp", sync, rpc_tcp, 3, "sync step, relative to PyTorch RPC (TCP)");
+  add("sync_tcp_to_ddp", tcp, ddp, 1.5, "sync step over TCP, relative to PyTorch DDP on Gloo");
+  add("sync_tcp_to_rpc_tcp", tcp, rpc_tcp, 3, "sync step over TCP, relative to PyTorch RPC (TCP)");
   for (const std::string codec : {"fp32", "bf16"}) {
     const std::string suffix = codec == "fp32" ? "" : "_bf16";
     add(absl::StrCat("tls", suffix).c_str(), Find(all, "ballast sync-tls", codec), Find(all, "ballast sync", codec),
-        0.7, "sync step with TLS and tokens, to without");
+        0.7, "sync step with TLS and tokens, relative to plaintext");
     add(absl::StrCat("tls_tcp", suffix).c_str(), Find(all, "ballast sync-tcp-tls", codec),
-        Find(all, "ballast sync-tcp", codec), 0.7, "sync step over TCP with TLS and tokens, to without");
+        Find(all, "ballast sync-tcp", codec), 0.7, "sync step over TCP with TLS and tokens, relative to plaintext");
   }
-  if (task.model == "large") add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step with bf16, to PyTorch DDP on Gloo");
+  if (task.model == "large")
+    add("sync_bf16_to_ddp", bf16, ddp, 2, "sync step in bf16, relative to PyTorch DDP on Gloo");
 }
 
 absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::ostream& err) {
@@ -208,7 +207,7 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
                      {"rounds", options.rounds}, {"seconds", options.seconds},
                      {"blas", ProbeBlas()}};
   const std::string data = ProbeDataset();
-  if (data.empty()) return absl::NotFoundError("Fashion-MNIST is not there; install the package dataset-fashion-mnist");
+  if (data.empty()) return absl::NotFoundError("Fashion-MNIST not found; install the package dataset-fashion-mnist");
   out << absl::StrFormat("%-6s %-20s %-5s %11s %11s %12s %11s %13s %11s\n", "model", "who", "codec", "samples/s",
                          "wait share", "MB per step", "times ddp", "times rpc-tcp", "times rpc");
   for (const std::string& model : options.models) {

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast bench step`: samples per second of real training, beside PyTorch's.
+// `ballast bench step`: measures samples per second of real training, alongside PyTorch.
 int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -22,7 +22,7 @@
 namespace ballast {
 namespace {
 
-// bench/peers/torch_peer.py as it was when this program was built, so that the program needs no other file.
+// The text of bench/peers/torch_peer.py at build time, so that the program needs no other file.
 constexpr char kTorchPeer[] =
 #include "bench/peers/torch_peer_text.inc"
     ;
@@ -30,7 +30,7 @@ constexpr char kTorchPeer[] =
 constexpr char kPython[] = "/usr/bin/python3";
 constexpr int kNoTorch = 3;
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
-// For processes to start, read the data and make the first steps on a busy machine.
+// Time for processes to start, read the data and make the first steps on a busy machine.
 constexpr absl::Duration kStart = absl::Seconds(60);
 constexpr double kWarmUpSeconds = 1.5;
 
@@ -63,7 +63,8 @@ std::string JobText(const StepTask& task, const BallastSetting& setting) {
       codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
 }
 
-// Between the first line after the warm-up and the last; nothing while they are less than `seconds` apart.
+// The result between the first line after the warm-up and the last line; nothing if they are less than `seconds`
+// apart.
 std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double seconds) {
   if (lines.empty()) return std::nullopt;
   const double from = lines.front().seconds + kWarmUpSeconds;
@@ -83,20 +84,21 @@ std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double
   return result;
 }
 
-// Of the two workers' processes; the run is over when the figure is there.
+// Watches both workers; the run is over as soon as the result is known.
 absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::string& metrics, double seconds) {
   const absl::Time deadline = absl::Now() + kStart + absl::Seconds(4 * seconds);
   while (absl::Now() < deadline) {
     for (ChildProgram& worker : workers) {
-      if (!worker.Hear(kPoll)) return absl::InternalError(absl::StrCat("a worker has ended", worker.LastWords()));
+      if (!worker.Hear(kPoll)) return absl::InternalError(absl::StrCat("a worker exited", worker.LastWords()));
     }
     const absl::StatusOr<Metrics> read = ReadMetrics(metrics);
     if (!read.ok() && !absl::IsNotFound(read.status())) return read.status();
     if (!read.ok()) continue;
     if (std::optional<StepResult> result = Measure(read->train, seconds); result.has_value()) return *result;
   }
-  return absl::DeadlineExceededError(absl::StrCat(
-      "no figure within ", absl::FormatDuration(kStart + absl::Seconds(4 * seconds)), workers[0].LastWords()));
+  return absl::DeadlineExceededError(absl::StrCat("timed out after ",
+                                                  absl::FormatDuration(kStart + absl::Seconds(4 * seconds)),
+                                                  " waiting for the workers' metrics", workers[0].LastWords()));
 }
 
 }  // namespace
@@ -145,7 +147,7 @@ absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::strin
        absl::StrCat(task.data_folder, "/train-labels-idx1-ubyte.gz"), "--workers", absl::StrCat(kStepWorkers),
        "--batch", absl::StrCat(kStepBatch), "--seconds", absl::StrCat(task.seconds)});
   if (!peer.ok()) return absl::NotFoundError(peer.status().message());
-  // The script's own bound is shorter.
+  // The script's own deadline is earlier.
   const absl::StatusOr<ExitStatus> end = peer->HearToEnd(2 * kStart + absl::Seconds(60 + 4 * task.seconds));
   if (!end.ok()) return end.status();
   if (!end->signaled && end->number == kNoTorch)
@@ -155,7 +157,7 @@ absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::strin
     const auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
     if (json.is_object() && json.contains("samples_per_second")) return StepResult{json["samples_per_second"]};
   }
-  return absl::InternalError(absl::StrCat("torch_peer.py gave no figure", peer->LastWords()));
+  return absl::InternalError(absl::StrCat("torch_peer.py printed no result", peer->LastWords()));
 }
 
 }  // namespace ballast

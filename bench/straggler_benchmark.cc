@@ -17,24 +17,25 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench straggler [flags]\n\n"
-    "Runs four workers, of which the last takes five times as long for a step, in each mode; and beside them the\n"
-    "three fast ones alone in the same mode. `kept` is the three's steps per second with the slow one, over those\n"
-    "without it. A step's computing is a timed wait, the exchange (a push-pull of 64 Ki elements) is real.\n\n"
-    "A bound cannot let the fast run ahead for ever: they gain four steps in every five, and after about 5/4 of\n"
-    "the bound they go at the slow one's pace, a fifth of theirs. So bounded is measured twice: with a bound that\n"
-    "the run does not reach, which is what a worker costs until then, or one that is slow for a while; and at a\n"
-    "bound (--staleness) that is reached, which is what a worker costs that stays slow.\n\n";
+    "Runs four workers in each mode; the last one takes five times as long for a step. Then runs the three fast\n"
+    "ones alone in the same mode. `kept` is the steps per second of the three fast workers with the slow one,\n"
+    "divided by those without it. The computation of a step is a timed wait; the exchange (a push-pull of 64 Ki\n"
+    "elements) is real.\n\n"
+    "A bound cannot let fast workers run ahead forever: they gain four steps in every five, and after about 5/4 of\n"
+    "the bound they run at the slow worker's speed, a fifth of theirs. So bounded is measured twice: with a bound\n"
+    "that the run does not reach, the cost of a temporarily slow worker; and with a bound (--staleness) that it\n"
+    "reaches, the cost of a permanently slow worker.\n\n";
 
 constexpr int kWorkers = 4;
 constexpr double kSlowdown = 5;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
-      {"modes", "LIST", "sync,async,bounded,quorum,local_sgd."},
-      {"staleness", "N", "The bound that is reached, 1 to 100 (4)."},
-      {"compute-ms", "MS", "A step's computing of the fast workers, 1 to 10000 (50)."},
-      {"seconds", "S", "Of each figure, 0.1 to 600 (6)."},
-      {"json", "", "End with one JSON object on a line of its own."},
+      {"modes", "LIST", "Modes, from sync,async,bounded,quorum,local_sgd (all)."},
+      {"staleness", "N", "Bound that the run reaches, 1 to 100 (4)."},
+      {"compute-ms", "MS", "Milliseconds of computation per step of the fast workers, 1 to 10000 (50)."},
+      {"seconds", "S", "Seconds for each measurement, 0.1 to 600 (6)."},
+      {"json", "", "Print one JSON object as the last line."},
   };
   return *flags;
 }
@@ -49,17 +50,17 @@ struct Options {
 // A line of the table.
 struct Case {
   std::string label;
-  // As JSON names it.
+  // Name in JSON.
   std::string name;
   size_t mode;
-  // For bounded.
+  // Staleness bound of bounded.
   int staleness;
-  // 0: nothing is promised.
+  // Target of `kept`; 0: none.
   double wanted;
 };
 
 std::vector<Case> Cases(const Options& options) {
-  // No worker can make more steps.
+  // More steps than any worker can make.
   const int unreached = static_cast<int>(options.seconds * 1000 / options.compute_ms) + 1;
   const std::vector<Case> all = {
       {"sync", "sync", 0, 0, 0},
@@ -86,9 +87,9 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
   std::vector<absl::Duration> all(kWorkers, compute);
   all.back() = compute * kSlowdown;
   out << absl::StrFormat("%-17s %13s %13s %6s %12s %14s %15s %7s\n", "mode", "fast, steps/s", "3 fast alone", "kept",
-                         "slow, steps/s", "staleness mean", "staleness most", "unused");
+                         "slow, steps/s", "mean staleness", "max staleness", "unused");
   for (const Case& one : Cases(options)) {
-    // The same mode for both, so the quorum of three is all of the three.
+    // Both runs use the same mode, so the quorum of three is all three workers.
     const SimulatedMode mode = AllModes(kWorkers, one.staleness)[one.mode];
     const auto alone = Simulate(mode, std::vector<absl::Duration>(kWorkers - 1, compute), options.seconds);
     if (!alone.ok()) return alone.status();
@@ -121,9 +122,9 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
         << std::flush;
     if (one.wanted == 0) continue;
     report.ratios.push_back({absl::StrCat(one.name, "_kept"), kept, one.wanted, false,
-                             absl::StrCat(one.label, ", of the three fast workers' rate alone")});
+                             absl::StrCat(one.label, ", relative to the three fast workers alone")});
   }
-  report.notes.push_back("a bound that is reached leaves everyone at the slowest worker's pace; see --help");
+  report.notes.push_back("a bound that is reached slows every worker to the slowest worker's speed; see --help");
   return report;
 }
 

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast bench straggler`: what one slow worker costs the others, in each mode.
+// `ballast bench straggler`: measures how much one slow worker slows the others, in each mode.
 int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

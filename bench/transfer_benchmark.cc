@@ -17,24 +17,24 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast bench transfer [flags]\n\n"
-    "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), one\n"
-    "operation in flight for each worker. GB/s counts payload, of a push-pull both ways; CPU seconds are the\n"
-    "client's and the servers' together. On one machine messages go through memory that client and servers share;\n"
-    "the lines in -tcp are without that, over loopback TCP. In turn with them, in the same run:\n"
-    "  bare TCP stream  one connection over the loopback, blocks of 1 MiB, two processes, nothing done with the bytes\n"
-    "  plain stub       the generated stub and messages, one message a tensor, a server that only copies\n"
-    "  empty call       a Pull of no slices from our server by a generated stub, one at a time\n"
-    "Each figure is the middle one of the rounds, each ratio the middle one of the rounds' ratios.\n\n";
+    "Pushes and pulls tensors of several sizes through the client to real servers, which apply SGD (async), with one\n"
+    "operation in flight per worker. GB/s counts payload, both ways for a push-pull; CPU seconds are the client's and\n"
+    "the servers' together. On one machine, client and servers exchange messages through shared memory; the -tcp\n"
+    "lines use loopback TCP instead. In turn with them, in the same run:\n"
+    "  bare TCP stream  one loopback connection, blocks of 1 MiB, two processes, the bytes are not processed\n"
+    "  plain stub       the generated stub and messages, one message per tensor, a server that only copies\n"
+    "  empty call       a Pull of no slices from our server with a generated stub, one at a time\n"
+    "Each figure is the median over the rounds, each ratio the median of the ratios of the rounds.\n\n";
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
-      {"sizes", "LIST", "Of tensors: 4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB."},
+      {"sizes", "LIST", "Sizes of tensors (4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB)."},
       {"servers", "N", "Servers, 1 to 16 (1)."},
-      {"workers", "N", "Workers, a thread and a client each, 1 to 16 (1)."},
-      {"seconds", "S", "Spent on each figure, 0.01 to 600 (1.5)."},
-      {"json", "", "End with one JSON object on a line of its own."},
+      {"workers", "N", "Workers, one thread and client each, 1 to 16 (1)."},
+      {"seconds", "S", "Seconds for each measurement, 0.01 to 600 (1.5)."},
+      {"json", "", "Print one JSON object as the last line."},
   };
   return *flags;
 }
@@ -43,7 +43,7 @@ const Contestant& Find(const std::vector<Contestant>& all, absl::string_view nam
   return *std::find_if(all.begin(), all.end(), [&](const Contestant& one) { return one.name == name; });
 }
 
-// Of one operation at one size, beside its limits.
+// Result of one operation at one size, relative to its limits.
 struct Row {
   uint64_t bytes = 0;
   std::string operation;
@@ -83,7 +83,7 @@ Row AddRow(const std::vector<Contestant>& all, uint64_t bytes, const char* name,
   return row;
 }
 
-// The ratios that the sizes allow: the worst of those that a promise covers.
+// Adds the ratios that the sizes allow, the worst value for each target.
 void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
   constexpr uint64_t kMiB = uint64_t{1} << 20;
   const auto worst = [&](absl::string_view operation, uint64_t least, uint64_t most, double Row::*figure) {
@@ -101,16 +101,16 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
   for (const std::string operation : {kPush, kPull, kTcpPush, kTcpPull}) {
     const std::string name = absl::StrReplaceAll(operation, {{"-", "_"}});
     add(name + "_to_tcp_16mib_up", worst(operation, 16 * kMiB, 1024 * kMiB, &Row::to_tcp), 0.65, false,
-        operation + " at 16 MiB and above, of a bare TCP stream (0.75 hoped for)");
+        operation + " at 16 MiB and above, relative to a bare TCP stream (goal: 0.75)");
     add(name + "_to_tcp_1_to_4mib", worst(operation, kMiB, 4 * kMiB, &Row::to_tcp), 0.45, false,
-        operation + " at 1 to 4 MiB, of a bare TCP stream");
+        operation + " at 1 to 4 MiB, relative to a bare TCP stream");
     add(name + "_to_stub_16mib", worst(operation, 16 * kMiB, 16 * kMiB, &Row::to_stub), 2, false,
-        operation + " at 16 MiB, to the plain stub");
+        operation + " at 16 MiB, relative to the plain stub");
     add(name + "_to_stub_64mib", worst(operation, 64 * kMiB, 64 * kMiB, &Row::to_stub), 5, false,
-        operation + " at 64 MiB, to the plain stub");
+        operation + " at 64 MiB, relative to the plain stub");
   }
   add("push_pull_p50_to_empty_call_4kib", worst(kPushPull, 4096, 4096, &Row::p50_to_empty), 1.2, true,
-      "4 KiB push-pull, p50, to an empty call");
+      "p50 of a 4 KiB push-pull, relative to an empty call");
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
   report.settings["server_allowed_memory_bytes"] = memory->allowed;
   report.ratios.push_back({"server_memory_of_allowed",
                            static_cast<double>(memory->peak) / static_cast<double>(memory->allowed), 1, true,
-                           "the servers' peak memory, of state + bytes in flight + 64 MiB"});
+                           "peak memory of the servers, relative to state + bytes in flight + 64 MiB"});
   return report;
 }
 

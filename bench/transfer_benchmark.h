@@ -16,12 +16,12 @@ struct TransferOptions {
   std::vector<uint64_t> sizes;
   int servers = 1;
   int workers = 1;
-  // Of each figure.
+  // Duration of each measurement.
   double seconds = 1;
 };
 
-// Moves tensors of each size to and from real servers, in turn with a bare TCP stream, the plain generated stub and an
-// empty call; prints the table to `out` as it grows.
+// Moves tensors of each size to and from real servers, in turn with a bare TCP stream, the plain generated stub and
+// an empty call; prints the table to `out` row by row.
 absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options, std::ostream& out);
 
 // `ballast bench transfer`.

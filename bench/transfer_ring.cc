@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<TransferRing>> TransferRing::Open(const std::vect
   absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
   if (!folder.ok()) return folder.status();
   std::unique_ptr<TransferRing> ring(new TransferRing(sizes, *std::move(folder)));
-  // All processes before the first thread.
+  // All processes start before the first thread.
   if (absl::Status status = ring->StartProcesses(servers, workers); !status.ok()) return status;
   if (absl::Status status = ring->Connect(workers); !status.ok()) return status;
   return ring;
@@ -103,7 +103,7 @@ std::vector<Contestant> TransferRing::Contestants(size_t index) {
   const uint32_t id = index + 1;
   const int workers = static_cast<int>(workers_.size());
   std::vector<Contestant> all;
-  // An operation of every worker at once, one in flight for each.
+  // One operation of every worker at once, with one in flight for each.
   const auto add = [&](const char* name, uint64_t moved, absl::Span<const ChildServer> servers,
                        std::function<absl::Status(Worker&)> operation) {
     auto run = [this, workers, moved, operation = std::move(operation)](absl::Duration duration) {
@@ -111,7 +111,7 @@ std::vector<Contestant> TransferRing::Contestants(size_t index) {
     };
     all.push_back({name, std::move(run), servers});
   };
-  // Through one of a worker's clients.
+  // Operations through one of a worker's clients.
   const auto add_client = [&](absl::Span<const char* const> names, std::unique_ptr<Client> Worker::*client,
                               uint64_t Worker::*step) {
     add(names[0], bytes, servers_, [=](Worker& worker) {
@@ -141,7 +141,7 @@ std::vector<Contestant> TransferRing::Contestants(size_t index) {
   add(kStubPull, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Pull(worker.values, floats); });
   add(kStubPushPull, 2 * bytes, stub_server_,
       [=](Worker& worker) { return worker.stub->PushPull(worker.values, floats); });
-  // Alone, whatever the number of workers.
+  // One thread, for any number of workers.
   auto call = [this](absl::Duration duration) { return Repeat(duration, 0, [this] { return empty_->Empty(kJob); }); };
   all.push_back({kEmptyCall, std::move(call), servers_});
   return all;

@@ -15,7 +15,7 @@
 
 namespace ballast {
 
-// Those that a transfer of one size compares, by name.
+// Names of the contestants that a transfer of one size compares.
 inline constexpr char kPush[] = "push";
 inline constexpr char kPull[] = "pull";
 inline constexpr char kPushPull[] = "push-pull";
@@ -28,20 +28,19 @@ inline constexpr char kStubPull[] = "plain stub pull";
 inline constexpr char kStubPushPull[] = "plain stub push-pull";
 inline constexpr char kEmptyCall[] = "empty call";
 
-// The processes and connections that transfers are measured with: our servers with a tensor of each size under async
-// SGD, a client for each worker, and the peers.
-// Thread safety: confined to the main thread.
+// Owns the processes and connections that transfers are measured with: our servers, with a tensor of each size under
+// async SGD, a client for each worker, and the peers. Thread safety: confined to the main thread.
 class TransferRing {
  public:
   static absl::StatusOr<std::unique_ptr<TransferRing>> Open(const std::vector<uint64_t>& sizes, int servers,
                                                             int workers);
   TransferRing(const TransferRing&) = delete;
 
-  // For the tensor of sizes[index]. They use the ring's memory: one set at a time.
+  // Contestants for the tensor of sizes[index]. They share the ring's memory, so use one set at a time.
   std::vector<Contestant> Contestants(size_t index);
 
-  // Of all our servers together: the most that was resident, and what was promised: state, budget of bytes in flight
-  // and 64 MiB each.
+  // Memory of all our servers together: peak resident bytes, and the promised limit: state, budget of bytes in
+  // flight, and 64 MiB per server.
   struct Memory {
     uint64_t peak = 0;
     uint64_t allowed = 0;
@@ -49,9 +48,9 @@ class TransferRing {
   absl::StatusOr<Memory> ServerMemory();
 
  private:
-  // Of one worker.
+  // State of one worker.
   struct Worker {
-    // As clients of one machine exchange messages, and over TCP as between machines: a worker of the job each.
+    // `client` uses shared memory, `tcp_client` TCP as between machines; each is its own worker of the job.
     std::unique_ptr<Client> client;
     std::unique_ptr<Client> tcp_client;
     std::unique_ptr<StubClient> stub;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole client: declares a tensor on a server, pushes a gradient, pulls the result.
+// A complete client: declares a tensor on a server, pushes a gradient, pulls the result.
 //   ballast_server &
 //   client_example 127.0.0.1:7700
 #include <iostream>
@@ -25,7 +25,7 @@ static absl::Status Run(const char* address) {
   weight.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
   if (absl::Status status = (*client)->Declare({weight}); !status.ok()) return status;
 
-  // Futures: the memory must stay until they are ready.
+  // Push and Pull return futures; the memory must stay valid until they are ready.
   const std::vector<float> gradient = {1, 2, 3, 4};
   absl::StatusOr<ballast::PushResult> pushed = (*client)->Push(0, 1, {{1, gradient}}).Get();
   if (!pushed.ok()) return pushed.status();

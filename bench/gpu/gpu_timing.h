@@ -12,10 +12,10 @@
 #include "worker/device/device.h"
 #include "worker/device/factory/device_factory.h"
 
-// What the benchmarks beside this one share.
+// Shared code of the benchmarks in this directory.
 namespace ballast {
 
-// Milliseconds for one of `calls` calls, after `warm_up` that do not count; all are issued before they are waited for.
+// Milliseconds per call over `calls` calls, after `warm_up` uncounted ones; issues all of them before it waits.
 inline absl::StatusOr<double> MillisecondsPerCall(int warm_up, int calls, absl::FunctionRef<absl::Status()> call,
                                                   absl::FunctionRef<absl::Status()> wait) {
   const auto run = [&](int count) -> absl::Status {
@@ -38,7 +38,7 @@ inline std::optional<Precision> PrecisionNamed(const char* name) {
   return std::nullopt;
 }
 
-// A device that computes in this precision, or on the CPU in what it has.
+// Opens a device with this precision; a CPU device without it keeps its own precision.
 inline absl::StatusOr<std::unique_ptr<Device>> OpenDeviceFor(const std::string& kind, Precision precision) {
   constexpr int kThreads = 2;
   absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice(kind, kThreads, CachingCudaOptions());

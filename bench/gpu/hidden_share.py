@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a worker's communication is hidden behind its computation, from the timeline that --trace leaves.
+"""Measures how much of a worker's communication is hidden behind its computation, from the timeline of --trace.
 
-Times are microseconds, spans pairs (begin, end).
+Times are in microseconds; a span is a pair (begin, end).
 
-A CPU computes while the host says so: the spans of row "compute". A GPU computes beside the host, whose spans there say
-only when work was issued. So of a GPU each step is taken to compute from when its first forward is issued (the GPU has
-nothing to do before: the weights have just come) until its last gradient has come down, less the host's waits between
-its forwards, in which the GPU may have had nothing left to do: rather too little than too much. Its downloads wait for
-the computation, so they are not counted as communication of their own.
+A CPU computes during the spans of row "compute". For a GPU these spans show only when the host issued work. So a
+GPU's step is assumed to compute from its first forward (before that the GPU is idle, because the values have just
+arrived) until its last gradient is downloaded, except during the host's waits between its forwards, when the GPU may
+have run out of work: a lower estimate. A GPU's downloads wait for its computation, so they do not count as
+communication.
 """
 
 
 def union(spans):
-    """The same time as spans that are sorted and do not touch."""
+    """Returns sorted, disjoint spans that cover the same time."""
     merged = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:
@@ -27,7 +27,7 @@ def length(spans):
 
 
 def common(some, others):
-    """The time that is in both."""
+    """Returns the time that is in both."""
     some, others, both, i, j = union(some), union(others), [], 0, 0
     while i < len(some) and j < len(others):
         begin, end = max(some[i][0], others[j][0]), min(some[i][1], others[j][1])
@@ -41,7 +41,7 @@ def common(some, others):
 
 
 def without(some, others):
-    """The time that is in the first alone."""
+    """Returns the time that is only in the first."""
     left = []
     others = union(others)
     for begin, end in union(some):
@@ -57,7 +57,7 @@ def without(some, others):
 
 
 def rows_of(trace, process=None):
-    """By row ("compute", with "compute 2" in it): dicts with name, begin, end and step. Of one process, or of all."""
+    """Maps row ("compute" includes "compute 2") to dicts with name, begin, end and step, of one process or all."""
     threads = {(event["pid"], event["tid"]): event["args"]["name"].split()[0]
                for event in trace["traceEvents"] if event["name"] == "thread_name" and event["ph"] == "M"}
     rows = {}
@@ -102,13 +102,13 @@ def transfers(rows, first, last, beside_host):
 
 
 def communication(trace, first, last, beside_host):
-    """Of the steps first to last of a run with one worker, in milliseconds a step: the computation, the transfers (their
-    union), how much of these was while the worker computed, and the share of them that is."""
+    """Returns milliseconds per step over the steps first to last of a run with one worker: computation, transfers
+    (their union), transfers hidden behind computation; and the hidden share of the transfers."""
     rows = rows_of(trace)
     steps = sorted({span["step"] for span in rows.get("compute", []) if first <= span["step"] <= last})
     if len(steps) < 3:
         raise ValueError(f"trace: got {len(steps)} of the steps {first} to {last}, want at least 3")
-    # What was begun in the last step ends in the one after it, which was not asked for.
+    # Leaves out the last step, whose transfers end in a step that may be outside the range.
     moved = union(transfers(rows, steps[0], steps[-2], beside_host))
     computed = union(computation(rows, steps[0], steps[-1], beside_host))
     per_step = 1e-3 / (len(steps) - 1)
@@ -119,7 +119,7 @@ def communication(trace, first, last, beside_host):
 
 
 def milliseconds_per_step(trace, process, first, last):
-    """From one step's begin to the next one's."""
+    """Returns the mean time from the beginning of a step to the beginning of the next one."""
     begins = sorted(span["begin"] for span in rows_of(trace, process).get("steps", [])
                     if span["name"] == "batch" and first <= span["step"] <= last)
     if len(begins) < 2:
@@ -128,5 +128,5 @@ def milliseconds_per_step(trace, process, first, last):
 
 
 def steps_per_second(trace, first, last):
-    """Of all workers together."""
+    """Returns the sum over all workers."""
     return sum(1e3 / milliseconds_per_step(trace, process, first, last) for process in processes_of(trace))

@@ -8,8 +8,8 @@ TRAINING_IMAGES = 60000
 
 
 def changed(text, data, batch=None, epochs=None, small=False):
-    """An example's text with its data in the folder `data`, another batch or number of epochs; with `small`, trained on
-    the 10,000 images that it is tested on."""
+    """Returns an example's text with its data in the directory `data` and another batch or number of epochs; with
+    `small`, it trains on the 10,000 test images."""
     for field, value in (("batch_size", batch), ("epochs", epochs)):
         if value is None:
             continue
@@ -21,7 +21,7 @@ def changed(text, data, batch=None, epochs=None, small=False):
 
 
 def convolutions(data, layers, channels, batch, epochs, small=False):
-    """Much to compute for each weight: convolutions on whole images. It is not evaluated, which would interrupt it."""
+    """Returns a job with much computation per weight: convolutions on whole images. No evaluation interrupts it."""
     body = "".join(f'  layers {{ name: "conv{i}" conv2d {{ filters: {channels} kernel: 3 padding: 1 no_bias: true }} }}\n'
                    f"  layers {{ relu {{}} }}\n" for i in range(1, layers + 1))
     return f"""name: "convolutions"
@@ -48,7 +48,7 @@ policy {{ sync {{ deterministic: true }} }}
 
 
 def without_test_data(text):
-    """Not evaluated."""
+    """Removes the test data, so that the job is not evaluated."""
     text, count = re.subn(r"(?ms)^  test \{.*?^  \}\n", "", text)
     if count != 1:
         raise ValueError(f"test data: got {count} in the job's text, want 1")

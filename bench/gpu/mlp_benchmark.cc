@@ -13,9 +13,9 @@
 #include "absl/strings/match.h"
 #include "bench/gpu/gpu_timing.h"
 
-// Times the gradient of a perceptron of four dense layers, each 4096 wide, at a batch of 4096, on the first GPU; and
-// one of its products alone. Prints one JSON object a line. torch_mlp.py does the same with PyTorch. On the CPU, and
-// narrower, it shows that all of it works.
+// Times the gradient of a perceptron of four dense layers, each 4096 wide, at a batch of 4096, on the first GPU, and
+// one of its products alone. Prints one JSON object per line. torch_mlp.py does the same with PyTorch. On the CPU,
+// with a smaller width, it serves as a test of itself.
 //
 //   mlp_benchmark [--device=cuda|cpu] [--width=4096] fp32|tf32|bf16|fp16 ...
 namespace ballast {
@@ -29,7 +29,7 @@ struct DenseLayer {
   std::unique_ptr<Buffer> weight, weight_gradient, bias, bias_gradient, output;
 };
 
-// Forward, loss and backward as a model does them, with ReLU between the layers.
+// Runs forward, loss and backward like a model, with ReLU between the layers.
 class Mlp {
  public:
   Mlp(Device* device, int64_t width) : device_(*device), width_(width) {}
@@ -90,7 +90,7 @@ class Mlp {
     return Fill(device_.AllocateActivations(width_ * width_), width_ * width_, spread, buffer);
   }
 
-  // With random values, for a GPU draws less power, and so is faster, on equal ones.
+  // Uses random values, because a GPU draws less power on equal values and is therefore faster.
   absl::Status Fill(absl::StatusOr<std::unique_ptr<Buffer>> made, int64_t elements, float spread,
                     std::unique_ptr<Buffer>* buffer) {
     if (!made.ok()) return made.status();
@@ -127,9 +127,9 @@ absl::Status Run(const Options& options, const char* name, Precision precision) 
   if (!step.ok()) return step.status();
   const absl::StatusOr<double> product = MillisecondsPerCall(kWarmUp, kSteps, multiply, wait);
   if (!product.ok()) return product.status();
-  // The pool keeps what it ever held, so this is the most at any time.
+  // The pool keeps all memory that it ever held, so this is the peak.
   const int64_t memory = before.free - (*device)->Memory().free + before.workspace;
-  // Three products a layer, less the first layer's gradient by its input.
+  // Three products per layer, except that the first layer has no input gradient.
   const double product_flops = 2.0 * options.width * options.width * options.width;
   const double step_flops = product_flops * (3 * kLayers - 1);
   std::printf(

@@ -12,22 +12,22 @@
 #include "common/program/this_process.h"
 #include "worker/model/model.h"
 
-ABSL_FLAG(std::string, job, "", "The job file whose model is timed; its model says what its input is. Required.");
-ABSL_FLAG(std::string, device, "cuda", "cuda or cpu.");
-ABSL_FLAG(std::string, precision, "bf16", "fp32, tf32, bf16 or fp16; the CPU has fp32 alone.");
+ABSL_FLAG(std::string, job, "", "The job file whose model is timed; the model must declare its input. Required.");
+ABSL_FLAG(std::string, device, "cuda", "Device: cuda or cpu.");
+ABSL_FLAG(std::string, precision, "bf16", "Precision: fp32, tf32, bf16 or fp16; the CPU supports only fp32.");
 ABSL_FLAG(int, batch, 1024, "Examples in a batch.");
-ABSL_FLAG(int, warm_up, 20, "Batches before those that count.");
-ABSL_FLAG(int, batches, 200, "Batches that count.");
+ABSL_FLAG(int, warm_up, 20, "Batches before the measurement.");
+ABSL_FLAG(int, batches, 200, "Measured batches.");
 
 namespace ballast {
 namespace {
 
 constexpr char kUsage[] =
-    "model_benchmark: times the gradients of a job's model as a worker computes them (a batch put up, forward, loss,\n"
+    "model_benchmark: times the gradients of a job's model as a worker computes them (batch upload, forward, loss,\n"
     "backward), without servers. Prints one JSON object. torch_cnn.py does the same with PyTorch.\n\n"
     "  model_benchmark --job examples/fashion_mnist_cnn.textproto";
 
-// There are no servers: weights stay, gradients are left where they are.
+// Without servers, weights do not change and gradients are not used.
 class NoExchange : public StepHooks {
  public:
   absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
@@ -62,7 +62,7 @@ absl::Status Run() {
   if (!job.ok()) return job.status();
   const v1::Image& input = job->model().input();
   const int64_t features = int64_t{input.height()} * input.width() * std::max<int64_t>(input.channels(), 1);
-  if (features == 0) return absl::InvalidArgumentError("--job: its model has no input, want one that has");
+  if (features == 0) return absl::InvalidArgumentError("--job: the model declares no input, want one with an input");
 
   absl::StatusOr<std::unique_ptr<Device>> device = OpenDeviceFor(absl::GetFlag(FLAGS_device), *precision);
   if (!device.ok()) return device.status();
@@ -96,7 +96,7 @@ absl::Status Run() {
 }
 
 int Main(int argc, char** argv) {
-  // As a worker does.
+  // The same setup as in a worker.
   KeepFreedMemory();
   SkipLockOrderChecks();
   absl::Status status = ParseFlags(argc, argv, kUsage, {"job", "device", "precision", "batch", "warm_up", "batches"});

@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds, checks and times the GPU worker on a machine with an NVIDIA GPU; prints JSON, one object a line.
+# Builds, checks and times the GPU worker on a machine with an NVIDIA GPU; prints one JSON object per line.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-Usage: bench/gpu/run.sh [--only PARTS] [--json] [--data FOLDER] [--programs FOLDER | --build-only FOLDER]
-                        [--device cuda|cpu]
+Usage: bench/gpu/run.sh [--only PARTS] [--json] [--data DIR] [--programs DIR | --build-only DIR] [--device cuda|cpu]
 
-  --only PARTS         of these, with commas between them (all):
-                         checks    the GPU tests, and memcheck and racecheck where compute-sanitizer is
-                         mlp       the gradient of a 4096-wide perceptron beside PyTorch and the GPU's products; memory
-                         cnn       the gradient of examples/fashion_mnist_cnn.textproto beside PyTorch
-                         hidden    how much of the communication with two servers is hidden behind computation
-                         sharing   two workers on the GPU beside one
-                         accuracy  what the examples reach in each precision
-  --json               no table for people on stderr
-  --data FOLDER        where Fashion-MNIST is (what came with the programs, else /usr/share/datasets/fashion-mnist)
-  --build-only FOLDER  builds all that is needed into FOLDER, 50 MiB, and runs nothing: for a machine that has a GPU and
-                       no Bazel. There FOLDER/bench/gpu/run.sh --programs FOLDER runs it
-  --programs FOLDER    runs the programs of such a FOLDER, or those that lie in it, instead of building
-  --device cpu         runs everything small on the CPU, to try this script; its figures mean nothing
-  --help               prints this
+  --only PARTS         comma-separated parts to run (all):
+                         checks    the GPU tests; also memcheck and racecheck if compute-sanitizer is installed
+                         mlp       the gradient of a 4096-wide perceptron, relative to PyTorch and to the GPU's
+                                   products; memory
+                         cnn       the gradient of examples/fashion_mnist_cnn.textproto, relative to PyTorch
+                         hidden    share of the communication with two servers that is hidden behind computation
+                         sharing   two workers on the GPU, relative to one
+                         accuracy  test accuracy of the examples in each precision
+  --json               prints no table on stderr
+  --data DIR           directory of Fashion-MNIST (the one next to the programs, or /usr/share/datasets/fashion-mnist)
+  --build-only DIR     builds everything into DIR, 50 MiB, and runs nothing: for a machine with a GPU but without
+                       Bazel. Run DIR/bench/gpu/run.sh --programs DIR there
+  --programs DIR       runs the programs in DIR, from --build-only or uncompressed, instead of building
+  --device cpu         runs everything small on the CPU, to test this script; the results mean nothing
+  --help               prints this help
 
-PyTorch is compared with where $BALLAST_PYTHON, python3 or /usr/bin/python3 has it. The last line has all ratios, what is
-wanted of them, which missed it and which were not measured. The exit status is 0 only when all that ran went well and
-missed nothing.
+PyTorch is included if $BALLAST_PYTHON, python3 or /usr/bin/python3 has it. The last line has all ratios, their targets,
+and lists the ratios that missed their target or were not measured. The exit status is 0 only if every part that ran
+succeeded and no ratio missed its target.
 USAGE
 }
 
@@ -35,16 +35,16 @@ device=cuda
 arguments=()
 while (($# > 0)); do
   case $1 in
-    --programs) programs=${2:?"--programs wants a folder"}; shift 2 ;;
-    --build-only) build_only=${2:?"--build-only wants a folder"}; shift 2 ;;
-    --device) device=${2:?"--device wants cuda or cpu"}; shift 2 ;;
-    --only | --data) arguments+=("$1" "${2:?"$1 wants a value"}"); shift 2 ;;
+    --programs) programs=${2:?"--programs needs a directory"}; shift 2 ;;
+    --build-only) build_only=${2:?"--build-only needs a directory"}; shift 2 ;;
+    --device) device=${2:?"--device needs cuda or cpu"}; shift 2 ;;
+    --only | --data) arguments+=("$1" "${2:?"$1 needs a value"}"); shift 2 ;;
     --json) arguments+=("$1"); shift ;;
     --help | -h) usage; exit 0 ;;
     *) usage >&2; echo "error: unknown option $1" >&2; exit 2 ;;
   esac
 done
-# The caller's paths, before this changes folders.
+# Resolves the caller's paths before this script changes directories.
 programs=${programs:+$(realpath -m "$programs")}
 build_only=${build_only:+$(realpath -m "$build_only")}
 arguments+=(--device "$device")
@@ -53,7 +53,7 @@ if [[ $device == cpu ]]; then arguments+=(--tiny); fi
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
 
-# Builds into the folder $1. Static, for the machine that runs them may be another Linux.
+# Builds into the directory $1. Links statically, because the programs may run on another Linux.
 build() {
   local targets=(bench/gpu/mlp_benchmark bench/gpu/model_benchmark cli/ballast server/ballast_server
     worker/ballast_worker worker/device/factory/cuda_device_test)
@@ -68,7 +68,7 @@ trap 'rm -rf "$scratch"' EXIT
 if [[ -n $build_only ]]; then
   build "$scratch"
   mkdir -p "$build_only"/{bench/gpu,examples,data}
-  # Together, and with a dictionary that holds them all: they have most of their libraries in common.
+  # In one archive with a dictionary larger than all of them, because they share most of their libraries.
   tar -C "$scratch" -cf - . | xz --lzma2=preset=3,dict=192MiB >"$build_only/programs.tar.xz"
   cp -f bench/gpu/run.sh bench/gpu/*.py "$build_only/bench/gpu/"
   rm -f "$build_only"/bench/gpu/*_test.py
@@ -77,15 +77,15 @@ if [[ -n $build_only ]]; then
   echo "$(du -sm "$build_only" | cut -f1) MiB in $build_only" >&2
   exit 0
 fi
-# Before the build, which takes minutes.
+# Checks for a GPU before the build, which takes minutes.
 python3 "$here/speed.py" --check-only --device "$device"
 if [[ -z $programs ]]; then
   build "$scratch"
   programs=$scratch
 elif [[ -e $programs/programs.tar.xz ]]; then
-  # By Python, for xz itself may be missing.
+  # Python unpacks it, because xz may be missing.
   python3 -m tarfile -e "$programs/programs.tar.xz" "$scratch"
-  # Before the caller's own, which wins.
+  # Comes first, so that the caller's own --data overrides it.
   arguments=(--data "$programs/data" "${arguments[@]}")
   programs=$scratch
 fi

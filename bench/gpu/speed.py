@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks and times what a GPU worker must reach, beside PyTorch where that is there. run.sh calls it; see its --help.
-Prints JSON, an object a line; the last one has every ratio with what is wanted of it (null: it was not measured)."""
+"""Checks and times a GPU worker against its targets and PyTorch, if it is installed. run.sh calls it; see its --help.
+Prints one JSON object per line; the last one has every ratio with its target (null: not measured)."""
 
 import argparse
 import ctypes
@@ -18,7 +18,7 @@ import wanted
 
 HERE = pathlib.Path(__file__).absolute().parent
 EXAMPLES = HERE / "../../examples"
-# Of the transfers' time; a job that computes less shows nothing about hiding.
+# In units of the transfers' time; a job that computes less shows nothing about hiding.
 COMPUTE_OVER_TRANSFERS = wanted.WANTED["compute_over_transfers"]
 
 
@@ -31,7 +31,7 @@ def emit(found):
 
 
 def why_no_gpu():
-    """Empty: a driver with a GPU is there. `ballast doctor` says more, once it is built."""
+    """Returns "" if there is a driver with a GPU. `ballast doctor` says more, once it is built."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -43,7 +43,7 @@ def why_no_gpu():
 
 
 class Bench:
-    """What one call of the script measures with, and what it has found so far."""
+    """The settings of one run of the script, and its results so far."""
 
     def __init__(self, options):
         self.options = options
@@ -52,7 +52,7 @@ class Bench:
         self._python = None
 
     def run(self, program, *arguments):
-        """The JSON objects that one of our programs prints, one a line, which are printed on."""
+        """Runs one of our programs; prints and returns its JSON objects, one per line."""
         return self.objects([self.options.programs / program, *arguments])
 
     def objects(self, command):
@@ -65,7 +65,7 @@ class Bench:
         return found
 
     def torch(self, script, *arguments):
-        """The same of a script with PyTorch; None where there is none for the device."""
+        """Like run, for a script that needs PyTorch; returns None if no PyTorch supports the device."""
         if self._python is None:
             self._python = self.find_torch() or ""
             if not self._python:
@@ -86,7 +86,7 @@ class Bench:
                             **changes)
 
     def launch(self, text, servers, workers, precision, steps=None):
-        """A run of a job: its summary and, with steps "A-B", its timeline."""
+        """Runs a job; returns its summary and, with steps "A-B", its timeline."""
         with tempfile.TemporaryDirectory() as folder:
             path, trace = pathlib.Path(folder) / "job.textproto", pathlib.Path(folder) / "trace.json"
             path.write_text(text)
@@ -104,7 +104,7 @@ class Bench:
 
 
 def checks(bench):
-    """The GPU tests, and a part of them under compute-sanitizer's tools."""
+    """Runs the GPU tests, and some of them under compute-sanitizer's tools."""
     test = bench.options.programs / "cuda_device_test"
     commands = {"gpu_tests": [test]}
     sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
@@ -119,7 +119,7 @@ def checks(bench):
         passed, skipped = done.stdout.count("[       OK"), done.stdout.count("[  SKIPPED")
         result = "failed" if done.returncode != 0 else "passed" if passed else "skipped"
         emit({"what": name, "result": result, "passed": passed, "skipped": skipped})
-        # Skipped is right without a GPU alone.
+        # Skipping all tests is right only without a GPU.
         if result == "failed" or (result == "skipped" and bench.cuda):
             failed.append(name)
             print("\n".join(done.stdout.splitlines()[-40:]), file=sys.stderr)
@@ -139,7 +139,7 @@ def mlp(bench):
     for precision in ("tf32", "bf16"):
         bench.ratios[f"mlp_{precision}_over_torch"] = torch[precision]["step_ms"] / ours[precision]["step_ms"]
     if bench.cuda:
-        # Of the precision in which this is the worse.
+        # The worse of the two precisions counts.
         bench.ratios["mlp_torch_memory_over_ours"] = min(
             torch[precision]["memory_bytes"] / ours[precision]["memory_bytes"] for precision in ("tf32", "bf16"))
 
@@ -152,7 +152,7 @@ def cnn(bench):
     torch = bench.torch("torch_cnn.py", "--batch", batch, "--batches", batches)
     if torch is not None:
         bench.ratios["cnn_bf16_over_torch"] = torch[0]["gradient_ms"] / ours["gradient_ms"]
-    # With servers, beside PyTorch's own steps of training: for the reader, not judged.
+    # Training with servers, to compare with PyTorch's training steps: printed, not judged.
     batch, epochs, first, last = (256, 1, 5, 20) if bench.options.tiny else (1024, 3, 20, 150)
     text = jobs.without_test_data(bench.example("fashion_mnist_cnn", batch=batch, epochs=epochs))
     _, trace = bench.launch(text, 1, 1, "bf16", f"{first}-{last}")
@@ -179,7 +179,7 @@ def hidden(bench):
         batch *= 2
     bench.ratios["communication_hidden"] = found["hidden_share"]
     bench.ratios["compute_over_transfers"] = ratio
-    # The same by time alone, without the timeline: what a step takes longer than its gradients, of the transfers' time.
+    # The same from times alone: how much longer a step takes than its gradients, relative to the transfers.
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.textproto"
         path.write_text(text)
@@ -232,14 +232,14 @@ def main():
     parser.add_argument("--data", type=pathlib.Path, default=pathlib.Path(jobs.EXAMPLES_DATA))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--check-only", action="store_true", help="look for a GPU and end")
+    parser.add_argument("--check-only", action="store_true", help="check for a GPU and exit")
     options = parser.parse_args()
     why = why_no_gpu() if options.device == "cuda" else ""
     if not why and not options.check_only and options.device == "cuda":
         doctor = subprocess.run([str(options.programs / "ballast"), "doctor", "--json"], stdout=subprocess.PIPE, text=True)
         why = json.loads(doctor.stdout)["cuda"]["reason"] or ""
     if why:
-        print(f"error: no GPU: {why}; run this where there is one, or with --device cpu to try the script itself",
+        print(f"error: no GPU: {why}; run this on a machine with a GPU, or use --device cpu to try the script itself",
               file=sys.stderr)
         return 1
     if options.check_only:
@@ -257,7 +257,7 @@ def main():
             print(f"error: {name}: {failure}", file=sys.stderr)
             failed.append(name)
     judged = wanted.judge(bench.ratios)
-    # A CPU is not held to what is wanted of a GPU.
+    # The targets are for GPUs only.
     if not bench.cuda:
         judged["missed"] = []
     if not options.json:

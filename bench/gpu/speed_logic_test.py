@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What speed.py makes of traces and figures."""
+"""Checks how speed.py evaluates traces and results."""
 
 import pathlib
 import sys
@@ -16,9 +16,9 @@ ROWS = ("steps", "compute", "copies", "push", "pull", "wait")
 
 
 def trace_of(*spans):
-    """Of (row, name, step, begin, end)."""
+    """Builds a trace from spans (row, name, step, begin, end)."""
     events = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": i, "args": {"name": row}} for i, row in enumerate(ROWS)]
-    # As two pushes at once have it.
+    # A second row of pushes, as two concurrent pushes have it.
     events.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": 90, "args": {"name": "push 2"}})
     for row, name, step, begin, end in spans:
         events.append({"ph": "X", "name": name, "pid": 1, "tid": 90 if row == "push 2" else ROWS.index(row), "ts": begin,
@@ -48,20 +48,20 @@ class CommunicationTest(unittest.TestCase):
     def test_on_the_cpu_transfers_beside_compute_spans_are_hidden(self):
         trace = trace_of(
             ("compute", "forward a", 1, 0, 400), ("compute", "backward a", 1, 400, 1000),
-            # 200 beside the computation, 100 after it; the pull overlaps the push by 50.
+            # 200 during the computation, 100 after it; the pull overlaps the push by 50.
             ("push", "a", 1, 800, 1050), ("pull", "a", 1, 1000, 1100),
             ("compute", "forward a", 2, 1100, 1500), ("compute", "backward a", 2, 1500, 2100),
-            # Two at once count once; the second reaches into the next step's computation.
+            # Two concurrent pushes count once; the second reaches into the next step's computation.
             ("push", "b", 2, 2000, 2200), ("push 2", "c", 2, 2000, 2400),
             ("compute", "forward a", 3, 2300, 2700), ("compute", "backward a", 3, 2700, 3300),
-            # Of the last step nothing counts, for its end is not seen.
+            # The last step does not count, because its end is not visible.
             ("push", "a", 3, 3300, 9000))
         got = hidden_share.communication(trace, 1, 3, beside_host=False)
         self.assertEqual(got["steps"], 2)
         self.assertAlmostEqual(got["compute_ms"], 1.0)
         # (300 + 400) / 2
         self.assertAlmostEqual(got["transfer_ms"], 0.35)
-        # 200; 100 of step 2 and 100 of step 3
+        # 200 in step 1; 100 during step 2 and 100 during step 3.
         self.assertAlmostEqual(got["hidden_ms"], 0.2)
         self.assertAlmostEqual(got["hidden_share"], 400 / 700)
 
@@ -73,19 +73,19 @@ class CommunicationTest(unittest.TestCase):
     def test_on_a_gpu_a_step_computes_until_its_last_gradient_is_down(self):
         def step(number, begin):
             return (
-                # Issued in no time.
+                # Issuing takes almost no time.
                 ("compute", "forward a", number, begin, begin + 1), ("compute", "forward b", number, begin + 101, begin + 102),
                 ("wait", "wait for b", number, begin + 1, begin + 101),
                 ("compute", "backward b", number, begin + 103, begin + 104),
                 ("compute", "backward a", number, begin + 104, begin + 105),
                 ("copies", "download b/weight", number, begin + 103, begin + 600),
                 ("copies", "download a/weight", number, begin + 105, begin + 800),
-                # Its end says nothing of the gradients.
+                # Not a gradient, so its end does not count.
                 ("copies", "download loss", number, begin + 104, begin + 5000),
                 ("push", "b", number, begin + 600, begin + 700), ("push", "a", number, begin + 800, begin + 850),
                 ("pull", "a", number, begin + 850, begin + 900))
         got = hidden_share.communication(trace_of(*step(1, 0), *step(2, 1000), *step(3, 2000)), 1, 3, beside_host=True)
-        # 800, less the 100 in which the host waited between the forwards.
+        # 800, minus the 100 that the host waited between the forwards.
         self.assertAlmostEqual(got["compute_ms"], 0.7)
         self.assertAlmostEqual(got["transfer_ms"], 0.2)
         self.assertAlmostEqual(got["hidden_share"], 0.5)

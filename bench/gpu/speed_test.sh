@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run.sh from end to end, small and on the CPU, and what it says where it cannot run. $@: the programs.
+# Runs run.sh from end to end, small and on the CPU, and checks its errors. $@: the programs.
 set -euo pipefail
 
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ mkdir "$folder/programs"
 for program in "$@"; do ln -s "$PWD/$program" "$folder/programs/"; done
 run=bench/gpu/run.sh
 
-# The arguments after $1 and $2 are refused with exit status $1 and the message $2.
+# Checks that the arguments after $1 and $2 fail with exit status $1 and the message $2.
 refused() {
   local want_status=$1 want=$2 status=0
   shift 2
@@ -21,13 +21,13 @@ refused() {
 }
 
 "$run" --help | grep -q -- '--only PARTS'
-# Before anything is built.
+# These errors come before anything is built.
 refused 1 '^error: no GPU: .*--device cpu'
 refused 1 '^error: no GPU: ' --programs "$folder/programs" --only mlp
 refused 2 'got "mpl", want checks, mlp, cnn, hidden, sharing, accuracy' --programs "$folder/programs" --device cpu --only cnn,mpl
 refused 2 'unknown option --fast' --fast
 
-# Nothing to measure with: each part says so, and the end that it failed.
+# Without programs to measure with, the part reports an error and the last line lists it as failed.
 mkdir "$folder/none"
 printf '#!/bin/sh\nexit 3\n' >"$folder/none/mlp_benchmark"
 chmod +x "$folder/none/mlp_benchmark"

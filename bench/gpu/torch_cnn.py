@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times the network of examples/fashion_mnist_cnn.textproto with PyTorch, channels last: what model_benchmark times, the
-gradients of a batch that is on the host (it is put up from pinned memory beside the computation), and whole steps of
-training with Adam.
+"""Times the network of examples/fashion_mnist_cnn.textproto with PyTorch, channels last: the gradients of a batch on the
+host (uploaded from pinned memory during the computation), as in model_benchmark, and whole training steps with Adam.
 
   torch_cnn.py [--device cuda|cpu] [--batch 1024] [--batches 200]
 
-BF16 on a GPU, fp32 on the CPU."""
+It uses BF16 on a GPU and fp32 on the CPU."""
 
 import argparse
 import json

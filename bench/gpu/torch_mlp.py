@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times what mlp_benchmark times, with PyTorch and, on a GPU, a CUDA graph.
+"""Does the measurements of mlp_benchmark with PyTorch and, on a GPU, a CUDA graph.
 
   torch_mlp.py [--device cuda|cpu] [--width 4096] fp32|tf32|bf16|fp16 ...
 
-On the CPU all is fp32."""
+The CPU always uses fp32."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ def run(precision, device, width):
 
     def step():
         model.zero_grad(set_to_none=True)
-        # The cache of casts may not live from one capture to the next.
+        # The cache of casts must not be used by another capture.
         with torch.autocast(device, dtype=half or torch.bfloat16, enabled=half is not None, cache_enabled=False):
             loss = torch.nn.functional.cross_entropy(model(x), labels)
         loss.backward()

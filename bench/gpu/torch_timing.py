@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks with PyTorch share."""
+"""Shared code of the benchmarks with PyTorch."""
 
 import time
 
@@ -7,7 +7,7 @@ import torch
 
 
 def milliseconds(call, device, warm_up, calls):
-    """For one of `calls` calls, after those that do not count; all are issued before they are waited for."""
+    """Returns milliseconds per call, after `warm_up` uncounted calls; issues all calls before it waits."""
     def run(count):
         for _ in range(count):
             call()
@@ -20,7 +20,7 @@ def milliseconds(call, device, warm_up, calls):
 
 
 def captured(step):
-    """The step as a CUDA graph."""
+    """Returns a function that replays the step as a CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU worker must reach, and whether it did."""
+"""The targets of a GPU worker, and the check against them."""
 
 ACCURACY = {"fashion_mnist": 0.885, "fashion_mnist_cnn": 0.91}
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -12,7 +12,7 @@ WANTED = {
 
 
 def judge(got):
-    """`got` has what was measured, by name. Answers the last line's "ratios", "missed" and "not_measured"."""
+    """Returns "ratios", "missed" and "not_measured" for the last output line. `got` maps names to measurements."""
     for name in got:
         if name not in WANTED:
             raise KeyError(name)
@@ -25,7 +25,7 @@ def judge(got):
 
 
 def table(judged):
-    """For people, a line each."""
+    """Returns a table for people, one line per ratio."""
     lines = []
     for name, ratio in judged["ratios"].items():
         got = "not measured" if ratio["got"] is None else f"{ratio['got']:12.4f}"

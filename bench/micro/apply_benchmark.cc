@@ -21,7 +21,7 @@ constexpr uint64_t kMaxElements = uint64_t{1} << 30;
 constexpr double kMaxSeconds = 3600;
 constexpr int kMinRounds = 3;
 
-// Reads the gradient, reads and writes all other arrays, and leaves them as they are: zero is 0, which the compiler
+// Reads the gradient, reads and writes all other arrays, and leaves them unchanged: `zero` is 0, which the compiler
 // does not know.
 struct LimitLoop {
   size_t n;
@@ -117,7 +117,7 @@ ApplyResult Measure(const std::string& name, const Optimizer& optimizer, const A
     limit = std::min(limit, middle - start);
     apply = std::min(apply, Now() - middle);
   }
-  // Gradient, weights and slots are read; weights and slots are written.
+  // Reads gradient, weights and slots; writes weights and slots.
   const double arrays = 3 + 2 * optimizer.slots();
   const double gigabytes = arrays * sizeof(float) * static_cast<double>(options.elements) / 1e9;
   return {name, gigabytes / apply, gigabytes / limit, limit / apply};

@@ -10,24 +10,24 @@
 namespace ballast {
 
 struct ApplyBenchmarkOptions {
-  // Of the model, 1 to 2^30; cut into slices as a server cuts them.
+  // Elements of the model, 1 to 2^30; cut into slices like on a server.
   uint64_t elements = uint64_t{32} << 20;
-  // For each optimizer, at most 3600; at least three rounds are made whatever it is.
+  // Time for each optimizer, at most 3600; always runs at least three rounds.
   double seconds = 2;
 };
 
 struct ApplyResult {
-  // As a job file names it.
+  // Name in a job file.
   std::string optimizer;
-  // Of memory traffic: each array that an update reads, and each that it writes, counted once.
+  // Memory traffic: each array that an update reads, and each that it writes, counted once.
   double gb_per_second = 0;
-  // Of a loop that reads and writes the same arrays and computes nothing, in the same run.
+  // The same for a loop that reads and writes the same arrays without computing, in the same run.
   double limit_gb_per_second = 0;
   double ratio = 0;
 };
 
-// Applies each optimizer to a model in memory, with one thread, slice by slice, in place; its rounds alternate with
-// those of the limit, and the best of either counts. INVALID_ARGUMENT for options out of range.
+// Applies each optimizer to a model in memory, with one thread, slice by slice, in place. Its rounds alternate with
+// the limit's, and the best round of each counts. INVALID_ARGUMENT if an option is out of range.
 absl::StatusOr<std::vector<ApplyResult>> RunApplyBenchmark(const ApplyBenchmarkOptions& options);
 
 }  // namespace ballast

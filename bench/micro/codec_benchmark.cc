@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encode and decode of each codec on one thread, at a small slice and the largest one, in bytes of fp32 a second, with
-// the vector code and with the portable code; beside them memcpy of the same fp32. "into_blocks" decodes block by block
-// into a core's first cache, as a shard applies a gradient; "feedback" encodes with what was lost before.
+// Encode and decode of each codec on one thread, for a small slice and the largest one, in bytes of fp32 per second,
+// with vector code and with portable code, compared with memcpy of the same fp32. "into_blocks" decodes block by
+// block into a core's L1 cache, as a shard applies a gradient; "feedback" encodes with error feedback.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single-precision products of the CPU device, OpenBLAS and oneDNN at the shapes of a dense layer's forward (x W^T),
-// weight gradient (dy^T x) and input gradient (dy W): all of a small and of a wide network's training step, and each of
-// a wide layer. Prints FLOP/s. docs/decisions/0002-openblas-for-the-cpu-device.md and
-// 0008-own-kernels-for-small-batches.md quote it.
+// Single-precision products of the CPU device, OpenBLAS and oneDNN with the shapes of a dense layer's forward (x
+// W^T), weight gradient (dy^T x) and input gradient (dy W): all products of a training step of a small and of a wide
+// network, and each one of a wide layer. Prints FLOP/s. Quoted in docs/decisions/0002-openblas-for-the-cpu-device.md
+// and 0008-own-kernels-for-small-batches.md.
 #include <benchmark/benchmark.h>
 #include <cblas.h>
 #include <dnnl.h>
@@ -20,7 +20,7 @@
 namespace ballast {
 namespace {
 
-// Of m by n sums of k terms.
+// A product with m by n sums of k terms.
 struct Gemm {
   bool transpose_a;
   bool transpose_b;
@@ -48,7 +48,7 @@ Gemm GemmOf(Pass pass, int batch, Dense dense) {
   return {false, false, batch, dense.inputs, dense.units};
 }
 
-// A device and its memory for any of the products that are measured.
+// A device with memory for any of the measured products.
 struct Memory {
   std::unique_ptr<Device> device;
   std::unique_ptr<Buffer> a, b, c;

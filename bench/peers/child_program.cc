@@ -45,15 +45,15 @@ absl::StatusOr<ExitStatus> ChildProgram::HearToEnd(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   bool talks = true;
   while (talks && absl::Now() < deadline) talks = Hear(deadline - absl::Now());
-  // It may have closed its output a moment before it ends.
+  // It may have closed its output a moment before it exits.
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, pid(), 0));
   pollfd waiting = {handle, POLLIN, 0};
   const int64_t left = std::max<int64_t>(0, absl::ToInt64Milliseconds(deadline - absl::Now()));
   const bool ended = poll(&waiting, 1, static_cast<int>(left)) == 1;
   if (handle >= 0) close(handle);
   if (!ended || !process_.Reap()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("process ", pid(), " still runs after ", absl::FormatDuration(timeout), LastWords()));
+    return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(timeout),
+                                                    " waiting for process ", pid(), " to exit", LastWords()));
   }
   return *process_.status();
 }

@@ -11,21 +11,21 @@
 
 namespace ballast {
 
-// A child process and what it says. Killed with its group when it goes out of scope.
-// Thread safety: confined to the main thread.
+// Owns a child process and its output. Killed with its process group by the destructor. Thread safety: confined to
+// the main thread.
 class ChildProgram {
  public:
   static absl::StatusOr<ChildProgram> Start(const std::vector<std::string>& argv);
 
   pid_t pid() const { return process_.pid(); }
-  // Output and errors, as far as they were heard.
+  // The output and errors read so far.
   const std::string& said() const { return said_; }
-  // "; it said: ..." of the end of it, for a message; empty where it said nothing.
+  // "; it said: ..." with the end of its output, for an error message; empty without output.
   std::string LastWords() const;
 
-  // Waits until it says something, or at most for `timeout`; false once it says no more, which is its end.
+  // Waits for output, at most for `timeout`; returns false at the end of the output.
   bool Hear(absl::Duration timeout);
-  // Hears all that it says, to its end. DEADLINE_EXCEEDED where that takes longer than `timeout`.
+  // Reads all output until the process exits. DEADLINE_EXCEEDED if that takes longer than `timeout`.
   absl::StatusOr<ExitStatus> HearToEnd(absl::Duration timeout);
 
  private:

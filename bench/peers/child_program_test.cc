@@ -24,7 +24,7 @@ TEST(ChildProgramTest, IsNotWaitedForLongerThanAsked) {
   ASSERT_TRUE(program.ok());
   const auto end = program->HearToEnd(absl::Milliseconds(200));
   EXPECT_EQ(end.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(end.status().message()), HasSubstr("still runs after 200ms"));
+  EXPECT_THAT(std::string(end.status().message()), HasSubstr("timed out after 200ms waiting for process "));
 }
 
 TEST(ChildProgramTest, WhoseOutputIsClosedIsStillWaitedFor) {

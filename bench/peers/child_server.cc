@@ -32,7 +32,7 @@ absl::StatusOr<ScratchFolder> ScratchFolder::Create() {
   std::string path = (std::filesystem::temp_directory_path(error) / "ballast-bench-XXXXXX").string();
   if (error) path = "/tmp/ballast-bench-XXXXXX";
   if (mkdtemp(path.data()) == nullptr) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make a folder like ", path));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create a directory like ", path));
   }
   return ScratchFolder(path);
 }
@@ -54,20 +54,20 @@ absl::StatusOr<ChildServer> ChildServer::Start(std::vector<std::string> argv, co
   bool talks = true;
   while (talks && absl::Now() < deadline) {
     talks = program->Hear(kPoll);
-    // It is renamed into place, so it is whole as soon as it is there.
+    // The file is renamed into place, so it is complete as soon as it exists.
     std::string address;
     if (std::getline(std::ifstream(file), address) && !address.empty()) {
       return ChildServer(*std::move(program), address);
     }
   }
-  return absl::DeadlineExceededError(
-      absl::StrCat(argv[0], talks ? " did not serve within 15 s" : " ended at once", program->LastWords()));
+  return absl::DeadlineExceededError(absl::StrCat(
+      argv[0], talks ? ": timed out after 15 s waiting for it to serve" : " exited at once", program->LastWords()));
 }
 
 double ChildServer::CpuSeconds() const {
   std::ostringstream text;
   text << std::ifstream(absl::StrCat("/proc/", program_.pid(), "/stat")).rdbuf();
-  // The second field, the name, is in parentheses and may hold anything; utime and stime are the 14th and 15th.
+  // The second field, the name, is in parentheses and may contain anything; utime and stime are the 14th and 15th.
   const std::string all = text.str();
   const std::vector<std::string> fields = absl::StrSplit(all.substr(all.rfind(')') + 1), ' ', absl::SkipEmpty());
   double user = 0, system = 0;

@@ -11,8 +11,8 @@
 
 namespace ballast {
 
-// A new folder for a benchmark's files, removed with all that is in it.
-// Thread safety: immutable.
+// Owns a new directory for a benchmark's files, removed with its contents by the destructor. Thread safety:
+// immutable.
 class ScratchFolder {
  public:
   static absl::StatusOr<ScratchFolder> Create();
@@ -28,18 +28,18 @@ class ScratchFolder {
   std::string path_;
 };
 
-// A child process that serves on a free port of the loopback. Killed when it goes out of scope.
-// Thread safety: confined to the main thread.
+// Owns a child process that serves on a free loopback port. Killed by the destructor. Thread safety: confined to the
+// main thread.
 class ChildServer {
  public:
-  // Starts argv with --address_file and a file in `folder` behind it, and waits until the file is there: at most 15 s,
-  // else DEADLINE_EXCEEDED with what it said last.
+  // Starts argv with --address_file and a file in `folder` appended, and waits until the file exists: at most 15 s,
+  // otherwise DEADLINE_EXCEEDED with the end of the child's output.
   static absl::StatusOr<ChildServer> Start(std::vector<std::string> argv, const ScratchFolder& folder);
 
   const std::string& address() const { return address_; }
-  // That all its threads have used so far, in user and system mode; to 10 ms.
+  // User and system CPU time of all its threads so far; resolution 10 ms.
   double CpuSeconds() const;
-  // The most memory that it ever had resident.
+  // Peak resident memory.
   uint64_t PeakMemoryBytes() const;
 
  private:
@@ -49,11 +49,11 @@ class ChildServer {
   std::string address_;
 };
 
-// The servers of one job, as `ballast launch` starts them: [0] is the coordinator's. `flags` are for each of them.
+// Starts the servers of one job like `ballast launch`: [0] hosts the coordinator. `flags` are passed to each.
 absl::StatusOr<std::vector<ChildServer>> StartServers(int servers, int workers, const ScratchFolder& folder,
                                                       const std::vector<std::string>& flags = {});
 
-// Of this process and the children together.
+// CPU seconds of this process and the children together.
 double CpuSecondsWith(absl::Span<const ChildServer> children);
 
 }  // namespace ballast

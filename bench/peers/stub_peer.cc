@@ -19,9 +19,9 @@
 namespace ballast {
 namespace {
 
-constexpr std::chrono::seconds kPatience(60);
+constexpr std::chrono::seconds kTimeout(60);
 
-// The request's slice_index carries the number of floats that a pull asks for.
+// The request's slice_index carries the number of floats to pull.
 class CopyingService final : public v1::ParameterService::Service {
  public:
   grpc::Status Push(grpc::ServerContext*, const v1::PushRequest* request, v1::PushResponse*) override {
@@ -78,7 +78,7 @@ absl::Status ServeStub(const std::string& address_file) {
   const std::string text = absl::StrCat("127.0.0.1:", port, "\n");
   if (absl::Status status = WriteFileAtomically(address_file, {text}); !status.ok()) return status;
   server->Wait();
-  return absl::InternalError("the server has ended");
+  return absl::InternalError("the server has stopped");
 }
 
 struct StubClient::Parts {
@@ -88,7 +88,7 @@ struct StubClient::Parts {
   absl::Status Call(grpc::Status (v1::ParameterService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                     const Request& request, Response* response) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    context.set_deadline(std::chrono::system_clock::now() + kTimeout);
     return FromGrpcStatus((stub.get()->*method)(&context, request, response));
   }
 };

@@ -20,8 +20,8 @@ namespace ballast {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
-// Of one read or write: a peer that says nothing for so long is gone.
-constexpr timeval kPatience = {.tv_sec = 30, .tv_usec = 0};
+// Timeout of one read or write.
+constexpr timeval kTimeout = {.tv_sec = 30, .tv_usec = 0};
 
 class Socket {
  public:
@@ -48,7 +48,7 @@ sockaddr_in Loopback(uint16_t port) {
 }
 
 absl::Status ReadToEnd(const Socket& socket, std::vector<char>& block) {
-  setsockopt(socket.handle(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
+  setsockopt(socket.handle(), SOL_SOCKET, SO_RCVTIMEO, &kTimeout, sizeof(kTimeout));
   for (;;) {
     const ssize_t got = recv(socket.handle(), block.data(), block.size(), 0);
     if (got == 0) return absl::OkStatus();
@@ -81,7 +81,7 @@ absl::Status ServeTcpSink(const std::string& address_file) {
   for (;;) {
     const Socket peer(accept4(listener.handle(), nullptr, nullptr, SOCK_CLOEXEC));
     if (peer.handle() < 0) return Errno("cannot accept a TCP stream");
-    // A sender that broke off is the sender's business.
+    // The sender reports its own errors.
     ReadToEnd(peer, block).IgnoreError();
   }
 }
@@ -96,7 +96,7 @@ absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_
   if (connect(stream.handle(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
     return Errno(absl::StrCat("cannot connect to ", address));
   }
-  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+  setsockopt(stream.handle(), SOL_SOCKET, SO_SNDTIMEO, &kTimeout, sizeof(kTimeout));
   TcpRound round;
   const absl::Time begin = absl::Now();
   do {
@@ -106,7 +106,7 @@ absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_
     round.bytes += bytes.size();
   } while (absl::Now() - begin < duration);
   shutdown(stream.handle(), SHUT_WR);
-  // The receiver closes when it has read all.
+  // The receiver closes the connection after reading everything.
   std::vector<char> nothing(1);
   if (absl::Status status = ReadToEnd(stream, nothing); !status.ok()) return status;
   round.seconds = absl::ToDoubleSeconds(absl::Now() - begin);

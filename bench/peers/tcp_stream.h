@@ -11,11 +11,11 @@
 
 namespace ballast {
 
-// The limit that transfers are held against: a bare TCP stream over the loopback, one connection, 1 MiB blocks, sender
-// and receiver in two processes, nothing done with the bytes.
+// The limit of the transfers: a bare TCP stream over the loopback, one connection, 1 MiB blocks, sender and receiver
+// in two processes; the bytes are not processed.
 
-// The receiver's process: says where it listens in `address_file`, then reads one connection after the other to its
-// end. Returns only on an error.
+// The receiver process: writes its address to `address_file`, then reads one connection after the other to its end.
+// Returns only on an error.
 absl::Status ServeTcpSink(const std::string& address_file);
 
 struct TcpRound {
@@ -23,7 +23,7 @@ struct TcpRound {
   uint64_t bytes = 0;
 };
 
-// Sends `bytes` again and again for so long, then waits until the receiver has read all of it.
+// Sends `bytes` repeatedly for `duration`, then waits until the receiver has read everything.
 absl::StatusOr<TcpRound> SendTcpStream(const std::string& address, absl::string_view bytes, absl::Duration duration);
 
 }  // namespace ballast

@@ -1,16 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch as the peer of `ballast bench step`: trains one of the same MLPs on the same data and says how fast.
+"""The PyTorch peer of `ballast bench step`: trains one of the same MLPs on the same data and prints its speed.
 
 Methods:
   ddp  DistributedDataParallel on Gloo.
   rpc  A parameter server over torch.distributed.rpc (TensorPipe), as in PyTorch's tutorial "Implementing Batch RPC
-       Processing Using Asynchronous Executions": a process holds the model; trainers hand in their gradients with
-       rpc_sync; when all are in it applies their mean and answers each with the new model. On one machine TensorPipe
+       Processing Using Asynchronous Executions": one process holds the model; trainers send their gradients with
+       rpc_sync; after the last one it applies their mean and returns the new model to each. On one machine TensorPipe
        moves tensors through shared memory.
   rpc-tcp  The same over TCP, as between machines.
 
-The data is held as fp32 in memory, normalised before the clock starts, and batches are picked by index: no DataLoader.
+The data is in memory as fp32, normalized before the measurement, and batches are selected by index: no DataLoader.
 Each process computes with one thread. The last line of the output is one JSON object.
 """
 
@@ -28,7 +28,7 @@ import tempfile
 import threading
 import time
 
-# Before torch is loaded, which reads them once.
+# Set before torch is imported, which reads them once.
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
 try:
     import torch
@@ -41,7 +41,7 @@ except ImportError as error:
 MODELS = {"small": [784, 512, 256, 10], "large": [784, 4096, 4096, 10]}
 LEARNING_RATE = 0.05
 MEAN, STDDEV = 72.94, 90.02
-# Steps whose time tells how many fit into what was asked for; they warm up, too.
+# Steps that warm up and determine how many steps fit into the requested time.
 CALIBRATION_STEPS = 20
 CHUNKS = 5
 
@@ -77,7 +77,7 @@ def make_model(name):
 
 
 class Batches:
-    """Endless, shuffled anew each epoch; a worker takes every `workers`-th batch."""
+    """Endless batches, reshuffled each epoch; a worker takes every `workers`-th batch."""
 
     def __init__(self, features, labels, args, rank):
         self.features, self.labels, self.args, self.rank = features, labels, args, rank
@@ -98,7 +98,7 @@ class Batches:
 
 
 def timed(step, agree, seconds):
-    """Steps a second of each of some chunks that last about `seconds` in all. `agree` makes a number all ranks' own."""
+    """Returns the steps per second of several chunks, `seconds` in total. `agree` makes all ranks use one number."""
     for _ in range(CALIBRATION_STEPS // 2):
         step()
     begin = time.perf_counter()
@@ -226,7 +226,7 @@ def first_number(number):
 
 
 def child(role, rank, args, data, store, result):
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with its parent, whatever way.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: killed when the parent ends, for any reason.
     torch.set_num_threads(1)
     if role == "ps":
         serve_rpc(args, store)

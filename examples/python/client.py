@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A whole Ballast client that needs nothing of Ballast's but its .proto files.
+"""A complete Ballast client that needs only Ballast's .proto files.
 
 Declares a tensor on a running ballast_server, pushes one gradient, pulls the result and prints it.
 Generate the stubs and run it (Debian: protobuf-compiler, protobuf-compiler-grpc, python3-grpcio, python3-protobuf):
@@ -10,8 +10,8 @@ Generate the stubs and run it (Debian: protobuf-compiler, protobuf-compiler-grpc
         --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin proto/ballast/v1/*.proto
     PYTHONPATH=stubs /usr/bin/python3 examples/python/client.py 127.0.0.1:7700
 
-with `bazel-bin/server/ballast_server` in another terminal. A server with TLS and tokens wants --tls_ca, --token_file and,
-where it asks for certificates, --tls_cert and --tls_key: the files that `ballast keys` makes.
+with `bazel-bin/server/ballast_server` in another terminal. A server with TLS and tokens requires --tls_ca, --token_file
+and, if it asks for certificates, --tls_cert and --tls_key: files that `ballast keys` creates.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from ballast.v1 import tensor_pb2
 JOB = "python-example"
 TENSOR_ID = 1
 TIMEOUT_SECONDS = 10
-# The time of the start, in microseconds: higher each time, so that no push is taken for one of the run before.
+# The start time in microseconds: it increases with every run, so that a push is not taken for one of an earlier run.
 INCARNATION = time.time_ns() // 1000
 
 
 def encode(values):
-    """fp32, little-endian, as every payload on the wire."""
+    """Encodes values as little-endian fp32, like every payload of this example."""
     data = array.array("f", values)
     if sys.byteorder == "big":
         data.byteswap()
@@ -54,14 +54,14 @@ def declare(stub):
     spec.initializer.constant.value = 1.0
     spec.optimizer.sgd.learning_rate = 0.5
     request = ps.DeclareTensorsRequest(job=JOB, workers=1)
-    # In `async` presence is all there is to say, and `async` is a word of Python's.
+    # The presence of `async` is its only content, and `async` is a Python keyword.
     getattr(request.policy, "async").SetInParent()
     request.tensors.add(spec=spec)
     return stub.DeclareTensors(request, timeout=TIMEOUT_SECONDS).tensors[0].slices
 
 
 def push(stub, gradient, slices, sequence):
-    """Hands in one slice's worth of the gradient for each slice. Sending the same sequence again would be harmless."""
+    """Sends each slice's part of the gradient. Sending the same sequence again is harmless."""
     request = ps.PushRequest()
     request.header.job = JOB
     request.header.worker = 0
@@ -99,7 +99,7 @@ def parse_flags():
 
 
 def open_channel(flags):
-    """Without --tls_ca in plain text, as a server of this machine takes it."""
+    """Opens a plaintext channel without --tls_ca, which a server accepts on the same machine."""
     if flags.tls_ca is None:
         return grpc.insecure_channel(flags.address)
 
@@ -111,7 +111,7 @@ def open_channel(flags):
 
     credentials = grpc.ssl_channel_credentials(read(flags.tls_ca), read(flags.tls_key), read(flags.tls_cert))
     if flags.token_file is not None:
-        # "worker JOB TOKEN"
+        # The file contains "worker JOB TOKEN".
         token = read(flags.token_file).decode().split()[2]
         credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
     return grpc.secure_channel(flags.address, credentials)

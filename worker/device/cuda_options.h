@@ -6,20 +6,20 @@
 
 namespace ballast {
 
-// How a GPU computes.
+// Settings for computing on a GPU.
 struct CudaOptions {
-  // CUDA's number of the GPU; the first usable one where it is not set.
+  // CUDA index of the GPU; the first usable GPU if not set.
   std::optional<int> gpu;
-  // Whether each new shape of a product is tried with several algorithms, and the fastest kept. Without it the
-  // library's own guess is taken, which gives the same bits in every run.
+  // Times several algorithms for each new product shape and keeps the fastest. If false, the library's heuristic
+  // chooses, which gives the same bits in every run.
   bool autotune = true;
-  // Whether what a model computes again and again is kept as CUDA graphs, which takes the CPU less time to issue.
+  // Captures repeated segments of a model as CUDA graphs, which take the CPU less time to issue.
   bool graphs = true;
-  // Folder in which what was measured is kept for the next run; empty: nowhere.
+  // Directory that stores timing results for later runs; empty: they are not stored.
   std::string cache_folder;
 };
 
-// Keeps what was measured in the user's cache folder: $XDG_CACHE_HOME, else ~/.cache; nowhere where there is none.
+// Stores timing results under $XDG_CACHE_HOME, otherwise under ~/.cache; nowhere if neither variable is set.
 CudaOptions CachingCudaOptions();
 
 }  // namespace ballast

@@ -20,73 +20,75 @@ namespace ballast {
 
 // Does the arithmetic of layers on matrices in its own memory. It knows no layer and no model.
 //
-// Values that layers hand each other, activations and their gradients, have elements of activation_type(); what is
-// learnt, its gradients, statistics, labels and totals are floats. Of the matrices of one operation those of
-// activations have one type, whichever; a product's have each their own. Results are computed in fp32 and rounded when
-// they are stored.
+// Activations and their gradients have elements of activation_type(). Parameters, their gradients, statistics, labels
+// and totals are floats. All activation matrices of one operation have the same type; each matrix of a product may
+// have its own. Results are computed in fp32 and rounded when they are stored.
 //
-// Operations, which are those from Multiply on and all inherited ones, are issued in order and may still run when the
-// call returns. Their matrices and buffers come from this device, fit their buffers and each other (a caller's bug
-// aborts), may have no rows, and overlap only where an operation says so. The same operations on the same values give
-// the same bits. A device that fails while it computes keeps the first error and returns it from every later Download
-// and Synchronize. Thread safety: one thread issues operations; beside it others may Upload and Download buffers that
-// no operation issued meanwhile touches, each buffer one at a time, but several may Download one.
+// Operations (the methods from Multiply on, and all inherited ones) are issued in order and may still run when the
+// call returns. Their matrices and buffers belong to this device, fit their buffers and each other (otherwise the
+// device aborts: a bug of the caller), may have no rows, and overlap only if an operation allows it. The same
+// operations on the same values give the same bits. If a computation fails, the device keeps the first error and
+// returns it from every later Download and Synchronize.
+//
+// Thread safety: one thread issues operations. Other threads may Upload and Download buffers that no operation issued
+// meanwhile touches: each buffer from one thread at a time, except that several threads may Download the same one.
 class Device : public ImageOperations, public NormalizationOperations, public VectorOperations {
  public:
   virtual ~Device() = default;
 
-  // For people: kind, library, threads.
+  // Kind, library and threads, for people.
   virtual std::string Describe() const = 0;
 
-  // From now on computes in this, or in what is more exact, which it answers: a device without TF32 computes in FP32.
-  // UNIMPLEMENTED where it can do neither; the message says what to do. Before any operation.
+  // Sets the precision of later operations; call it before any operation. Returns the precision used, which may be
+  // more exact: a device without TF32 computes in FP32. UNIMPLEMENTED if the device supports neither; the message
+  // says what to do.
   virtual absl::StatusOr<Precision> SetPrecision(Precision precision) = 0;
-  // Whether SetPrecision takes it, or what is more exact.
+  // Returns whether SetPrecision accepts `precision`, possibly by using a more exact one.
   virtual bool Takes(Precision precision) const = 0;
   virtual DeviceMemory Memory() const = 0;
-  // In 16 bits where the precision is that of 16 bits.
+  // A 16-bit type if the precision has 16 bits.
   virtual ElementType activation_type() const = 0;
-  // Memory of zeros: floats, or of activation_type(). RESOURCE_EXHAUSTED where there is not enough.
+  // Zeroed memory for floats, or for elements of activation_type(). RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t floats) = 0;
   virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateActivations(int64_t elements) = 0;
-  // Waits for the operations on `to` that were issued before, then copies values to the elements from `offset` on; they
-  // may be reused on return. In 16 bits they are rounded on their way. OUT_OF_RANGE past the end.
+  // Waits for the operations issued on `to` so far, then copies values to the elements from `offset` on, rounded if
+  // those have 16 bits. The caller may reuse `values` on return. OUT_OF_RANGE past the end.
   virtual absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) = 0;
-  // Waits for the operations on `from` that were issued before, then copies. OUT_OF_RANGE past the end.
+  // Waits for the operations issued on `from` so far, then copies. OUT_OF_RANGE past the end.
   virtual absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) = 0;
-  // y = x of another device, of as many elements, after what was issued on both, without a stop at the host; false,
-  // and nothing is done, where this device cannot reach that one's memory or the elements' types differ. What another
-  // thread issues on `from` meanwhile may not touch x.
+  // y = x, a matrix of device `from` with as many elements, after all operations issued on both, without stopping at
+  // the host. Returns false and does nothing if this device cannot reach that memory or the element types differ.
+  // Operations that another thread issues on `from` meanwhile must not touch x.
   virtual bool CopyFrom(Device& from, Matrix x, Matrix y) = 0;
-  // Waits until everything issued is done.
+  // Waits until all issued operations are done.
   virtual absl::Status Synchronize() = 0;
-  // Says that results of what was issued so far will be copied while more is computed: an Upload or Download of their
-  // buffers then waits for nothing that is issued later. Without it they may. From the thread that issues operations.
+  // Announces that results issued so far will be copied during later operations: an Upload or Download of their
+  // buffers then waits for no later operation; without a mark it may. Call it on the thread that issues operations.
   virtual void Mark() = 0;
-  // Issues the segment's operations: by calling `issue`, once or twice, or without it, as they were issued for an equal
-  // segment before. `issue` issues operations and nothing else: no copy to or from the host, no mark, no memory.
+  // Issues the operations of `segment`: calls `issue` once or twice, or replays the operations issued before for an
+  // equal segment. `issue` only issues operations: it does not copy to or from the host, call Mark or allocate.
   virtual void Repeat(const Segment& segment, absl::FunctionRef<void()> issue) = 0;
 
-  // c = alpha * a b + beta * c; c is not read where beta is 0.
+  // c = alpha * a b + beta * c; c is not read if beta is 0.
   virtual void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) = 0;
-  // c = f(a b + bias), bias[j] on column j; without f where it is not set. One pass over c where the device can.
+  // c = f(a b + bias), with bias[j] on column j, and without f if it is not set. One pass over c if the device can.
   virtual void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
                                     Matrix c) = 0;
   // Adds bias[j] to column j of x.
   virtual void AddBias(const Buffer& bias, Matrix x) = 0;
-  // sums[j] = sum over the rows of x[i][j]: a bias's gradient.
+  // sums[j] = sum over the rows of x[i][j]: the gradient of a bias.
   virtual void SumRows(Matrix x, Buffer& sums) = 0;
   // y = f(x). y may be x.
   virtual void Activate(Activation f, Matrix x, Matrix y) = 0;
-  // dx = dy * f'(x). dx may be dy. For kRelu, x may be what Activate gave.
+  // dx = dy * f'(x). dx may be dy. For kRelu, x may also be the output of Activate.
   virtual void ActivateBackward(Activation f, Matrix x, Matrix dy, Matrix dx) = 0;
-  // y[i] = x[i] / (1 - rate) with probability 1 - rate, else 0; rate in [0, 1). Forward of x, and
-  // with the same key backward of dy. y may be x.
+  // y[i] = x[i] / (1 - rate) with probability 1 - rate, otherwise 0; rate in [0, 1). The forward pass calls it on x,
+  // the backward pass on dy with the same key. y may be x.
   virtual void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) = 0;
-  // totals[kLossSum] = sum of the rows' losses; totals[kCorrect] = rows whose largest output, the first of equals, is
-  // the label (0 for a mean squared error). Where `gradient` is not null, its matrix becomes its scale times the
-  // derivative of the mean loss over the rows by the outputs, and may be the outputs. Labels are classes 0 to
-  // columns - 1, or for a mean squared error, whose outputs have one column, any number.
+  // totals[kLossSum] = sum of the losses of the rows; totals[kCorrect] = number of rows whose largest output (the
+  // first of equal ones) is the label, or 0 for a mean squared error. If `gradient` is not null, its matrix becomes
+  // its scale times the derivative of the mean loss over the rows with respect to the outputs; it may be the outputs.
+  // Labels are classes 0 to columns - 1. A mean squared error has one output column, and its labels are any numbers.
   virtual void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
                     const LossGradient* gradient) = 0;
 };

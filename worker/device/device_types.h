@@ -5,20 +5,20 @@
 
 #include "absl/types/span.h"
 
-// The values that a device's operations take.
+// Parameter types of a device's operations.
 namespace ballast {
 
-// What a buffer's elements are: floats, their upper halves, or IEEE's halves.
+// Type of a buffer's elements: float, bfloat16 (the upper half of a float) or IEEE half.
 enum class ElementType { kFp32, kBf16, kFp16 };
 
-// Owns a device's memory for size() elements. Outlived by the device that allocated it.
+// Owns a device's memory for size() elements. The device that allocated it must outlive it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
 
   virtual int64_t size() const = 0;
   virtual ElementType type() const = 0;
-  // The memory itself where the host can address it and it holds floats, else empty.
+  // The memory itself if the host can address it and it holds floats, otherwise empty.
   virtual absl::Span<float> host() = 0;
 };
 
@@ -31,7 +31,6 @@ struct Matrix {
   int64_t elements() const { return rows * columns; }
 };
 
-// A matrix as a factor of a product.
 struct Factor {
   Matrix matrix;
   bool transposed = false;
@@ -41,7 +40,7 @@ enum class Activation { kRelu, kGelu, kTanh };
 
 enum class LossFunction { kSoftmaxCrossEntropy, kMeanSquaredError };
 
-// Which elements a dropout keeps is a function of these and of the element's index alone.
+// Identifies one dropout. The key and the element's index alone decide whether an element is kept.
 struct DropoutKey {
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -49,26 +48,26 @@ struct DropoutKey {
   uint32_t layer = 0;
 };
 
-// Where a loss's gradient goes, and what it is multiplied by.
+// Destination of a loss's gradient, and the factor to multiply it by.
 struct LossGradient {
   Matrix matrix;
   float scale = 1;
 };
 
-// Of a device's memory, in bytes.
+// Memory of a device, in bytes.
 struct DeviceMemory {
-  // What Allocate can still give.
+  // Bytes that Allocate can still return.
   int64_t free = 0;
-  // Held by the device itself, for operations that need room.
+  // Held by the device itself, as workspace for operations.
   int64_t workspace = 0;
-  // On the host, held by the device for copies.
+  // Host memory that the device holds for copies.
   int64_t pinned = 0;
 };
 
-// What a device computes in. Sums are made in fp32 in any case.
+// Number format in which a device computes. Sums are always in fp32.
 enum class Precision { kFp32, kTf32, kBf16, kFp16 };
 
-// Floats rounded to 16 bits: a float's upper half, or IEEE's half.
+// 16-bit format that floats are rounded to: bfloat16 (the upper half of a float) or IEEE half.
 enum class HalfType { kBf16, kFp16 };
 
 inline constexpr ElementType ElementTypeOf(HalfType type) {
@@ -77,7 +76,7 @@ inline constexpr ElementType ElementTypeOf(HalfType type) {
 
 inline constexpr int64_t BytesOf(ElementType type) { return type == ElementType::kFp32 ? 4 : 2; }
 
-// Where a loss writes: elements 0 and 1 of a buffer.
+// Indices of a loss's results in its `totals` buffer.
 inline constexpr int64_t kLossSum = 0;
 inline constexpr int64_t kCorrect = 1;
 inline constexpr int64_t kLossTotals = 2;

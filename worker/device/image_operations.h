@@ -6,30 +6,30 @@
 
 namespace ballast {
 
-// A device's operations on batches of images: x and dx are [examples, shape.input.elements()], y and dy
-// [examples, shape.output().elements()]. The window fits the image (Fits). Contract as device.h's.
+// A device's operations on batches of images: x and dx are [examples, shape.input.elements()], y and dy [examples,
+// shape.output().elements()]. The window fits the image (see Fits). The contract of class Device applies.
 class ImageOperations {
  public:
   virtual ~ImageOperations() = default;
 
-  // y[p][f] = bias[f] + sum over the window at place p of x * filter f, 0 in the padding: a cross-correlation, as
-  // networks use it. No bias where it is null.
+  // y[p][f] = bias[f] + sum over the window at position p of x * filter f, with 0 in the padding: a
+  // cross-correlation, as is usual in neural networks. A null bias adds nothing.
   virtual void Convolve(const ConvShape& shape, Matrix x, const Buffer& filters, const Buffer* bias, Matrix y) = 0;
-  // The gradient by the images.
+  // The gradient with respect to the images.
   virtual void ConvolveBackwardData(const ConvShape& shape, Matrix dy, const Buffer& filters, Matrix dx) = 0;
-  // The gradients by the filters and, where `dbias` is not null, by the bias. Zeros where there are no examples.
+  // The gradients with respect to the filters and, if `dbias` is not null, to the bias. Zeros without examples.
   virtual void ConvolveBackwardFilters(const ConvShape& shape, Matrix x, Matrix dy, Buffer& dfilters,
                                        Buffer* dbias) = 0;
 
-  // y = the largest in the window, padding left out; NaN where one is in it.
+  // y = the maximum of the window, without its padding; NaN if the window contains one.
   virtual void MaxPool(const PoolShape& shape, Matrix x, Matrix y) = 0;
-  // dx = the sum of dy over the windows whose largest it is, of equals the first in the window's row-major order (the
-  // first NaN, where there is one). Finds it in x again, so that forward need not keep it.
+  // dx = the sum of dy over the windows whose maximum it is; among equals, the first in the window's row-major order
+  // (the first NaN, if any). Finds the maximum in x again, so that the forward pass need not keep it.
   virtual void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) = 0;
 
-  // y = the mean of those in the window that are not padding.
+  // y = the mean of the window's elements that are not padding.
   virtual void AveragePool(const PoolShape& shape, Matrix x, Matrix y) = 0;
-  // dx = the sum of dy / n over the windows that it is in, n as above.
+  // dx = the sum of dy / n over the windows that contain it; n is the number of elements that AveragePool averaged.
   virtual void AveragePoolBackward(const PoolShape& shape, Matrix dy, Matrix dx) = 0;
 };
 

@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// A device as job files and errors call it: "cpu", or a GPU's number. Does not own it.
+// A device under the name that job files and errors use: "cpu", or a GPU's index. Does not own it.
 struct NamedDevice {
   std::string name;
   Device* device = nullptr;

@@ -5,31 +5,31 @@
 
 namespace ballast {
 
-// What a normalisation applies to a normalised value of column j: scale[j] * value + offset[j].
+// Scale and offset after a normalization: a normalized value of column j becomes scale[j] * value + offset[j].
 struct Affine {
   const Buffer& scale;
   const Buffer& offset;
 };
 
-// The gradients by an Affine.
+// The gradients with respect to an Affine.
 struct AffineGradient {
   Buffer& scale;
   Buffer& offset;
 };
 
-// Of each column. In a batch norm's running statistics: inference divides by sqrt(variance + epsilon).
+// Mean and variance per column. With running statistics, inference divides by sqrt(variance + epsilon).
 struct ColumnStatistics {
   Buffer& mean;
   Buffer& variance;
 };
 
-// Of each column of one batch: what its backward needs of forward. inverse_stddev = 1 / sqrt(variance + epsilon).
+// Statistics per column of one batch, kept for the backward pass. inverse_stddev = 1 / sqrt(variance + epsilon).
 struct SavedStatistics {
   Buffer& mean;
   Buffer& inverse_stddev;
 };
 
-// How a batch norm computes. A running statistic becomes (1 - momentum) * itself + momentum * the batch's.
+// Constants of a batch norm. A running statistic becomes (1 - momentum) * itself + momentum * the batch's.
 struct BatchNormRates {
   // Above 0.
   float epsilon = 1e-5f;
@@ -37,29 +37,29 @@ struct BatchNormRates {
   float momentum = 0.1f;
 };
 
-// A device's normalisations (Ioffe and Szegedy, 2015; Ba, Kiros and Hinton, 2016). x, y, dx and dy are
-// [rows, columns]; each buffer in the structs has at least `columns` elements. dx and dy may not overlap. Contract as
-// device.h's.
+// A device's normalizations (Ioffe and Szegedy, 2015; Ba, Kiros and Hinton, 2016). x, y, dx and dy are [rows,
+// columns]; each buffer in the structs has at least `columns` elements. dx and dy must not overlap. The contract of
+// class Device applies.
 class NormalizationOperations {
  public:
   virtual ~NormalizationOperations() = default;
 
-  // y = affine of (x - mean) / sqrt(variance + epsilon), mean and (biased: 1 / rows) variance of the column over the
-  // rows. Saves them, and moves the running ones by them, where the variance is taken as rows / (rows - 1) times as
-  // large (rows of at least 2). Without rows the running ones stay as they are; the saved ones are 0.
+  // y = affine of (x - mean) / sqrt(variance + epsilon), with the column's mean and biased (1 / rows) variance over
+  // the rows. Saves both, and updates the running statistics with them, using the unbiased variance (times rows /
+  // (rows - 1), rows at least 2). Without rows the running statistics are unchanged and the saved ones are 0.
   virtual void BatchNorm(const BatchNormRates& rates, Matrix x, const Affine& affine, const SavedStatistics& saved,
                          const ColumnStatistics& running, Matrix y) = 0;
   // y = affine of (x - running mean) / sqrt(running variance + epsilon).
   virtual void BatchNormInference(float epsilon, Matrix x, const Affine& affine, const ColumnStatistics& running,
                                   Matrix y) = 0;
-  // The gradients of BatchNorm. `dx` is not written where it is null. affine.offset is not read. Gradients by the
-  // affine are 0 where there are no rows.
+  // The gradients of BatchNorm. Writes no dx if `dx` is null. Does not read affine.offset. The gradients of the
+  // affine are 0 without rows.
   virtual void BatchNormBackward(Matrix x, Matrix dy, const Affine& affine, const SavedStatistics& saved,
                                  const AffineGradient& gradient, const Matrix* dx) = 0;
 
-  // y = affine of (x - mean) / sqrt(variance + epsilon), mean and (biased) variance of the row over its columns.
+  // y = affine of (x - mean) / sqrt(variance + epsilon), with the row's mean and biased variance over its columns.
   virtual void LayerNorm(float epsilon, Matrix x, const Affine& affine, Matrix y) = 0;
-  // The gradients of LayerNorm, as BatchNormBackward's. Computes the rows' statistics again.
+  // The gradients of LayerNorm, like BatchNormBackward. Computes the statistics of the rows again.
   virtual void LayerNormBackward(float epsilon, Matrix x, Matrix dy, const Affine& affine,
                                  const AffineGradient& gradient, const Matrix* dx) = 0;
 };

@@ -6,9 +6,8 @@
 
 namespace ballast {
 
-// Philox4x32-10, a counter-based generator: four random words as a pure function of a counter and a
-// key, so that every device draws the same ones in any order. Salmon et al., "Parallel random
-// numbers: as easy as 1, 2, 3", 2011.
+// Philox4x32-10, a counter-based generator: four random words as a pure function of a counter and a key, so that
+// every device draws the same words in any order. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
 inline std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * counter[0];

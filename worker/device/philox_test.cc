@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The known answers are those that the authors publish with their library Random123.
+// The expected words are those that the authors publish with their library Random123.
 TEST(PhiloxTest, ZeroCounterAndKeyGiveThePublishedAnswer) {
   EXPECT_THAT(Philox({0, 0, 0, 0}, {0, 0}), ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
 }

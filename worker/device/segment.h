@@ -6,14 +6,14 @@
 
 namespace ballast {
 
-// Operations that are issued again and again, the same each time: see Device::Repeat.
+// A group of operations that is issued repeatedly: see Device::Repeat.
 struct Segment {
   using Key = std::array<uint64_t, 4>;
 
-  // Where it is equal, equal operations are issued on the same buffers with the same numbers; only dropouts' keys
-  // differ, and each dropout's layer does not.
+  // Segments with equal keys issue equal operations on the same buffers with the same numbers. Only the dropouts'
+  // seed and step differ; each dropout's layer is the same.
   Key key = {};
-  // Of the dropouts' keys this time.
+  // Seed and step of the dropouts' keys for this repetition.
   uint64_t seed = 0;
   uint64_t step = 0;
 };

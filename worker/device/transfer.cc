@@ -14,7 +14,7 @@ absl::Status Transfer::Copy(Device& from, Matrix x, Device& to, Matrix y) {
   if (to.CopyFrom(from, x, y)) return absl::OkStatus();
   const size_t elements = x.elements();
   if (const absl::Span<float> source = x.buffer->host(); !source.empty()) {
-    // Waits for what was issued on x.
+    // Waits for the operations issued on x.
     if (absl::Status status = from.Download(*x.buffer, 0, {}); !status.ok()) return status;
     return to.Upload(source.first(elements), *y.buffer, 0);
   }

@@ -8,12 +8,13 @@
 
 namespace ballast {
 
-// Copies values from one device's memory to another's: elements of one type between GPUs without the host, else through
-// it; without a stop there where it can address either's memory. Owns the room for that, which grows to the largest.
+// Copies values from one device's memory to another's. Elements of one type go directly between GPUs; others go
+// through the host, without staging if the host can address either side's memory. Owns the staging memory, which
+// grows to the largest copy.
 // Thread safety: one call at a time.
 class Transfer {
  public:
-  // y = x, of as many elements. Through the host it waits until what was issued on x before is done.
+  // y = x, with as many elements. Through the host, it waits for the operations issued on x before.
   absl::Status Copy(Device& from, Matrix x, Device& to, Matrix y);
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Memory whose address it does not tell, as a GPU's.
+// Memory whose address is hidden from the host, like a GPU's.
 class HiddenBuffer : public CpuBuffer {
  public:
   HiddenBuffer(int64_t size, std::atomic<int64_t>* used)

@@ -184,8 +184,9 @@ TEST_P(GraphFaultTest, AfterAnErrorOfGraphsAllIsIssuedPlainly) {
     Outcome got;
     ::testing::internal::CaptureStderr();
     Train(*Make(GetParam(), device.get()), got);
-    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr(std::string("CUDA graphs are off from now on: ") +
-                                                                    call + ": cudaErrorStreamCaptureUnsupported\n"));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr(std::string("CUDA graphs are disabled after an error: ") + call +
+                          ": cudaErrorStreamCaptureUnsupported\n"));
     EXPECT_EQ(got.values, want.values);
   }
 }

@@ -15,7 +15,7 @@ class HostReducer : public Reducer {
   HostReducer(absl::Span<const NamedDevice> devices, std::unique_ptr<Buffer> arrived)
       : devices_(devices.begin(), devices.end()), arrived_(std::move(arrived)) {}
 
-  std::string Describe() const override { return "on the first one"; }
+  std::string Describe() const override { return "on the first device"; }
 
   absl::Status Sum(absl::Span<const Matrix> parts) override {
     if (parts.size() != devices_.size()) {
@@ -34,12 +34,12 @@ class HostReducer : public Reducer {
     return absl::OkStatus();
   }
 
-  // A copy ends with its device.
+  // A copy ends when its device fails.
   void Abort() override {}
 
  private:
   const std::vector<NamedDevice> devices_;
-  // Another device's part, on the first one.
+  // Part copied from another device, on the first one.
   const std::unique_ptr<Buffer> arrived_;
   Transfer transfer_;
 };
@@ -50,8 +50,9 @@ absl::StatusOr<std::unique_ptr<Reducer>> CreateHostReducer(absl::Span<const Name
                                                            int64_t largest_elements) {
   absl::StatusOr<std::unique_ptr<Buffer>> arrived = devices[0].device->Allocate(largest_elements);
   if (!arrived.ok()) {
-    return absl::Status(arrived.status().code(), absl::StrCat("device ", devices[0].name, ", room for a sum of ",
-                                                              "gradients: ", arrived.status().message()));
+    return absl::Status(arrived.status().code(),
+                        absl::StrCat("device ", devices[0].name, ": cannot allocate the buffer for sums of gradients: ",
+                                     arrived.status().message()));
   }
   return std::make_unique<HostReducer>(devices, *std::move(arrived));
 }

@@ -11,9 +11,9 @@
 
 namespace ballast {
 
-// Takes the others' parts to the first device, one after the other, and adds them there: works between any devices, and
-// through the host where one cannot reach the other. Needs as much of the first one's memory as the largest part.
-// RESOURCE_EXHAUSTED where it has not got that.
+// Copies the other devices' parts to the first device, one after the other, and adds them there. Works between any
+// devices, through the host if one cannot reach the other. Needs room for the largest part on the first device:
+// RESOURCE_EXHAUSTED if that is short.
 absl::StatusOr<std::unique_ptr<Reducer>> CreateHostReducer(absl::Span<const NamedDevice> devices,
                                                            int64_t largest_elements);
 

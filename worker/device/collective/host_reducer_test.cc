@@ -67,7 +67,7 @@ TEST_F(HostReducerTest, TooLittleMemoryIsToldWithTheDevice) {
   const absl::Status status = CreateHostReducer(devices_, 1 << 20).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("device 0, room for a sum of gradients: cpu device: got 1048576"));
+              HasSubstr("device 0: cannot allocate the buffer for sums of gradients: cpu device: got 1048576"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions of every device, held to the sums that define them.
+// Checks the convolutions of every device against their defining sums.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -30,11 +30,11 @@ void PrintTo(const Convolution& c, std::ostream* out) {
 // One of each kind, and random ones.
 std::vector<Convolution> Convolutions() {
   std::vector<Convolution> all = {
-      {1, {{1, 1, 1}, {}, 1}},                       // nothing but a product of two numbers
+      {1, {{1, 1, 1}, {}, 1}},                       // a product of two numbers
       {5, {{3, 5, 7}, {}, 3}},                       // 1 x 1
-      {3, {{7, 7, 3}, {3, 3, 1, 1, 1, 1}, 5}},       // of the same size
-      {2, {{9, 6, 2}, {3, 2, 2, 3, 1, 0}, 4}},       // rectangular in every way
-      {2, {{5, 5, 2}, {5, 5}, 3}},                   // one place
+      {3, {{7, 7, 3}, {3, 3, 1, 1, 1, 1}, 5}},       // output of the same size
+      {2, {{9, 6, 2}, {3, 2, 2, 3, 1, 0}, 4}},       // height and width always differ
+      {2, {{5, 5, 2}, {5, 5}, 3}},                   // one position
       {2, {{2, 2, 3}, {5, 5, 1, 1, 4, 4}, 2}},       // mostly padding
       {3, {{8, 8, 16}, {1, 1, 2, 2, 0, 0}, 32}},     // a projection
       {7, {{28, 28, 1}, {5, 5, 1, 1, 2, 2}, 32}},    // a first layer
@@ -78,7 +78,7 @@ void ForEachProduct(const Convolution& c, Visit visit) {
           }
 }
 
-// What is summed up, and the sum of its magnitudes.
+// Expected sums, and the sums of the magnitudes of their terms.
 struct Sums {
   explicit Sums(int64_t n) : want(n), scale(n) {}
 

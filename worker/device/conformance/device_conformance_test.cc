@@ -24,7 +24,7 @@ struct Shape {
   int64_t columns;
 };
 
-// Single, odd, aligned and large ones.
+// Single, odd, aligned and large shapes.
 constexpr Shape kShapes[] = {{1, 1}, {1, 10}, {7, 1}, {3, 5}, {17, 31}, {64, 256}, {129, 1001}};
 
 double Reference(Activation f, double x) {
@@ -235,8 +235,8 @@ TEST_P(DeviceConformanceTest, MultiplyAgreesWithTheSumsOfProducts) {
   }
 }
 
-// The forward product, the input's gradient and the weights' gradient of a large layer at a small batch, for which
-// devices have other code.
+// The forward product, input gradient and weight gradient of a large layer at a small batch, for which devices have
+// separate code.
 TEST_P(DeviceConformanceTest, MultiplyOfLargeWeightsAtASmallBatchAgreesWithTheSumsOfProducts) {
   for (const int64_t batch : {1, 7, 8, 63, 64, 65}) {
     ExpectProduct({batch, 1031, 1025}, false, true, 1.0f, 0.0f);
@@ -353,7 +353,7 @@ TEST_P(DeviceConformanceTest, ActivationGradientsAgreeWithTheirFormulasAlsoInPla
   }
 }
 
-// What a layer that keeps only its output relies on.
+// A layer that keeps only its output relies on this.
 TEST_P(DeviceConformanceTest, ReluInPlaceAndItsGradientByWhatItGaveAreTheSame) {
   const std::vector<float> x = Random(17 * 31, 1), dy = Random(17 * 31, 2);
   const Matrix input = Put(17, 31, x), in_place = Put(17, 31, x), gradient = Put(17, 31, dy);
@@ -374,13 +374,12 @@ TEST_P(DeviceConformanceTest, DropoutScalesWhatItKeepsAndZeroesTheRest) {
   const std::vector<float> y = Get(x);
   const int64_t zeros = std::count(y.begin(), y.end(), 0.0f);
   EXPECT_EQ(std::count(y.begin(), y.end(), 4.0f), kElements - zeros);
-  // Five standard deviations, sqrt(0.25 * 0.75 * n) = 137.
+  // Tolerance of five standard deviations; one is sqrt(0.25 * 0.75 * n) = 137.
   EXPECT_NEAR(zeros, 25001, 685);
 }
 
-// The generator is part of the contract: Philox4x32-10 under counter (draw, step), key (seed,
-// layer), four elements a draw. Words of the first draw are 6627e8d5 e169c58d bc57ac4c 9b00dbd8,
-// see philox_test.cc.
+// The generator is part of the contract: Philox4x32-10 with counter (draw, step) and key (seed, layer), four elements
+// per draw. Words of the first draw are 6627e8d5 e169c58d bc57ac4c 9b00dbd8, see philox_test.cc.
 TEST_P(DeviceConformanceTest, DropoutDrawsTheWordsOfPhilox) {
   const Matrix x = Put(1, 4, {1, 1, 1, 1});
   const Matrix y = Zeros(1, 4);

@@ -15,46 +15,46 @@
 
 namespace ballast {
 
-// A device under test: opens it, or says why this machine cannot, and the tests skip.
+// A device under test: opens it, or says why this machine cannot; the tests are then skipped.
 struct DeviceUnderTest {
   std::string name;
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> open;
-  // The error allowed, relative to the sum of the magnitudes that go into a result.
+  // Allowed error, relative to the sum of the magnitudes that contribute to a result.
   double tolerance = 1e-5;
 };
 
-// A product's result is rows x columns, sums of `depth` terms.
+// A product's result is rows x columns; each element is a sum of `depth` terms.
 struct ProductShape {
   int64_t rows, columns, depth;
 };
 
-// Holds a device to float64 references of each operation's formula. A device's test says
+// Checks a device against float64 references of each operation's formula. A device's test declares
 // INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, ::testing::Values(...)).
 class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
  protected:
   void SetUp() override;
 
-  // Uniform in +-spread, the same for the same seed; and such that an activation can have them.
+  // Uniform in +-spread, the same for the same seed; Random rounds to values that activations can have.
   static std::vector<float> RandomFloats(int64_t n, uint32_t seed, float spread = 2.0f);
   std::vector<float> Random(int64_t n, uint32_t seed, float spread = 2.0f) const;
-  // The nearest that an activation of the device can be.
+  // The nearest values that activations of the device can have.
   std::vector<float> AsActivations(std::vector<float> values) const;
   float AsActivation(float value) const { return AsActivations({value})[0]; }
 
-  // A matrix of activations on the device, of the given values or of zeros.
+  // A matrix of activations on the device, with the given values or zeros.
   Matrix Put(int64_t rows, int64_t columns, const std::vector<float>& values);
   Matrix Zeros(int64_t rows, int64_t columns);
-  // The same of floats: of what is learnt.
+  // A matrix of floats, like parameters.
   Matrix PutFloats(int64_t rows, int64_t columns, const std::vector<float>& values);
   Matrix ZeroFloats(int64_t rows, int64_t columns);
   std::vector<float> Get(const Matrix& matrix);
-  // Every element within the tolerance times its scale, or as near as FP16 has numbers where activations are that.
+  // Expects each element within the tolerance times its scale, or, if activations are FP16, within FP16's resolution.
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, const std::vector<double>& scale);
   // The same with the scale max(1, |want|).
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want);
 
-  // Multiplies random matrices, the factors stored transposed or not, and compares. With a transposed first factor the
-  // result has floats, as a weight's gradient, else the second factor has, as weights.
+  // Multiplies random matrices, stored transposed or not, and compares. With a transposed first factor the result
+  // holds floats, like a weight gradient; otherwise the second factor does, like weights.
   void ExpectProduct(const ProductShape& shape, bool a_transposed, bool b_transposed, float alpha, float beta);
 
   Device& device() { return *device_; }

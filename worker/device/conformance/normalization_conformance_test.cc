@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalisations of every device, held to their formulas.
+// Checks the normalizations of every device against their formulas.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -21,13 +21,13 @@ struct Size {
   int64_t columns;
 };
 
-// Single, odd, aligned and large ones.
+// Single, odd, aligned and large sizes.
 constexpr Size kSizes[] = {{2, 1}, {7, 1}, {3, 5}, {17, 31}, {65, 64}, {20011, 3}, {129, 1001}};
 
 constexpr float kEpsilon = 1e-3f;
 
-// A batch or layer norm in float64. Where `of_rows` it is taken over the columns of each row, else over the rows of
-// each column.
+// A batch or layer norm in float64: over the columns of each row if `of_rows`, otherwise over the rows of each
+// column.
 struct Normalization {
   Normalization(Size size, bool of_rows, const std::vector<float>& x) : size(size), of_rows(of_rows) {
     const int64_t groups = of_rows ? size.rows : size.columns;
@@ -51,7 +51,7 @@ struct Normalization {
     return y;
   }
 
-  // By the chain rule through mean and variance.
+  // Applies the chain rule through mean and variance.
   Values InputGradient(const std::vector<float>& dy, const std::vector<float>& scale) const {
     const double members = of_rows ? size.columns : size.rows;
     Values sum(mean.size()), product(mean.size()), dx;
@@ -83,13 +83,13 @@ struct Terms {
   Values sum, magnitude;
 };
 
-// Around 3, so that a mean which loses digits shows.
+// Values around 3, so that a mean that loses digits shows.
 std::vector<float> Shifted(std::vector<float> x) {
   for (float& value : x) value += 3;
   return x;
 }
 
-// The rounding of x before its mean is taken off counts, however small the difference.
+// Includes the rounding of x before the mean is subtracted, which matters even if the difference is small.
 Values Scale(const Normalization& want, const std::vector<float>& scale) {
   Values result;
   for (size_t i = 0; i < want.normalized.size(); ++i) {
@@ -151,7 +151,7 @@ TEST_P(DeviceConformanceTest, BatchNormInferenceUsesTheRunningStatistics) {
   ExpectNear(Get(y), {2, 6, 6, 4});
 }
 
-// The variance of one row is 0: what comes out is the offset, and no gradient goes back.
+// The variance of one row is 0: the output is the offset, and no gradient flows back.
 TEST_P(DeviceConformanceTest, BatchNormOfOneRowIsFinite) {
   const Matrix x = Put(1, 2, {4, -1}), dy = Put(1, 2, {1, 1}), y = Zeros(1, 2), dx = Put(1, 2, {9, 9});
   const Matrix scale = PutFloats(1, 2, {2, 1}), offset = PutFloats(1, 2, {3, 5}), dscale = ZeroFloats(1, 2),
@@ -204,7 +204,7 @@ TEST_P(DeviceConformanceTest, LayerNormsAndTheirGradientsAgreeWithTheFormula) {
     ExpectNear(Get(dx), want.InputGradient(dy, scale), Scale(want, scale));
     Terms dscale(columns), doffset(columns);
     for (size_t i = 0; i < dy.size(); ++i) {
-      // Its error is that of the normalised x.
+      // Its error is that of the normalized x.
       dscale.Add(i % columns, dy[i] * want.normalized[i]);
       dscale.magnitude[i % columns] += std::abs(dy[i]) * 5 / std::sqrt(want.variance[want.Group(i)] + kEpsilon);
       doffset.Add(i % columns, dy[i]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of every device, held to its definition.
+// Checks the poolings of every device against their definition.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -23,13 +23,13 @@ const Pooling kPoolings[] = {
     {1, {{1, 1, 1}, {}}},
     {3, {{4, 6, 5}, {2, 2, 2, 2}}},
     {2, {{7, 5, 3}, {3, 3, 2, 2, 1, 1}}},  // overlapping, padded
-    {2, {{7, 8, 2}, {2, 3, 3, 2, 0, 1}}},  // pixels that no window sees
+    {2, {{7, 8, 2}, {2, 3, 3, 2, 0, 1}}},  // pixels that no window covers
     {5, {{7, 7, 33}, {7, 7}}},             // global
     {65, {{14, 14, 64}, {2, 2, 2, 2}}},    // large
     {0, {{4, 4, 2}, {2, 2, 2, 2}}},        // no images
 };
 
-// Calls visit(index of the window's place and channel in y, indices in x of what it sees) for each.
+// Calls visit(index in y of the window's position and channel, indices in x of its elements) for each window.
 template <typename Visit>
 void ForEachWindow(const Pooling& p, Visit visit) {
   const auto& [in, w] = p.shape;
@@ -57,7 +57,7 @@ TEST_P(DeviceConformanceTest, MaxPoolsAndTheirGradientsAgreeWithTheDefinition) {
     SCOPED_TRACE(testing::Message() << "pooling " << &p - kPoolings);
     const int64_t in = p.shape.input.elements(), out = p.shape.output().elements();
     std::vector<float> x = Random(p.examples * in, 1);
-    // So that there are equals.
+    // Rounds to create equal values.
     for (float& value : x) value = std::round(4 * value);
     const std::vector<float> dy = Random(p.examples * out, 2);
     std::vector<float> want(dy.size());

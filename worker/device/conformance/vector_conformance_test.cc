@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills, copies, sums and rows of every device.
+// Checks fills, copies, sums and row operations of every device.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ TEST_P(DeviceConformanceTest, CopyKeepsTheBits) {
 
 namespace {
 
-// Values of every kind but NaN: zeros, subnormal halves, ties, what is too large for a half, infinities; then any.
+// All kinds of values except NaN: zeros, subnormal halves, ties, values too large for a half, infinities; then `any`.
 std::vector<float> ToRound(int64_t n, const std::vector<float>& any) {
   const float kinds[] = {0.0f,     -0.0f,     1.0f,       -2.5f,      0x1p-24f,  0x1p-25f,  0x1.8p-25f,
                          0x1p-14f, -0x1p-15f, 0x1.004p0f, 0x1.00cp0f, 0x1.01p0f, 0x1.03p0f, 65504.0f,
@@ -47,7 +47,7 @@ std::vector<float> ToRound(int64_t n, const std::vector<float>& any) {
 
 }  // namespace
 
-// The wire's encoding is the reference, bit for bit, there and back.
+// The wire's encoding is the reference, bit for bit, in both directions.
 TEST_P(DeviceConformanceTest, NarrowAndWidenGiveTheBitsOfTheWiresEncodings) {
   for (const auto& [type, encoding] :
        {std::pair(HalfType::kBf16, v1::ENCODING_BF16), std::pair(HalfType::kFp16, v1::ENCODING_FP16)}) {
@@ -121,7 +121,7 @@ TEST_P(DeviceConformanceTest, ScaleAndCheckScalesAndLeavesTheFlagWhereAllIsFinit
   }
 }
 
-// Wherever it stands; the largest floats and a product that overflows are finite.
+// Finds it at any position; the largest floats and a product that overflows count as finite.
 TEST_P(DeviceConformanceTest, ScaleAndCheckTellsOfWhatIsNotFinite) {
   constexpr int64_t kElements = 100003;
   const Matrix flag = ZeroFloats(1, 1);
@@ -180,7 +180,7 @@ TEST_P(DeviceConformanceTest, GatherAndScatterOfManyRowsAgreeWithTheirDefinition
   ExpectNear(Get(table), added, scale);
 }
 
-// In the order of the rows, 2^15 + 2^-10 - 2^15 + 2^-10 is 2^-10 in floats; in another it is 0 or 2^-9.
+// In the order of the rows, 2^15 + 2^-10 - 2^15 + 2^-10 is 2^-10 in floats; in another order it is 0 or 2^-9.
 TEST_P(DeviceConformanceTest, ScatterAddRowsAddsInTheOrderOfTheRows) {
   const Matrix table = ZeroFloats(2, 1);
   device().ScatterAddRows(Put(4, 1, {0x1p15f, 0x1p-10f, -0x1p15f, 0x1p-10f}), {1, 1, 1, 1}, table);

@@ -8,13 +8,13 @@
 
 namespace ballast {
 
-// How the CPU device convolves `examples` images; formulas and layouts as ImageOperations'. Memory of one call does not
-// overlap. Thread safety: none.
+// The CPU device's convolutions of `examples` images, with the formulas and layouts of ImageOperations. Memory of one
+// call does not overlap. Thread safety: none.
 class Convolution {
  public:
   virtual ~Convolution() = default;
 
-  // For people: the library.
+  // Name of the library, for people.
   virtual const char* name() const = 0;
   // `bias` may be null.
   virtual void Forward(const ConvShape& shape, int64_t examples, const float* x, const float* filters,

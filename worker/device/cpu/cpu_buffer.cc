@@ -18,12 +18,12 @@ CpuBuffer::~CpuBuffer() {
 }
 
 float* Data(const Buffer& buffer, int64_t count) {
-  Require(count <= buffer.size(), "buffer too short");
+  Require(count <= buffer.size(), "buffer is too short");
   return Data(buffer);
 }
 
 absl::Span<float> Elements(const Matrix& m) {
-  Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix outside its buffer");
+  Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix is outside its buffer");
   return {Data(*m.buffer), static_cast<size_t>(m.elements())};
 }
 

@@ -10,17 +10,17 @@
 
 namespace ballast {
 
-// Two AVX-512 loads; the same alignment everywhere keeps the arithmetic the same.
+// Two AVX-512 vectors; equal alignment everywhere keeps results the same.
 inline constexpr size_t kCpuAlignment = 128;
 
-// Aborts with the message where the condition does not hold: a caller's bug.
+// Aborts with the message if the condition is false, which is a bug of the caller.
 void Require(bool condition, const char* what);
 
-// The CPU device's memory.
+// Owns memory of the CPU device.
 class CpuBuffer : public Buffer {
  public:
-  // `memory` is from calloc, which takes large pieces from the system as zeros that cost nothing until they are
-  // touched, and holds `size` floats and kCpuAlignment bytes more. `used` counts the floats of all buffers.
+  // `memory` is from calloc, whose large zeroed pieces cost nothing until they are touched. It holds `size` floats
+  // plus kCpuAlignment bytes. `used` counts the floats of all buffers.
   CpuBuffer(void* memory, int64_t size, std::atomic<int64_t>* used) : memory_(memory), size_(size), used_(used) {
     *used_ += size;
   }
@@ -43,13 +43,13 @@ class CpuBuffer : public Buffer {
   std::atomic<int64_t>* const used_;
 };
 
-// Of a buffer of the CPU device.
+// The memory of a buffer of the CPU device.
 inline float* Data(const Buffer& buffer) { return static_cast<const CpuBuffer&>(buffer).data(); }
 
-// The buffer's first `count` elements, which it must have.
+// The buffer's first `count` elements; aborts if it has fewer.
 float* Data(const Buffer& buffer, int64_t count);
 
-// Of a matrix, which must be inside its buffer.
+// The elements of a matrix; aborts if it is outside its buffer.
 absl::Span<float> Elements(const Matrix& m);
 
 }  // namespace ballast

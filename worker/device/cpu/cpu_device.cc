@@ -31,8 +31,8 @@
 namespace ballast {
 namespace {
 
-// Pages of 2 MiB where the system gives them when asked: a product that walks down a large matrix's columns misses the
-// TLB at each row otherwise. No harm where it does not.
+// Requests pages of 2 MiB, which is harmless if the system has none. With small pages, a product that walks down the
+// columns of a large matrix misses the TLB at each row.
 void AskForHugePages(void* memory, size_t bytes) {
   constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(memory) + kHugePage - 1) / kHugePage * kHugePage;
@@ -49,12 +49,12 @@ std::optional<SmallBatchGemm> MakeSmallBatchGemm(int threads) {
   return std::make_optional<SmallBatchGemm>(*kernel, threads);
 }
 
-// The images that go into a window's operation and those that come out.
+// Checks the input and output images of a window operation.
 template <typename Shape>
 void CheckImages(const Shape& shape, const Matrix& in, const Matrix& out) {
-  Require(Fits(shape.window, shape.input), "window that does not fit the image");
+  Require(Fits(shape.window, shape.input), "window does not fit the image");
   Require(in.rows == out.rows && in.columns == shape.input.elements() && out.columns == shape.output().elements(),
-          "images of another size");
+          "images do not have the shape of the operation");
 }
 
 float* Filters(const ConvShape& shape, const Buffer& filters) {
@@ -62,12 +62,13 @@ float* Filters(const ConvShape& shape, const Buffer& filters) {
 }
 
 void CheckSame(const Matrix& a, const Matrix& b) {
-  Require(a.rows == b.rows && a.columns == b.columns, "matrices of different sizes");
+  Require(a.rows == b.rows && a.columns == b.columns, "matrices have different shapes");
 }
 
 void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values) {
-  Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns, "rows of another size");
-  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row outside the table");
+  Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns,
+          "shape of the rows does not match the table");
+  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row is outside the table");
 }
 
 Rows RowsOf(const Matrix& x) { return {Elements(x).data(), x.rows, x.columns}; }
@@ -134,14 +135,14 @@ class CpuDevice : public Device {
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t elements) override {
     Require(elements >= 0, "negative size");
-    // Asked first, for Linux grants memory that is not there and kills the process that touches it.
+    // Checked first, because Linux grants memory that it does not have and kills the process that touches it.
     const int64_t free = most_floats_ - used_floats_;
     const size_t bytes = elements <= free ? elements * sizeof(float) + kCpuAlignment : 0;
     void* const memory = bytes > 0 ? std::calloc(bytes, 1) : nullptr;
     if (memory == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("cpu device: got ", elements,
-                                                       " floats to allocate, want at most ", free, "; it has room for ",
-                                                       most_floats_, " in all"));
+                                                       " floats to allocate, want at most ", free,
+                                                       "; its total memory is ", most_floats_, " floats"));
     }
     AskForHugePages(memory, bytes);
     return std::make_unique<CpuBuffer>(memory, elements, &used_floats_);
@@ -171,13 +172,13 @@ class CpuDevice : public Device {
     Require((a.transposed ? a.matrix.columns : a.matrix.rows) == c.rows &&
                 (b.transposed ? b.matrix.rows : b.matrix.columns) == c.columns &&
                 (b.transposed ? b.matrix.columns : b.matrix.rows) == k,
-            "factors that do not fit");
-    constexpr int64_t kMost = std::numeric_limits<blasint>::max();
-    Require(c.rows <= kMost && c.columns <= kMost && k <= kMost, "matrix too large for BLAS");
+            "factors do not fit each other or the result");
+    constexpr int64_t kMax = std::numeric_limits<blasint>::max();
+    Require(c.rows <= kMax && c.columns <= kMax && k <= kMax, "matrix is too large for BLAS");
     const absl::Span<float> result = Elements(c);
     if (result.empty()) return;
     if (k == 0) {
-      // BLAS may leave c as it is here.
+      // BLAS may leave c unchanged in this case.
       for (float& value : result) value = beta == 0.0f ? 0.0f : beta * value;
       return;
     }
@@ -206,7 +207,7 @@ class CpuDevice : public Device {
   }
 
   void AddBias(const Buffer& bias, Matrix x) override {
-    Require(bias.size() >= x.columns, "bias too short");
+    Require(bias.size() >= x.columns, "bias is too short");
     const float* const b = Data(bias);
     float* row = Elements(x).data();
     for (int64_t i = 0; i < x.rows; ++i, row += x.columns) {
@@ -215,7 +216,7 @@ class CpuDevice : public Device {
   }
 
   void SumRows(Matrix x, Buffer& sums) override {
-    Require(sums.size() >= x.columns, "sums too short");
+    Require(sums.size() >= x.columns, "buffer of the sums is too short");
     float* const total = Data(sums);
     std::fill_n(total, x.columns, 0.0f);
     const float* row = Elements(x).data();
@@ -225,18 +226,19 @@ class CpuDevice : public Device {
   }
 
   void Activate(Activation f, Matrix x, Matrix y) override {
-    Require(x.elements() == y.elements(), "activation of another size");
+    Require(x.elements() == y.elements(), "activation: matrices have different sizes");
     ballast::Activate(f, Elements(x), Elements(y));
   }
 
   void ActivateBackward(Activation f, Matrix x, Matrix dy, Matrix dx) override {
-    Require(x.elements() == dy.elements() && x.elements() == dx.elements(), "activation gradient of another size");
+    Require(x.elements() == dy.elements() && x.elements() == dx.elements(),
+            "activation gradient: matrices have different sizes");
     ballast::ActivateBackward(f, Elements(x), Elements(dy), Elements(dx));
   }
 
   void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) override {
-    Require(x.elements() == y.elements(), "dropout of another size");
-    Require(rate >= 0.0f && rate < 1.0f, "dropout rate outside [0, 1)");
+    Require(x.elements() == y.elements(), "dropout: matrices have different sizes");
+    Require(rate >= 0.0f && rate < 1.0f, "dropout rate is outside [0, 1)");
     ballast::Dropout(rate, key, Elements(x), Elements(y));
   }
 
@@ -321,7 +323,7 @@ class CpuDevice : public Device {
   }
 
   void Copy(Matrix x, Matrix y) override {
-    Require(x.elements() == y.elements(), "copy of another size");
+    Require(x.elements() == y.elements(), "copy: matrices have different sizes");
     const absl::Span<const float> from = Elements(x);
     std::copy(from.begin(), from.end(), Elements(y).begin());
   }
@@ -335,7 +337,7 @@ class CpuDevice : public Device {
     if (!ballast::ScaleAndCheck(alpha, Elements(x))) flag = 1;
   }
 
-  // In the codecs' own words, so that the bits are theirs.
+  // Uses the wire's codecs, so that the bits are the same.
   void Narrow(HalfType type, Matrix x, Buffer& halves) override {
     char* const bytes = reinterpret_cast<char*>(Data(halves, (x.elements() + 1) / 2));
     CodecOf(type).Encode(Elements(x), 0, bytes);
@@ -344,16 +346,16 @@ class CpuDevice : public Device {
   void Widen(HalfType type, const Buffer& halves, Matrix y) override {
     const char* const bytes = reinterpret_cast<const char*>(Data(halves, (y.elements() + 1) / 2));
     const absl::string_view payload(bytes, y.elements() * 2);
-    Require(CodecOf(type).Decode({&payload, 1}, Elements(y)).ok(), "halves that cannot be decoded");
+    Require(CodecOf(type).Decode({&payload, 1}, Elements(y)).ok(), "16-bit values cannot be decoded");
   }
 
   void Axpy(float alpha, Matrix x, Matrix y) override {
-    Require(x.elements() == y.elements(), "axpy of another size");
+    Require(x.elements() == y.elements(), "axpy: matrices have different sizes");
     ballast::Axpy(alpha, Elements(x), Elements(y));
   }
 
   void Add(Matrix a, Matrix b, Matrix y) override {
-    Require(a.elements() == y.elements() && b.elements() == y.elements(), "sum of another size");
+    Require(a.elements() == y.elements() && b.elements() == y.elements(), "sum: matrices have different sizes");
     ballast::Add(Elements(a), Elements(b), Elements(y));
   }
 
@@ -377,20 +379,21 @@ class CpuDevice : public Device {
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
             const LossGradient* gradient) override {
     Require(labels.size() >= outputs.rows, "fewer labels than outputs");
-    Require(totals.size() >= kLossTotals, "no room for the totals");
-    Require(gradient == nullptr || gradient->matrix.elements() == outputs.elements(), "loss gradient of another size");
+    Require(totals.size() >= kLossTotals, "buffer of the loss totals is too short");
+    Require(gradient == nullptr || gradient->matrix.elements() == outputs.elements(),
+            "loss gradient has another size than the outputs");
     const absl::Span<const float> label(Data(labels), outputs.rows);
     const absl::Span<float> derivative = gradient == nullptr ? absl::Span<float>() : Elements(gradient->matrix);
     LossTotals sums;
     switch (f) {
       case LossFunction::kSoftmaxCrossEntropy:
         for (const float value : label) {
-          Require(value >= 0.0f && value < outputs.columns, "label that is no class");
+          Require(value >= 0.0f && value < outputs.columns, "label is not a class");
         }
         sums = SoftmaxCrossEntropy(Elements(outputs), outputs.columns, label, derivative);
         break;
       case LossFunction::kMeanSquaredError:
-        Require(outputs.columns == 1, "mean squared error of several columns");
+        Require(outputs.columns == 1, "mean squared error needs one output column");
         sums = MeanSquaredError(Elements(outputs), label, derivative);
         break;
     }
@@ -401,7 +404,7 @@ class CpuDevice : public Device {
 
  private:
   const int threads_;
-  // Where the processor has a kernel for it.
+  // Set if the processor has a kernel for it.
   std::optional<SmallBatchGemm> small_batch_;
   const std::unique_ptr<Convolution> convolution_;
   const int64_t most_floats_;

@@ -9,15 +9,15 @@
 
 namespace ballast {
 
-// The reference device, on OpenBLAS, oneDNN where the build has it, and plain loops. Each operation is done when its
-// call returns; its results are a function of its arguments and the number of threads alone. The number of threads, at
-// least 1, is the process's.
+// The reference device, on OpenBLAS, oneDNN if the build has it, and plain loops. Each operation is done when its
+// call returns; its results depend only on its arguments and the number of threads. That number, at least 1, applies
+// to the whole process.
 std::unique_ptr<Device> CreateCpuDevice(int threads);
 
-// The same with so much memory, instead of all that the machine has.
+// The same device limited to `memory_bytes`, instead of all memory of the machine.
 std::unique_ptr<Device> CreateCpuDevice(int threads, int64_t memory_bytes);
 
-// The same with convolutions of the caller's choice.
+// The same device with the given convolution.
 std::unique_ptr<Device> CreateCpuDevice(int threads, std::unique_ptr<Convolution> convolution);
 
 }  // namespace ballast

@@ -15,7 +15,7 @@ DeviceUnderTest Cpu(int threads) {
   return {absl::StrCat("threads", threads), [threads] { return CreateCpuDevice(threads); }};
 }
 
-// What a static binary computes with.
+// The convolution of a static binary.
 DeviceUnderTest Im2col() {
   return {"im2col", [] { return CreateCpuDevice(2, MakeIm2colConvolution()); }};
 }
@@ -35,7 +35,8 @@ TEST(CpuDeviceTest, MemoryIsGivenOutUpToItsEndAndTakenBack) {
   EXPECT_EQ(device->Memory().free, 400);
   const absl::Status status = device->Allocate(101).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message(), "cpu device: got 101 floats to allocate, want at most 100; it has room for 1000 in all");
+  EXPECT_EQ(status.message(),
+            "cpu device: got 101 floats to allocate, want at most 100; its total memory is 1000 floats");
   buffer.reset();
   EXPECT_EQ(device->Memory().free, 4000);
   EXPECT_TRUE(device->Allocate(1000).ok());

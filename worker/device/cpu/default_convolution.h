@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// The fastest convolution that the build has: oneDNN's, or in a static binary, which Debian has no oneDNN for,
-// im2col's. `threads` is 1 or more.
+// The fastest convolution in the build: oneDNN's, or im2col's in a static binary, because Debian has no static
+// oneDNN. `threads` is at least 1.
 std::unique_ptr<Convolution> MakeDefaultConvolution(int threads);
 
 }  // namespace ballast

@@ -15,7 +15,7 @@ namespace {
 constexpr float kSqrtHalf = 0.70710678f;
 constexpr float kInverseSqrtTwoPi = 0.39894228f;
 
-// The normal distribution's Phi(x). By erfc, for 1 + erf cancels where x is far below 0.
+// Phi(x) of the normal distribution. Uses erfc, because 1 + erf cancels if x is far below 0.
 float NormalCdf(float x) { return 0.5f * std::erfc(-x * kSqrtHalf); }
 
 }  // namespace
@@ -24,7 +24,7 @@ void Activate(Activation f, absl::Span<const float> x, absl::Span<float> y) {
   const size_t n = x.size();
   switch (f) {
     case Activation::kRelu:
-      // Written so that NaN passes, to be seen in the loss.
+      // This form passes NaN on, so that it shows in the loss.
       for (size_t i = 0; i < n; ++i) y[i] = x[i] < 0.0f ? 0.0f : x[i];
       return;
     case Activation::kGelu:
@@ -40,7 +40,7 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
   const size_t n = x.size();
   switch (f) {
     case Activation::kRelu:
-      // dy is read either way, for the compiler makes a branch of reading it or not.
+      // Reads dy in both cases, because otherwise the compiler generates a branch.
       for (size_t i = 0; i < n; ++i) {
         const float gradient = dy[i];
         dx[i] = x[i] > 0.0f ? gradient : 0.0f;
@@ -54,7 +54,7 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
       return;
     case Activation::kTanh:
       for (size_t i = 0; i < n; ++i) {
-        // 1 / cosh^2 instead of 1 - tanh^2, which cancels where tanh is near 1.
+        // 1 / cosh^2 instead of 1 - tanh^2, which cancels if tanh is near 1.
         const float cosh = std::cosh(x[i]);
         dx[i] = dy[i] / cosh / cosh;
       }
@@ -63,7 +63,7 @@ void ActivateBackward(Activation f, absl::Span<const float> x, absl::Span<const 
 }
 
 bool ScaleAndCheck(float alpha, absl::Span<float> x) {
-  // By their bits, so that it vectorises.
+  // Tests the bits, so that the loop vectorizes.
   constexpr uint32_t kExponent = 0x7F800000;
   bool finite = true;
   for (float& element : x) {

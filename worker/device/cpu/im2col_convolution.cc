@@ -12,11 +12,11 @@
 namespace ballast {
 namespace {
 
-// Floats of the matrix of windows: half of a core's second-level cache of 1 MiB.
+// Floats in the matrix of windows: half of a core's L2 cache of 1 MiB.
 constexpr int64_t kWindowFloats = 128 * 1024;
 
-// Calls visit(where the window's row begins in its matrix's row, where it begins in the image, elements) for what each
-// row of the window at row i, column j sees of the image; all else is padding.
+// For each row of the window at row i, column j that overlaps the image, calls visit(offset of the window's row in
+// its matrix row, offset in the image, number of elements). All other elements are padding.
 template <typename Visit>
 void ForEachWindowRow(const ConvShape& shape, int64_t i, int64_t j, Visit visit) {
   const Window& w = shape.window;
@@ -74,7 +74,7 @@ class Im2colConvolution : public Convolution {
                   dfilters, shape.filter_elements());
     });
     if (dbias == nullptr) return;
-    // Each image's sum first: a single float for all places would lose digits.
+    // Sums each image first: a single float over all positions would lose digits.
     std::fill_n(dbias, shape.filters, 0.0f);
     std::vector<float> sum(shape.filters);
     for (int64_t example = 0; example < examples; ++example) {
@@ -90,14 +90,14 @@ class Im2colConvolution : public Convolution {
   template <typename Work>
   static void ForEachGroup(const ConvShape& shape, int64_t examples, Work work) {
     const int64_t image = shape.output().pixels() * shape.filter_elements();
-    Require(image <= std::numeric_limits<blasint>::max(), "convolution too large for BLAS");
+    Require(image <= std::numeric_limits<blasint>::max(), "convolution is too large for BLAS");
     const int64_t group = std::max<int64_t>(kWindowFloats / image, 1);
     for (int64_t first = 0; first < examples; first += group) work(first, std::min(group, examples - first));
   }
 
-  // [images * places, filter_elements()]: what the window sees at each place.
+  // The windows at all positions, as a matrix [images * positions, filter_elements()].
   const float* Windows(const ConvShape& shape, const float* x, int64_t images) {
-    // A window of one pixel sees the images as they are.
+    // Windows of one pixel are the images themselves.
     if (shape.window == Window{}) return x;
     const ImageShape out = shape.output();
     windows_.resize(images * out.pixels() * shape.filter_elements());
@@ -114,7 +114,7 @@ class Im2colConvolution : public Convolution {
     return windows_.data();
   }
 
-  // Adds what windows_ holds to the pixels that it was seen at.
+  // Adds the elements of windows_ to the pixels that they were copied from.
   void AddWindows(const ConvShape& shape, int64_t images, float* dx) const {
     const ImageShape out = shape.output();
     const float* row = windows_.data();

@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// Copies what each place of the window sees into the rows of a matrix, a few images at a time, and multiplies it by the
-// filters with OpenBLAS, whose number of threads the caller has set.
+// Copies the windows of a few images at a time into the rows of a matrix and multiplies it by the filters with
+// OpenBLAS, whose number of threads the caller has set.
 std::unique_ptr<Convolution> MakeIm2colConvolution();
 
 }  // namespace ballast

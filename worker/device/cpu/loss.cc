@@ -16,7 +16,7 @@ LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns,
     const auto largest = std::max_element(x.begin(), x.end());
     const float maximum = *largest;
     if (static_cast<size_t>(largest - x.begin()) == label) ++totals.correct;
-    // Before the gradient, which may overwrite x.
+    // Read before writing the gradient, which may overwrite x.
     const double label_output = static_cast<double>(x[label]) - maximum;
 
     double sum = 0;

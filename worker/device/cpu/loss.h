@@ -5,8 +5,8 @@
 
 #include "absl/types/span.h"
 
-// The CPU device's losses. Outputs are rows of `columns` floats, one label each; `gradient` is
-// empty where it is not wanted, else of the outputs' size.
+// The CPU device's losses. Outputs are rows of `columns` floats with one label each; `gradient` is empty if it is not
+// requested, otherwise it has the size of the outputs.
 namespace ballast {
 
 struct LossTotals {
@@ -14,8 +14,7 @@ struct LossTotals {
   int64_t correct = 0;
 };
 
-// Loss of a row: log(sum_j exp(x_j)) - x_label, shifted by the row's maximum so that nothing
-// overflows.
+// Loss of a row: log(sum_j exp(x_j)) - x_label, shifted by the row's maximum so that nothing overflows.
 LossTotals SoftmaxCrossEntropy(absl::Span<const float> outputs, int64_t columns, absl::Span<const float> labels,
                                absl::Span<float> gradient);
 // Loss of a row of one column: (x - label)^2.

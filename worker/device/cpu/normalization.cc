@@ -8,22 +8,22 @@
 namespace ballast {
 namespace {
 
-// Rows whose sums are taken in floats before they go into doubles: few enough for floats to stay exact to 1e-6 or so.
+// Rows whose sums are taken in floats before they are added to doubles: few enough for an error of about 1e-6.
 constexpr int64_t kBlockRows = 64;
 
-// Calls work(first row, rows) for blocks that make up the rows.
+// Calls work(first row, number of rows) for consecutive blocks of all rows.
 template <typename Work>
 void ForEachBlock(int64_t rows, Work work) {
   for (int64_t first = 0; first < rows; first += kBlockRows) work(first, std::min(kBlockRows, rows - first));
 }
 
-// Mean and sum of squared deviations of each column, from blocks of rows that join as in Chan, Golub and LeVeque
-// (1979), equation 2.1.
+// Mean and sum of squared deviations of each column, from blocks of rows combined with equation 2.1 of Chan, Golub
+// and LeVeque (1979).
 class ColumnMoments {
  public:
   explicit ColumnMoments(int64_t columns) : mean_(columns), squares_(columns), block_(columns), deviations_(columns) {}
 
-  // Rows of the columns, one after the other.
+  // Adds `rows` consecutive rows.
   void Add(const float* x, int64_t rows) {
     const int64_t n = mean_.size();
     std::fill(block_.begin(), block_.end(), 0.0f);
@@ -54,11 +54,11 @@ class ColumnMoments {
  private:
   int64_t rows_ = 0;
   std::vector<double> mean_, squares_;
-  // Of the newest block.
+  // Values of the latest block.
   std::vector<float> block_, deviations_;
 };
 
-// Sums of each column, in floats over a block and in doubles over the blocks.
+// Sums of each column, in floats within a block and in doubles over the blocks.
 class ColumnSums {
  public:
   explicit ColumnSums(int64_t columns) : block_(columns), total_(columns) {}
@@ -155,7 +155,7 @@ void BatchNormBackward(const Rows& in, const float* dy, const ScaleAndOffset& af
   scale.CopyTo(gradient.scale);
   offset.CopyTo(gradient.offset);
   if (dx == nullptr || in.rows == 0) return;
-  // dx = scale / stddev * (dy - mean of dy - normalised x * mean of (dy * normalised x)).
+  // dx = scale / stddev * (dy - mean of dy - normalized x * mean of (dy * normalized x)).
   std::vector<float> slope(n), mean_dy(n), lean(n);
   const float share = 1.0f / static_cast<float>(in.rows);
   for (int64_t j = 0; j < n; ++j) {
@@ -191,7 +191,7 @@ void LayerNormBackward(float epsilon, const Rows& in, const float* dy, const Sca
       const float* const x = in.x + i * n;
       const float* const d = dy + i * n;
       const RowStatistics row = StatisticsOfRow(x, n, epsilon);
-      // Of the gradient by the normalised x, g = dy * scale: the sums of g and of g * normalised x.
+      // With g = dy * scale, the gradient with respect to the normalized x: sums of g and of g * normalized x.
       double sum = 0, product = 0;
       for (int64_t j = 0; j < n; ++j) {
         const float normalized = (x[j] - row.mean) * row.inverse_stddev;

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-// The CPU device's normalisations of [rows, columns]; as NormalizationOperations'. dx may be null. Memory of one call
-// does not overlap.
+// The CPU device's normalizations of [rows, columns], with the contracts of NormalizationOperations. dx may be null.
+// Memory of one call does not overlap.
 namespace ballast {
 
 struct Rows {
@@ -25,7 +25,7 @@ struct ScaleAndOffsetGradient {
 
 struct Statistics {
   float* mean;
-  // The variance, or as saved for backward, 1 / sqrt(variance + epsilon).
+  // The variance; in saved statistics 1 / sqrt(variance + epsilon).
   float* spread;
 };
 

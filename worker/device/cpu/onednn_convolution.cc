@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/device/cpu/onednn_convolution.h"
 
-// An error of oneDNN is a bug here, and ends the process with its message.
+// An error of oneDNN is a bug of ours, and ends the process with oneDNN's message.
 #define DNNL_ENABLE_EXCEPTIONS 0
 #include <algorithm>
 #include <map>
@@ -16,7 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/device/cpu/im2col_convolution.h"
 
-// Of libgomp, which oneDNN runs on. clang has no <omp.h> of its own here.
+// From libgomp, which oneDNN uses. Our clang has no <omp.h>.
 extern "C" void omp_set_num_threads(int threads);
 
 namespace ballast {
@@ -27,7 +27,7 @@ using Tag = memory::format_tag;
 
 memory::desc Floats(const memory::dims& dims, Tag tag) { return {dims, memory::data_type::f32, tag}; }
 
-// oneDNN's words for a convolution of some images.
+// oneDNN's description of a convolution of some images.
 struct Description {
   Description(const ConvShape& shape, int64_t examples)
       : x(Floats({examples, shape.input.channels, shape.input.height, shape.input.width}, Tag::nhwc)),
@@ -37,7 +37,7 @@ struct Description {
         y(Floats({examples, shape.filters, shape.output().height, shape.output().width}, Tag::nhwc)),
         strides{shape.window.vertical_stride, shape.window.horizontal_stride},
         begin{shape.window.vertical_padding, shape.window.horizontal_padding},
-        // What the last place of the window needs, which may be less than the padding, or negative.
+        // Padding that the last window position needs; may be less than the given padding, or negative.
         end{Missing(shape.output().height, shape.window.vertical_stride, shape.window.height, shape.input.height,
                     shape.window.vertical_padding),
             Missing(shape.output().width, shape.window.horizontal_stride, shape.window.width, shape.input.width,
@@ -54,8 +54,8 @@ struct Description {
   memory::dims strides, begin, end;
 };
 
-// One direction of a convolution, ready to run: `args` are its operands in the order x, filters, bias, y, of which the
-// filters lie as oneDNN likes them best.
+// One direction of a convolution, ready to run: `args` are its operands in the order x, filters, bias, y. The filters
+// have the layout that oneDNN prefers.
 struct Step {
   dnnl::primitive primitive;
   memory::desc filters;
@@ -64,7 +64,6 @@ struct Step {
 
 enum class Direction { kForward, kForwardWithBias, kBackwardData, kBackwardFilters, kBackwardFiltersAndBias };
 
-// Of one thread: what a step is made for.
 struct StepKey {
   Direction direction;
   ConvShape shape;
@@ -78,8 +77,8 @@ struct StepKey {
   friend bool operator<(const StepKey& a, const StepKey& b) { return a.Tie() < b.Tie(); }
 };
 
-// Batch sizes and layers that are kept; a job has a few of each.
-constexpr size_t kMostSteps = 1024;
+// Number of steps kept; a job has few batch sizes and layers.
+constexpr size_t kMaxSteps = 1024;
 
 class OneDnnConvolution : public Convolution {
  public:
@@ -132,12 +131,12 @@ class OneDnnConvolution : public Convolution {
   }
 
  private:
-  // The step, made where it is new; empty where oneDNN would be slower than im2col. Sets the number of threads.
+  // Returns the step, made at first use; empty if oneDNN would be slower than im2col. Sets the number of threads.
   const std::optional<Step>& Prepare(const StepKey& key) {
-    // OpenMP keeps it for each calling thread; a step is made for, and must run with, one number.
+    // OpenMP keeps it per calling thread; a step must run with the number that it was made for.
     omp_set_num_threads(threads_);
     if (const auto found = steps_.find(key); found != steps_.end()) return found->second;
-    if (steps_.size() >= kMostSteps) steps_.clear();
+    if (steps_.size() >= kMaxSteps) steps_.clear();
     return steps_.emplace(key, Make(key)).first->second;
   }
 
@@ -187,7 +186,7 @@ class OneDnnConvolution : public Convolution {
     return Step{Primitive(made), filters(), made.scratchpad_desc()};
   }
 
-  // oneDNN's view of memory; it does not write what it takes as an input.
+  // oneDNN's view of memory; it does not write to inputs.
   memory Wrap(const memory::desc& desc, const float* data) const {
     return memory(desc, engine_, const_cast<float*>(data));
   }
@@ -217,7 +216,7 @@ class OneDnnConvolution : public Convolution {
   dnnl::stream stream_;
   const std::unique_ptr<Convolution> im2col_;
   std::map<StepKey, std::optional<Step>> steps_;
-  // Filters as oneDNN lays them, and what a step works in; kept from call to call.
+  // Filters in oneDNN's layout, and a step's scratch memory; kept between calls.
   std::vector<float> filters_, scratch_;
 };
 

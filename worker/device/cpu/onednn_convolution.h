@@ -7,9 +7,9 @@
 
 namespace ballast {
 
-// By oneDNN's direct convolutions, whose code is generated for a shape when it is first met. Shapes that oneDNN has
-// only reference loops for go to the im2col convolution. `threads` are OpenMP's, a pool of its own beside OpenBLAS's;
-// with 1 there is none.
+// Uses oneDNN's direct convolutions, whose code is generated at the first use of a shape. Shapes for which oneDNN has
+// only reference loops use the im2col convolution. `threads` are OpenMP's, a pool separate from OpenBLAS's; with 1
+// thread there is no pool.
 std::unique_ptr<Convolution> MakeOneDnnConvolution(int threads);
 
 }  // namespace ballast

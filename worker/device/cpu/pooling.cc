@@ -7,14 +7,14 @@
 namespace ballast {
 namespace {
 
-// The pixels of an image that one place of the window covers.
+// The pixels of an image that one window position covers.
 struct Cover {
   int64_t top, bottom, left, right;
 
   int64_t pixels() const { return (bottom - top) * (right - left); }
 };
 
-// Calls visit(cover, index of the place in row-major order) for each place of the window.
+// Calls visit(cover, index of the position in row-major order) for each window position.
 template <typename Visit>
 void ForEachPlace(const PoolShape& shape, Visit visit) {
   const Window& w = shape.window;
@@ -31,7 +31,7 @@ void ForEachPlace(const PoolShape& shape, Visit visit) {
   }
 }
 
-// Calls visit(the first channel's index in the image) for each pixel, in row-major order.
+// Calls visit(index of the first channel in the image) for each covered pixel, in row-major order.
 template <typename Visit>
 void ForEachPixel(const Cover& cover, const ImageShape& image, Visit visit) {
   for (int64_t row = cover.top; row < cover.bottom; ++row) {
@@ -41,12 +41,12 @@ void ForEachPixel(const Cover& cover, const ImageShape& image, Visit visit) {
   }
 }
 
-// y = max(x, y), where NaN is larger than all.
+// y = max(x, y), where NaN counts as the largest.
 void TakeLarger(int64_t n, const float* x, float* y) {
   for (int64_t c = 0; c < n; ++c) y[c] = ((x[c] > y[c]) | (x[c] != x[c])) ? x[c] : y[c];
 }
 
-// Where x is larger than `best`, it becomes the best and its place is noted. The first NaN stays.
+// If x is larger than `best`, stores it and its position. The first NaN wins.
 void NoteLarger(int64_t n, const float* x, int32_t place, float* best, int32_t* where) {
   for (int64_t c = 0; c < n; ++c) {
     const float old = best[c], candidate = x[c];
@@ -57,10 +57,10 @@ void NoteLarger(int64_t n, const float* x, int32_t place, float* best, int32_t* 
   }
 }
 
-// dx = dx + dy where the place noted is this one.
+// dx = dx + dy if the stored position is `place`.
 void AddWhereNoted(int64_t n, const int32_t* where, int32_t place, const float* dy, float* dx) {
   for (int64_t c = 0; c < n; ++c) {
-    // Read either way, for the compiler makes a branch of reading it or not.
+    // Reads dy in both cases, because otherwise the compiler generates a branch.
     const float gradient = dy[c];
     dx[c] += where[c] == place ? gradient : 0.0f;
   }

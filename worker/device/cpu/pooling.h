@@ -5,7 +5,8 @@
 
 #include "worker/device/image_shape.h"
 
-// The CPU device's pooling of `examples` images; as ImageOperations'. Memory of one call does not overlap.
+// The CPU device's poolings of `examples` images, with the contracts of ImageOperations. Memory of one call does not
+// overlap.
 namespace ballast {
 
 void MaxPool(const PoolShape& shape, int64_t examples, const float* x, float* y);

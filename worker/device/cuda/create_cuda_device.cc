@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<int>> UsableCudaGpus() {
 absl::StatusOr<std::unique_ptr<Reducer>> CreateCudaReducer(absl::Span<const NamedDevice> devices) {
   for (const NamedDevice& device : devices) {
     if (QueueOf(*device.device) == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat("device ", device.name, " is no GPU"));
+      return absl::FailedPreconditionError(absl::StrCat("device ", device.name, " is not a GPU"));
     }
   }
   const absl::StatusOr<const Nccl*> nccl = LoadNccl();

@@ -58,7 +58,7 @@ class CudaDevice : public Device {
   CudaDevice(std::unique_ptr<OperationQueue> queue, std::unique_ptr<Gemm> gemm,
              std::unique_ptr<CudaConvolution> convolution)
       : queue_(std::move(queue)), gemm_(std::move(gemm)), convolution_(std::move(convolution)) {}
-  // Libraries' handles must not go while something uses them.
+  // The libraries' handles must not be destroyed while they are in use.
   ~CudaDevice() override { queue_->Drain(); }
 
   OperationQueue& queue() { return *queue_; }
@@ -69,7 +69,7 @@ class CudaDevice : public Device {
                            queue_->gpu().compute_minor, gemm_->Describe(), convolution_->Describe());
   }
 
-  // Every chip that is opened has all of them.
+  // Every GPU that can be opened has all precisions.
   absl::StatusOr<Precision> SetPrecision(Precision precision) override {
     activation_type_ = precision == Precision::kBf16   ? ElementType::kBf16
                        : precision == Precision::kFp16 ? ElementType::kFp16
@@ -113,7 +113,7 @@ class CudaDevice : public Device {
 
   bool CopyFrom(Device& from, Matrix x, Matrix y) override {
     OperationQueue* const other = QueueOf(from);
-    // A copy changes no element; the host's codecs do.
+    // A copy between GPUs cannot convert elements; the codecs on the host can.
     if (other == nullptr || x.buffer->type() != y.buffer->type()) return false;
     CopyToPeer(*other, x, *queue_, y);
     return true;
@@ -172,7 +172,7 @@ class CudaDevice : public Device {
 
   void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) override {
     CheckElements(x, y);
-    Require(rate >= 0.0f && rate < 1.0f, "dropout rate outside [0, 1)");
+    Require(rate >= 0.0f && rate < 1.0f, "dropout rate is outside [0, 1)");
     if (rate == 0.0f) {
       if (x.buffer != y.buffer) Copy(x, y);
       return;
@@ -185,7 +185,7 @@ class CudaDevice : public Device {
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
             const LossGradient* gradient) override {
     if (gradient != nullptr) CheckElements(outputs, gradient->matrix);
-    Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error of several columns");
+    Require(f != LossFunction::kMeanSquaredError || outputs.columns == 1, "mean squared error needs one output column");
     queue_->Run({outputs.buffer, &labels}, {&totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
                 [&](cudaStream_t stream) {
                   absl::StatusOr<Scratch> scratch = queue_->MakeScratch(2 * outputs.rows);
@@ -420,7 +420,7 @@ class CudaDevice : public Device {
     return std::unique_ptr<Buffer>(std::move(buffer));
   }
 
-  // A product of any size, also over no terms.
+  // A product of any size, even of depth 0.
   absl::Status Compute(cudaStream_t stream, const GemmCall& call) {
     const int64_t elements = call.rows * call.columns;
     if (elements == 0) return absl::OkStatus();
@@ -440,7 +440,7 @@ class CudaDevice : public Device {
     return CudaStatus(LaunchSumRows(stream, Data(x), x.rows, x.columns, scratch->floats(), sums), "sum rows");
   }
 
-  // Outlives what stands on it.
+  // Outlives the members below, which use it.
   const std::unique_ptr<OperationQueue> queue_;
   const std::unique_ptr<Gemm> gemm_;
   const std::unique_ptr<CudaConvolution> convolution_;

@@ -11,11 +11,11 @@ namespace ballast {
 
 class OperationQueue;
 
-// Opens the GPU of options.gpu, else the first usable one. FAILED_PRECONDITION where there is none,
-// RESOURCE_EXHAUSTED where it is full, UNAVAILABLE where another process has it alone; the message says what to do.
+// Opens GPU options.gpu, or the first usable GPU. FAILED_PRECONDITION if there is none, RESOURCE_EXHAUSTED if its
+// memory is full, UNAVAILABLE if another process has exclusive use of it; the message says what to do.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const CudaOptions& options);
 
-// What issues its operations; null where it is no GPU.
+// The queue that issues the device's operations; null if it is not a GPU.
 OperationQueue* QueueOf(Device& device);
 
 }  // namespace ballast

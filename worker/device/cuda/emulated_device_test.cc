@@ -11,7 +11,7 @@
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 
-// The CUDA device and its kernels as they are written, on an emulated GPU.
+// Runs the conformance suite on the real CUDA device and its kernels, on an emulated GPU.
 namespace ballast {
 namespace {
 
@@ -32,7 +32,7 @@ DeviceUnderTest Emulated(const std::string& name, emulator::Schedule schedule, u
           tolerance};
 }
 
-// In all schedules and precisions.
+// One device for each combination of schedule and precision.
 std::vector<DeviceUnderTest> AllEmulated() {
   std::vector<DeviceUnderTest> all;
   const std::tuple<const char*, emulator::Schedule, uint32_t> schedules[] = {

@@ -7,15 +7,15 @@
 
 namespace ballast::emulator {
 
-// NCCL's functions over emulated GPUs: a group's sum runs once the streams of all are there, and none goes on before
-// it.
+// NCCL's functions for emulated GPUs. The sum of a group runs when every stream of the group has reached it, and no
+// stream continues before that.
 const Nccl& EmulatedNccl();
 
-// What tests set, and what they see. Thread safety: one thread.
+// Results that a test sets and calls that it observes. Thread safety: one thread.
 struct NcclState {
-  // What the calls answer from now on; 0 is success.
+  // Return values of later calls; 0 is success.
   int init_result = 0, reduce_result = 0, async_error = 0;
-  // Of each communicator in its order, by the last ncclCommInitAll.
+  // GPU of each communicator, in order, from the last ncclCommInitAll.
   std::vector<int> gpus;
   int destroyed = 0, aborted = 0;
   int sums = 0;

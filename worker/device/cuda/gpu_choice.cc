@@ -17,7 +17,7 @@ absl::Status Unusable(absl::string_view why) {
   return absl::FailedPreconditionError(absl::StrCat("--device cuda: ", why, "; or use --device cpu"));
 }
 
-// Sets `count`; answers why there is no GPU.
+// Sets `count`. Returns the reason if there is no GPU, otherwise "".
 std::string CountGpus(int* count) {
   const cudaError_t error = cudaGetDeviceCount(count);
   if (error == cudaErrorNoDevice || (error == cudaSuccess && *count == 0)) return WhyNoGpu();
@@ -62,14 +62,15 @@ absl::StatusOr<Gpu> ChooseGpu(std::optional<int> index) {
     absl::StrAppend(&numbers, numbers.empty() ? "" : ", ", gpu.index);
   }
   return absl::FailedPreconditionError(
-      absl::StrCat("--device cuda: got GPU ", *index, ", want one of the usable ones: ", numbers));
+      absl::StrCat("--device cuda: got GPU ", *index, ", want one of the usable GPUs: ", numbers));
 }
 
 absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat("--device cuda: GPU ", gpu.index, ", ", gpu.name,
-                                                  ", cannot be opened: ", status.message(),
-                                                  "; end what fills it (see nvidia-smi), choose another GPU with "
-                                                  "CUDA_VISIBLE_DEVICES, or use --device cpu"));
+  return absl::Status(
+      status.code(),
+      absl::StrCat("--device cuda: GPU ", gpu.index, ", ", gpu.name, ", cannot be opened: ", status.message(),
+                   "; stop the processes that use its memory (see nvidia-smi), choose another GPU with "
+                   "CUDA_VISIBLE_DEVICES, or use --device cpu"));
 }
 
 }  // namespace ballast

@@ -20,13 +20,13 @@ struct Gpu {
   int compute_minor = 0;
 };
 
-// Those that this build can compute on, at least one. FAILED_PRECONDITION says why there is none and what to do.
+// The GPUs that this build can compute on, at least one. FAILED_PRECONDITION says why there is none and what to do.
 absl::StatusOr<std::vector<Gpu>> UsableGpus();
 
-// The one of this index; the first usable one where it is not set. FAILED_PRECONDITION says why it cannot be had.
+// The GPU with this index, or the first usable one if not set. FAILED_PRECONDITION says why it is not usable.
 absl::StatusOr<Gpu> ChooseGpu(std::optional<int> index);
 
-// The error of a GPU that was chosen and could not be opened: with what to do.
+// The error for a chosen GPU that could not be opened, with advice on what to do.
 absl::Status OpeningFailed(const Gpu& gpu, const absl::Status& status);
 
 }  // namespace ballast

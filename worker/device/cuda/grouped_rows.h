@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// Rows sorted by where they go, those that go to one row in their own order: see RowGroups.
+// Row indices sorted by target row, in their original order within one target: see RowGroups.
 struct GroupedRows {
   std::vector<int64_t> target, begin, source;
 

@@ -10,7 +10,7 @@
 #include "worker/device/cuda/kernels/philox_math.h"
 #include "worker/device/philox.h"
 
-// What kernels compute for one element, on the CPU.
+// Checks on the CPU what the kernels compute for one element.
 namespace ballast {
 namespace {
 
@@ -47,7 +47,7 @@ TEST(ActivationMathTest, GradientsAgreeWithDifferences) {
   }
 }
 
-// The value of a half's bits, below infinity.
+// The value of the bits of an IEEE half, below infinity.
 float ValueOfFp16(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
@@ -94,7 +94,7 @@ TEST(HalfMathTest, HalvesEndAtInfinityAndNan) {
 
 TEST(HalfMathTest, Bf16IsTheUpperHalfRoundedToTheNearest) {
   EXPECT_EQ(ToBf16(1.0f), 0x3f80);
-  // 1 + 2^-8 lies between 1 and 1 + 2^-7: to the even one; 1 + 3 * 2^-8 to the other side.
+  // 1 + 2^-8 is a tie and rounds down to 1, which is even; 1 + 3 * 2^-8 is a tie and rounds up.
   EXPECT_EQ(ToBf16(1.00390625f), 0x3f80);
   EXPECT_EQ(ToBf16(1.01171875f), 0x3f82);
   EXPECT_EQ(ToBf16(1.0039064f), 0x3f81);

@@ -22,7 +22,7 @@ class NcclReducer : public Reducer {
       : nccl_(nccl), gpus_(std::move(gpus)), communicators_(std::move(communicators)) {}
 
   ~NcclReducer() override {
-    // Another one's part of a sum may be waiting for a GPU that has failed.
+    // Another GPU may be waiting in a sum for one that has failed.
     if (std::any_of(gpus_.begin(), gpus_.end(), [](OperationQueue* gpu) { return !gpu->Enter().ok(); })) Abort();
     absl::MutexLock lock(&mutex_);
     for (size_t i = 0; i < communicators_.size(); ++i) {
@@ -45,7 +45,7 @@ class NcclReducer : public Reducer {
     if (parts[0].elements() == 0) return absl::OkStatus();
     absl::MutexLock lock(&mutex_);
     if (communicators_.empty()) {
-      return absl::UnavailableError("sum of gradients over GPUs: given up when one of them had failed");
+      return absl::UnavailableError("sum of gradients over GPUs: aborted after a GPU failed");
     }
     absl::Status status = CheckNoneFailed();
     for (size_t i = 0; i < parts.size() && status.ok(); ++i) {
@@ -56,7 +56,7 @@ class NcclReducer : public Reducer {
     if (!status.ok()) return status;
     status = Issue(parts);
     for (size_t i = 0; i < parts.size(); ++i) {
-      // The next to write a part waits until it was read.
+      // The next operation that writes a part waits until the sum has read it.
       status.Update(gpus_[i]->Enter());
       status.Update(gpus_[i]->order().AfterPeer(gpu::Own(*parts[i].buffer).use()));
     }
@@ -77,7 +77,7 @@ class NcclReducer : public Reducer {
         absl::StrCat("sum of gradients over GPUs: ", call, ": ", nccl_.GetErrorString(result)));
   }
 
-  // What earlier sums came to since.
+  // Returns the error of an earlier sum, if one has failed since it was issued.
   absl::Status CheckNoneFailed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const Nccl::Communicator communicator : communicators_) {
       int error = Nccl::kSuccess;
@@ -88,13 +88,13 @@ class NcclReducer : public Reducer {
     return absl::OkStatus();
   }
 
-  // All in one group, for one thread issues what must run at once.
+  // All calls form one group, because one thread issues calls that must run at the same time.
   absl::Status Issue(absl::Span<const Matrix> parts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     absl::Status status = ToStatus(nccl_.GroupStart(), "ncclGroupStart");
     if (!status.ok()) return status;
     for (size_t i = 0; i < parts.size(); ++i) {
       float* const part = gpu::Floats(parts[i]);
-      // Only the first one's place for the sum is written.
+      // Only the first GPU's result is written.
       status.Update(ToStatus(nccl_.Reduce(part, part, parts[i].elements(), Nccl::kFloat32, Nccl::kSum, /*root=*/0,
                                           communicators_[i], gpus_[i]->order().peer()),
                              "ncclReduce"));
@@ -105,9 +105,9 @@ class NcclReducer : public Reducer {
 
   const Nccl& nccl_;
   const std::vector<OperationQueue*> gpus_;
-  // NCCL's calls for a communicator are not made at once.
+  // NCCL does not allow concurrent calls for one communicator.
   absl::Mutex mutex_;
-  // None once aborted.
+  // Empty once aborted.
   std::vector<Nccl::Communicator> communicators_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Reducer>> MakeNcclReducer(const Nccl& nccl, absl:
   std::vector<int> numbers;
   for (const NamedDevice& device : devices) {
     OperationQueue* const queue = QueueOf(*device.device);
-    if (queue == nullptr) return absl::FailedPreconditionError(absl::StrCat("device ", device.name, " is no GPU"));
+    if (queue == nullptr) return absl::FailedPreconditionError(absl::StrCat("device ", device.name, " is not a GPU"));
     gpus.push_back(queue);
     numbers.push_back(queue->gpu().index);
   }

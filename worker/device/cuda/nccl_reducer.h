@@ -11,9 +11,9 @@
 
 namespace ballast {
 
-// Adds up on the GPUs, beside what they compute: the host waits for nothing. A GPU that has failed makes the others'
-// part of a sum wait for ever: Abort() ends that. FAILED_PRECONDITION where one of the
-// devices is no GPU, UNAVAILABLE where NCCL does not connect them; the message says why.
+// Sums on the GPUs, in parallel with their computation; the host waits for nothing. After a GPU fails, the others
+// wait for it forever in a sum, until Abort(). FAILED_PRECONDITION if a device is not a GPU, UNAVAILABLE if NCCL does
+// not connect them; the message says why.
 absl::StatusOr<std::unique_ptr<Reducer>> MakeNcclReducer(const Nccl& nccl, absl::Span<const NamedDevice> devices);
 
 }  // namespace ballast

@@ -63,7 +63,7 @@ TEST_P(NcclReducerTest, TheFirstPartBecomesTheSumOfWhatWasIssuedBefore) {
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < 3; ++i) owned_[i]->Fill(round + i, Parts()[i]);
     ASSERT_TRUE(reducer->Sum(Parts()).ok());
-    // What comes later must not be summed, nor change the sum.
+    // Later operations must neither be part of the sum nor change it.
     for (int i = 1; i < 3; ++i) owned_[i]->Fill(-1, Parts()[i]);
     EXPECT_THAT(Values(0), Each(3.0f * round + 3));
   }
@@ -92,7 +92,7 @@ TEST_P(NcclReducerTest, AbortedItSumsNoMore) {
   reducer->Abort();
   reducer->Abort();
   EXPECT_EQ(emulator::NcclNow().aborted, 3);
-  EXPECT_EQ(reducer->Sum(Parts()).message(), "sum of gradients over GPUs: given up when one of them had failed");
+  EXPECT_EQ(reducer->Sum(Parts()).message(), "sum of gradients over GPUs: aborted after a GPU failed");
 }
 
 TEST_P(NcclReducerTest, AFailedGpuIsNotWaitedForAtTheEnd) {
@@ -110,7 +110,7 @@ TEST_P(NcclReducerTest, IsNotHadForADeviceThatIsNoGpu) {
   devices_[1] = {"cpu", cpu.get()};
   const absl::Status status = MakeNcclReducer(emulator::EmulatedNccl(), devices_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("device cpu is no GPU"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("device cpu is not a GPU"));
 }
 
 TEST_P(NcclReducerTest, SaysWhyNcclDoesNotConnect) {

@@ -9,7 +9,7 @@
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 
-// What can be wrong with a machine's GPUs, when they are opened and later.
+// Faults of a machine's GPUs, at opening and later.
 namespace ballast {
 namespace {
 
@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 
 class CudaDeviceErrorTest : public ::testing::Test {
  protected:
-  // What opening a GPU answers on such a machine.
+  // Opens a GPU on a machine with these settings.
   absl::StatusOr<std::unique_ptr<Device>> Open(const emulator::Settings& settings) {
     emulator::Reset(settings);
     return OpenCudaDevice({});
@@ -33,7 +33,7 @@ class CudaDeviceErrorTest : public ::testing::Test {
                 AllOf(StartsWith("--device cuda: "), HasSubstr(why), HasSubstr("use --device cpu")));
   }
 
-  // All is given back, whatever went wrong.
+  // All memory is returned, whatever failed.
   void TearDown() override {
     emulator::FailEverything(cudaSuccess);
     EXPECT_EQ(emulator::DeviceBytes(), 0);
@@ -60,7 +60,7 @@ TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessFillsSaysWhatWasAskedAndWhatIs
   ASSERT_TRUE(device.ok()) << device.status();
   const absl::Status status = (*device)->Allocate(1 << 20).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("asked for 4.0 MiB, free are 1.0 MiB of 1.0 MiB"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("requested 4.0 MiB, 1.0 MiB of 1.0 MiB is free"));
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuIsOpenedByItsNumberAndAnotherIsRefused) {
@@ -68,7 +68,7 @@ TEST_F(CudaDeviceErrorTest, AGpuIsOpenedByItsNumberAndAnotherIsRefused) {
   EXPECT_TRUE(OpenCudaDevice({.gpu = 1}).ok());
   const absl::Status status = OpenCudaDevice({.gpu = 2}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "--device cuda: got GPU 2, want one of the usable ones: 0, 1");
+  EXPECT_EQ(status.message(), "--device cuda: got GPU 2, want one of the usable GPUs: 0, 1");
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuThatIsFullWhenItIsOpenedSaysWhatToDo) {

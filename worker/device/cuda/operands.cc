@@ -17,18 +17,18 @@ void Require(bool condition, const char* what) {
 const CudaBuffer& Own(const Buffer& buffer) { return static_cast<const CudaBuffer&>(buffer); }
 
 float* Data(const Buffer& buffer, int64_t least) {
-  Require(buffer.size() >= least, "buffer too short");
-  Require(buffer.type() == ElementType::kFp32, "buffer that has no floats");
+  Require(buffer.size() >= least, "buffer is too short");
+  Require(buffer.type() == ElementType::kFp32, "buffer does not hold floats");
   return static_cast<float*>(Own(buffer).data());
 }
 
 Elements Data(const Matrix& m) {
-  Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix outside its buffer");
+  Require(m.buffer != nullptr && m.elements() <= m.buffer->size(), "matrix is outside its buffer");
   return {Own(*m.buffer).data(), m.buffer->type()};
 }
 
 float* Floats(const Matrix& m) {
-  Require(m.buffer != nullptr, "matrix without a buffer");
+  Require(m.buffer != nullptr, "matrix has no buffer");
   return Data(*m.buffer, m.elements());
 }
 
@@ -37,22 +37,23 @@ float* FilterData(const ConvShape& shape, const Buffer& filters) {
 }
 
 void CheckType(const Matrix& a, const Matrix& b) {
-  Require(a.buffer->type() == b.buffer->type(), "matrices of different types");
+  Require(a.buffer->type() == b.buffer->type(), "matrices have different types");
 }
 
 void CheckSame(const Matrix& a, const Matrix& b) {
   CheckType(a, b);
-  Require(a.rows == b.rows && a.columns == b.columns, "matrices of different sizes");
+  Require(a.rows == b.rows && a.columns == b.columns, "matrices have different shapes");
 }
 
 void CheckElements(const Matrix& a, const Matrix& b) {
   CheckType(a, b);
-  Require(a.elements() == b.elements(), "matrices of different numbers of elements");
+  Require(a.elements() == b.elements(), "matrices have different numbers of elements");
 }
 
 void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values) {
-  Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns, "rows of another size");
-  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row outside the table");
+  Require(values.rows == static_cast<int64_t>(rows.size()) && values.columns == table.columns,
+          "shape of the rows does not match the table");
+  for (const int64_t row : rows) Require(row >= 0 && row < table.rows, "row is outside the table");
 }
 
 absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements) {
@@ -71,7 +72,7 @@ GemmCall Product(const Factor& a, const Factor& b, const Matrix& c) {
   Require((a.transposed ? a.matrix.columns : a.matrix.rows) == c.rows &&
               (b.transposed ? b.matrix.rows : b.matrix.columns) == c.columns &&
               (b.transposed ? b.matrix.columns : b.matrix.rows) == call.depth,
-          "factors that do not fit");
+          "factors do not fit each other or the result");
   call.a = Data(a.matrix);
   call.a_transposed = a.transposed;
   call.b = Data(b.matrix);

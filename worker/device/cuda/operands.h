@@ -14,36 +14,35 @@
 #include "worker/device/image_shape.h"
 #include "worker/device/normalization_operations.h"
 
-// What an operation is called with, checked and turned into what kernels take. What does not fit is a caller's bug and
-// aborts, but for the range of a copy. The buffers are CudaBuffers.
+// Checks the arguments of operations and converts them to kernel arguments. A mismatch is a bug of the caller and
+// aborts, except for the range of a copy. All buffers are CudaBuffers.
 namespace ballast::gpu {
 
 void Require(bool condition, const char* what);
 
 const CudaBuffer& Own(const Buffer& buffer);
 
-// Where a buffer of at least so many floats begins.
+// The address of a buffer of at least `least` floats.
 float* Data(const Buffer& buffer, int64_t least);
 Elements Data(const Matrix& m);
-// Of one that has floats.
 float* Floats(const Matrix& m);
 float* FilterData(const ConvShape& shape, const Buffer& filters);
 
-// Of one type, which the next three check, too.
+// Requires matrices of the same type; the next three functions check that too.
 void CheckType(const Matrix& a, const Matrix& b);
 void CheckSame(const Matrix& a, const Matrix& b);
 void CheckElements(const Matrix& a, const Matrix& b);
-// Of a ConvShape or a PoolShape.
+// `shape` is a ConvShape or a PoolShape.
 template <typename Shape>
 void CheckImages(const Shape& shape, const Matrix& in, const Matrix& out) {
-  Require(Fits(shape.window, shape.input), "window that does not fit its images");
+  Require(Fits(shape.window, shape.input), "window does not fit the image");
   Require(in.rows == out.rows && in.columns == shape.input.elements() && out.columns == shape.output().elements(),
-          "images of another size");
+          "images do not have the shape of the operation");
   CheckType(in, out);
 }
 void CheckRows(const Matrix& table, absl::Span<const int64_t> rows, const Matrix& values);
 
-// OUT_OF_RANGE where the elements do not all lie in the buffer.
+// OUT_OF_RANGE if an element is outside the buffer.
 absl::Status CheckRange(const Buffer& buffer, int64_t offset, size_t elements);
 
 // c = a b.

@@ -12,7 +12,7 @@ namespace {
 
 // 4 MiB: large enough for the bus's full speed, small enough that a copy begins soon.
 constexpr int64_t kPieceFloats = int64_t{1} << 20;
-constexpr size_t kMostPieces = 16;
+constexpr size_t kMaxPieces = 16;
 
 absl::InlinedVector<BufferUse*, 8> Uses(absl::Span<const CudaBuffer* const> operands) {
   absl::InlinedVector<BufferUse*, 8> uses;
@@ -37,7 +37,7 @@ OperationQueue::OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, Memo
       order_(std::move(order)),
       memory_(std::make_unique<MemoryPool>(std::move(memory))),
       halves_(std::make_unique<HalfCopies>(memory_.get())),
-      staging_(std::make_unique<StagingPool>(kPieceFloats, kMostPieces)),
+      staging_(std::make_unique<StagingPool>(kPieceFloats, kMaxPieces)),
       copies_(order_.get(), staging_.get()),
       graphs_(order_.get(), memory_.get(), halves_.get(), graphs) {}
 
@@ -62,7 +62,7 @@ void OperationQueue::Repeat(const Segment& segment, absl::FunctionRef<void()> is
 }
 
 absl::Status OperationQueue::Begin(const Operands& operands) {
-  // What is captured is waited for when it is launched, and its errors are not the GPU's.
+  // A graph's launch waits for the uploads to its operands, and a capture's errors are not the GPU's.
   if (graphs_.capturing()) return graphs_.Note(operands);
   if (absl::Status status = Enter(); !status.ok()) return status;
   if (absl::Status status = graphs_.Note(operands); !status.ok()) return status;
@@ -81,8 +81,8 @@ absl::StatusOr<Scratch> OperationQueue::MakeScratch(int64_t floats) {
 
 absl::StatusOr<Scratch> OperationQueue::PutNumbers(cudaStream_t stream,
                                                    std::initializer_list<absl::Span<const int64_t>> lists) {
-  // A graph would read the host's memory again and again.
-  if (graphs_.capturing()) return absl::FailedPreconditionError("cuda device: lists of numbers go into no graph");
+  // A graph would read the host's memory again at each launch.
+  if (graphs_.capturing()) return absl::FailedPreconditionError("cuda device: cannot capture lists of numbers");
   std::vector<int64_t> all;
   for (const absl::Span<const int64_t> list : lists) all.insert(all.end(), list.begin(), list.end());
   const size_t bytes = all.size() * sizeof(int64_t);

@@ -29,15 +29,16 @@
 
 namespace ballast {
 
-// Owns one GPU's streams and memory, and issues operations into them, each after the uploads of what it reads and
-// writes. The first error stays, and after it nothing more is issued. It knows no operation. Thread safety: Device's.
+// Owns one GPU's streams and memory, and issues operations into them, each after the uploads to its operands. The
+// first error stays, and nothing is issued after it. It does not know what an operation computes.
+// Thread safety: that of Device.
 class OperationQueue {
  public:
   using Buffers = std::initializer_list<const Buffer*>;
 
-  // With `graphs`, segments are kept as CUDA graphs.
+  // With `graphs`, repeated segments become CUDA graphs.
   static absl::StatusOr<std::unique_ptr<OperationQueue>> Create(const Gpu& gpu, bool graphs);
-  // Streams and pinned memory must not go while something uses them.
+  // Streams and pinned memory must not be destroyed while they are in use.
   ~OperationQueue() { Drain(); }
 
   const Gpu& gpu() const { return gpu_; }
@@ -48,7 +49,7 @@ class OperationQueue {
   HostCopies& copies() { return copies_; }
   SegmentGraphs& graphs() { return graphs_; }
 
-  // Issues an operation that reads and writes buffers, of which some may be null. `launch` takes the stream and answers
+  // Issues an operation that reads and writes these buffers; some may be null. `launch` takes the stream and returns
   // a status.
   template <typename Launch>
   void Run(Buffers read, Buffers written, Launch launch) {
@@ -66,28 +67,28 @@ class OperationQueue {
     End(operands, status);
   }
 
-  // The same with a kernel or one call of CUDA.
+  // Like Run, for a kernel or a single CUDA call.
   template <typename Launch>
   void RunKernel(const char* name, Buffers read, Buffers written, Launch launch) {
     Run(read, written, [&](cudaStream_t stream) { return CudaStatus(launch(stream), name); });
   }
 
-  // As Device's.
+  // Like Device::Repeat.
   void Repeat(const Segment& segment, absl::FunctionRef<void()> issue);
 
-  // For an operation that is being issued.
+  // Scratch memory for an operation that is being issued.
   absl::StatusOr<Scratch> MakeScratch(int64_t floats);
-  // Lists of numbers, one after the other, on the GPU.
+  // Copies lists of numbers to the GPU, one after the other.
   absl::StatusOr<Scratch> PutNumbers(cudaStream_t stream, std::initializer_list<absl::Span<const int64_t>> lists);
 
   // Waits for all operations and uploads.
   absl::Status Synchronize();
-  // Waits for whatever was issued, also after an error.
+  // Waits for all issued work, also after an error.
   void Drain();
 
-  // What every call begins with: the GPU is a thread's own choice, and an error stays.
+  // Call it first in every method: it selects the GPU for this thread and returns the first error.
   absl::Status Enter() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Keeps the first error; answers it, or that there is none.
+  // Keeps the first error. Returns it, or OK if there is none.
   absl::Status Keep(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -95,11 +96,11 @@ class OperationQueue {
 
   OperationQueue(Gpu gpu, std::unique_ptr<StreamOrder> order, MemoryPool memory, bool graphs);
 
-  // Around an operation.
+  // Called before and after an operation is launched.
   absl::Status Begin(const Operands& operands) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const Operands& operands, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Each outlives those after it.
+  // Each member outlives those below it.
   const Gpu gpu_;
   const std::unique_ptr<StreamOrder> order_;
   const std::unique_ptr<MemoryPool> memory_;

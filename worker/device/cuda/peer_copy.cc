@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// An event is its GPU's, so each side's are made and recorded while that GPU is the thread's.
+// An event belongs to its GPU, so each side's events are created and recorded while that GPU is current.
 absl::Status Issue(OperationQueue& from, const Matrix& x, OperationQueue& to, const Matrix& y) {
   const CudaBuffer& source = gpu::Own(*x.buffer);
   const CudaBuffer& target = gpu::Own(*y.buffer);
@@ -29,7 +29,7 @@ absl::Status Issue(OperationQueue& from, const Matrix& x, OperationQueue& to, co
   status = CudaStatus(cudaEventRecord(copied->get(), stream), "cudaEventRecord");
   if (status.ok()) status = from.Enter();
   if (!status.ok()) return status;
-  // Whoever writes x next waits for its stream.
+  // The next operation that writes x waits for its stream.
   status = CudaStatus(cudaStreamWaitEvent(from.order().peer(), copied->get()), "cudaStreamWaitEvent");
   status.Update(from.order().AfterPeer(source.use()));
   return status;

@@ -6,9 +6,9 @@
 
 namespace ballast {
 
-// y = x, of one type, from one GPU to another: beside what both compute, after what was issued on x and y and before
-// what comes. The host waits for nothing; an error stays in both queues. By the thread that issues y's operations; what
-// another thread issues on `from` meanwhile may not touch x.
+// y = x, of one type, from one GPU to another, in parallel with the computation of both: after the operations issued
+// on x and y so far and before later ones. The host waits for nothing; an error stays in both queues. Call it on the
+// thread that issues y's operations. Operations that another thread issues on `from` meanwhile must not touch x.
 void CopyToPeer(OperationQueue& from, const Matrix& x, OperationQueue& to, const Matrix& y);
 
 }  // namespace ballast

@@ -53,7 +53,7 @@ TEST_P(PeerCopyTest, ComesAfterWhatWasIssuedOnBothAndBeforeWhatComes) {
     from_->Fill(round, source);
     to_->Fill(-1, target);
     ASSERT_TRUE(transfer_.Copy(*from_, source, *to_, target).ok());
-    // Neither may overtake the copy.
+    // Neither operation may overtake the copy.
     from_->Fill(-2, source);
     to_->Add(target, target, result);
     EXPECT_THAT(Values(*to_, *z), Each(2.0f * round));
@@ -91,7 +91,7 @@ TEST_P(PeerCopyTest, AnUploadBehindItComesLater) {
 
 TEST_P(PeerCopyTest, ElementsIn16BitsGoAsTheyAre) {
   ASSERT_TRUE(from_->SetPrecision(Precision::kBf16).ok() && to_->SetPrecision(Precision::kBf16).ok());
-  // The second half is not copied, and stays.
+  // The second half is not copied and does not change.
   const std::unique_ptr<Buffer> x = *from_->AllocateActivations(8), y = *to_->AllocateActivations(8);
   const std::vector<float> values = {1, -2, 0.5, 3, 9, 9, 9, 9};
   ASSERT_TRUE(from_->Upload(values, *x, 0).ok());

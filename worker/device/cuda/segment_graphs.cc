@@ -9,13 +9,13 @@
 namespace ballast {
 namespace {
 
-// Segments that are remembered: those of a deep model at a few sizes of batch.
-constexpr size_t kMostKnown = 4096;
-// One that was not issued for so many is forgotten where there is no room.
-constexpr uint64_t kOld = 4 * kMostKnown;
-constexpr size_t kMostGraphsOfOne = 4;
-// Of one segment, failures included: where graphs get stale again and again, to make them is wasted.
-constexpr int kMostCaptures = 16;
+// Number of segments remembered: enough for a deep model at several batch sizes.
+constexpr size_t kMaxKnown = 4096;
+// A segment not issued during this many repeats is forgotten when the table is full.
+constexpr uint64_t kOld = 4 * kMaxKnown;
+constexpr size_t kMaxGraphsOfOne = 4;
+// Captures per segment, including failures: if its graphs keep getting stale, capturing wastes time.
+constexpr int kMaxCaptures = 16;
 
 struct CapturedGraphDeleter {
   void operator()(cudaGraph_t graph) const { cudaGraphDestroy(graph); }
@@ -50,10 +50,10 @@ void SegmentGraphs::Repeat(const Segment& segment, absl::FunctionRef<void()> iss
     if (Launch(segment, *known, graph)) return;
     return IssuePlainly(segment, issue);
   }
-  if (known->captures < kMostCaptures) {
+  if (known->captures < kMaxCaptures) {
     ++known->captures;
     if (std::optional<Graph> graph = Capture(*known, issue); graph.has_value()) {
-      if (known->graphs.size() == kMostGraphsOfOne) Destroy(known->graphs);
+      if (known->graphs.size() == kMaxGraphsOfOne) Destroy(known->graphs);
       known->graphs.push_back(*std::move(graph));
       if (Launch(segment, *known, known->graphs.back())) return;
     }
@@ -66,7 +66,7 @@ absl::Status SegmentGraphs::Note(absl::Span<const CudaBuffer* const> operands) {
   for (const CudaBuffer* buffer : operands) {
     const auto same = [&](const Operand& operand) { return operand.memory == buffer->data(); };
     if (std::any_of(operands_.begin(), operands_.end(), same)) continue;
-    if (capturing_) return absl::FailedPreconditionError("a segment's operations are on other buffers than before");
+    if (capturing_) return absl::FailedPreconditionError("a segment's operations use other buffers than before");
     operands_.push_back({buffer->data(), halves_.SerialOf(buffer->data()), &buffer->use()});
   }
   return capturing_ ? capture_status_ : absl::OkStatus();
@@ -75,21 +75,21 @@ absl::Status SegmentGraphs::Note(absl::Span<const CudaBuffer* const> operands) {
 const uint64_t* SegmentGraphs::DropoutSeed(const DropoutKey& key) {
   if (!capturing_) return nullptr;
   if (key.seed != segment_->seed || key.step != segment_->step) {
-    Fail(absl::InternalError("a dropout's key is not its segment's"));
+    Fail(absl::InternalError("the seed or step of a dropout's key differs from its segment's"));
   }
   draws_ = true;
   return static_cast<const uint64_t*>(dropout_seed_->bytes());
 }
 
 void SegmentGraphs::Drop() {
-  // Not the segments: one of them may be being issued.
+  // The segments stay, because one of them may be in use by Repeat.
   for (auto& [key, known] : known_) Destroy(known.graphs);
   shelf_.Clear();
 }
 
 void SegmentGraphs::Destroy(std::vector<Graph>& graphs) {
   if (graphs.empty()) return;
-  // One of them may still run.
+  // One of the graphs may still be running.
   cudaStreamSynchronize(order_.compute());
   graphs.clear();
 }
@@ -101,11 +101,11 @@ bool SegmentGraphs::Current(const Known& known) const {
 
 SegmentGraphs::Known* SegmentGraphs::Find(const Segment::Key& key) {
   if (const auto found = known_.find(key); found != known_.end()) return &found->second;
-  if (known_.size() == kMostKnown) {
+  if (known_.size() == kMaxKnown) {
     cudaStreamSynchronize(order_.compute());
     absl::erase_if(known_, [this](const auto& known) { return known.second.used + kOld < repeats_; });
   }
-  return known_.size() < kMostKnown ? &known_[key] : nullptr;
+  return known_.size() < kMaxKnown ? &known_[key] : nullptr;
 }
 
 void SegmentGraphs::IssuePlainly(const Segment& segment, absl::FunctionRef<void()> issue) {
@@ -126,7 +126,7 @@ std::optional<SegmentGraphs::Graph> SegmentGraphs::Capture(const Known& known, a
   if (!dropout_seed_.has_value()) return std::nullopt;
   std::vector<BufferUse*> uses;
   for (const Operand& operand : known.operands) uses.push_back(operand.use);
-  // Nothing that is captured may wait for an upload, and no copy beside it for what is captured.
+  // A captured operation must not wait for an upload, and no concurrent copy may wait for a captured operation.
   if (!order_.BeforeOperation(uses).ok() || !order_.Mark().ok()) return std::nullopt;
   operands_ = known.operands;
   draws_ = false;
@@ -190,7 +190,8 @@ void SegmentGraphs::TurnOff(cudaError_t error, const char* call) {
   cudaGetLastError();
   on_ = false;
   segment_ = nullptr;
-  std::cerr << "warning: CUDA graphs are off from now on: " << call << ": " << cudaGetErrorName(error) << std::endl;
+  std::cerr << "warning: CUDA graphs are disabled after an error: " << call << ": " << cudaGetErrorName(error)
+            << std::endl;
   Drop();
 }
 

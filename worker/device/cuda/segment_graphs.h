@@ -25,39 +25,38 @@
 
 namespace ballast {
 
-// Owns the CUDA graphs of a device's segments. A segment is issued plainly the first time, which leaves the memory that
-// it needs on a shelf and its algorithms chosen; the next time it is captured, and from then on its graph is launched.
-// A graph holds operations of the compute stream alone: uploads are waited for before it. What it depends on and what
-// it changes beside memory, the 16-bit copies of its buffers and the dropouts' keys, is checked and kept up with each
-// launch. Whatever cannot be captured is issued plainly, and after an error of CUDA's about graphs all is. See
+// Owns the CUDA graphs of a device's segments. The first time, a segment is issued plainly, which puts the memory
+// that it needs on a shelf and chooses its algorithms. The second time it is captured, and from then on its graph is
+// launched. A graph holds only operations of the compute stream; uploads are waited for before it. Besides memory, a
+// graph depends on and changes the 16-bit copies of its buffers and the dropout keys; each launch checks and updates
+// these. A segment that cannot be captured is issued plainly; after a CUDA error about graphs, all segments are. See
 // docs/decisions/0014. Thread safety: one thread, which issues the device's operations.
 class SegmentGraphs {
  public:
-  // All outlive this. Without `on` each segment is issued plainly.
+  // The pointers outlive this. If not `on`, every segment is issued plainly.
   SegmentGraphs(StreamOrder* order, MemoryPool* memory, HalfCopies* halves, bool on);
   ~SegmentGraphs();
   SegmentGraphs(const SegmentGraphs&) = delete;
   SegmentGraphs& operator=(const SegmentGraphs&) = delete;
 
-  // As Device::Repeat. The GPU is the thread's.
+  // Like Device::Repeat. Requires the device's GPU to be the thread's current one.
   void Repeat(const Segment& segment, absl::FunctionRef<void()> issue);
 
-  // For operations. Whether what is issued now goes into a graph and not to the GPU.
+  // For operations: returns whether operations issued now are captured into a graph instead of run.
   bool capturing() const { return capturing_; }
-  // An operation on these is about to be issued. An error, while capturing, where it cannot be captured.
+  // Call it before issuing an operation on `operands`. Returns an error, while capturing, if it cannot be captured.
   absl::Status Note(absl::Span<const CudaBuffer* const> operands);
-  // An operation could not be captured.
+  // Reports that an operation could not be captured.
   void Fail(const absl::Status& status) { capture_status_.Update(status); }
-  // While capturing: where a dropout's kernel finds seed and step; else null.
+  // While capturing, the address where a dropout's kernel finds seed and step; otherwise null.
   const uint64_t* DropoutSeed(const DropoutKey& key);
 
-  // Gives up all graphs and their memory.
   void Drop();
 
  private:
   struct Operand {
     const void* memory;
-    // Of the buffer, in HalfCopies: while it is this, `use` is there.
+    // Serial of the buffer in HalfCopies; `use` is valid while it is unchanged.
     uint64_t serial;
     BufferUse* use;
   };
@@ -69,27 +68,27 @@ class SegmentGraphs {
     std::unique_ptr<const HalfCopies::Trace> halves;
     bool draws = false;
   };
-  // Of a key.
+  // State of one segment key.
   struct Known {
-    // Those of the last time that it was issued.
+    // Operands of the last plain issue.
     std::vector<Operand> operands;
-    // They differ in which 16-bit copies were there.
+    // They differ in which 16-bit copies existed.
     std::vector<Graph> graphs;
     int captures = 0;
-    // Number of the last Repeat.
+    // Number of the last Repeat of this key.
     uint64_t used = 0;
   };
 
   void Destroy(std::vector<Graph>& graphs);
-  // Whether the buffers are those that were issued on.
+  // Returns whether the operands are still the buffers of the last plain issue.
   bool Current(const Known& known) const;
   Known* Find(const Segment::Key& key);
   void IssuePlainly(const Segment& segment, absl::FunctionRef<void()> issue);
-  // Nothing where it cannot be captured now.
+  // Returns nothing if the segment cannot be captured now.
   std::optional<Graph> Capture(const Known& known, absl::FunctionRef<void()> issue);
-  // False where it was not launched.
+  // Returns false if the graph was not launched.
   bool Launch(const Segment& segment, const Known& known, const Graph& graph);
-  // Has the dropouts of graphs draw by the segment's seed and step from now on.
+  // Sets the seed and step that dropouts in graphs use from now on.
   cudaError_t SetDropoutSeed(const Segment& segment);
   void TurnOff(cudaError_t error, const char* call);
 
@@ -102,10 +101,10 @@ class SegmentGraphs {
   uint64_t repeats_ = 0;
   // On the GPU; null until the first segment.
   std::optional<Scratch> dropout_seed_;
-  // What it holds.
+  // Contents of dropout_seed_.
   std::optional<std::pair<uint64_t, uint64_t>> seed_and_step_;
 
-  // Of the segment that is being issued; null: of none.
+  // The segment that is being issued; null if none.
   const Segment* segment_ = nullptr;
   std::vector<Operand> operands_;
   bool capturing_ = false;

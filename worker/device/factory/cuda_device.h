@@ -13,15 +13,15 @@
 
 namespace ballast {
 
-// Opens a GPU. FAILED_PRECONDITION where this build or this machine has none, RESOURCE_EXHAUSTED where
-// it is full, UNAVAILABLE where another process has it alone; the message says what to do.
+// Opens a GPU. FAILED_PRECONDITION if this build has no CUDA or this machine no GPU, RESOURCE_EXHAUSTED if the GPU's
+// memory is full, UNAVAILABLE if another process has exclusive use of it; the message says what to do.
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaOptions& options);
 
-// CUDA's numbers of the GPUs that can be opened. FAILED_PRECONDITION where there is none.
+// CUDA indices of the GPUs that can be opened. FAILED_PRECONDITION if there is none.
 absl::StatusOr<std::vector<int>> UsableCudaGpus();
 
-// Adds up on GPUs. FAILED_PRECONDITION where one of the devices is none or a library is missing, UNAVAILABLE where the
-// GPUs cannot be connected.
+// Sums on the GPUs. FAILED_PRECONDITION if a device is not a GPU or a library is missing, UNAVAILABLE if the GPUs
+// cannot be connected.
 absl::StatusOr<std::unique_ptr<Reducer>> CreateCudaReducer(absl::Span<const NamedDevice> devices);
 
 }  // namespace ballast

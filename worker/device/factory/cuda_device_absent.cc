@@ -10,8 +10,8 @@ namespace {
 
 absl::Status Absent() {
   return absl::FailedPreconditionError(absl::StrCat("--device cuda: ", WhyBuildLacksCuda(0),
-                                                    "; build with one, or use --device cpu, or auto to take what "
-                                                    "there is"));
+                                                    "; build with CUDA, use --device cpu, or use --device auto to "
+                                                    "take the CPU if there is no GPU"));
 }
 
 }  // namespace

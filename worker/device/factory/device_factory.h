@@ -10,9 +10,9 @@
 
 namespace ballast {
 
-// Opens the device of a kind: "cpu", "cuda", or "auto", which is CUDA where it is usable and else
-// the CPU. `threads`, 1 to 1024, is how many the CPU device computes with; `cuda` is for a GPU. INVALID_ARGUMENT for
-// another kind or number; FAILED_PRECONDITION where "cuda" is asked for and cannot be had.
+// Opens a device of kind "cpu", "cuda", or "auto": CUDA if it is usable, otherwise the CPU. `threads`, 1 to 1024, are
+// the CPU device's compute threads; `cuda` applies to a GPU. INVALID_ARGUMENT for another kind or number;
+// FAILED_PRECONDITION if "cuda" is requested and not usable.
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int threads, const CudaOptions& cuda);
 
 }  // namespace ballast

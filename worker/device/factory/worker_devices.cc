@@ -21,13 +21,13 @@ absl::StatusOr<std::unique_ptr<Device>> OpenGpu(CudaOptions options, int number)
   return CreateCudaDevice(options);
 }
 
-// Of the device that CreateDevice opens for this kind.
+// The name of the device that CreateDevice opens for this kind.
 std::string NameOfOwn(absl::string_view kind) {
   const absl::StatusOr<std::vector<int>> usable = UsableCudaGpus();
   return kind == kCpu || !usable.ok() ? kCpu : absl::StrCat(usable->front());
 }
 
-// 0 for all. INVALID_ARGUMENT for what is no number.
+// 0 means all. INVALID_ARGUMENT if the text is not a number.
 absl::StatusOr<int> ParseGpus(const std::string& text) {
   if (text.empty()) return 1;
   if (text == "all") return 0;
@@ -74,7 +74,7 @@ absl::Status WorkerDevices::OpenSplit(const Request& request) {
   const size_t wanted = request.gpus == "all" ? usable->size() : ParseGpus(request.gpus).value_or(1);
   if (wanted > usable->size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--gpus: got ", wanted, ", want at most ", usable->size(), ", which is what this worker sees"));
+        absl::StrCat("--gpus: got ", wanted, ", want at most ", usable->size(), ", the GPUs that this worker sees"));
   }
   for (size_t i = 0; i < wanted; ++i) {
     absl::StatusOr<std::unique_ptr<Device>> gpu = OpenGpu(request.cuda, (*usable)[i]);

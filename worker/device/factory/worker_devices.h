@@ -14,39 +14,37 @@
 
 namespace ballast {
 
-// Owns the devices that one worker computes on: its own, and either more of its kind to split batches over, or what
-// layers ask for.
-// Thread safety: none.
+// Owns the devices of one worker: its own device, and either more of the same kind that split each batch, or the
+// devices that layers request. Thread safety: none.
 class WorkerDevices {
  public:
-  // A layer, as errors are to call it, and the device that it asks for.
+  // A layer, by its name in errors, and the device that it requests.
   struct Placed {
     std::string layer;
     std::string device;
   };
   struct Request {
-    // "auto", "cpu" or "cuda": of the worker's own device.
+    // "auto", "cpu" or "cuda"; the kind of the worker's own device.
     std::string kind = "auto";
-    // Of the CPU.
+    // Compute threads of the CPU device.
     int threads = 1;
-    // Over how many GPUs batches are split: "all", or a number from 1; empty for 1.
+    // Number of GPUs that split each batch: "all", or a number from 1; empty for 1.
     std::string gpus;
     std::vector<Placed> placed;
-    // Of all GPUs, but for their numbers.
+    // Options of all GPUs, without `gpu`.
     CudaOptions cuda;
   };
 
-  // INVALID_ARGUMENT where the request is wrong in itself, asks for several GPUs both ways, or for a device that is not
-  // there: the message says which there are. FAILED_PRECONDITION where the worker's own cannot be had.
+  // INVALID_ARGUMENT if the request is inconsistent, asks for several GPUs in both ways, or names a missing device: the
+  // message lists those present. FAILED_PRECONDITION if the worker's own device is not usable.
   static absl::StatusOr<WorkerDevices> Open(const Request& request);
 
-  // The worker's own first.
+  // The worker's own device is first.
   const std::vector<NamedDevice>& devices() const { return names_; }
-  // Whether they share batches; else layers may ask for each.
+  // True if the devices split each batch; otherwise layers may request each of them.
   bool split() const { return split_; }
-  // For people.
   std::string Describe() const;
-  // What all compute in from now on: see Device.
+  // Sets the precision of all devices: see Device.
   absl::StatusOr<Precision> SetPrecision(Precision precision);
 
  private:

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// The message of the refusal, or "accepted".
+// The error message, or "accepted".
 std::string Refusal(const WorkerDevices::Request& request) {
   const absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open(request);
   return devices.ok() ? "accepted" : std::string(devices.status().message());

@@ -31,7 +31,7 @@ class QueuedBuffer : public Buffer {
   absl::Span<float> host() override { return {}; }
   const std::shared_ptr<Buffer>& memory() const { return memory_; }
 
-  // Number of the last operation on it; the device's mutex guards it.
+  // Number of the last operation on the buffer; guarded by the device's mutex.
   mutable uint64_t last = 0;
 
  private:
@@ -283,7 +283,7 @@ class QueuedCpuDevice : public QueuedDevice {
  private:
   struct Operation {
     std::function<void()> run;
-    // Kept until it has run.
+    // Keeps the memory alive until the operation has run.
     std::vector<std::shared_ptr<Buffer>> memory;
   };
 
@@ -311,7 +311,7 @@ class QueuedCpuDevice : public QueuedDevice {
   absl::Status AwaitLocked(uint64_t operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return done_ >= operation || !status_.ok(); };
     if (!mutex_.AwaitWithTimeout(absl::Condition(&over), absl::Minutes(1))) {
-      return absl::DeadlineExceededError("queued device: stopped for more than a minute");
+      return absl::DeadlineExceededError("queued device: timed out after 1 min waiting for its operations");
     }
     return status_;
   }
@@ -334,7 +334,7 @@ class QueuedCpuDevice : public QueuedDevice {
       const absl::Time end = absl::Now() + duration;
       operation.run();
       absl::MutexLock lock(&mutex_);
-      // Nothing but time ends this wait.
+      // Only the deadline or the device's end finishes this wait.
       const auto never = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
       if (duration > absl::ZeroDuration()) mutex_.AwaitWithDeadline(absl::Condition(&never), end);
       ++done_;
@@ -349,7 +349,7 @@ class QueuedCpuDevice : public QueuedDevice {
   uint64_t uploaded_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t downloaded_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t limit_ ABSL_GUARDED_BY(mutex_) = kNoLimit;
-  // Rising.
+  // Increasing.
   std::vector<uint64_t> marks_ ABSL_GUARDED_BY(mutex_);
   absl::Duration duration_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -114,7 +114,8 @@ TEST_F(ReplicatedGpusTest, WithoutNcclTheFirstOneSums) {
   const std::vector<float> expected = Train(*Replicate(3));
   emulator::NcclNow().init_result = 2;
   const std::unique_ptr<ReplicatedModel> model = Replicate(3);
-  EXPECT_THAT(model->Describe(), HasSubstr("gradients summed on the first one (ncclCommInitAll: an emulated fault)"));
+  EXPECT_THAT(model->Describe(),
+              HasSubstr("gradients summed on the first device (ncclCommInitAll: an emulated fault)"));
   EXPECT_THAT(Train(*model), Pointwise(FloatNear(1e-6), expected));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// As avx512_tile_kernel.cc with 6 rows by 2 vectors of 8 floats: 12 of the 16 registers hold sums, 2 the row of right,
-// 1 the number of left. One p takes 12 multiply-adds, 6 cycles, and 8 loads.
+// Like avx512_tile_kernel.cc, but with 6 rows by 2 vectors of 8 floats: 12 of the 16 registers hold sums, 2 the row
+// of right, 1 the number of left. One p takes 12 multiply-adds, 6 cycles, and 8 loads.
 #include "worker/device/cpu/gemm/tile_kernel.h"
 
 #if defined(__x86_64__)
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kFloats = 8;
 constexpr int kVectorsOfTile = 2;
-// Of the cache, in floats.
+// Floats per cache line.
 constexpr int64_t kLine = 16;
 
 template <int kTileRows, int kVectors>

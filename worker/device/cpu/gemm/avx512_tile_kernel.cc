@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiles of 6 rows by 4 vectors of 16 floats: 24 of the 32 registers hold sums, 4 the row of right, 1 the number of
-// left. One p takes 24 multiply-adds, 12 cycles where a core starts two a cycle, and 10 loads, fewer than it can start
-// in that time; and 24 sums are more than the 8 that two multiply-adds a cycle of 4 cycles each need to be under way.
+// left. One p takes 24 multiply-adds, 12 cycles if a core starts two a cycle, and 10 loads, fewer than it can start
+// in that time. Two multiply-adds a cycle of 4 cycles latency need 8 independent sums; there are 24.
 #include "worker/device/cpu/gemm/tile_kernel.h"
 
 #if defined(__x86_64__)
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kFloats = 16;
 constexpr int kVectorsOfTile = 4;
-// Of the cache, in floats.
+// Floats per cache line.
 constexpr int64_t kLine = 16;
 
 template <int kTileRows, int kVectors>

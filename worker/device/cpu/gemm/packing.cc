@@ -17,7 +17,7 @@ void TransposeScalar(const float* from, int64_t from_row, int64_t rows, int64_t 
   }
 }
 
-// Transpose of 4 by 4.
+// Transposes a 4 by 4 block.
 void TransposeFour(const float* from, int64_t from_row, float* to, int64_t to_row) {
 #if defined(__SSE__)
   __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_row);
@@ -35,7 +35,7 @@ void TransposeFour(const float* from, int64_t from_row, float* to, int64_t to_ro
 }  // namespace
 
 void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row) {
-  // A cache that holds 8 lines a power of two apart keeps those of either side of a square.
+  // Both sides of a square stay in a cache that holds 8 lines whose addresses differ by powers of two.
   constexpr int64_t kSquare = 8;
   for (int64_t i0 = 0; i0 < rows; i0 += kSquare) {
     for (int64_t p0 = 0; p0 < columns; p0 += kSquare) {

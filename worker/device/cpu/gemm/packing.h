@@ -3,15 +3,15 @@
 
 #include <cstdint>
 
-// Copies of matrices in the order in which a product's tiles read them.
+// Copies matrices into the order in which the tiles of a product read them.
 namespace ballast {
 
 // to[p * to_row + i] = from[i * from_row + p] for i < rows and p < columns.
 void Transpose(const float* from, int64_t from_row, int64_t rows, int64_t columns, float* to, int64_t to_row);
 
-// Copies a matrix [depth, columns] into panels [depth, width] one after the other, the last one filled up with zeros.
+// Copies a matrix [depth, columns] into consecutive panels [depth, width]; pads the last one with zeros.
 void PackPanels(const float* from, int64_t from_row, int64_t depth, int64_t columns, int64_t width, float* to);
-// Copies such panels back to a matrix [depth, columns].
+// Copies panels back to a matrix [depth, columns].
 void UnpackPanels(const float* from, int64_t depth, int64_t columns, int64_t width, float* to, int64_t to_row);
 
 }  // namespace ballast

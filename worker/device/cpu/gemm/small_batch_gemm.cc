@@ -16,7 +16,7 @@ constexpr int64_t kLineBytes = 64;
 
 int64_t RoundUp(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Room for n floats from the start of a cache line; what was there is lost.
+// Room for n floats from the start of a cache line; previous contents are lost.
 float* Reserve(std::vector<float>& memory, int64_t n) {
   const size_t size = n + kLineBytes / sizeof(float);
   if (memory.size() < size) memory.resize(size);
@@ -27,7 +27,7 @@ float* Reserve(std::vector<float>& memory, int64_t n) {
 }  // namespace
 
 bool SmallBatchGemm::Suits(const Product& q) const {
-  // With fewer weights, or a narrow layer, a call's packing weighs too much.
+  // With fewer weights, or in a narrow layer, packing costs too much.
   constexpr int64_t kLeastWeights = int64_t{1} << 16;
   constexpr int64_t kLeastSide = 128;
   constexpr int64_t kLeastBatch = 8;
@@ -65,8 +65,8 @@ void SmallBatchGemm::Split(int64_t size, int64_t unit, const std::function<void(
   for (std::thread& other : others) other.join();
 }
 
-// c^T = b^T a^T. The weights, stored as b^T [columns, depth], are the left side, read where they are; a^T is the right
-// side, in panels. kDepth rows of a panel (256 KiB) stay in the second-level cache while the weights go by.
+// c^T = b^T a^T. The weights, stored as b^T [columns, depth], are the left side, read in place; a^T is the right
+// side, in panels. kDepth rows of a panel (256 KiB) stay in the L2 cache while the weights are read.
 void SmallBatchGemm::Forward(const Product& q) {
   constexpr int64_t kDepth = 1024;
   const int64_t width = kernel_.width();
@@ -78,7 +78,7 @@ void SmallBatchGemm::Forward(const Product& q) {
     if (rows < width) std::fill_n(panel, width * q.depth, 0.0f);
     Transpose(q.a + i * q.depth, q.depth, rows, q.depth, panel, width);
   }
-  // c^T, its rows filled up.
+  // c^T with padded rows.
   float* const sums = Reserve(left_, padded * q.columns);
   Split(q.columns, kRows, [&](Range range, int) {
     Tile tile{.left_row = q.depth, .left_step = 1, .right_step = width, .c_row = padded, .fetch_row = q.depth};
@@ -99,7 +99,7 @@ void SmallBatchGemm::Forward(const Product& q) {
   });
 }
 
-// c = a b. The left side is a, kRows rows of it interleaved: number p of row i of a group is at p * kRows + i.
+// c = a b. The left side is a, with kRows rows interleaved: number p of row i of a group is at p * kRows + i.
 void SmallBatchGemm::InputGradient(const Product& q) {
   float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
   for (int64_t i = 0; i < q.rows; i += kRows) {
@@ -112,16 +112,16 @@ void SmallBatchGemm::InputGradient(const Product& q) {
   });
 }
 
-// With a interleaved. The weights b [depth, columns] are the right side, taken in blocks of kDepth rows and kColumns.
-// Rows of a large matrix are often a power of two apart, so that a panel's would push each other out of the cache; the
-// first tiles that read a panel pack it for those that follow, and all tiles together fetch the next block. Packed
-// block (128 KiB) and sums (2 KiB a row of c) stay in the second-level cache.
+// Uses the interleaved a. The weights b [depth, columns] are the right side, in blocks of kDepth rows and kColumns.
+// Rows of a large matrix are often a power of two apart, so that a panel's rows would evict each other from the
+// cache: the first tiles that read a panel pack it for later ones, and all tiles together prefetch the next block.
+// The packed block (128 KiB) and the sums (2 KiB per row of c) stay in the L2 cache.
 void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::vector<float>& memory) const {
   constexpr int64_t kDepth = 64;
   constexpr int64_t kColumns = 512;
   const int64_t width = kernel_.width();
   float* const block = Reserve(memory, kColumns * (kDepth + q.rows));
-  // In panels [rows, width].
+  // Stored in panels [rows, width].
   float* const sums = block + kColumns * kDepth;
   Tile tile{.left_row = 1, .left_step = kRows, .c_row = width, .fetch_row = q.columns};
   for (int64_t j0 = range.begin; j0 < range.end; j0 += kColumns) {
@@ -129,7 +129,7 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
     for (int64_t p = 0; p < q.depth; p += kDepth) {
       tile.depth = std::min(kDepth, q.depth - p);
       tile.accumulate = p > 0;
-      // The block that follows, in pieces of kRows rows and kDepth columns: what a tile fetches.
+      // The next block, which the tiles prefetch in pieces of kRows rows and kDepth columns.
       const bool last = p + kDepth >= q.depth;
       const int64_t next_p = last ? 0 : p + kDepth;
       const int64_t next_j = last ? j0 + kColumns : j0;
@@ -160,7 +160,7 @@ void SmallBatchGemm::InputGradientColumns(const Product& q, Range range, std::ve
   }
 }
 
-// c = a^T b, the depth the batch. The left side is a, kRows columns of it together; the right side panels of b.
+// c = a^T b; the depth is the batch. The left side is a, with kRows columns together; the right side is panels of b.
 void SmallBatchGemm::WeightGradient(const Product& q) {
   float* const left = Reserve(left_, RoundUp(q.rows, kRows) * q.depth);
   PackPanels(q.a, q.rows, q.depth, q.rows, kRows, left);
@@ -169,16 +169,16 @@ void SmallBatchGemm::WeightGradient(const Product& q) {
   Split(q.rows, kRows, [&](Range range, int) { WeightGradientRows(q, range, left, right); });
 }
 
-// kColumns of the right side (128 KiB at a batch of 64) stay in the second-level cache while rows of c go by.
+// kColumns of the right side (128 KiB at a batch of 64) stay in the L2 cache while rows of c are written.
 void SmallBatchGemm::WeightGradientRows(const Product& q, Range range, const float* left, const float* right) const {
   constexpr int64_t kColumns = 512;
-  // A c that the caches would not hold for its reader does not go through them: half the traffic to memory.
+  // A c too large for the caches is stored past them, which halves the memory traffic.
   constexpr int64_t kLeastToStream = int64_t{4} << 20;
   const int64_t width = kernel_.width();
   Tile tile{.left_row = 1, .left_step = kRows, .right_step = width, .depth = q.depth};
   const bool stream = q.rows * q.columns >= kLeastToStream && q.columns * sizeof(float) % kLineBytes == 0 &&
                       reinterpret_cast<uintptr_t>(q.c) % kLineBytes == 0;
-  // A tile of c that ends inside a vector.
+  // Holds a tile of c that ends inside a vector.
   alignas(kLineBytes) float end[kRows * TileKernel::kMostWidth];
   for (int64_t j0 = 0; j0 < q.columns; j0 += kColumns) {
     const int64_t j1 = std::min(j0 + kColumns, q.columns);
@@ -200,7 +200,7 @@ void SmallBatchGemm::WeightGradientRows(const Product& q, Range range, const flo
       }
     }
   }
-  // What was streamed is to be seen before what this thread stores from here on.
+  // Makes streamed data visible before anything that this thread stores later.
   if (stream) std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// A product c = a b of row-major matrices, a [rows, depth] and b [depth, columns], either of them stored transposed.
+// A product c = a b of row-major matrices, a [rows, depth] and b [depth, columns]; each may be stored transposed.
 struct Product {
   const float* a = nullptr;
   bool a_transposed = false;
@@ -21,23 +21,23 @@ struct Product {
   int64_t depth = 0;
 };
 
-// Computes the three products of a dense layer with large weights w [units, inputs] at a small batch: forward
-// y = x w^T, the input's gradient dx = dy w and the weights' gradient dw = dy^T x. What has the batch's size is packed
-// and stays in the second-level cache; what has the weights' size goes by once, fetched ahead of its use, where a
-// library made for large batches first packs it.
+// Computes the three products of a dense layer with large weights w [units, inputs] at a small batch: the output
+// y = x w^T, the input gradient dx = dy w and the weight gradient dw = dy^T x. It packs the matrices of the batch's
+// size and keeps them in the L2 cache. A matrix of the weights' size passes through only once, with prefetching; a
+// library made for large batches would pack it first.
 //
-// Right for any size; meant for those that Suits. Threads split the side of c that the weights give it. The same bits
-// for any number of threads and for every kernel (see TileKernel). Thread safety: one call at a time.
+// Correct for any size; meant for sizes that Suits accepts. Threads split the dimension of c that the weights give it.
+// The bits are the same for any number of threads and every kernel (see TileKernel). Thread safety: one call at a time.
 class SmallBatchGemm {
  public:
-  // `kernel` is one that this processor runs.
+  // This processor must support `kernel`.
   SmallBatchGemm(const TileKernel& kernel, int threads) : kernel_(kernel), threads_(threads) {}
 
   const TileKernel& kernel() const { return kernel_; }
 
-  // Whether Multiply is likely to be faster than OpenBLAS.
+  // Returns whether Multiply is likely to be faster than OpenBLAS.
   bool Suits(const Product& product) const;
-  // Of a and b at most one is transposed. c overlaps neither and is not read.
+  // At most one of a and b is transposed. c overlaps neither and is not read.
   void Multiply(const Product& product);
 
  private:
@@ -53,14 +53,14 @@ class SmallBatchGemm {
   void WeightGradient(const Product& q);
   void WeightGradientRows(const Product& q, Range range, const float* left, const float* right) const;
 
-  // Calls work(range, its number) on a thread each, for ranges that make up [0, size); all but the last have a size
-  // that is a multiple of `unit`.
+  // Calls work(range, its index) on one thread each, for consecutive ranges of [0, size). The size of each range
+  // except the last is a multiple of `unit`.
   void Split(int64_t size, int64_t unit, const std::function<void(Range, int)>& work) const;
   void Run(const Tile& tile, int64_t rows, int64_t columns) const;
 
   const TileKernel& kernel_;
   const int threads_;
-  // What a call packs and sums up in; kept, for new memory costs more than its use.
+  // Scratch memory for packing and sums; kept between calls, because allocation costs more than its use.
   std::vector<float> left_;
   std::vector<float> right_;
   std::vector<std::vector<float>> of_thread_;

@@ -30,7 +30,7 @@ struct Form {
 constexpr Form kForms[] = {
     {"forward", false, true}, {"input gradient", false, false}, {"weight gradient", true, false}};
 
-// Around one, a tile and a panel; then past the blocks of depth (64, 1024) and of columns (512).
+// Sizes around one, a tile and a panel, then beyond the blocks of depth (64, 1024) and of columns (512).
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
   for (const int64_t rows : {1, 7, 63, 64, 65}) {
@@ -52,7 +52,7 @@ std::vector<float> Random(int64_t n, uint32_t seed) {
   return values;
 }
 
-// One product's factors, each in memory of its exact size.
+// The factors of one product, each in memory of its exact size.
 class Factors {
  public:
   Factors(const Shape& shape, const Form& form)
@@ -150,7 +150,7 @@ TEST_P(SmallBatchGemmTest, GivesTheBitsOfAFusedMultiplyAddAfterTheOther) {
 }
 
 TEST_P(SmallBatchGemmTest, StreamsAResultThatTheCachesDoNotHold) {
-  // Whole lines, from the start of one.
+  // Rows are whole cache lines, from the start of one.
   constexpr int64_t kRows = 2051, kColumns = 2064, kDepth = 2;
   const Factors factors({kRows, kColumns, kDepth}, kForms[2]);
   std::vector<float> memory(kRows * kColumns + 32, -1.0f);

@@ -10,7 +10,7 @@ std::unique_ptr<CudaConvolution> MakeBestConvolution(const ConvolutionParts& par
   const absl::StatusOr<const Cudnn*> cudnn = LoadCudnn();
   if (!cudnn.ok()) return products;
   absl::StatusOr<std::unique_ptr<CudaConvolution>> best = MakeCudnnConvolution(**cudnn, parts, std::move(products));
-  // One that does not start here is as good as none.
+  // A cuDNN that does not start counts as missing.
   return best.ok() ? *std::move(best) : MakeIm2colConvolution(parts.gemm, parts.memory);
 }
 

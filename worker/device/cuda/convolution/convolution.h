@@ -18,16 +18,15 @@
 
 namespace ballast {
 
-// Convolutions on a GPU: ImageOperations' three on device memory, whose contracts hold here. Thread safety: one call at
-// a time, all with one stream.
+// The three convolutions of ImageOperations on a GPU's memory, with the same contracts. Thread safety: one call at a
+// time, all with one stream.
 class CudaConvolution {
  public:
   virtual ~CudaConvolution() = default;
 
-  // The library.
   virtual std::string Describe() const = 0;
-  // From now on rounds what it multiplies to this, and may round what comes out to it; sums stay float. Fp32 at first.
-  // Images have elements of any one type that fits it.
+  // From now on rounds operands to this precision, and may round results to it; sums stay float. FP32 at first.
+  // Images have elements of any one type that fits the precision.
   virtual void SetPrecision(Precision precision) = 0;
   // `bias` may be null.
   virtual absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
@@ -38,20 +37,21 @@ class CudaConvolution {
                                        ConstElements dy, float* dfilters) = 0;
 };
 
-// What convolutions stand on. The first three outlive them; options and name are read when they are made.
+// Arguments of a convolution's factory. The first three outlive the convolution; options and name are only read.
 struct ConvolutionParts {
   Gemm* gemm;
   MemoryPool* memory;
   HalfCopies* halves;
   const CudaOptions& options;
-  // Names the GPU in what is kept between runs.
+  // Names the GPU in the results stored between runs.
   const std::string& gpu;
 };
 
-// By products over the windows, which takes no library but Gemm's, and has its precision. Both outlive it.
+// Computes convolutions as matrix products over the windows; needs no library besides Gemm, and uses its precision.
+// `gemm` and `memory` outlive it.
 std::unique_ptr<CudaConvolution> MakeIm2colConvolution(Gemm* gemm, MemoryPool* memory);
 
-// By cuDNN where the build and this machine have it, else by products.
+// Uses cuDNN if the build and this machine have it, otherwise matrix products.
 std::unique_ptr<CudaConvolution> MakeBestConvolution(const ConvolutionParts& parts);
 
 }  // namespace ballast

@@ -24,12 +24,12 @@
 namespace ballast {
 namespace {
 
-// An algorithm that wants more is left out: the memory is the model's.
-constexpr size_t kMostWorkspaceBytes = size_t{512} << 20;
-// More than cuDNN has.
-constexpr int kMostAlgorithms = 16;
+// Algorithms that need more are excluded, because the model needs the memory.
+constexpr size_t kMaxWorkspaceBytes = size_t{512} << 20;
+// Larger than the number of cuDNN's algorithms.
+constexpr int kMaxAlgorithms = 16;
 
-// Gives back what cuDNN made, by the function of the table that a pointer of it was made with.
+// Owns a cuDNN object; the deleter is the table's function that destroys it.
 template <typename T>
 using Owned = std::unique_ptr<T, cudnnStatus_t (*)(T*)>;
 
@@ -47,11 +47,11 @@ const char* NameOf(Direction direction) {
   return "filters";
 }
 
-// How cuDNN computes with a precision.
+// cuDNN's settings for a precision.
 struct Arithmetic {
   const char* name;
   cudnnDataType_t type;
-  // Set where values are rounded to 16 bits before and after; sums are fp32.
+  // Set if operands and results are rounded to 16 bits; sums are fp32.
   std::optional<HalfType> half;
 };
 
@@ -76,14 +76,14 @@ struct Algorithm {
   size_t workspace_bytes = 0;
 };
 
-// What goes in, in cuDNN's order of arguments, and what comes out: x, filters, y; filters, dy, dx; x, dy, dfilters.
+// Operands in cuDNN's order of arguments, and result: x, filters, y; filters, dy, dx; x, dy, dfilters.
 struct Operands {
   const void* first;
   const void* second;
   void* result;
 };
 
-// A convolution. Images and what becomes of them are of one type, filters floats.
+// A convolution. Images and outputs have one type; filters are floats.
 struct Call {
   Direction direction;
   const ConvShape& shape;
@@ -104,7 +104,7 @@ struct Call {
   }
 };
 
-// Everything that a choice of algorithm depends on.
+// Everything that the choice of an algorithm depends on.
 std::string KeyOf(const Call& call, absl::string_view precision) {
   const Window& w = call.shape.window;
   return absl::StrCat(NameOf(call.direction), "-", precision, "-", call.examples, "x", ToString(call.shape.input), "-",
@@ -156,17 +156,17 @@ class CudnnConvolution : public CudaConvolution {
   }
 
  private:
-  // How convolutions of one shape are computed.
+  // Prepared descriptors and algorithm for convolutions of one shape.
   struct Plan {
     Owned<cudnnTensorStruct> images{nullptr, nullptr};
     Owned<cudnnTensorStruct> outputs{nullptr, nullptr};
     Owned<cudnnFilterStruct> filters{nullptr, nullptr};
     Owned<cudnnConvolutionStruct> convolution{nullptr, nullptr};
-    // None: cuDNN cannot.
+    // Not set if cuDNN cannot compute the convolution.
     std::optional<Algorithm> algorithm;
   };
 
-  // One file for each GPU and library: an algorithm of one is none of another.
+  // One file per GPU and library version, because their algorithms differ.
   static std::string CachePath(const Cudnn& cudnn, const ConvolutionParts& parts) {
     if (!parts.options.autotune || parts.options.cache_folder.empty()) return "";
     return absl::StrCat(parts.options.cache_folder, "/cudnn-", cudnn.GetVersion(), "-",
@@ -185,7 +185,7 @@ class CudnnConvolution : public CudaConvolution {
       if (!*done) return otherwise();
       return AddBias(stream, call, bias);
     }
-    // What cuDNN is known not to compute is not rounded for it.
+    // Skips rounding if cuDNN is known not to compute this convolution.
     if (const auto plan = plans_.find(KeyOf(call, arithmetic.name)); plan != plans_.end()) {
       if (!plan->second.algorithm.has_value()) return otherwise();
     }
@@ -194,7 +194,7 @@ class CudnnConvolution : public CudaConvolution {
     absl::StatusOr<HalfCopies::Copy> second =
         halves_.Get(stream, *arithmetic.half, call.second, call.second_elements());
     if (!second.ok()) return second.status();
-    // What cuDNN gives has the type of what it takes.
+    // cuDNN's result has the type of its operands.
     const bool as_it_comes = call.result.type == ElementTypeOf(*arithmetic.half);
     absl::StatusOr<Scratch> rounded =
         Scratch::Make(&memory_, as_it_comes ? 0 : call.result_elements() * static_cast<int64_t>(sizeof(uint16_t)));
@@ -211,7 +211,7 @@ class CudnnConvolution : public CudaConvolution {
         "from half");
   }
 
-  // Where there is one.
+  // `bias` may be null.
   static absl::Status AddBias(cudaStream_t stream, const Call& call, const float* bias) {
     if (bias == nullptr) return absl::OkStatus();
     const int64_t filters = call.shape.filters;
@@ -219,13 +219,13 @@ class CudnnConvolution : public CudaConvolution {
                       "convolution's bias");
   }
 
-  // Whether there is something to compute, in the numbers that cuDNN counts with.
+  // Returns whether there is something to compute, within cuDNN's range of sizes.
   static bool Counts(const Call& call) {
     const int64_t most = std::max({call.images(), call.outputs(), call.filters()});
     return call.examples > 0 && call.shape.filters > 0 && most > 0 && most <= std::numeric_limits<int>::max();
   }
 
-  // False: cuDNN cannot.
+  // Returns false if cuDNN cannot compute it.
   absl::StatusOr<bool> Run(cudaStream_t stream, const Call& call, const Operands& operands) {
     const std::string key = KeyOf(call, ArithmeticOf(precision_).name);
     auto plan = plans_.find(key);
@@ -246,7 +246,7 @@ class CudnnConvolution : public CudaConvolution {
     if (!plan.ok()) return plan;
     if (autotune_) {
       plan->algorithm = Recall(call.direction, *plan, key);
-      // Which is computed again, for what was kept may not work here.
+      // Computes it once, because the stored algorithm may not work here.
       if (plan->algorithm.has_value() && Issue(call.direction, *plan, *plan->algorithm, operands).ok()) return plan;
       plan->algorithm.reset();
     }
@@ -313,7 +313,7 @@ class CudnnConvolution : public CudaConvolution {
     return plan;
   }
 
-  // What was measured before; none where nothing was, or it is none of this cuDNN's.
+  // The algorithm measured before; nothing if none was, or if this cuDNN does not have it.
   std::optional<Algorithm> Recall(Direction direction, const Plan& plan, const std::string& key) {
     const std::optional<std::string> kept = cache_.Find(key);
     if (!kept.has_value()) return std::nullopt;
@@ -326,14 +326,14 @@ class CudnnConvolution : public CudaConvolution {
     if (number < 0 || math < 0 || !Allowed(&algorithm.math)) return std::nullopt;
     if (cudnn_.SetConvolutionMathType(plan.convolution.get(), algorithm.math) != CUDNN_STATUS_SUCCESS ||
         WorkspaceSize(direction, plan, &algorithm) != CUDNN_STATUS_SUCCESS ||
-        algorithm.workspace_bytes > kMostWorkspaceBytes) {
+        algorithm.workspace_bytes > kMaxWorkspaceBytes) {
       return std::nullopt;
     }
     return algorithm;
   }
 
-  // Whether this precision may be computed so. Without tensor cores where it is FP32; never by rounding floats to 16
-  // bits, which is what the conversion is.
+  // Returns whether this precision allows the math type: no tensor cores for FP32, and never a math type that
+  // converts floats to 16 bits.
   bool Allowed(cudnnMathType_t* math) const {
     if (precision_ == Precision::kFp32) {
       if (*math == CUDNN_DEFAULT_MATH) *math = CUDNN_FMA_MATH;
@@ -343,7 +343,7 @@ class CudnnConvolution : public CudaConvolution {
     return true;
   }
 
-  // Those that give the same bits in every run, likely the fastest first; none where cuDNN cannot compute the plan.
+  // Algorithms that give the same bits in every run, by expected speed; none if cuDNN cannot compute the plan.
   std::vector<Algorithm> Suggest(Direction direction, const Plan& plan) {
     cudnnTensorStruct *const x = plan.images.get(), *const y = plan.outputs.get();
     switch (direction) {
@@ -362,16 +362,16 @@ class CudnnConvolution : public CudaConvolution {
 
   template <typename Result, typename Function, typename... Descriptors>
   std::vector<Algorithm> Collect(Function function, Descriptors... descriptors) {
-    Result results[kMostAlgorithms];
+    Result results[kMaxAlgorithms];
     int count = 0;
     std::vector<Algorithm> algorithms;
-    if (function(handle_.get(), descriptors..., kMostAlgorithms, &count, results) != CUDNN_STATUS_SUCCESS) {
+    if (function(handle_.get(), descriptors..., kMaxAlgorithms, &count, results) != CUDNN_STATUS_SUCCESS) {
       return algorithms;
     }
     for (int i = 0; i < count; ++i) {
       cudnnMathType_t math = results[i].mathType;
       if (results[i].status != CUDNN_STATUS_SUCCESS || results[i].determinism != CUDNN_DETERMINISTIC ||
-          results[i].memory > kMostWorkspaceBytes || !Allowed(&math)) {
+          results[i].memory > kMaxWorkspaceBytes || !Allowed(&math)) {
         continue;
       }
       algorithms.push_back({static_cast<int>(results[i].algo), math, results[i].memory});

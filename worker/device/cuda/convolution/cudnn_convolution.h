@@ -9,8 +9,8 @@
 
 namespace ballast {
 
-// By cuDNN, with algorithms that give the same bits in every run; by `otherwise` what cuDNN has none for. The table
-// outlives it.
+// Uses cuDNN, with algorithms that give the same bits in every run, and `otherwise` for convolutions without such an
+// algorithm. `cudnn` outlives it.
 absl::StatusOr<std::unique_ptr<CudaConvolution>> MakeCudnnConvolution(const Cudnn& cudnn, const ConvolutionParts& parts,
                                                                       std::unique_ptr<CudaConvolution> otherwise);
 

@@ -16,8 +16,8 @@
 #include "worker/device/cuda/kernels/half_math.h"
 #include "worker/device/cuda/stream/handles.h"
 
-// cuDNN's part is played by a table that computes what the descriptors say, by their definition, and notes what it was
-// asked. So what is held here is what we tell cuDNN, and what we make of its answers.
+// A fake table replaces cuDNN. It computes convolutions from the descriptors, by definition, and records its calls.
+// So these tests check the arguments that we pass to cuDNN and our handling of its results.
 namespace ballast {
 namespace {
 
@@ -43,7 +43,7 @@ struct FakeAlgorithm {
   bool works = true;
 };
 
-// What the fake answers, and what it saw.
+// Results that the fake returns, and calls that it records.
 struct Fake {
   std::vector<FakeAlgorithm> algorithms = {{1}};
   cudnnStatus_t suggesting = CUDNN_STATUS_SUCCESS;
@@ -52,7 +52,7 @@ struct Fake {
   std::vector<int> ran;
   std::vector<cudnnMathType_t> math;
   std::vector<cudnnDataType_t> types;
-  // What went in and came out.
+  // Pointers to operands and results.
   std::vector<const void*> operands;
 };
 
@@ -111,7 +111,7 @@ void Write(cudnnDataType_t type, double value, void* memory, int64_t i) {
     static_cast<uint16_t*>(memory)[i] = type == CUDNN_DATA_BFLOAT16 ? ToBf16(rounded) : ToFp16(rounded);
 }
 
-// term(x's index, filter's index, y's index) for all that meet: NHWC and KRSC.
+// Calls term(index in x, index in filter, index in y) for all terms: NHWC and KRSC.
 void ForEachTerm(const FakeTensor& x, const FakeTensor& f, const FakeTensor& y, const FakeConvolution& c,
                  const std::function<void(int64_t, int64_t, int64_t)>& term) {
   for (int n = 0; n < y.n; ++n)
@@ -128,7 +128,7 @@ void ForEachTerm(const FakeTensor& x, const FakeTensor& f, const FakeTensor& y, 
               }
 }
 
-// What comes out, of tensor `result`, is the sum over the terms of first * second.
+// Computes tensor `result` as the sum over the terms of first * second.
 struct FakeRun {
   FakeTensor x, filters, y;
   FakeConvolution convolution;
@@ -287,7 +287,7 @@ class CudnnConvolutionTest : public ::testing::Test {
     return values;
   }
 
-  // Results of both, which the emulated GPU writes into the host's memory, agree.
+  // Expects equal results from cuDNN and from products; the emulated GPU writes them into host memory.
   template <typename Compute>
   void Compare(int64_t elements, double tolerance, Compute compute) {
     std::vector<float> got(elements, 7.0f), want(elements, 9.0f);
@@ -297,7 +297,7 @@ class CudnnConvolutionTest : public ::testing::Test {
     for (int64_t i = 0; i < elements; ++i) ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::abs(want[i]))) << i;
   }
 
-  // All three directions, as products have them.
+  // Expects all three directions to agree with products.
   void ExpectAsProducts(const ConvShape& shape, int64_t examples, double tolerance) {
     const int64_t in = examples * shape.input.elements(), out = examples * shape.output().elements();
     const int64_t weights = shape.filters * shape.filter_elements();
@@ -316,7 +316,6 @@ class CudnnConvolutionTest : public ::testing::Test {
     });
   }
 
-  // One forward.
   absl::Status Forward() {
     const std::vector<float> x(9, 1.0f), filters(4, 1.0f);
     std::vector<float> y(4);
@@ -338,7 +337,7 @@ class CudnnConvolutionTest : public ::testing::Test {
 
 const ConvShape kShapes[] = {
     {{5, 7, 3}, {3, 3, 1, 1, 1, 1}, 4},
-    // All of height and width differ.
+    // Every parameter differs between height and width.
     {{9, 6, 2}, {4, 3, 2, 3, 3, 1}, 5},
     {{4, 4, 8}, {}, 3},
     {{1, 8, 1}, {1, 5, 1, 2, 0, 2}, 1},
@@ -365,7 +364,7 @@ TEST_F(CudnnConvolutionTest, AgreesWithProductsIn16Bits) {
   }
 }
 
-// Three launches: the filters are rounded, cuDNN's, the bias.
+// Three launches: rounding of the filters, cuDNN's kernel, bias.
 TEST_F(CudnnConvolutionTest, ImagesOf16BitsGoInAndComeOutAsTheyLie) {
   const ConvShape shape = {{2, 2, 1}, {2, 2}, 2};
   const uint16_t one = ToBf16(1), two = ToBf16(2), three = ToBf16(3);
@@ -376,7 +375,7 @@ TEST_F(CudnnConvolutionTest, ImagesOf16BitsGoInAndComeOutAsTheyLie) {
   const auto in = [](const std::vector<uint16_t>& values) { return ConstElements(values.data(), ElementType::kBf16); };
   Open({.autotune = false});
   cudnn_->SetPrecision(Precision::kBf16);
-  // Looks for an algorithm first.
+  // The first call looks for an algorithm.
   const auto forward = [&] {
     return cudnn_->Forward(stream_.get(), shape, 1, in(x), filters.data(), bias.data(), {y.data(), ElementType::kBf16});
   };
@@ -442,7 +441,7 @@ TEST_F(CudnnConvolutionTest, WhatWasMeasuredIsTakenInTheNextRun) {
   EXPECT_TRUE(Forward().ok());
   EXPECT_EQ(fake.suggested, 1);
   EXPECT_THAT(fake.ran, ::testing::Each(2));
-  // One that this cuDNN lacks is measured anew.
+  // An algorithm that this cuDNN lacks is replaced by a new measurement.
   fake.algorithms.pop_back();
   Open({.cache_folder = folder});
   EXPECT_TRUE(Forward().ok());
@@ -465,7 +464,7 @@ TEST_F(CudnnConvolutionTest, WhatCudnnCannotComputeIsComputedAsProducts) {
     for (int i = 0; i < 2; ++i) ExpectAsProducts(kShapes[0], 2, 1e-5);
   }
   EXPECT_THAT(fake.ran, IsEmpty());
-  // Asked once for each direction and precision.
+  // One query for each direction and precision.
   EXPECT_EQ(fake.suggested, 6);
 }
 

@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// Windows are written out for as many images at once as fit into this.
+// Windows are expanded for as many images at once as fit into this number of elements.
 constexpr int64_t kWindowElements = int64_t{64} << 20;
 
 class Im2colConvolution : public CudaConvolution {
@@ -19,10 +19,10 @@ class Im2colConvolution : public CudaConvolution {
 
   std::string Describe() const override { return "convolutions as products"; }
 
-  // The Gemm's.
+  // The Gemm's precision applies.
   void SetPrecision(Precision) override {}
 
-  // y [places, filters] = windows [places, filter_elements] filters^T.
+  // y [positions, filters] = windows [positions, filter_elements] filters^T.
   absl::Status Forward(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
                        const float* filters, const float* bias, Elements y) override {
     return ForEachGroup(shape, examples, x.type, [&](int64_t first, int64_t count, Elements windows) {
@@ -41,7 +41,7 @@ class Im2colConvolution : public CudaConvolution {
     });
   }
 
-  // windows [places, filter_elements] = dy [places, filters] filters.
+  // windows [positions, filter_elements] = dy [positions, filters] filters.
   absl::Status BackwardData(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements dy,
                             const float* filters, Elements dx) override {
     return ForEachGroup(shape, examples, dx.type, [&](int64_t first, int64_t count, Elements windows) {
@@ -58,7 +58,7 @@ class Im2colConvolution : public CudaConvolution {
     });
   }
 
-  // dfilters [filters, filter_elements] = dy^T [filters, places] windows.
+  // dfilters [filters, filter_elements] = dy^T [filters, positions] windows.
   absl::Status BackwardFilters(cudaStream_t stream, const ConvShape& shape, int64_t examples, ConstElements x,
                                ConstElements dy, float* dfilters) override {
     if (examples == 0) {
@@ -82,7 +82,7 @@ class Im2colConvolution : public CudaConvolution {
   }
 
  private:
-  // A window of one pixel.
+  // True for a window of one pixel.
   static bool SeesImagesAsTheyAre(const ConvShape& shape) { return shape.window == Window{}; }
 
   static GemmCall PlacesCall(const ConvShape& shape, int64_t count) {
@@ -99,7 +99,7 @@ class Im2colConvolution : public CudaConvolution {
     return ConstElements(windows);
   }
 
-  // Calls work(first example, examples, memory for their windows, of that type).
+  // Calls work(first example, number of examples, memory for their windows, of `type`).
   template <typename Work>
   absl::Status ForEachGroup(const ConvShape& shape, int64_t examples, ElementType type, Work work) {
     if (examples == 0) return absl::OkStatus();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What cuBLAS's headers mention of complex numbers.
+// The complex types that cuBLAS's headers mention.
 struct cuComplex {
   float x, y;
 };

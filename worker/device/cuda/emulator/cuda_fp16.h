@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What cuBLAS's headers mention of it.
+// The type that cuBLAS's headers mention.
 struct __half;

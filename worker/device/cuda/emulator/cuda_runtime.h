@@ -9,18 +9,17 @@
 #include <type_traits>
 #include <utility>
 
-// The part of the CUDA runtime and of CUDA's C++ that worker/device/cuda uses, on the CPU, for tests on machines
-// without a GPU. Names and values are NVIDIA's. What lies behind is emulated_gpu.h.
+// Emulates on the CPU the part of the CUDA runtime and of CUDA C++ that worker/device/cuda uses, for tests on
+// machines without a GPU. Names and values are NVIDIA's. Tests control it through emulated_gpu.h.
 //
-// Kernels run as written, thread by thread; a barrier that not every thread reaches aborts. Streams run late or in a
-// random order, as far as events and synchronisation allow, so that an order that nobody asked for shows as a wrong
-// result.
+// Kernels run as written, thread by thread; a barrier that not every thread reaches aborts. Streams run late or in
+// random order, within the limits of events and synchronization, so that missing order shows as a wrong result.
 
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline
-// One block runs at a time, on one thread of the CPU.
+// One block runs at a time, on one CPU thread.
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 
@@ -114,13 +113,13 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 
 namespace ballast::emulator {
 
-// Puts work at the end of a stream.
+// Enqueues work in a stream.
 cudaError_t Enqueue(const char* call, cudaStream_t stream, std::function<void()> work);
-// Calls `thread` for each thread of each block, its indices set.
+// Calls `thread` for each thread of each block, with its indices set.
 void RunGrid(dim3 grid, dim3 block, const std::function<void()>& thread);
-// Leaves `bits` for the other threads of the warp and answers what the thread with number `lane` in it left.
+// Publishes `bits` to the warp's other threads; returns the bits that thread `lane` of the warp published.
 uint64_t Exchange(uint64_t bits, int lane);
-// This thread's number in its warp.
+// This thread's index in its warp.
 int Lane();
 
 template <typename T>

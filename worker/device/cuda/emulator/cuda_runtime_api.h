@@ -3,5 +3,5 @@
 
 #include <cuda_runtime.h>
 
-// The name by which cuDNN's headers include the runtime, and what they mention of it.
+// cuDNN's headers include the runtime under this name, and mention this type.
 using cudaGraph_t = struct CUgraph_st*;

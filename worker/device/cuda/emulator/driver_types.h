@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The name by which cuBLAS's headers include the runtime.
+// cuBLAS's headers include the runtime under this name.
 #include <cuda_runtime.h>

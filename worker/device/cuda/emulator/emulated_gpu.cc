@@ -12,31 +12,31 @@
 #include <thread>
 #include <vector>
 
-// Work of a stream: runs once `stream` (null: none) has done `position` pieces.
+// Work of a stream: runs once `awaited` (null: nothing) has done `position` pieces.
 struct Work {
   std::function<void()> run;
   std::shared_ptr<struct Queue> awaited;
   uint64_t position = 0;
 };
 
-// Outlives its stream where events still speak of it.
+// Outlives its stream while events refer to it.
 struct Queue {
   std::deque<Work> work;
   uint64_t issued = 0;
   uint64_t done = 0;
 };
 
-// Kernels and copies in the order of their stream.
+// Kernels and copies in stream order.
 struct CUgraph_st {
   std::vector<std::function<void()>> nodes;
 };
 
 struct CUgraphExec_st {
-  // Shared with what is in a stream, which outlives the graph.
+  // Shared with the work in a stream, which may outlive the graph.
   std::shared_ptr<const std::vector<std::function<void()>>> nodes;
 };
 
-// What is put into a stream from its beginning to its end.
+// Work enqueued in a stream between begin and end of its capture.
 struct Capture {
   std::thread::id thread = std::this_thread::get_id();
   bool valid = true;
@@ -46,7 +46,7 @@ struct Capture {
 struct CUstream_st {
   int device = 0;
   std::shared_ptr<Queue> queue = std::make_shared<Queue>();
-  // Null: none.
+  // Null if not capturing.
   std::unique_ptr<Capture> capture;
 };
 
@@ -55,7 +55,7 @@ struct CUevent_st {
   int device = 0;
   std::shared_ptr<Queue> queue;
   uint64_t position = 0;
-  // When the GPU was there; null: it keeps no time.
+  // GPU time at which the event was reached; null if the event keeps no time.
   std::shared_ptr<float> time;
 };
 
@@ -88,7 +88,7 @@ struct Gpu {
   int everything_after = 0;
   std::vector<Fault> faults;
 
-  // What a process could not give back to a GPU that was lost goes with the process.
+  // Frees the memory that a process could not return to a lost GPU, like the end of the process.
   ~Gpu() {
     if (everything == cudaSuccess) return;
     for (const auto* memory : {&device_memory, &host_memory}) {
@@ -97,10 +97,10 @@ struct Gpu {
   }
 };
 
-// Of cudaSetDevice.
+// Set by cudaSetDevice.
 thread_local int current_device = 0;
 
-// Guards all; work runs under it.
+// Guards everything; work runs while it is held.
 std::recursive_mutex mutex;
 Gpu gpu;
 
@@ -114,15 +114,15 @@ bool Done(const Queue* queue, uint64_t position) { return queue == nullptr || qu
 bool Lost() { return gpu.everything != cudaSuccess && gpu.everything_after <= 0; }
 
 void RunFront(Queue& queue) {
-  // Moved out first: it may put more work into the queue.
+  // Moved out first, because it may enqueue more work.
   const Work work = std::move(queue.work.front());
   queue.work.pop_front();
-  // A GPU that is lost computes nothing more.
+  // A lost GPU computes nothing.
   if (work.run && !Lost()) work.run();
   ++queue.done;
 }
 
-// Runs what a queue's first `position` pieces need.
+// Runs the work that a queue's first `position` pieces need.
 void RunUntil(Queue& queue, uint64_t position) {
   while (queue.done < position) {
     const Work& front = queue.work.front();
@@ -134,7 +134,7 @@ void RunUntil(Queue& queue, uint64_t position) {
   }
 }
 
-// Runs one piece where one is ready.
+// Runs one piece if one is ready; returns whether it did.
 bool Step(Queue& queue) {
   if (queue.work.empty() || !Done(queue.work.front().awaited.get(), queue.work.front().position)) return false;
   RunFront(queue);
@@ -155,7 +155,7 @@ void RunSome() {
   }
 }
 
-// What every call begins with: whether it is to fail.
+// Called first in every call: returns the error that the call is to fail with.
 cudaError_t Enter(const char* call) {
   if (Lost()) return gpu.everything;
   if (gpu.everything_after > 0) --gpu.everything_after;
@@ -169,7 +169,7 @@ cudaError_t Enter(const char* call) {
   return cudaSuccess;
 }
 
-// Whether [memory, memory + bytes) lies in one of the pieces.
+// Returns whether [memory, memory + bytes) lies inside one of the pieces.
 bool Inside(const std::map<char*, size_t>& pieces, const void* memory, size_t bytes) {
   const char* const begin = static_cast<const char*>(memory);
   auto piece = pieces.upper_bound(const_cast<char*>(begin));
@@ -180,13 +180,13 @@ bool Inside(const std::map<char*, size_t>& pieces, const void* memory, size_t by
 
 void Put(cudaStream_t stream, Work work) {
   if (stream == nullptr) Die("the default stream is used");
-  if (stream->capture != nullptr) Die("what a graph is not to hold is put into a stream that is being captured");
+  if (stream->capture != nullptr) Die("work that a graph cannot hold is put into a stream that is being captured");
   stream->queue->work.push_back(std::move(work));
   ++stream->queue->issued;
   RunSome();
 }
 
-// A kernel or a copy.
+// Enqueues a kernel or a copy.
 cudaError_t PutNode(cudaStream_t stream, std::function<void()> work) {
   if (stream != nullptr && stream->capture != nullptr) {
     Capture& capture = *stream->capture;
@@ -199,7 +199,7 @@ cudaError_t PutNode(cudaStream_t stream, std::function<void()> work) {
   return cudaSuccess;
 }
 
-// Whether this thread may make a call that waits or asks what was done: not while it captures.
+// Returns an error if this thread is capturing, when calls that wait or query are not allowed.
 cudaError_t CheckMayWait() {
   for (CUstream_st* stream : gpu.streams) {
     if (stream->capture == nullptr || stream->capture->thread != std::this_thread::get_id()) continue;
@@ -214,7 +214,7 @@ cudaError_t CheckMayWait() {
 void Reset(const Settings& settings) {
   const std::lock_guard<std::recursive_mutex> lock(mutex);
   if (!gpu.streams.empty() || gpu.events != 0 || gpu.graphs != 0 || gpu.device_bytes != 0 || gpu.host_bytes != 0) {
-    Die("started anew while something is still there");
+    Die("reset while resources are still in use");
   }
   gpu = Gpu{};
   gpu.settings = settings;
@@ -304,11 +304,10 @@ using ballast::emulator::PutNode;
 using ballast::emulator::RunUntil;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// Each call's first lines.
 #define BALLAST_ENTER(call)                  \
   const Lock lock(ballast::emulator::mutex); \
   if (const cudaError_t error = Enter(call); error != cudaSuccess) return error
-// Of a call that waits.
+// Begins each call that waits.
 #define BALLAST_ENTER_WAITING(call) \
   BALLAST_ENTER(call);              \
   if (const cudaError_t error = CheckMayWait(); error != cudaSuccess) return error
@@ -407,11 +406,11 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
 cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
   BALLAST_ENTER("cudaMallocAsync");
   if (bytes == 0) return cudaErrorInvalidValue;
-  // What was freed in the same stream before is there for it.
+  // Memory freed earlier in the same stream can be used.
   if (gpu.device_bytes + bytes > gpu.settings.memory_bytes) RunUntil(*stream->queue, stream->queue->issued);
   if (gpu.device_bytes + bytes > gpu.settings.memory_bytes) return cudaErrorMemoryAllocation;
   char* const piece = static_cast<char*>(std::malloc(bytes));
-  // Not-a-number in every float: memory that nobody filled shows.
+  // Fills it with NaN, so that a read of uninitialized memory shows.
   std::memset(piece, 0xFF, bytes);
   gpu.device_memory[piece] = bytes;
   gpu.device_bytes += bytes;
@@ -423,7 +422,7 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
   BALLAST_ENTER("cudaFreeAsync");
   Put(stream, {[piece = static_cast<char*>(memory)] {
                  const auto found = gpu.device_memory.find(piece);
-                 if (found == gpu.device_memory.end()) Die("freed memory that is not there");
+                 if (found == gpu.device_memory.end()) Die("freed memory that is not allocated");
                  std::memset(piece, 0xFF, found->second);
                  gpu.device_bytes -= found->second;
                  gpu.device_memory.erase(found);
@@ -454,8 +453,8 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
 cudaError_t cudaFreeHost(void* memory) {
   const Lock lock(ballast::emulator::mutex);
   const auto found = gpu.host_memory.find(static_cast<char*>(memory));
-  if (found == gpu.host_memory.end()) Die("freed host memory that is not there");
-  // As the real call does.
+  if (found == gpu.host_memory.end()) Die("freed host memory that is not allocated");
+  // The real call waits for all work, too.
   for (CUstream_st* stream : gpu.streams) RunUntil(*stream->queue, stream->queue->issued);
   gpu.host_bytes -= found->second;
   gpu.host_memory.erase(found);
@@ -476,8 +475,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return PutNode(stream, [=] {
     const auto& source = kind == cudaMemcpyHostToDevice ? gpu.host_memory : gpu.device_memory;
     const auto& target = kind == cudaMemcpyDeviceToHost ? gpu.host_memory : gpu.device_memory;
-    if (!Inside(source, from, bytes)) Die("copied from memory that is not there, or not pinned");
-    if (!Inside(target, to, bytes)) Die("copied to memory that is not there, or not pinned");
+    if (!Inside(source, from, bytes)) Die("copied from memory that is not allocated or not pinned");
+    if (!Inside(target, to, bytes)) Die("copied to memory that is not allocated or not pinned");
     std::memcpy(to, from, bytes);
   });
 }
@@ -485,8 +484,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t stream) {
   BALLAST_ENTER("cudaMemcpyPeerAsync");
   return PutNode(stream, [=] {
-    if (!Inside(gpu.device_memory, from, bytes)) Die("copied from memory that is not there");
-    if (!Inside(gpu.device_memory, to, bytes)) Die("copied to memory that is not there");
+    if (!Inside(gpu.device_memory, from, bytes)) Die("copied from memory that is not allocated");
+    if (!Inside(gpu.device_memory, to, bytes)) Die("copied to memory that is not allocated");
     std::memcpy(to, from, bytes);
   });
 }
@@ -516,7 +515,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   BALLAST_ENTER("cudaStreamWaitEvent");
   if (stream->capture != nullptr) {
-    // Of work that is not in the graph.
+    // The event belongs to work outside the graph.
     stream->capture->valid = false;
     return cudaErrorStreamCaptureIsolation;
   }
@@ -537,9 +536,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const Lock lock(ballast::emulator::mutex);
   *graph = nullptr;
   if (stream->capture == nullptr) return cudaErrorInvalidValue;
-  if (stream->capture->thread != std::this_thread::get_id()) Die("a capture that another thread began is ended");
+  if (stream->capture->thread != std::this_thread::get_id()) Die("ended a capture that another thread began");
   const std::unique_ptr<Capture> capture = std::move(stream->capture);
-  // Whatever fails, the capture has ended.
+  // The capture has ended, even if a later step fails.
   if (const cudaError_t error = Enter("cudaStreamEndCapture"); error != cudaSuccess) return error;
   if (!capture->valid) return cudaErrorStreamCaptureInvalidated;
   *graph = new CUgraph_st(std::move(capture->graph));

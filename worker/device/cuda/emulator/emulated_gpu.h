@@ -9,17 +9,17 @@
 
 namespace ballast::emulator {
 
-// When work that was put into a stream runs.
+// Time at which work in a stream runs.
 enum class Schedule {
-  // When something waits for it, and no more than it needs.
+  // Only when something waits for it, and no more than necessary.
   kLate,
-  // At once, unless it waits for what has not run.
+  // Immediately, unless it waits for work that has not run.
   kAtOnce,
-  // With each call into the runtime, some of it: a random choice of streams.
+  // Partly at each call into the runtime, on randomly chosen streams.
   kRandom,
 };
 
-// What the emulated runtime pretends to be.
+// Properties of the emulated machine.
 struct Settings {
   Schedule schedule = Schedule::kLate;
   uint32_t seed = 1;
@@ -30,32 +30,33 @@ struct Settings {
   size_t memory_bytes = size_t{2} << 30;
 };
 
-// Starts anew. Whatever was made before must be gone.
+// Resets the emulator. All objects made before must have been destroyed.
 void Reset(const Settings& settings);
 
-// From the `after`-th next call on (0: the next) each fails with this, as after a GPU was lost; cudaSuccess ends it.
+// Every call fails with `error`, from the `after`-th next one on (0: the next), like after losing a GPU; cudaSuccess
+// ends it.
 void FailEverything(cudaError_t error, int after = 0);
-// The `after`-th next call (0: the next) of this name fails, once.
+// The `after`-th next call (0: the next) of this function fails, once.
 void FailCall(const char* call, cudaError_t error, int after);
 
-// Called when a capture has begun, with the number of captures so far; null: nothing is.
+// Called at the beginning of each capture, with the number of captures so far; null: no call.
 void OnCapture(std::function<void(int)> call);
 
-// In work of a stream: it takes this long, as events see it. All else takes no time.
+// Called from work in a stream: makes it last this long, as events see it. All other work takes no time.
 void PassTime(float milliseconds);
 
-// Kernels, and graphs of them, that were put into streams.
+// Number of kernels and graphs that were enqueued.
 int Launches();
-// Graphs among them.
+// Number of graphs among them.
 int GraphLaunches();
 
-// What was made and not yet given back: tests expect 0 at their end.
+// Resources not yet returned: tests expect 0 at their end.
 size_t DeviceBytes();
 size_t HostBytes();
 int Streams();
 int Events();
 int Graphs();
-// Pieces of pinned host memory that were ever allocated.
+// Number of pieces of pinned host memory ever allocated.
 int HostAllocations();
 
 }  // namespace ballast::emulator

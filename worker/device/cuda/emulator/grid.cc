@@ -22,15 +22,14 @@ constexpr size_t kStackBytes = 64 * 1024;
   std::abort();
 }
 
-// Runs the blocks of a grid one after the other, each thread on a stack of its own; a thread runs until it waits or
-// ends. Where no thread of the first block waits, those of the others run without stacks of their own, which is much
-// faster.
+// Runs the blocks of a grid one after the other, each thread on its own stack, until it waits or ends. If no thread
+// of the first block waits, the threads of the other blocks run without their own stacks, which is much faster.
 class Grid {
  public:
   Grid(dim3 block, const std::function<void()>& thread)
       : block_(block), thread_(thread), fibers_(size_t{block.x} * block.y * block.z), left_(fibers_.size()) {}
 
-  // The one being run.
+  // The grid that is running.
   static Grid*& Current() {
     static thread_local Grid* current = nullptr;
     return current;
@@ -57,7 +56,7 @@ class Grid {
     left_[running_] = bits;
     Yield(State::kAtWarpBarrier);
     const uint64_t got = left_[running_ / kWarp * kWarp + lane];
-    // So that no slot is written anew before all have read.
+    // Waits so that no slot is rewritten before all threads have read it.
     Yield(State::kAtWarpBarrier);
     return got;
   }
@@ -72,7 +71,7 @@ class Grid {
     ucontext_t context;
   };
 
-  // Of the i-th thread; kept from grid to grid, for they are many, and one grid is run at a time.
+  // Stack of the i-th thread; kept between grids, because there are many, and only one grid runs at a time.
   static char* Stack(size_t i) {
     static thread_local std::vector<std::unique_ptr<char[]>> stacks;
     while (stacks.size() <= i) stacks.emplace_back(new char[kStackBytes]);
@@ -90,7 +89,7 @@ class Grid {
     for (Fiber& fiber : fibers_) fiber.state = State::kNew;
     size_t ended = 0;
     while (ended < fibers_.size()) {
-      // Last first: a kernel that counts on the first thread's being first shows.
+      // Runs the last thread first, to expose kernels that rely on the first thread running first.
       bool ran = false;
       for (size_t i = fibers_.size(); i-- > 0;) {
         if (fibers_[i].state != State::kNew && fibers_[i].state != State::kReady) continue;
@@ -98,7 +97,7 @@ class Grid {
         Resume(i);
         if (fibers_[i].state == State::kEnded) ++ended;
       }
-      if (!ran) Die("threads wait at a barrier that others of their block or warp do not reach");
+      if (!ran) Die("threads wait at a barrier that other threads of their block or warp do not reach");
       ReleaseIfAll(0, fibers_.size(), State::kAtBlockBarrier);
       for (size_t warp = 0; warp < fibers_.size(); warp += kWarp) {
         ReleaseIfAll(warp, std::min(warp + kWarp, fibers_.size()), State::kAtWarpBarrier);
@@ -126,13 +125,13 @@ class Grid {
   }
 
   void Yield(State state) {
-    if (!first_ && !waits_) Die("a barrier that no thread of the first block reaches");
+    if (!first_ && !waits_) Die("a thread reaches a barrier that no thread of the first block reached");
     waits_ = true;
     fibers_[running_].state = state;
     swapcontext(&fibers_[running_].context, &scheduler_);
   }
 
-  // Lets those go on who all have arrived.
+  // Releases the threads from `begin` to before `end` once all of them are in `state`.
   void ReleaseIfAll(size_t begin, size_t end, State state) {
     for (size_t i = begin; i < end; ++i) {
       if (fibers_[i].state != state) return;
@@ -143,7 +142,7 @@ class Grid {
   const dim3 block_;
   const std::function<void()>& thread_;
   std::vector<Fiber> fibers_;
-  // What each thread left for its warp.
+  // Bits that each thread published to its warp.
   std::vector<uint64_t> left_;
   size_t running_ = 0;
   bool first_ = true;

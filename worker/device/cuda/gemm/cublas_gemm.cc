@@ -27,21 +27,21 @@
 namespace ballast {
 namespace {
 
-// What NVIDIA recommends for Hopper.
+// Recommended by NVIDIA for Hopper.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-// How many of the library's suggestions are measured.
+// Number of the library's suggestions to measure.
 constexpr int kCandidates = 8;
 
-// Gives back what cuBLASLt made, by the function of the table that a pointer of it was made with.
+// Owns a cuBLASLt object; the deleter is the table's function that destroys it.
 template <typename T>
 using Owned = std::unique_ptr<T, cublasStatus_t (*)(T*)>;
 
-// A product as cuBLASLt takes it. Its matrices are column-major, where memory that we read by rows is the transpose. So
-// c = a b is computed as c^T = b^T a^T: its first factor is our b, its second our a, its rows our columns. This is the
-// only place that knows.
+// Arguments of a product for cuBLASLt. Its matrices are column-major: our row-major memory is their transpose. So
+// c = a b is computed as c^T = b^T a^T: its first factor is our b, its second our a, its rows our columns. Only this
+// struct knows that.
 struct ColumnMajorCall {
   cublasOperation_t first_operation, second_operation;
-  // Of the memory: rows as cuBLASLt counts them, which is how far columns are apart; columns.
+  // Memory sizes: rows as cuBLASLt counts them (the distance between columns), and columns.
   uint64_t first_rows, first_columns;
   uint64_t second_rows, second_columns;
   uint64_t result_rows, result_columns;
@@ -57,7 +57,7 @@ struct ColumnMajorCall {
         result_columns(call.rows) {}
 };
 
-// Bytes that an address is a multiple of, up to 256.
+// Largest power of two, up to 256, that divides the address.
 uint32_t AlignmentOf(const void* address) {
   const uintptr_t low = reinterpret_cast<uintptr_t>(address) | 256;
   return static_cast<uint32_t>(low & -low);
@@ -68,11 +68,11 @@ cublasLtEpilogue_t EpilogueOf(const GemmCall& call) {
   return call.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// How cuBLASLt computes with a precision.
+// cuBLASLt's settings for a precision.
 struct Arithmetic {
   const char* name;
   cublasComputeType_t compute;
-  // Of the factors as they are multiplied.
+  // Type of the factors in the multiplication.
   cudaDataType_t factor;
 };
 
@@ -90,11 +90,11 @@ Arithmetic ArithmeticOf(Precision precision) {
   return {"fp32", CUBLAS_COMPUTE_32F, CUDA_R_32F};
 }
 
-// What goes into a product: the factors and the bias of a call, or their copies in 16 bits.
+// Operands of a product: the factors and bias of a call, or their copies in 16 bits.
 struct Factors {
   const void* a;
   const void* b;
-  // Of the result's type where it is added in the product.
+  // Has the result's type if the product adds it.
   const void* bias;
 };
 
@@ -110,7 +110,7 @@ cudaDataType_t TypeOf(ElementType type) {
   return CUDA_R_32F;
 }
 
-// Everything that a choice of algorithm depends on.
+// Everything that the choice of an algorithm depends on.
 std::string ShapeOf(const GemmCall& call, const Factors& factors, absl::string_view precision) {
   return absl::StrCat(precision, "-", call.rows, "x", call.columns, "x", call.depth, call.a_transposed ? "-at" : "-a",
                       AlignmentOf(factors.a), call.b_transposed ? "-bt" : "-b", AlignmentOf(factors.b), "-c",
@@ -156,16 +156,16 @@ class CublasGemm : public Gemm {
   }
 
  private:
-  // How products of one shape are computed.
+  // Prepared descriptors and algorithm for products of one shape.
   struct Plan {
     Owned<cublasLtMatmulDescOpaque_t> product{nullptr, nullptr};
     Owned<cublasLtMatrixLayoutOpaque_t> first{nullptr, nullptr};
     Owned<cublasLtMatrixLayoutOpaque_t> second{nullptr, nullptr};
     Owned<cublasLtMatrixLayoutOpaque_t> result{nullptr, nullptr};
     cublasLtMatmulAlgo_t algorithm = {};
-    // Whether bias and ReLU are part of the product, as far as they are asked for.
+    // True if the product itself includes the requested bias and ReLU.
     bool fused = true;
-    // By cuBLAS, for cuBLASLt has no algorithm.
+    // Uses cuBLAS, because cuBLASLt has no algorithm.
     bool without_lt = false;
   };
 
@@ -188,7 +188,7 @@ class CublasGemm : public Gemm {
     return CudaStatus(error, "product's bias");
   }
 
-  // One file for each GPU and library: an algorithm of one is none of another.
+  // One file per GPU and library version, because their algorithms differ.
   static std::string CachePath(const CublasLt& lt, const CudaOptions& options, const std::string& gpu) {
     if (!options.autotune || options.cache_folder.empty()) return "";
     return absl::StrCat(options.cache_folder, "/cublaslt-", lt.GetVersion(), "-",
@@ -214,7 +214,7 @@ class CublasGemm : public Gemm {
       return plan;
     }
     plan->algorithm = candidates->front().algo;
-    // With beta the result is read, and measuring would change it.
+    // With beta the product reads c, which measuring would change.
     if (!autotune_ || call.beta != 0.0f || candidates->size() == 1) return plan;
     absl::StatusOr<int> fastest = Measure(stream, call, factors, *plan, *candidates);
     if (!fastest.ok()) return fastest.status();
@@ -226,7 +226,7 @@ class CublasGemm : public Gemm {
     return plan;
   }
 
-  // Sets the algorithm to what was measured before; false where nothing was, or it does not work here.
+  // Sets the algorithm to the one measured before; returns false if there is none, or if it does not work here.
   bool Recall(const std::string& shape, Plan* plan) {
     const std::optional<std::string> hex = cache_.Find(shape);
     if (!hex.has_value() || hex->size() != 2 * sizeof(plan->algorithm) ||
@@ -275,7 +275,7 @@ class CublasGemm : public Gemm {
                         "cublasLtMatmulDescSetAttribute");
   }
 
-  // The library's suggestions, likely the fastest first; none where it cannot compute the product.
+  // The library's suggestions, by expected speed; none if it cannot compute the product.
   absl::StatusOr<std::vector<cublasLtMatmulHeuristicResult_t>> Suggest(const GemmCall& call, const Factors& factors,
                                                                        const Plan& plan) {
     cublasLtMatmulPreference_t made = nullptr;
@@ -308,7 +308,7 @@ class CublasGemm : public Gemm {
     return results;
   }
 
-  // Computes the product with each candidate, which leaves it computed.
+  // Computes the product with each candidate, so that c is correct on return.
   absl::StatusOr<int> Measure(cudaStream_t stream, const GemmCall& call, const Factors& factors, const Plan& plan,
                               const std::vector<cublasLtMatmulHeuristicResult_t>& candidates) {
     return FindFastest(static_cast<int>(candidates.size()), [&](int candidate) {
@@ -352,7 +352,7 @@ class CublasGemm : public Gemm {
       }
     }
     const ColumnMajorCall q(call);
-    // To set the stream resets the workspace.
+    // Setting the stream resets the workspace.
     absl::Status status = lt_.ToStatus(cublas_->SetStream(older_handle_.get(), stream), "cublasSetStream");
     status.Update(lt_.ToStatus(cublas_->SetWorkspace(older_handle_.get(), workspace_.bytes(), kWorkspaceBytes),
                                "cublasSetWorkspace"));
@@ -372,7 +372,7 @@ class CublasGemm : public Gemm {
   Arithmetic arithmetic_ = ArithmeticOf(Precision::kFp32);
   HalfCopies& halves_;
   const Owned<cublasLtContext> handle_;
-  // Shared by all products, for one runs at a time.
+  // Shared by all products, because only one runs at a time.
   const Scratch workspace_;
   // Null until a product needs it.
   const Cublas* cublas_ = nullptr;

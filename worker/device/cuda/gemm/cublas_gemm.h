@@ -12,11 +12,11 @@ namespace ballast {
 
 struct CublasTables {
   const CublasLt& lt;
-  // Called when the first product comes that cuBLASLt has no algorithm for.
+  // Called at the first product that cuBLASLt has no algorithm for.
   absl::StatusOr<const Cublas*> (*load_cublas)();
 };
 
-// Multiplies by cuBLASLt, and by cuBLAS what cuBLASLt has no algorithm for. The tables, `memory` and `halves` outlive
+// Multiplies with cuBLASLt, and with cuBLAS if cuBLASLt has no algorithm. The tables, `memory` and `halves` outlive
 // it.
 absl::StatusOr<std::unique_ptr<Gemm>> MakeCublasGemm(const CublasTables& tables, const CudaOptions& options,
                                                      const std::string& gpu, MemoryPool* memory, HalfCopies* halves);

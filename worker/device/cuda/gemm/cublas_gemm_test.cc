@@ -18,9 +18,8 @@
 #include "worker/device/cuda/kernels/half_math.h"
 #include "worker/device/cuda/stream/handles.h"
 
-// The parts of cuBLASLt and of cuBLAS are played by tables that compute what they are told, column-major, by the
-// definition of a product, and note what they were asked. So what is held here is what we tell the libraries, and what
-// we make of their answers.
+// Fake tables replace cuBLASLt and cuBLAS. They compute products as told, column-major, by definition, and record
+// their calls. So these tests check the arguments that we pass to the libraries and our handling of their results.
 namespace ballast {
 namespace {
 
@@ -29,7 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A column-major matrix as it lies in memory.
+// Memory layout of a column-major matrix.
 struct FakeLayout {
   cudaDataType_t type;
   uint64_t rows, columns;
@@ -43,20 +42,20 @@ struct FakeProduct {
   const float* bias = nullptr;
 };
 
-// What the fakes answer, and what they saw.
+// Results that the fakes return, and calls that they record.
 struct Fake {
-  // Algorithms that cuBLASLt has, by how long they take; with fusing only where `fuses`.
+  // Duration of each of cuBLASLt's algorithms; they support fusing only if `fuses`.
   std::vector<float> milliseconds = {1.0f};
   bool fuses = true;
   cublasStatus_t suggesting = CUBLAS_STATUS_SUCCESS;
   absl::Status loading;
   cublasStatus_t multiplying = CUBLAS_STATUS_SUCCESS;
   int suggested = 0;
-  // Of cuBLASLt's products, which algorithm each took and with which epilogue.
+  // Algorithm and epilogue of each cuBLASLt product.
   std::vector<int> ran;
   std::vector<cublasLtEpilogue_t> epilogues;
   int loaded = 0;
-  // Of cuBLAS's products.
+  // Compute and data types of each cuBLAS product.
   std::vector<cublasComputeType_t> older;
   std::vector<cudaDataType_t> types;
   cudaStream_t stream = nullptr;
@@ -213,7 +212,7 @@ Cublas MakeFakeCublas() {
     return CUBLAS_STATUS_SUCCESS;
   };
   cublas.Destroy = [](cublasHandle_t handle) { return Destroy<int>(handle); };
-  // As the real one, forgets the workspace.
+  // Forgets the workspace, like the real function.
   cublas.SetStream = [](cublasHandle_t, cudaStream_t stream) {
     fake.stream = stream;
     fake.workspace_bytes = 0;
@@ -277,7 +276,7 @@ class CublasGemmTest : public ::testing::Test {
     return values;
   }
 
-  // A product of these sizes, with bias and ReLU where asked, has the values of its definition.
+  // Expects a product of these sizes, with bias and ReLU as given, to match its definition.
   void ExpectProduct(GemmCall call, bool biased, double tolerance) {
     const std::vector<float> a = Random(call.rows * call.depth), b = Random(call.depth * call.columns);
     const std::vector<float> bias = Random(call.columns), before = Random(call.rows * call.columns);
@@ -303,7 +302,7 @@ class CublasGemmTest : public ::testing::Test {
     }
   }
 
-  // All transposes, with and without what a layer adds.
+  // All transposes, with and without bias and ReLU.
   void ExpectProducts(double tolerance) {
     for (const auto& [rows, columns, depth] : {std::tuple(1, 1, 1), std::tuple(3, 5, 2), std::tuple(4, 2, 7)}) {
       for (const bool a_transposed : {false, true}) {
@@ -324,7 +323,7 @@ class CublasGemmTest : public ::testing::Test {
     }
   }
 
-  // A product of 1x1 matrices, 2 and 3.
+  // The product of the 1x1 matrices 2 and 3.
   absl::Status MultiplyTwoByThree(float* six) {
     const float two = 2.0f, three = 3.0f;
     const absl::Status status =
@@ -413,7 +412,7 @@ TEST_F(CublasGemmTest, ACublasThatIsMissingIsNamed) {
   fake.loading = absl::FailedPreconditionError("cuBLAS 13: libcublas.so.13 is missing");
   float six = 0;
   EXPECT_EQ(MultiplyTwoByThree(&six), fake.loading);
-  // Where it has come meanwhile, all goes on.
+  // After the library appears, products succeed.
   fake.loading = absl::OkStatus();
   EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
   EXPECT_EQ(six, 6.0f);

@@ -17,7 +17,7 @@ struct EmulatedFactor {
   bool transposed;
   int64_t rows, columns;
 
-  // All of them, by rows.
+  // All values, by rows.
   std::vector<float> Values() const {
     std::vector<float> all;
     all.reserve(rows * columns);
@@ -53,7 +53,7 @@ void Compute(const GemmCall& call, const EmulatedFactor& a, const EmulatedFactor
   }
 }
 
-// Stands in for cuBLAS, in stream order.
+// Replaces cuBLAS, in stream order.
 class EmulatedGemm : public Gemm {
  public:
   explicit EmulatedGemm(HalfCopies* halves) : halves_(*halves) {}
@@ -62,7 +62,7 @@ class EmulatedGemm : public Gemm {
 
   int64_t workspace_bytes() const override { return 0; }
 
-  // TF32 is computed as FP32.
+  // Computes TF32 as FP32.
   void SetPrecision(Precision precision) override {
     half_.reset();
     if (precision == Precision::kBf16) half_ = HalfType::kBf16;
@@ -72,7 +72,7 @@ class EmulatedGemm : public Gemm {
   absl::Status Multiply(cudaStream_t stream, const GemmCall& call) override {
     EmulatedFactor a = {call.a, nullptr, HalfType::kBf16, call.a_transposed, call.rows, call.depth};
     EmulatedFactor b = {call.b, nullptr, HalfType::kBf16, call.b_transposed, call.depth, call.columns};
-    // Until the product is in the stream.
+    // Held until the product is in the stream.
     std::optional<HalfCopies::Copy> copies[2];
     if (half_.has_value()) {
       for (EmulatedFactor* factor : {&a, &b}) {

@@ -17,9 +17,9 @@
 
 namespace ballast {
 
-// c = alpha * a b + beta * c, then plus bias and without what is negative where that is asked. Row-major, c is
-// [rows, columns], the sums have depth > 0 terms; a factor's memory may hold its transpose. c overlaps nothing. Factors
-// and result have elements of any type that fits the precision, the bias floats.
+// c = alpha * a b + beta * c, then optionally a bias and a ReLU. Row-major; c is [rows, columns] and the
+// sums have depth > 0 terms. A factor's memory may hold its transpose. c overlaps nothing. Factors and result have
+// elements of any type that fits the precision; the bias holds floats.
 struct GemmCall {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -31,7 +31,7 @@ struct GemmCall {
   float alpha = 1.0f;
   float beta = 0.0f;
   Elements c;
-  // bias[j] is added to column j; null: none.
+  // bias[j] is added to column j; null for none.
   const float* bias = nullptr;
   bool relu = false;
 };
@@ -41,21 +41,20 @@ class Gemm {
  public:
   virtual ~Gemm() = default;
 
-  // The library and how it computes.
+  // The library and the precision.
   virtual std::string Describe() const = 0;
-  // Of the GPU's memory, held for all products.
+  // GPU memory held for all products, in bytes.
   virtual int64_t workspace_bytes() const = 0;
-  // From now on rounds factors to this before they are multiplied; sums stay float. Fp32 at first.
+  // From now on rounds factors to this precision before multiplying; sums stay float. FP32 at first.
   virtual void SetPrecision(Precision precision) = 0;
-  // Puts the product into the stream.
   virtual absl::Status Multiply(cudaStream_t stream, const GemmCall& call) = 0;
 };
 
-// Why products cannot be computed here: FAILED_PRECONDITION names the library that is missing, and where it was looked
-// for. Needs no GPU.
+// FAILED_PRECONDITION if products cannot be computed here; names the missing library and where it was searched for.
+// Needs no GPU.
 absl::Status CheckGemmLibrary();
 
-// `memory` and `halves` outlive it. `gpu` names the GPU in what is kept between runs.
+// `memory` and `halves` outlive it. `gpu` names the GPU in the results stored between runs.
 absl::StatusOr<std::unique_ptr<Gemm>> MakeGemm(const CudaOptions& options, const std::string& gpu, MemoryPool* memory,
                                                HalfCopies* halves);
 

@@ -11,7 +11,7 @@ struct Forward {
   __device__ float operator()(const Inputs<1>& in) const { return Activated<f>(in.x[0]); }
 };
 
-// Of x and dy.
+// Inputs are x and dy.
 template <Activation f>
 struct Backward {
   __device__ float operator()(const Inputs<2>& in) const { return ActivationGradient<f>(in.x[0], in.x[1]); }

@@ -8,7 +8,7 @@
 #include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/device_types.h"
 
-// The matrices of one call have elements of one type.
+// All matrices of one call have elements of one type.
 namespace ballast {
 
 // y[i] = f(x[i]). y may be x.

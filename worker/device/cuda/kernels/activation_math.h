@@ -7,15 +7,15 @@
 
 #include "worker/device/device_types.h"
 
-// The activations' formulas for one element, those of worker/device/cpu/elementwise.cc.
+// Formulas of the activations for one element, the same as in worker/device/cpu/elementwise.cc.
 namespace ballast {
 
-// The normal distribution's Phi(x). By erfc, for 1 + erf cancels where x is far below 0.
+// Phi(x) of the normal distribution. Uses erfc, because 1 + erf cancels if x is far below 0.
 __host__ __device__ inline float NormalCdf(float x) { return 0.5f * erfcf(-x * 0.70710678f); }
 
 template <Activation f>
 __host__ __device__ inline float Activated(float x) {
-  // Written so that NaN passes, to be seen in the loss.
+  // This form passes NaN on, so that it shows in the loss.
   if constexpr (f == Activation::kRelu) return x < 0.0f ? 0.0f : x;
   if constexpr (f == Activation::kGelu) return x * NormalCdf(x);
   if constexpr (f == Activation::kTanh) return tanhf(x);
@@ -30,7 +30,7 @@ __host__ __device__ inline float ActivationGradient(float x, float dy) {
     return dy * (NormalCdf(x) + x * density);
   }
   if constexpr (f == Activation::kTanh) {
-    // 1 / cosh^2 instead of 1 - tanh^2, which cancels where tanh is near 1.
+    // 1 / cosh^2 instead of 1 - tanh^2, which cancels if tanh is near 1.
     const float cosh = coshf(x);
     return dy / cosh / cosh;
   }

@@ -5,7 +5,7 @@
 namespace ballast {
 namespace {
 
-// Each thread holds one column's bias and walks down the rows, so that no index is divided.
+// Each thread keeps one column's bias and strides over the rows, so that no index is divided.
 template <typename T>
 __global__ void AddBiasKernel(const float* bias, int64_t rows, int64_t columns, T* x) {
   const int64_t j = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

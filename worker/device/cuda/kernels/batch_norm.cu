@@ -3,8 +3,8 @@
 #include "worker/device/cuda/kernels/column_sums.h"
 #include "worker/device/cuda/kernels/launch.h"
 
-// Forward: mean = sum(x) / rows; variance = sum((x - mean)^2) / rows; y = scale * (x - mean) / sqrt(variance + epsilon)
-// + offset. Two passes for the sums: with one, mean^2 would cancel.
+// Forward: mean = sum(x) / rows; variance = sum((x - mean)^2) / rows; y = scale * (x - mean) / sqrt(variance +
+// epsilon) + offset. The sums take two passes, because mean^2 would cancel in one.
 //
 // Backward, with h = (x - mean) * inverse_stddev: doffset = sum(dy); dscale = sum(dy * h);
 // dx = scale * inverse_stddev * (dy - doffset / rows - h * dscale / rows).
@@ -23,7 +23,7 @@ template <typename T>
 struct SquaredDeviations {
   const T* x;
   int64_t columns;
-  // Of each column.
+  // Sum of each column.
   const float* sum;
   float share;
 
@@ -48,7 +48,7 @@ struct AffineTerms {
   }
 };
 
-// From the sums of the values and of their squared deviations: what is saved, and the running statistics' next values.
+// Computes the saved statistics and the next running statistics from the sums of values and of squared deviations.
 __global__ void StatisticsKernel(BatchNormCall call, RunningStatistics running, const float* sum,
                                  const float* squares) {
   const int64_t j = FirstElement();
@@ -68,7 +68,7 @@ __global__ void StatisticsKernel(BatchNormCall call, RunningStatistics running, 
   running.variance[j] = (1.0f - running.momentum) * running.variance[j] + running.momentum * unbiased;
 }
 
-// A column for each thread in x, rows along y.
+// A thread's position: columns along x, rows along y.
 struct Cell {
   int64_t column, row, row_stride;
 
@@ -144,7 +144,7 @@ dim3 VectorGrid(const BatchNormCall& call) {
 
 }  // namespace
 
-// The sums of two terms, and what computing them needs.
+// The sums of two terms, and their own scratch memory.
 int64_t BatchNormScratch(int64_t rows, int64_t columns) { return 2 * columns + ColumnSumScratch<2>(rows, columns); }
 
 namespace {

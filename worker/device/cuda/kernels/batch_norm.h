@@ -7,8 +7,8 @@
 
 #include "worker/device/cuda/kernels/elements.h"
 
-// Launchers of NormalizationOperations' batch norm, whose contracts hold here. Matrices are [rows, columns], all of one
-// type in one call; vectors have `columns` floats.
+// Launchers of the batch norm of NormalizationOperations, with the same contracts. Matrices are [rows, columns], all
+// of one type in one call; vectors have `columns` floats.
 namespace ballast {
 
 struct BatchNormCall {
@@ -17,7 +17,7 @@ struct BatchNormCall {
   ConstElements x;
   const float* scale;
   const float* offset;
-  // Written, and by the backward pass read.
+  // Written by the forward pass, read by the backward pass.
   float* mean;
   float* inverse_stddev;
   // BatchNormScratch floats.
@@ -42,7 +42,7 @@ struct BatchNormGradients {
   ConstElements dy;
   float* dscale;
   float* doffset;
-  // Null: not wanted.
+  // Null: not computed.
   Elements dx;
 };
 

@@ -7,12 +7,12 @@
 
 #include "worker/device/cuda/kernels/launch.h"
 
-// Sums down the columns of a matrix [rows, columns], of N terms an element at once:
+// Sums over the columns of a matrix [rows, columns], of N terms per element at once:
 //
 //   sums[n][j] = sum over i of term(i, j).value[n]
 //
-// `term` is a struct that a kernel can call. Rows are summed in chunks, and then the chunks, always in the same order
-// and without atomics: the bits repeat.
+// `term` is a struct that a kernel can call. Rows are summed in chunks, then the chunks, always in the same order and
+// without atomics, so that results are bitwise repeatable.
 namespace ballast {
 
 template <int N>
@@ -23,7 +23,7 @@ struct Terms {
 inline constexpr int kColumnTile = 32;
 inline constexpr int kRowLanes = kBlockThreads / kColumnTile;
 
-// How many chunks: enough blocks to fill a GPU, each with enough rows to be worth it.
+// Number of chunks: enough blocks to fill a GPU, each with enough rows to be worth its launch.
 inline int64_t ColumnSumChunks(int64_t rows, int64_t columns) {
   constexpr int64_t kBlocks = 1024, kRowsAChunk = 128;
   const int64_t tiles = CeilDivide(columns, kColumnTile);
@@ -63,7 +63,7 @@ __global__ void ColumnSumsKernel(Term term, int64_t rows, int64_t columns, float
   }
 }
 
-// The chunks' sums as terms: row i is chunk i.
+// The sums of the chunks as terms: row i is chunk i.
 template <int N>
 struct PartialSums {
   const float* sums;
@@ -77,7 +77,7 @@ struct PartialSums {
   }
 };
 
-// `sums` is [N, columns]; `scratch` has ColumnSumScratch floats. No rows give zeros.
+// `sums` is [N, columns]; `scratch` has ColumnSumScratch floats. Without rows the sums are 0.
 template <int N, typename Term>
 cudaError_t LaunchColumnSums(cudaStream_t stream, const Term& term, int64_t rows, int64_t columns, float* scratch,
                              float* sums) {

@@ -9,15 +9,15 @@ namespace {
 
 struct DropoutCall {
   DropoutKey key;
-  // Null: the key's own.
+  // Null: uses the seed and step of the key.
   const uint64_t* seed;
-  // An element stays where its word is at least this.
+  // An element is kept if its random word is at least this.
   uint32_t threshold;
   float scale;
   int64_t n;
 };
 
-// A thread for each draw, which is four elements, moved at once but at the end.
+// One thread per draw of four elements, which are moved at once except at the end.
 template <typename T>
 __global__ void DropoutKernel(DropoutCall call, const T* x, T* y) {
   if (call.seed != nullptr) {

@@ -10,12 +10,12 @@
 
 namespace ballast {
 
-// As Device::Dropout, of any one type. `rate` is above 0. Where `seed` is not null the key's seed and step are read
-// there, on the GPU.
+// Like Device::Dropout, for elements of any one type; `rate` is above 0. If `seed` is not null, seed and step are
+// read from it, on the GPU, instead of from the key.
 cudaError_t LaunchDropout(cudaStream_t stream, float rate, const DropoutKey& key, const uint64_t* seed, int64_t n,
                           ConstElements x, Elements y);
 
-// seed[0] = the seed, seed[1] = the step.
+// Writes seed[0] = value and seed[1] = step.
 cudaError_t LaunchSetDropoutSeed(cudaStream_t stream, uint64_t value, uint64_t step, uint64_t* seed);
 
 }  // namespace ballast

@@ -8,8 +8,8 @@
 #include "worker/device/cuda/kernels/half_math.h"
 #include "worker/device/device_types.h"
 
-// Elements of any type in a GPU's memory. Kernels are templates over the type: they load floats, compute in fp32, and
-// round what they store.
+// Elements of any type in a GPU's memory. Kernels are templates over the type: they load elements as floats, compute
+// in fp32, and round when storing.
 namespace ballast {
 
 // A bfloat16 in memory.
@@ -30,7 +30,7 @@ struct Fp16 {
   __host__ __device__ operator float() const { return FromFp16(bits); }
 };
 
-// What a launcher reads. Does not own it.
+// Input elements of a launcher. Does not own them.
 struct ConstElements {
   const void* data = nullptr;
   ElementType type = ElementType::kFp32;
@@ -39,7 +39,7 @@ struct ConstElements {
   ConstElements(const float* floats) : data(floats) {}
   ConstElements(const void* elements, ElementType of) : data(elements), type(of) {}
 
-  // The elements from this one on.
+  // The elements from index `element` on.
   ConstElements From(int64_t element) const { return {static_cast<const char*>(data) + element * BytesOf(type), type}; }
   template <typename T>
   __host__ __device__ const T* As() const {
@@ -47,7 +47,7 @@ struct ConstElements {
   }
 };
 
-// What a launcher writes. Does not own it.
+// Output elements of a launcher. Does not own them.
 struct Elements {
   void* data = nullptr;
   ElementType type = ElementType::kFp32;
@@ -64,7 +64,7 @@ struct Elements {
   }
 };
 
-// Answers what launch(T()) does, T being the type of such elements.
+// Calls launch(T()), where T is the C++ type of the elements, and returns its result.
 template <typename Launch>
 cudaError_t WithType(ElementType type, Launch launch) {
   switch (type) {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
-// Rounds floats to 16 bits, to the nearest, of equals to the even one, as a bit pattern; and back. NaN stays NaN. On a
-// GPU by its own instructions, which give the same bits, but for NaN's, at a fraction of the time.
+// Rounds floats to 16-bit patterns, to nearest with ties to even, and converts back. NaN stays NaN. A GPU uses its
+// own instructions, which give the same bits except for NaNs, in a fraction of the time.
 namespace ballast {
 
 __host__ __device__ inline uint32_t BitsOf(float x) {
@@ -16,7 +16,7 @@ __host__ __device__ inline uint32_t BitsOf(float x) {
   return bits;
 }
 
-// bfloat16: a float's upper half.
+// bfloat16: the upper half of a float.
 __host__ __device__ inline uint16_t ToBf16(float x) {
 #ifdef __CUDA_ARCH__
   uint16_t half;
@@ -29,8 +29,7 @@ __host__ __device__ inline uint16_t ToBf16(float x) {
 #endif
 }
 
-// IEEE half: 5 bits of exponent, 10 of fraction. What is too large becomes infinity, what is too small a subnormal or
-// 0.
+// IEEE half: 5 bits of exponent, 10 of fraction. Large values overflow to infinity; small ones become subnormal or 0.
 __host__ __device__ inline uint16_t ToFp16(float x) {
 #ifdef __CUDA_ARCH__
   uint16_t half;
@@ -44,7 +43,7 @@ __host__ __device__ inline uint16_t ToFp16(float x) {
   // 65520 and above round to infinity.
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
   if (magnitude >= 0x38800000u) {
-    // From 2^-14 on: the exponent's bias goes from 127 to 15, 13 bits of the fraction are rounded away.
+    // From 2^-14 on: changes the exponent's bias from 127 to 15 and rounds 13 bits of the fraction away.
     const uint32_t rebiased = magnitude - (112u << 23);
     return sign | static_cast<uint16_t>((rebiased + 0xfffu + ((rebiased >> 13) & 1u)) >> 13);
   }
@@ -79,7 +78,7 @@ __host__ __device__ inline float FromFp16(uint16_t x) {
   const uint32_t fraction = x & 0x3ffu;
   if (exponent == 0x1fu) return FloatOf(sign | 0x7f800000u | (fraction << 13));
   if (exponent != 0) return FloatOf(sign | ((exponent + 112u) << 23) | (fraction << 13));
-  // A subnormal, or 0: a multiple of 2^-24, exact in fp32.
+  // A subnormal or 0: a multiple of 2^-24, exact in fp32.
   const float magnitude = static_cast<float>(fraction) * 5.9604644775390625e-8f;
   return sign != 0 ? -magnitude : magnitude;
 #endif

@@ -8,11 +8,11 @@
 #include "worker/device/cuda/kernels/launch.h"
 #include "worker/device/image_shape.h"
 
-// What kernels over images share. A block takes one row of one image and its threads stride over the row's elements, so
-// that indices are divided in 32 bits, which is many times as fast as in 64.
+// Shared code of the kernels over images. Each block handles one row of one image and its threads stride over the
+// row's elements, so that indices are divided in 32 bits, which is many times faster than in 64.
 namespace ballast {
 
-// A window over images, in the numbers that kernels compute with.
+// Shapes of a window operation, in the integers that kernels use.
 struct Geometry {
   int height, width, channels;
   int out_height, out_width;
@@ -41,24 +41,24 @@ struct Range {
   int begin, end;
 };
 
-// What of [0, size) a window of `window` that begins at `start` covers.
+// The part of [0, size) that a window of length `window` covers from `start`.
 __device__ inline Range Covered(int start, int window, int size) {
   return {start > 0 ? start : 0, start + window < size ? start + window : size};
 }
 
-// The places of a window along one side that cover position `at`.
+// The window positions along one side that cover index `at`.
 __device__ inline Range PlacesOver(int at, int padding, int window, int stride, int places) {
-  // Place p covers [p * stride - padding, p * stride - padding + window).
+  // Position p covers [p * stride - padding, p * stride - padding + window).
   const int past_first = at + padding - window;
   const int begin = past_first < 0 ? 0 : past_first / stride + 1;
   const int end = (at + padding) / stride + 1;
   return {begin, end < places ? end : places};
 }
 
-// For a kernel over `rows` rows of images: one block each.
+// Checks the limits of a kernel that uses one block for each of `rows` image rows.
 inline cudaError_t CheckRows(int64_t rows, int64_t row_elements) {
-  constexpr int64_t kMost = 0x7fffffff;
-  return rows <= kMost && row_elements <= kMost ? cudaSuccess : cudaErrorInvalidValue;
+  constexpr int64_t kMax = 0x7fffffff;
+  return rows <= kMax && row_elements <= kMax ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 }  // namespace ballast

@@ -10,7 +10,7 @@
 //   backward  doffset = sum over rows of dy; dscale = sum over rows of dy * h; with g = dy * scale,
 //             dx = (g - mean(g) - h * mean(g * h)) / sqrt(variance + epsilon)
 //
-// A warp takes a row.
+// One warp handles one row.
 namespace ballast {
 namespace {
 
@@ -42,7 +42,7 @@ __device__ RowStatistics StatisticsOf(const LayerNormCall& call, const T* x) {
 template <typename T>
 __global__ void LayerNormKernel(LayerNormCall call, const float* offset, T* y) {
   const int64_t row = WarpRow();
-  // The whole warp leaves.
+  // All threads of the warp return together.
   if (row >= call.rows) return;
   const T* const x = call.x.As<T>() + row * call.columns;
   const RowStatistics of_row = StatisticsOf(call, x);
@@ -52,7 +52,7 @@ __global__ void LayerNormKernel(LayerNormCall call, const float* offset, T* y) {
   }
 }
 
-// Writes the rows' statistics, means first, for the sums down the columns; and dx where it is wanted.
+// Writes the statistics of the rows, means first, for the sums over columns; also dx if requested.
 template <typename T>
 __global__ void RowGradientKernel(LayerNormCall call, LayerNormGradients gradients) {
   const int64_t row = WarpRow();
@@ -115,7 +115,7 @@ cudaError_t LaunchLayerNorm(cudaStream_t stream, const LayerNormCall& call, cons
   });
 }
 
-// The rows' statistics, the sums of two terms, and what computing them needs.
+// The statistics of the rows, the sums of two terms, and their own scratch memory.
 int64_t LayerNormScratch(int64_t rows, int64_t columns) {
   return 2 * rows + 2 * columns + ColumnSumScratch<2>(rows, columns);
 }

@@ -7,8 +7,8 @@
 
 #include "worker/device/cuda/kernels/elements.h"
 
-// Launchers of NormalizationOperations' layer norm, whose contracts hold here. Matrices are [rows, columns], all of one
-// type in one call; vectors have `columns` floats.
+// Launchers of the layer norm of NormalizationOperations, with the same contracts. Matrices are [rows, columns], all
+// of one type in one call; vectors have `columns` floats.
 namespace ballast {
 
 struct LayerNormCall {
@@ -25,7 +25,7 @@ struct LayerNormGradients {
   ConstElements dy;
   float* dscale;
   float* doffset;
-  // Null: not wanted.
+  // Null: not computed.
   Elements dx;
   // LayerNormScratch floats.
   float* scratch;

@@ -7,13 +7,13 @@
 namespace ballast {
 namespace {
 
-// A value and where it stands in its row.
+// A value and its column.
 struct Place {
   float value;
   int64_t column;
 };
 
-// The larger, of equals the first. A comparison with NaN is false, so a NaN in front stays.
+// The larger value; the first of equal ones. A comparison with NaN is false, so a NaN in `a` stays.
 __device__ Place Larger(Place a, Place b) {
   const bool second = b.value > a.value || (b.value == a.value && b.column < a.column);
   return second ? b : a;
@@ -28,12 +28,12 @@ __device__ Place WarpLargest(Place place) {
   return place;
 }
 
-// A warp for each row.
+// One warp handles one row.
 template <typename T>
 __global__ void SoftmaxCrossEntropyKernel(LossCall call) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * (kBlockThreads / kWarpThreads) + threadIdx.x / kWarpThreads;
-  // The whole warp leaves.
+  // All threads of the warp return together.
   if (row >= call.rows) return;
   const T* const x = call.outputs.As<T>() + row * call.columns;
   Place largest = {-INFINITY, call.columns};
@@ -47,7 +47,7 @@ __global__ void SoftmaxCrossEntropyKernel(LossCall call) {
   const float label_value = call.labels[row];
   const bool is_class = label_value >= 0.0f && label_value < static_cast<float>(call.columns);
   const int64_t label = is_class ? static_cast<int64_t>(label_value) : 0;
-  // Before any lane writes the gradient, which may overwrite x.
+  // Read before any lane writes the gradient, which may overwrite x.
   const float label_output = is_class ? static_cast<float>(x[label]) - largest.value : NAN;
   __syncwarp();
   if (lane == 0) {
@@ -74,7 +74,7 @@ __global__ void MeanSquaredErrorKernel(LossCall call) {
   }
 }
 
-// One block. In double, for thousands of losses may come together.
+// Runs as one block. Sums in double, because there may be thousands of losses.
 __global__ void SumTotalsKernel(const float* scratch, int64_t rows, float* totals) {
   __shared__ double slots[kBlockThreads / kWarpThreads];
   double loss = 0.0, correct = 0.0;

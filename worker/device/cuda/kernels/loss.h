@@ -7,8 +7,8 @@
 
 #include "worker/device/cuda/kernels/elements.h"
 
-// The losses of Device::Loss. Each row's loss and whether its output is right go to scratch memory, and are then
-// summed.
+// Launchers of Device::Loss. Each row writes its loss and whether its output is right to scratch memory; a second
+// kernel sums them.
 namespace ballast {
 
 struct LossCall {
@@ -16,7 +16,7 @@ struct LossCall {
   int64_t rows;
   int64_t columns;
   const float* labels;
-  // Null: not wanted. Of the outputs' type, and may be they; multiplied by the scale before it is rounded.
+  // Null: not computed. Has the outputs' type and may be the outputs; multiplied by the scale before rounding.
   Elements gradient;
   float gradient_scale;
   // 2 * rows floats.
@@ -25,10 +25,10 @@ struct LossCall {
   float* totals;
 };
 
-// Of a row: log(sum_j exp(x_j)) - x_label, shifted by the row's maximum so that nothing overflows. NaN where the label
-// is no class.
+// Loss of a row: log(sum_j exp(x_j)) - x_label, shifted by the row's maximum so that nothing overflows. NaN if the
+// label is not a class.
 cudaError_t LaunchSoftmaxCrossEntropy(cudaStream_t stream, const LossCall& call);
-// Of a row of one column: (x - label)^2.
+// Loss of a row of one column: (x - label)^2.
 cudaError_t LaunchMeanSquaredError(cudaStream_t stream, const LossCall& call);
 
 }  // namespace ballast

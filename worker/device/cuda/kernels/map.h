@@ -8,14 +8,14 @@
 #include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/cuda/kernels/launch.h"
 
-// Functions of single elements:
+// Elementwise functions:
 //
 //   y[i] = f(x_1[i], ..., x_N[i])
 //
-// A thread moves 16 bytes at once, without which 16-bit elements would take nearly as long as floats.
+// A thread moves 16 bytes at once; otherwise 16-bit elements would take nearly as long as floats.
 namespace ballast {
 
-// Elements that are moved at once.
+// A group of elements that is moved at once.
 template <typename T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T values[N];
@@ -24,7 +24,7 @@ struct alignas(N * sizeof(T)) Pack {
 template <typename T>
 inline constexpr int kPackElements = 16 / static_cast<int>(sizeof(T));
 
-// What an element of y is computed from.
+// The inputs of one element of y.
 template <int N>
 struct Inputs {
   float x[N];
@@ -35,7 +35,7 @@ struct MapCall {
   const T* x[N];
   T* y;
   int64_t n;
-  // Those of the packs come first.
+  // Number of packs, which come first; the remaining elements are moved one by one.
   int64_t packs;
 };
 
@@ -61,7 +61,7 @@ __global__ void MapKernel(Function f, MapCall<T, N> call) {
 
 inline bool InPacks(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 16 == 0; }
 
-// All of one type; y may be an x. `f` is a struct that a kernel can call with Inputs<N>.
+// All elements have one type; y may be one of the inputs. `f` is a struct that a kernel can call with Inputs<N>.
 template <int N, typename Function>
 cudaError_t LaunchMap(cudaStream_t stream, const Function& f, int64_t n, const ConstElements (&x)[N], Elements y) {
   if (n == 0) return cudaSuccess;

@@ -7,7 +7,7 @@
 
 #include "worker/device/device_types.h"
 
-// The generator of worker/device/philox.h and what the CPU's dropout makes of it, for kernels.
+// The generator of worker/device/philox.h, and the CPU dropout's use of it, for kernels.
 namespace ballast {
 
 struct PhiloxWords {
@@ -31,7 +31,7 @@ __host__ __device__ inline PhiloxWords PhiloxDraw(PhiloxWords counter, PhiloxKey
   return counter;
 }
 
-// Words for the elements 4 * draw to 4 * draw + 3.
+// Random words for the elements 4 * draw to 4 * draw + 3.
 __host__ __device__ inline PhiloxWords DropoutWords(const DropoutKey& key, uint64_t draw) {
   const PhiloxKey philox_key = {static_cast<uint32_t>(key.seed),
                                 static_cast<uint32_t>(key.seed >> 32) ^ (key.layer * 0x9E3779B9u)};

@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// What place (i, j) of the window covers.
+// The pixels that window position (i, j) covers.
 struct Cover {
   Range rows, columns;
 
@@ -17,7 +17,7 @@ struct Cover {
   __device__ int pixels() const { return (rows.end - rows.begin) * (columns.end - columns.begin); }
 };
 
-// The pixel of an image whose channel is the largest in a cover: of equals the first, the first NaN before all.
+// The covered pixel with the largest value of a channel: the first of equal ones, or the first NaN, if any.
 template <typename T>
 __device__ int LargestPixel(const Geometry& g, const Cover& cover, const T* image, int channel) {
   int best = cover.rows.begin * g.width + cover.columns.begin;
@@ -35,7 +35,7 @@ __device__ int LargestPixel(const Geometry& g, const Cover& cover, const T* imag
   return best;
 }
 
-// Of an output row: block b is row b % out_height of image b / out_height.
+// Handles one output row: block b is row b % out_height of image b / out_height.
 template <typename T>
 __global__ void MaxPoolKernel(Geometry g, const T* x, T* y) {
   const int64_t example = blockIdx.x / g.out_height;
@@ -50,7 +50,7 @@ __global__ void MaxPoolKernel(Geometry g, const T* x, T* y) {
   }
 }
 
-// Of an input row: block b is row b % height of image b / height.
+// Handles one input row: block b is row b % height of image b / height.
 template <typename T>
 __global__ void MaxPoolBackwardKernel(Geometry g, const T* x, const T* dy, T* dx) {
   const int64_t example = blockIdx.x / g.height;

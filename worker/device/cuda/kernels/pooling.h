@@ -8,8 +8,9 @@
 #include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/image_shape.h"
 
-// Launchers of ImageOperations' poolings, whose contracts hold here. A gradient's element gathers from the windows that
-// it is in, so that nothing is added by atomics and the bits repeat. The matrices of one call are of one type.
+// Launchers of the poolings of ImageOperations, with the same contracts. Each gradient element gathers from the
+// windows that contain it, without atomics, so that results are bitwise repeatable. All matrices of one call have one
+// type.
 namespace ballast {
 
 cudaError_t LaunchMaxPool(cudaStream_t stream, const PoolShape& shape, int64_t examples, ConstElements x, Elements y);

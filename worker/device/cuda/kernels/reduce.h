@@ -5,10 +5,10 @@
 
 #include "worker/device/cuda/kernels/launch.h"
 
-// Sums and the like over a warp or a block, always in the same order, so that results repeat bit by bit.
+// Reductions over a warp or a block, always in the same order, so that results are bitwise repeatable.
 namespace ballast {
 
-// Every thread of the warp takes part and gets the sum.
+// Every thread of the warp must call it, and gets the sum.
 template <typename T>
 __device__ inline T WarpSum(T value) {
   for (int offset = kWarpThreads / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
@@ -22,8 +22,8 @@ __device__ inline float WarpMax(float value) {
   return value;
 }
 
-// Every thread of a block of kBlockThreads takes part and gets the sum. `slots` is shared memory for one T a warp, and
-// may be used again at once.
+// Every thread of a block of kBlockThreads must call it, and gets the sum. `slots` is shared memory for one T per
+// warp and may be reused immediately.
 template <typename T>
 __device__ inline T BlockSum(T value, T* slots) {
   constexpr int kWarps = kBlockThreads / kWarpThreads;

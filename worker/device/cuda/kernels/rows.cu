@@ -5,7 +5,7 @@
 namespace ballast {
 namespace {
 
-// A warp a row in both.
+// In both kernels one warp handles one row.
 constexpr int kRowsABlock = kBlockThreads / kWarpThreads;
 
 __device__ int64_t WarpNumber() { return static_cast<int64_t>(blockIdx.x) * kRowsABlock + threadIdx.x / kWarpThreads; }
@@ -19,7 +19,7 @@ __global__ void GatherRowsKernel(const float* table, int64_t columns, const int6
     y[i * columns + j] = static_cast<T>(from[j]);
 }
 
-// One warp adds all that goes to a row, in order: no atomics, and the bits repeat.
+// One warp adds all entries of a row in order, without atomics, so that results are bitwise repeatable.
 template <typename T>
 __global__ void ScatterAddRowsKernel(const T* dy, int64_t columns, RowGroups groups, float* table) {
   const int64_t g = WarpNumber();

@@ -14,7 +14,7 @@ __global__ void ScaleAndCheckKernel(float alpha, int64_t n, float* x, float* not
     finite = finite && (BitsOf(value) & kExponent) != kExponent;
     x[i] = alpha * value;
   }
-  // Whoever writes it writes the same.
+  // Several threads may write it, all the same value.
   if (!finite) *not_finite = 1.0f;
 }
 

@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// x[i] = alpha * x[i]; *not_finite = 1 where an x[i] was infinite or NaN, else it stays as it is. Where n is 0 nothing
-// is launched.
+// x[i] = alpha * x[i]; sets *not_finite = 1 if an x[i] was infinite or NaN, otherwise leaves it unchanged. Launches
+// nothing if n is 0.
 cudaError_t LaunchScaleAndCheck(cudaStream_t stream, float alpha, int64_t n, float* x, float* not_finite);
 
 }  // namespace ballast

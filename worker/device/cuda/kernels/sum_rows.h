@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// Floats of scratch memory that LaunchSumRows needs.
+// Number of scratch floats that LaunchSumRows needs.
 int64_t SumRowsScratch(int64_t rows, int64_t columns);
 // sums[j] = sum over i of x[i][j], in fp32. x may be of any type.
 cudaError_t LaunchSumRows(cudaStream_t stream, ConstElements x, int64_t rows, int64_t columns, float* scratch,

@@ -17,7 +17,7 @@ struct Scaled {
 };
 
 struct Sum {
-  // Of the second.
+  // Factor of the second input.
   float alpha;
 
   __device__ float operator()(const Inputs<2>& in) const { return in.x[0] + alpha * in.x[1]; }

@@ -31,7 +31,7 @@ void AlgorithmCache::Add(absl::string_view shape, absl::string_view value) {
     if (path_.empty()) return;
     all = values_;
   }
-  // What other processes measured meanwhile.
+  // Includes results that other processes have written meanwhile.
   Values others = Read(path_);
   all.merge(others);
   Write(path_, all);
@@ -53,7 +53,7 @@ AlgorithmCache::Values AlgorithmCache::Read(const std::string& path) {
 void AlgorithmCache::Write(const std::string& path, const Values& values) {
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  // Beside it and then in its place, so that nobody reads half a file.
+  // Writes a new file and renames it, so that no process reads half a file.
   const std::string next = absl::StrCat(path, ".", getpid());
   {
     std::ofstream file(next);

@@ -13,15 +13,15 @@
 
 namespace ballast {
 
-// Which algorithm was measured to be the fastest for which shape: in memory, and in a file of lines "shape value" for
-// the next run. The file is a help and no more: where it cannot be read or written, or a line of it makes no sense, all
-// goes on without. Thread safety: safe; processes that write the same file at once may lose each other's lines.
+// Remembers the algorithm measured to be fastest for each shape: in memory, and for later runs in a file of lines
+// "shape value". The file is optional: if it cannot be read or written, or a line is malformed, the cache works
+// without. Thread safety: safe; processes that write the same file at once may lose each other's lines.
 class AlgorithmCache {
  public:
-  // Empty `path`: no file. A folder that is missing is made when something is first written.
+  // Empty `path`: no file. A missing directory is created at the first write.
   explicit AlgorithmCache(std::string path);
 
-  // Neither shapes nor values have spaces or line ends.
+  // Shapes and values contain no spaces or line ends.
   std::optional<std::string> Find(absl::string_view shape) const ABSL_LOCKS_EXCLUDED(mutex_);
   void Add(absl::string_view shape, absl::string_view value) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -36,9 +36,9 @@ class AlgorithmCache {
   Values values_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The number of the candidate, 0 to count - 1, that takes the least time. `measure` answers milliseconds; each
-// candidate is measured several times and its best time counts, for what disturbs a measurement only makes it longer.
-// Candidates that fail are left out; the last error where all do.
+// Returns the index of the fastest candidate, 0 to count - 1. `measure` returns milliseconds. Each candidate is
+// measured several times and its best time counts, because disturbances only add time. Candidates that fail are
+// skipped; if all fail, returns the last error.
 absl::StatusOr<int> FindFastest(int count, const std::function<absl::StatusOr<float>(int)>& measure);
 
 }  // namespace ballast

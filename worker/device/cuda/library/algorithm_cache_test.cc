@@ -57,7 +57,7 @@ TEST(AlgorithmCacheTest, GoesOnWithoutAFileThatCannotBeWritten) {
 }
 
 TEST(FindFastestTest, PicksTheShortestOfSeveralMeasurements) {
-  // The second is disturbed at first.
+  // The first measurement of the second candidate is disturbed.
   std::vector<std::vector<float>> times = {{3, 3, 3}, {9, 2, 2.5}, {4, 4, 4}};
   std::vector<int> calls(3);
   EXPECT_EQ(*FindFastest(3, [&](int i) -> absl::StatusOr<float> { return times[i][calls[i]++]; }), 1);

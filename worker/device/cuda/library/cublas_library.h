@@ -10,8 +10,8 @@
 
 namespace ballast {
 
-// The functions of cuBLASLt that we call: the names and types are cuBLASLt's. Found by name and not linked, so that one
-// source serves the worker that links cuBLAS and the one that starts, and computes on the CPU, where there is none: see
+// The functions of cuBLASLt that we call, with its names and types. They are looked up by name, not linked, so that
+// one source serves a worker with cuBLAS and a worker that starts without it and computes on the CPU: see
 // docs/decisions/0012.
 struct CublasLt {
   decltype(&cublasLtCreate) Create;
@@ -30,11 +30,11 @@ struct CublasLt {
   decltype(&cublasLtMatrixLayoutCreate) MatrixLayoutCreate;
   decltype(&cublasLtMatrixLayoutDestroy) MatrixLayoutDestroy;
 
-  // A call's result, named by the call. RESOURCE_EXHAUSTED: no memory; INTERNAL: anything else.
+  // Converts the result of `call` to a status: RESOURCE_EXHAUSTED if memory is short, INTERNAL for other errors.
   absl::Status ToStatus(cublasStatus_t status, absl::string_view call) const;
 };
 
-// The same of cuBLAS, for products that cuBLASLt has no algorithm for.
+// The functions of cuBLAS, for products that cuBLASLt has no algorithm for.
 struct Cublas {
   decltype(&cublasCreate_v2) Create;
   decltype(&cublasDestroy_v2) Destroy;
@@ -45,7 +45,7 @@ struct Cublas {
                            void* c, cudaDataType, int ldc, cublasComputeType_t, cublasGemmAlgo_t);
 };
 
-// Loaded with the first call, and never unloaded. FAILED_PRECONDITION names what is missing, and where it was looked
+// Loaded by the first call and never unloaded. FAILED_PRECONDITION names what is missing and where it was searched
 // for.
 absl::StatusOr<const CublasLt*> LoadCublasLt();
 absl::StatusOr<const Cublas*> LoadCublas();

@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// The functions of cuDNN that we call: the names and types are cuDNN's. Found by name, as cublas_library.h's.
+// The functions of cuDNN that we call, with its names and types. They are looked up by name, like cuBLAS's.
 struct Cudnn {
   decltype(&cudnnCreate) Create;
   decltype(&cudnnDestroy) Destroy;
@@ -35,7 +35,7 @@ struct Cudnn {
   decltype(&cudnnConvolutionBackwardFilter) ConvolutionBackwardFilter;
 };
 
-// Loaded with the first call, and never unloaded. FAILED_PRECONDITION names what is missing.
+// Loaded by the first call and never unloaded. FAILED_PRECONDITION names what is missing.
 absl::StatusOr<const Cudnn*> LoadCudnn();
 
 }  // namespace ballast

@@ -9,11 +9,11 @@
 
 namespace ballast {
 
-// The functions of NCCL 2 that we call. The types are ours, of the same size as NCCL's, for its header comes with NCCL
-// and not with the toolkit.
+// The functions of NCCL 2 that we call. We declare the types ourselves, with the sizes of NCCL's, because its header
+// comes with NCCL and not with the CUDA toolkit.
 struct Nccl {
   using Communicator = struct NcclCommunicator*;
-  // ncclSuccess, ncclFloat32, ncclSum.
+  // The values of ncclSuccess, ncclFloat32 and ncclSum.
   static constexpr int kSuccess = 0, kFloat32 = 7, kSum = 0;
 
   int (*GetVersion)(int* version);
@@ -28,7 +28,7 @@ struct Nccl {
                 cudaStream_t stream);
 };
 
-// Loaded with the first call, and never unloaded. FAILED_PRECONDITION names what is missing.
+// Loaded by the first call and never unloaded. FAILED_PRECONDITION names what is missing.
 absl::StatusOr<const Nccl*> LoadNccl();
 
 }  // namespace ballast

@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-// Where the toolkit has NCCL: our table against its header, and its library, which needs no GPU for this.
+// If the toolkit has NCCL: checks our table against its header, and loads its library, which needs no GPU.
 namespace ballast {
 namespace {
 

@@ -14,14 +14,14 @@ NvidiaLibrary::NvidiaLibrary(void* library, std::string product, int major, std:
     : library_(library), product_(std::move(product)), major_(major), file_(std::move(file)) {}
 
 absl::StatusOr<NvidiaLibrary> NvidiaLibrary::Open(const std::string& product, int major, const std::string& file) {
-  // By its name: what is linked, or where the loader looks (LD_LIBRARY_PATH, ldconfig).
+  // The bare name finds a linked library, or one in the loader's search path (LD_LIBRARY_PATH, ldconfig).
   for (const std::string& path : {file, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", file)}) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) return NvidiaLibrary(library, product, major, file);
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("no ", product, ": ", file, " is neither where the loader looks nor in ", BALLAST_CUDA_LIBRARIES,
-                   "; install ", product, " ", major, ", or name its folder in LD_LIBRARY_PATH"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      product, " not found: ", file, " is neither in the loader's search path nor in ", BALLAST_CUDA_LIBRARIES,
+      "; install ", product, " ", major, ", or add its directory to LD_LIBRARY_PATH"));
 }
 
 void* NvidiaLibrary::Find(const char* name) {

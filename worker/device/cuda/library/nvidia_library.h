@@ -8,21 +8,21 @@
 
 namespace ballast {
 
-// One of NVIDIA's shared libraries, never unloaded: what the build linked, else what the loader finds, else what the
-// build's toolkit has. See docs/decisions/0012. Thread safety: one thread.
+// One of NVIDIA's shared libraries, never unloaded: the one linked, otherwise the loader's, otherwise the one
+// of the build's toolkit. See docs/decisions/0012. Thread safety: one thread.
 class NvidiaLibrary {
  public:
-  // "cuBLAS" and 13 for a `file` "libcublas.so.13": with the major version, for another one's functions may take other
-  // arguments. FAILED_PRECONDITION says what is missing, where it was looked for, and what to do.
+  // For example "cuBLAS", 13 and "libcublas.so.13". The major version must match, because functions of another one
+  // may take other arguments. FAILED_PRECONDITION says what is missing, where it was searched for, and what to do.
   static absl::StatusOr<NvidiaLibrary> Open(const std::string& product, int major, const std::string& file);
 
-  // Sets `function` to the library's, or to null where it lacks it, which status() then tells.
+  // Sets `function` to the library's function, or to null if the library lacks it; status() then reports that.
   template <typename Function>
   void Find(const char* name, Function* function) {
     *function = reinterpret_cast<Function>(Find(name));
   }
 
-  // FAILED_PRECONDITION names a function that the library lacks.
+  // FAILED_PRECONDITION if Find missed a function; the message names it.
   absl::Status status() const { return status_; }
 
  private:

@@ -10,11 +10,11 @@
 
 namespace ballast {
 
-// A piece of a GPU's memory, given back once the operations and uploads issued before are done. Thread safety: its
-// device's.
+// Owns a piece of a GPU's memory, and returns it after the operations and uploads issued before are done. Thread
+// safety: that of its device.
 class CudaBuffer : public Buffer {
  public:
-  // What a buffer stands on; outlives it.
+  // The device's parts that a buffer uses; they outlive it.
   struct Parts {
     MemoryPool& pool;
     StreamOrder& order;
@@ -28,7 +28,7 @@ class CudaBuffer : public Buffer {
   }
   ~CudaBuffer() override {
     BufferUse* const operands[] = {&use_};
-    // What fails here fails again in the next operation, which is asked for its error.
+    // An error here occurs again in the next operation, whose status is checked.
     parts_.order.BeforeOperation(operands).IgnoreError();
     parts_.halves.Remove(memory_);
     parts_.pool.GiveBack(memory_).IgnoreError();
@@ -41,9 +41,9 @@ class CudaBuffer : public Buffer {
   absl::Span<float> host() override { return {}; }
 
   void* data() const { return memory_; }
-  // Operations read what they take as const, and that, too, is a use.
+  // Operations take their inputs as const, but reading is a use, too.
   BufferUse& use() const { return use_; }
-  // After each operation and upload that writes it was issued.
+  // Call it after issuing an operation or upload that writes the buffer.
   void Written() const { parts_.halves.Written(memory_); }
 
  private:

@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// What is given back is given back outside of the lock, for that calls CUDA.
+// Memory is returned outside the lock, because that calls CUDA.
 
 HalfCopies::HalfCopies(MemoryPool* memory) : memory_(*memory) {
   memory_.OnShortage(this, [this] { Drop(); });
@@ -49,7 +49,9 @@ void HalfCopies::Written(const void* buffer) {
 absl::StatusOr<HalfCopies::Copy> HalfCopies::Get(cudaStream_t stream, HalfType type, ConstElements values,
                                                  int64_t elements) {
   if (values.type == ElementTypeOf(type)) return Copy(values.As<uint16_t>());
-  if (values.type != ElementType::kFp32) return absl::InternalError("cuda device: halves of another type");
+  if (values.type != ElementType::kFp32) {
+    return absl::InternalError("cuda device: the elements and the precision have different 16-bit types");
+  }
   std::shared_ptr<const Scratch> memory;
   bool is_buffer = false;
   {
@@ -61,7 +63,7 @@ absl::StatusOr<HalfCopies::Copy> HalfCopies::Get(cudaStream_t stream, HalfType t
       TraceEntry* const entry = NoteLocked(*found);
       if (entry != nullptr && kept.memory != nullptr) entry->memory = kept.memory->bytes();
       if (kept.state.Has(type, elements)) {
-        // What this segment made itself it will have made again.
+        // A copy made in this trace will be made again at each launch, so it is not needed beforehand.
         if (entry != nullptr && !entry->made) entry->needed = {type, std::max(entry->needed.elements, elements)};
         return Copy(kept.memory);
       }

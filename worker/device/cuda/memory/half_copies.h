@@ -19,13 +19,13 @@
 
 namespace ballast {
 
-// The copies in 16 bits of floats that are multiplied in BF16 or FP16. A buffer's copy is made when it is first needed
-// and holds until the buffer is written, so that weights are rounded once a step. Its memory is kept for the next one,
-// so that a graph may know its address, until memory is short. It does not watch the buffers: who writes one says so.
-// Thread safety: safe; a buffer is not written while its copy is asked for.
+// Owns the 16-bit copies of floats that are multiplied in BF16 or FP16. A buffer's copy is made at its first use and
+// stays valid until the buffer is written, so that weights are rounded once a step. Its memory is reused for the next
+// copy, so that a graph may rely on its address, until memory is short. It does not observe buffers: writers call
+// Written(). Thread safety: safe; a buffer must not be written during Get() of its copy.
 class HalfCopies {
  public:
-  // For the operations that are put into the stream before it goes.
+  // Valid for operations that are enqueued before it is destroyed.
   class Copy {
    public:
     explicit Copy(std::shared_ptr<const Scratch> memory)
@@ -36,82 +36,80 @@ class HalfCopies {
 
    private:
     const uint16_t* data_;
-    // Shared with HalfCopies, which may drop the copy meanwhile, when memory is short. Null where it is not its own.
+    // Shared with HalfCopies, which may drop the copy when memory is short. Null if the memory is not owned.
     std::shared_ptr<const Scratch> memory_;
   };
 
-  // What a segment's operations do to the copies, so that it can be said of them when a graph does the same again.
+  // Records how a segment's operations change the copies, so that a graph's launch can apply the same changes.
   class Trace;
 
-  // `memory` outlives this, and asks it for what it can give up.
+  // `memory` outlives this, and calls Drop() when memory is short.
   explicit HalfCopies(MemoryPool* memory);
   ~HalfCopies();
   HalfCopies(const HalfCopies&) = delete;
   HalfCopies& operator=(const HalfCopies&) = delete;
 
-  // A buffer of any type begins here; from Add to Remove its copy is kept.
+  // Registers the buffer of any type that begins here; its copy is kept until Remove.
   void Add(const void* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(const void* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What the buffer holds was changed, or will be by what the stream has.
+  // The buffer's contents were changed, or will be by operations in the stream.
   void Written(const void* buffer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // `elements` values, rounded. They are a buffer's first ones, or memory that is no buffer's, of which nothing is
-  // kept. What is of this type is not copied.
+  // Returns `elements` rounded values: the first ones of a buffer, or memory outside all buffers, whose copy is not
+  // kept. Values of type `type` are not copied.
   absl::StatusOr<Copy> Get(cudaStream_t stream, HalfType type, ConstElements values, int64_t elements)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Gives up all copies.
   void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Which buffer is here: another number for another one in the same place. 0: none.
+  // Unique number of the buffer registered at this address; 0 if none.
   uint64_t SerialOf(const void* buffer) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // From Begin to End Get and Written, by this thread, are noted and, in the end, undone.
+  // Records this thread's calls of Get and Written from Begin to End, which then undoes them.
   void BeginTrace() ABSL_LOCKS_EXCLUDED(mutex_);
   std::unique_ptr<const Trace> EndTrace() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the same would be done now, with copies in the same places.
+  // Returns whether the traced calls would do the same now, with copies in the same places.
   bool Fits(const Trace& trace) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // It was done, by a trace that fits.
+  // Applies a trace that fits, after its graph was launched.
   void Apply(const Trace& trace) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What a buffer's copy is of.
+  // Describes the contents of a buffer's copy.
   struct State {
     HalfType type = HalfType::kBf16;
-    // 0: the copy does not hold.
+    // 0 if the copy is not valid.
     int64_t elements = 0;
 
     bool Has(HalfType wanted, int64_t least) const { return elements >= least && elements > 0 && type == wanted; }
   };
   struct Kept {
     uint64_t serial = 0;
-    // Null: none.
     std::shared_ptr<const Scratch> memory;
-    // That there is room for.
+    // Capacity of `memory`, in elements.
     int64_t room = 0;
     State state;
   };
-  // Of a buffer.
+  // Traced changes of one buffer's copy.
   struct TraceEntry {
     State before;
-    // What was taken of a copy that had been made before; elements 0: nothing.
+    // The part of an earlier copy that was used; elements is 0 if none.
     State needed;
     State after;
     bool made = false;
-    // Of the copy, where one was taken or made.
+    // Address of the copy, if one was used or made.
     const void* memory = nullptr;
   };
 
   using KeptCopies = std::unordered_map<const void*, Kept>;
 
-  // Notes that this is about to change or to be used. Null where no trace of this thread is made.
+  // Records that the copy will be changed or used. Null if this thread records no trace.
   TraceEntry* NoteLocked(const KeptCopies::value_type& kept) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   MemoryPool& memory_;
   mutable absl::Mutex mutex_;
-  // By where their buffers begin.
+  // Keyed by the address of the buffer.
   KeptCopies kept_ ABSL_GUARDED_BY(mutex_);
   uint64_t buffers_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Null where none is made.
+  // Null while no trace is recorded.
   std::unique_ptr<Trace> trace_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -37,7 +37,7 @@ class HalfCopiesTest : public ::testing::Test {
     EXPECT_EQ(emulator::DeviceBytes(), 0);
   }
 
-  // Memory on the GPU, which the emulator lets the test write.
+  // GPU memory, which the emulator lets the test write directly.
   Scratch Make(const std::vector<float>& values) {
     Scratch made = *Scratch::Make(memory_.get(), values.size() * sizeof(float));
     EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
@@ -109,7 +109,7 @@ TEST_F(HalfCopiesTest, OfABufferThatWentNothingIsKept) {
   halves_->Add(buffer.floats());
   Get(buffer, 1);
   halves_->Remove(buffer.floats());
-  // Another buffer in the same place.
+  // Registers another buffer at the same address.
   halves_->Add(buffer.floats());
   buffer.floats()[0] = 2.0f;
   EXPECT_THAT(Values(Get(buffer, 1), 1), ElementsAre(2.0f));
@@ -141,7 +141,7 @@ TEST_F(HalfCopiesTest, CopiesGoWhenMemoryIsShort) {
   halves_->Remove(buffer.floats());
 }
 
-// Whatever of the device writes a buffer: later products take the new values.
+// After any operation of the device that writes a buffer, products use the new values.
 class BufferWriteTest : public ::testing::TestWithParam<emulator::Schedule> {
  protected:
   static constexpr int64_t kRows = 4, kColumns = 4;
@@ -177,7 +177,8 @@ class BufferWriteTest : public ::testing::TestWithParam<emulator::Schedule> {
     return values;
   }
 
-  // `write` changes the buffer's first row, at least. Its product with the identity is it, rounded, before and after.
+  // `write` changes at least the buffer's first row. Its product with the identity, the rounded row, is checked
+  // before and after.
   void Check(const std::string& what, const std::function<void(Matrix)>& write) {
     SCOPED_TRACE(what);
     const std::unique_ptr<Buffer> target = Make(std::vector<float>(16, 1.0f / 64));
@@ -244,7 +245,7 @@ TEST_P(BufferWriteTest, Vectors) {
 }
 
 TEST_P(BufferWriteTest, Images) {
-  // One image of 2 x 2 pixels and one channel a row; 1 x 1 windows.
+  // Each row is one image of 2 x 2 pixels and one channel; windows are 1 x 1.
   const ConvShape convolution = {{2, 2, 1}, {}, 1};
   const PoolShape pool = {{2, 2, 1}, {}};
   const Matrix a = Square(other_), b = Square(second_);

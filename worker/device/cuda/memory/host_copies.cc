@@ -12,13 +12,13 @@
 namespace ballast {
 namespace {
 
-// A part of a download on its way.
+// A part of a download that is in progress.
 struct Part {
   StagingPool::Piece* piece;
   absl::Span<float> values;
 };
 
-// Of elements in 16 bits, which are the wire's.
+// The codec of 16-bit elements, which have the wire's encoding.
 const Codec& CodecOf(ElementType type) {
   return **FindCodec(type == ElementType::kBf16 ? v1::ENCODING_BF16 : v1::ENCODING_FP16);
 }
@@ -88,8 +88,8 @@ absl::Status HostCopies::Download(const CudaBuffer& from, int64_t offset, absl::
     return issued;
   };
   while (status.ok() && (!values.empty() || !parts.empty())) {
-    // Two on their way: one that the GPU writes while the host reads the other. Who holds one waits for no second, or
-    // many downloads at once could wait for each other.
+    // Keeps two pieces in progress: the GPU writes one while the host reads the other. A download that holds a piece
+    // does not wait for a second one, or many concurrent downloads could deadlock.
     while (status.ok() && !values.empty() && parts.size() < 2) {
       absl::StatusOr<StagingPool::Piece*> piece = parts.empty() ? staging_.Take() : staging_.TakeFree();
       status = piece.status();

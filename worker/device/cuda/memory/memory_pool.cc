@@ -20,7 +20,7 @@ absl::StatusOr<MemoryPool> MemoryPool::Create(int device, cudaStream_t stream) {
   cudaMemPool_t pool = nullptr;
   absl::Status status = CudaStatus(cudaDeviceGetDefaultMemPool(&pool, device), "cudaDeviceGetDefaultMemPool");
   if (!status.ok()) return status;
-  // By default what is free goes back to the system at each synchronisation, and taking it anew is slow.
+  // By default each synchronization returns free memory to the system, and allocating it again is slow.
   uint64_t threshold = std::numeric_limits<uint64_t>::max();
   status =
       CudaStatus(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
@@ -43,12 +43,12 @@ absl::StatusOr<void*> MemoryPool::Take(size_t bytes) {
 absl::StatusOr<void*> MemoryPool::TakeLasting(size_t bytes) {
   if (shelf_ != nullptr && shelf_->use() == ScratchShelf::Use::kFixed) {
     return absl::FailedPreconditionError(
-        absl::StrCat("cuda device: ", bytes, " bytes more than when the same was computed before"));
+        absl::StrCat("cuda device: a segment needs ", bytes, " bytes more than when it was issued before"));
   }
   void* memory = nullptr;
   cudaError_t error = cudaMallocAsync(&memory, bytes, stream_);
   if (error == cudaErrorMemoryAllocation) {
-    // Pieces that were given back may be of the wrong sizes: let the pool return them and ask once more.
+    // Returned pieces may have the wrong sizes: the pool releases them, and we ask once more.
     cudaGetLastError();
     for (const auto& [owner, spare] : spare_) spare();
     cudaStreamSynchronize(stream_);
@@ -60,9 +60,9 @@ absl::StatusOr<void*> MemoryPool::TakeLasting(size_t bytes) {
   cudaGetLastError();
   size_t free = 0, total = 0;
   if (absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo"); !status.ok()) return status;
-  return absl::ResourceExhaustedError(absl::StrCat("cuda device: no memory on the GPU: asked for ", Mebibytes(bytes),
-                                                   ", free are ", Mebibytes(free), " of ", Mebibytes(total),
-                                                   "; other processes may hold the rest, see nvidia-smi"));
+  return absl::ResourceExhaustedError(absl::StrCat("cuda device: no memory on the GPU: requested ", Mebibytes(bytes),
+                                                   ", ", Mebibytes(free), " of ", Mebibytes(total),
+                                                   " is free; other processes may hold the rest, see nvidia-smi"));
 }
 
 size_t MemoryPool::FreeBytes() const {

@@ -15,28 +15,28 @@ namespace ballast {
 
 class ScratchShelf;
 
-// Takes memory of one GPU from CUDA's stream-ordered pool: to take and to give back are operations of a stream, and
-// what one operation is done with the next may have without asking the driver. What is given back stays with the
-// process. Thread safety: safe.
+// Takes memory of one GPU from CUDA's stream-ordered pool. Taking and returning are operations of a stream, so an
+// operation can reuse memory of an earlier one without a call to the driver. Returned memory stays with the process.
+// Thread safety: safe.
 class MemoryPool {
  public:
-  // `stream` orders all.
+  // `stream` orders all uses.
   static absl::StatusOr<MemoryPool> Create(int device, cudaStream_t stream);
 
-  // What Take calls before it finds that there is not enough: gives back what `owner` can spare; null: nothing. Not
-  // while another thread takes.
+  // Registers a function that returns what `owner` can spare, which Take calls before it fails; null removes it. Do
+  // not call it while another thread takes memory.
   void OnShortage(const void* owner, std::function<void()> spare);
-  // Asked first by Take and GiveBack from now on; null: none. Not while another thread takes.
+  // Makes Take and GiveBack ask `shelf` first; null: no shelf. Do not call it while another thread takes memory.
   void UseShelf(ScratchShelf* shelf) { shelf_ = shelf; }
 
-  // Memory of any content, for at least one byte. RESOURCE_EXHAUSTED says what was asked and what is free. What the
-  // shelf answers with is for one segment's operations.
+  // Uninitialized memory of at least one byte. RESOURCE_EXHAUSTED names the requested and the free memory. Memory
+  // from the shelf is only for the operations of one segment.
   absl::StatusOr<void*> Take(size_t bytes);
-  // The same for what outlives a segment. FAILED_PRECONDITION while the shelf is fixed.
+  // Like Take, for memory that outlives a segment. FAILED_PRECONDITION while the shelf is fixed.
   absl::StatusOr<void*> TakeLasting(size_t bytes);
-  // What Take can still give, at least; 0 where the GPU does not answer.
+  // Lower bound of what Take can still return; 0 if the GPU does not respond.
   size_t FreeBytes() const;
-  // After what the stream does before.
+  // Returns memory after the work issued in the stream so far.
   absl::Status GiveBack(void* memory);
 
  private:

@@ -9,19 +9,19 @@
 
 namespace ballast {
 
-// Memory for one operation: given back, in stream order, when this goes.
+// Owns memory for one operation; the destructor returns it, in stream order.
 class Scratch {
  public:
   static absl::StatusOr<Scratch> Make(MemoryPool* memory, int64_t bytes) {
     return Make(memory, memory->Take(bytes > 0 ? bytes : 1));
   }
-  // The same for more than one: what outlives a segment.
+  // Like Make, for memory that outlives a segment.
   static absl::StatusOr<Scratch> MakeLasting(MemoryPool* memory, int64_t bytes) {
     return Make(memory, memory->TakeLasting(bytes > 0 ? bytes : 1));
   }
 
   ~Scratch() {
-    // What fails here fails again in the next operation, which is asked for its error.
+    // An error here occurs again in the next operation, whose status is checked.
     if (taken_ != nullptr) memory_->GiveBack(taken_).IgnoreError();
   }
   Scratch(Scratch&& other) noexcept : memory_(other.memory_), taken_(std::exchange(other.taken_, nullptr)) {}

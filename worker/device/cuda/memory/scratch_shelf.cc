@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// The pool is asked outside of the lock: it may have to ask for what can be spared.
+// The pool is called outside the lock, because it may call the owners of spare memory.
 
 ScratchShelf::ScratchShelf(MemoryPool* pool) : pool_(*pool) { pool_.UseShelf(this); }
 
@@ -24,7 +24,7 @@ void ScratchShelf::SetUse(Use use) {
     use_ = use;
     if (use != Use::kFixed) waiting.swap(waiting_);
   }
-  // What fails here fails again in the next operation, which is asked for its error.
+  // An error here occurs again in the next operation, whose status is checked.
   for (void* memory : waiting) pool_.GiveBack(memory).IgnoreError();
 }
 

@@ -14,24 +14,24 @@ namespace ballast {
 
 class MemoryPool;
 
-// Owns memory for the operations of segments. What one operation gave back the next one has, in the same segment or in
-// another, for one runs after the other; none of it goes back to the pool before Clear(). So a segment that takes and
-// gives back as it did before finds memory without asking CUDA, and a graph may keep the addresses. Thread safety:
-// safe; one thread sets the use.
+// Owns memory for the operations of segments. Memory that one operation returns goes to the next one, of the same
+// segment or another, because they run one after the other; none of it goes back to the pool before Clear(). So a
+// repeated segment finds its memory without calling CUDA, and a graph may keep the addresses. Thread safety: safe;
+// one thread sets the use.
 class ScratchShelf {
  public:
   enum class Use {
-    // The pool answers.
+    // All requests go to the pool.
     kOff,
-    // The shelf does, and takes from the pool what it has not got.
+    // The shelf serves requests, and takes memory that it lacks from the pool.
     kGrowing,
-    // Only the shelf does, and what is the pool's waits to go back: CUDA must not be asked.
+    // Only the shelf serves requests, and memory of the pool is returned later, because CUDA must not be called.
     kFixed,
   };
 
-  // The pool asks it from now on, until it goes. It outlives this.
+  // Registers itself with the pool until destruction. The pool outlives it.
   explicit ScratchShelf(MemoryPool* pool);
-  // Its memory was given back.
+  // All its memory must have been given back.
   ~ScratchShelf();
   ScratchShelf(const ScratchShelf&) = delete;
   ScratchShelf& operator=(const ScratchShelf&) = delete;
@@ -39,22 +39,22 @@ class ScratchShelf {
   void SetUse(Use use) ABSL_LOCKS_EXCLUDED(mutex_);
   Use use() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The smallest free piece that is large enough. FAILED_PRECONDITION where there is none while the use is kFixed.
+  // The smallest free piece that is large enough. FAILED_PRECONDITION if there is none while the use is kFixed.
   absl::StatusOr<void*> Take(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the shelf took the memory: it is one of its pieces, or has to wait.
+  // Returns whether the shelf accepted the memory: one of its pieces, or one that it returns to the pool later.
   bool GiveBack(void* memory) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Gives the free pieces back. Graphs with their addresses must have gone.
+  // Returns the free pieces to the pool. Destroy graphs with their addresses first.
   void Clear() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   MemoryPool& pool_;
   mutable absl::Mutex mutex_;
   Use use_ ABSL_GUARDED_BY(mutex_) = Use::kOff;
-  // Bytes of those that are in use.
+  // Sizes in bytes of the pieces in use.
   std::unordered_map<void*, size_t> taken_ ABSL_GUARDED_BY(mutex_);
-  // By bytes.
+  // Keyed by size in bytes.
   std::multimap<size_t, void*> free_ ABSL_GUARDED_BY(mutex_);
-  // The pool's, for later.
+  // Memory to return to the pool later.
   std::vector<void*> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kTimeout = absl::Minutes(1);
 
 }  // namespace
 
@@ -22,16 +22,16 @@ absl::StatusOr<StagingPool::Piece*> StagingPool::Take() {
     if (!piece.ok()) return piece;
     if (*piece == nullptr) {
       const auto one_is_back = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !free_.empty(); };
-      if (!mutex_.AwaitWithTimeout(absl::Condition(&one_is_back), kPatience)) {
-        return absl::DeadlineExceededError(absl::StrCat("cuda device: all ", most_pieces_,
-                                                        " pieces of pinned memory are in use for ",
-                                                        absl::FormatDuration(kPatience), ", want one back"));
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&one_is_back), kTimeout)) {
+        return absl::DeadlineExceededError(absl::StrCat("cuda device: timed out after ", absl::FormatDuration(kTimeout),
+                                                        " waiting for one of ", most_pieces_,
+                                                        " pieces of pinned memory"));
       }
       piece = free_.front();
       free_.pop_front();
     }
   }
-  // What was issued on it may still run.
+  // Work issued on it may still run.
   absl::Status status = CudaStatus(cudaEventSynchronize((*piece)->used.get()), "cudaEventSynchronize");
   if (status.ok()) return piece;
   absl::MutexLock lock(&mutex_);
@@ -48,7 +48,7 @@ absl::StatusOr<StagingPool::Piece*> StagingPool::TakeFree() {
 }
 
 absl::StatusOr<StagingPool::Piece*> StagingPool::TakeLocked() {
-  // One more rather than a wait, as long as there may be one more.
+  // Makes another piece instead of waiting, if the limit allows it.
   const bool idle = !free_.empty() && cudaEventQuery(free_.front()->used.get()) == cudaSuccess;
   if (!idle && pieces_.size() < most_pieces_) return MakeLocked();
   if (free_.empty()) return nullptr;

@@ -16,15 +16,15 @@
 
 namespace ballast {
 
-// Owns pieces of pinned host memory, all of one size, through which copies between host and GPU go: the GPU reads and
-// writes pinned memory by itself, beside its own work. Pieces are made when they are first needed and used again and
-// again; there are at most as many as said. Thread safety: safe.
+// Owns equal pieces of pinned host memory for copies between host and GPU. The GPU accesses pinned memory by itself,
+// in parallel with its computation. Pieces are made on demand, up to a limit, and reused.
+// Thread safety: safe.
 class StagingPool {
  public:
-  // One piece. Whoever took it has it alone until it is given back.
+  // One piece. Its taker has exclusive use until it returns it.
   struct Piece {
     PinnedMemory memory;
-    // What was last issued that reads or writes it.
+    // Recorded after the last copy that uses the piece.
     Event used;
 
     float* floats() const { return static_cast<float*>(memory.get()); }
@@ -34,19 +34,19 @@ class StagingPool {
 
   int64_t piece_floats() const { return piece_floats_; }
 
-  // What the pieces take, when all of them are made.
+  // Bytes of all pieces, if all are made.
   int64_t most_bytes() const { return piece_floats_ * static_cast<int64_t>(most_pieces_ * sizeof(float)); }
 
-  // A piece that no copy uses any more. Waits for a copy where as many as there may be are in use; DEADLINE_EXCEEDED
-  // where none is given back for a minute.
+  // Returns a piece that no copy uses. If all allowed pieces are in use, waits for one; DEADLINE_EXCEEDED if none is
+  // returned within a minute.
   absl::StatusOr<Piece*> Take() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, or null instead of a wait.
+  // Like Take, but returns null instead of waiting.
   absl::StatusOr<Piece*> TakeFree() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Records what was issued into `stream` as the piece's last use. The caller's copy may still run.
+  // Records the work issued into `stream` as the piece's last use. The caller's copy may still run.
   absl::Status GiveBack(Piece* piece, cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Null: every piece is in use.
+  // Returns null if every piece is in use.
   absl::StatusOr<Piece*> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Piece*> MakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -54,7 +54,7 @@ class StagingPool {
   const size_t most_pieces_;
   absl::Mutex mutex_;
   std::vector<std::unique_ptr<Piece>> pieces_ ABSL_GUARDED_BY(mutex_);
-  // The one given back first is first.
+  // The piece returned first is first.
   std::deque<Piece*> free_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -15,7 +15,7 @@ class StagingPoolTest : public ::testing::Test {
     stream_ = *MakeStream();
   }
 
-  // Work that a piece waits for, and whether it ran.
+  // Enqueues work that a piece waits for; counts its runs.
   void Enqueue() {
     emulator::Enqueue("work", stream_.get(), [this] { ++ran_; });
   }

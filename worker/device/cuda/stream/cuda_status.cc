@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// Codes of a GPU that failed or went away; some have no name in older toolkits.
+// Codes of a GPU that failed or disappeared; some have no name in older toolkits.
 bool MeansLost(cudaError_t error) {
   switch (error) {
     case cudaErrorDevicesUnavailable:
@@ -23,7 +23,7 @@ bool MeansLost(cudaError_t error) {
 
 absl::Status CudaStatus(cudaError_t error, absl::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Taken off the thread, where a later check would find it and name the wrong call.
+  // Clears the thread's error, which a later check would otherwise report for the wrong call.
   cudaGetLastError();
   const std::string message =
       absl::StrCat("cuda device: ", call, ": ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));

@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// A CUDA call's result, named by the call. RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: the GPU is lost, or another
-// process holds it; INTERNAL: anything else, which no caller can mend.
+// Converts the result of `call` to a status. RESOURCE_EXHAUSTED: no memory; UNAVAILABLE: the GPU is lost, or another
+// process holds it; INTERNAL: any other error, which no caller can fix.
 absl::Status CudaStatus(cudaError_t error, absl::string_view call);
 
 }  // namespace ballast

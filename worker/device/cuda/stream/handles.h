@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/device/cuda/stream/cuda_status.h"
 
-// CUDA's handles, given back when they go. What giving back answers is left unread: it repeats an error that was seen.
+// Owners of CUDA handles. They ignore the errors of destruction, which repeat errors seen before.
 namespace ballast {
 
 struct StreamDeleter {
@@ -28,7 +28,7 @@ struct PinnedDeleter {
 };
 using PinnedMemory = std::unique_ptr<void, PinnedDeleter>;
 
-// A stream that does not wait for the default one.
+// A stream that does not wait for the default stream.
 inline absl::StatusOr<Stream> MakeStream() {
   cudaStream_t stream = nullptr;
   absl::Status status =
@@ -37,7 +37,7 @@ inline absl::StatusOr<Stream> MakeStream() {
   return Stream(stream);
 }
 
-// An event that keeps no time, which makes it cheap.
+// An event without timing, which makes it cheap.
 inline absl::StatusOr<Event> MakeEvent() {
   cudaEvent_t event = nullptr;
   absl::Status status =

@@ -16,23 +16,22 @@
 
 namespace ballast {
 
-// When a piece of device memory was last used. A StreamOrder's; others leave its fields alone.
+// Records when a piece of device memory was last used. Only StreamOrder touches the fields.
 struct BufferUse {
-  // Number of the last operation on it.
+  // Number of the last operation on the memory.
   uint64_t operation = 0;
-  // Recorded after each upload and exchange; null before the first.
+  // Recorded after each upload and peer copy; null before the first.
   Event uploaded;
-  // Whether operations need not wait for it any more.
+  // True once operations need not wait for `uploaded`.
   bool upload_seen = true;
 };
 
-// Owns a device's streams: operations are computed in one; uploads, downloads and what is exchanged with other GPUs run
-// beside it in one each. It makes each wait for what it needs of the others and no more: an operation for the uploads
-// to its operands, a copy for the last operation on its buffer. The host waits for nothing here.
+// Owns a device's streams: one computes operations; three more run uploads, downloads and copies between GPUs in
+// parallel. Each stream waits only for the work it needs: an operation for the uploads to its operands, a copy for
+// the last operation on its buffer. The host waits for nothing here. Downloads are not recorded, because their issuer
+// waits for them before anyone may use the buffer again.
 //
-// Downloads need no record: who issues one waits for its end before anyone may use the buffer again.
-//
-// Thread safety: one thread issues operations; beside it others may copy from and to buffers that it does not use.
+// Thread safety: one thread issues operations; meanwhile others may copy from and to buffers that it does not use.
 class StreamOrder {
  public:
   static absl::StatusOr<std::unique_ptr<StreamOrder>> Create();
@@ -42,23 +41,23 @@ class StreamOrder {
   cudaStream_t download() const { return download_.get(); }
   cudaStream_t peer() const { return peer_.get(); }
 
-  // Around whatever puts an operation on these into compute(). After() also where that failed.
+  // Call these before and after enqueuing an operation in compute(); the second one also if enqueuing failed.
   absl::Status BeforeOperation(absl::Span<BufferUse* const> operands) ABSL_LOCKS_EXCLUDED(mutex_);
   void AfterOperation(absl::Span<BufferUse* const> operands) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Copies issued from now on wait for no operation that comes later, where they need none.
+  // Copies issued from now on do not wait for later operations that they do not need.
   absl::Status Mark() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Around copies to a buffer in upload().
+  // Call these before and after enqueuing copies to a buffer in upload().
   absl::Status BeforeUpload(const BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AfterUpload(BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Around what reads or writes a buffer beside operations in `stream`, which may be another GPU's. After(), in peer()
-  // of this one: with the GPU the thread's.
+  // Call these before and after work on a buffer in `stream`, possibly another GPU's, that runs in parallel with
+  // operations. AfterPeer records in this device's peer() and requires its GPU to be current.
   absl::Status BeforePeer(cudaStream_t stream, const BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AfterPeer(BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Before copies from a buffer in download().
+  // Call it before enqueuing copies from a buffer in download().
   absl::Status BeforeDownload(const BufferUse& use) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -71,7 +70,7 @@ class StreamOrder {
   const Stream download_;
   const Stream peer_;
   absl::Mutex mutex_;
-  // Of compute_. Each BufferUse is guarded by this mutex, too.
+  // Operations of compute_. This mutex guards each BufferUse, too.
   Timeline operations_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -16,10 +16,10 @@ namespace {
 
 using ::testing::Each;
 
-// On a GPU that runs work late: what is not ordered is seen in the wrong order.
+// Uses a GPU that runs work late, so that missing order shows.
 class StreamOrderTest : public ::testing::Test {
  protected:
-  // Pieces of two floats, three of them.
+  // Three pieces of two floats.
   StreamOrderTest() : staging_(2, 3) {
     emulator::Reset({});
     order_ = *StreamOrder::Create();
@@ -33,7 +33,7 @@ class StreamOrderTest : public ::testing::Test {
                                         CudaBuffer::Parts{*memory_, *order_, *halves_});
   }
 
-  // An operation: to[i] = from[i] + 1; notes when it ran.
+  // Issues an operation: to[i] = from[i] + 1; records when it ran.
   void AddOne(const CudaBuffer& from, const CudaBuffer& to) {
     BufferUse* const operands[] = {&from.use(), &to.use()};
     ASSERT_TRUE(order_->BeforeOperation(operands).ok());
@@ -73,7 +73,7 @@ TEST_F(StreamOrderTest, AnUploadWaitsForTheOperationThatReadsWhatItOverwrites) {
   ASSERT_TRUE(copies_->Upload({5, 6}, *a, 0).ok());
   AddOne(*a, *b);
   ASSERT_TRUE(copies_->Upload({50, 60}, *a, 0).ok());
-  // Runs all uploads, and what they need.
+  // Runs all uploads, and the work that they depend on.
   cudaStreamSynchronize(order_->upload());
   EXPECT_EQ(Get(*b), std::vector<float>({6, 7}));
   EXPECT_EQ(Get(*a), std::vector<float>({50, 60}));
@@ -82,7 +82,7 @@ TEST_F(StreamOrderTest, AnUploadWaitsForTheOperationThatReadsWhatItOverwrites) {
 TEST_F(StreamOrderTest, AnUploadWaitsForNoLaterOperationOnOtherBuffers) {
   const auto a = Make(2), b = Make(2), c = Make(2);
   AddOne(*a, *b);
-  // Makes the order note where the first operation ends.
+  // Makes the order record the end of the first operation.
   Get(*b);
   EXPECT_EQ(ran_, 1);
   AddOne(*b, *c);
@@ -95,7 +95,7 @@ TEST_F(StreamOrderTest, ADownloadWaitsForNoLaterOperation) {
   const auto a = Make(2), b = Make(2), c = Make(2);
   ASSERT_TRUE(copies_->Upload({1, 2}, *a, 0).ok());
   AddOne(*a, *b);
-  // The first operation's end is noted for a copy of b; the second comes after it.
+  // The copy of b records the end of the first operation; the second operation comes after it.
   ASSERT_TRUE(order_->BeforeDownload(b->use()).ok());
   AddOne(*a, *c);
   EXPECT_EQ(Get(*b), std::vector<float>({2, 3}));

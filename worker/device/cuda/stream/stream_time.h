@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-// Milliseconds that a GPU takes for what `issue` puts into the stream. Waits for it.
+// Measures the GPU time, in milliseconds, of the work that `issue` puts into the stream. Waits for the work to end.
 absl::StatusOr<float> TimeInStream(cudaStream_t stream, const std::function<absl::Status()>& issue);
 
 }  // namespace ballast

@@ -13,23 +13,23 @@
 
 namespace ballast {
 
-// Numbers the operations of a stream, and finds events to wait for one of them by. An event is recorded when one is
-// asked for, and serves every operation up to it: so a wait may be for a little more than was asked, never for less,
-// and the many operations that nobody waits for cost nothing. Where waits are foreseen, NoteEnd() keeps them from being
-// for what comes later. Thread safety: none.
+// Numbers the operations of a stream and finds events to wait for them. An event is recorded on demand and serves
+// every operation before it: a wait may last a little longer than necessary, but never too short, and operations that
+// nobody waits for cost nothing. If waits are foreseen, NoteEnd() keeps them from including later operations. Thread
+// safety: none.
 class Timeline {
  public:
   explicit Timeline(cudaStream_t stream) : stream_(stream) {}
 
-  // Operations in the stream so far.
+  // Number of operations in the stream so far.
   uint64_t issued() const { return issued_; }
-  // Says that one more is in it; answers its number.
+  // Counts one more operation; returns its number.
   uint64_t Issued() { return ++issued_; }
 
-  // Records an event now: a wait for what was issued so far is for no more than that.
+  // Records an event now, so that a wait for earlier operations does not include later ones.
   absl::Status NoteEnd();
 
-  // Makes another stream wait for the operation of that number, at most issued(), and those before it.
+  // Makes another stream wait for operation `number`, at most issued(), and all earlier ones.
   absl::Status MakeWait(cudaStream_t stream, uint64_t number);
 
  private:
@@ -38,15 +38,15 @@ class Timeline {
     Event event;
   };
 
-  // Forgets marks that the stream has passed.
+  // Removes marks that the stream has passed.
   void Prune();
   absl::StatusOr<Event> TakeEvent();
 
   const cudaStream_t stream_;
   uint64_t issued_ = 0;
-  // What the stream is known to have done.
+  // Number of the last operation known to be done.
   uint64_t done_ = 0;
-  // By rising number.
+  // Sorted by number.
   std::deque<Mark> marks_;
   std::vector<Event> spare_;
 };
