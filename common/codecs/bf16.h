@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// The upper half of a binary32, rounded to nearest even. NaN stays NaN.
+// Upper half of a binary32, rounded to nearest even. NaN stays NaN.
 std::unique_ptr<const Codec> MakeBf16(const v1::Codec& config);
 
 }  // namespace ballast

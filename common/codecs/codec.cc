@@ -20,7 +20,7 @@ namespace {
 
 using Maker = std::unique_ptr<const Codec> (*)(const v1::Codec&);
 
-// Every codec there is: a line each.
+// Registry of all codecs, one row each.
 constexpr struct {
   v1::Encoding encoding;
   Maker make;
@@ -84,7 +84,7 @@ absl::Status ValidateCodec(const v1::Codec& config) {
     return absl::InvalidArgumentError(absl::StrCat("codec of values: got ", (*values)->name(),
                                                    ", which is for gradients only; want one of ", WhatExists(true)));
   }
-  // 0 is what a share that was not set reads as. Written so that NaN is refused too.
+  // 0 also means that the field is not set. Written so that NaN is refused too.
   if (!(config.top_k_fraction() >= 0 && config.top_k_fraction() <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec: top_k_fraction: got ", config.top_k_fraction(), ", want above 0 and at most 1"));

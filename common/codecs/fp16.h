@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// IEEE 754 binary16, rounded to nearest even. What is beyond its range becomes infinity; NaN stays NaN.
+// IEEE 754 binary16, rounded to nearest even. Magnitudes beyond its range become infinity; NaN stays NaN.
 std::unique_ptr<const Codec> MakeFp16(const v1::Codec& config);
 
 }  // namespace ballast

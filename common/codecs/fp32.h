@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// Binary32 as it is.
+// Binary32 without change.
 std::unique_ptr<const Codec> MakeFp32(const v1::Codec& config);
 
 }  // namespace ballast

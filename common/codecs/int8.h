@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// Signed bytes with a scale for each 256 elements, rounded up or down at random so that the mean is the value.
+// Signed bytes with a scale for each 256 elements, rounded up or down at random so that the expected value is exact.
 std::unique_ptr<const Codec> MakeInt8(const v1::Codec& config);
 
 }  // namespace ballast

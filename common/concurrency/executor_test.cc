@@ -32,7 +32,7 @@ TEST(ExecutorTest, OneThreadRunsTasksInTheirOrder) {
 
 TEST(ExecutorTest, SeveralThreadsRunTasksAtOnce) {
   Executor executor(2, 2);
-  // Each waits for the other.
+  // Each task waits for the other.
   auto* both = new absl::Barrier(2);
   absl::BlockingCounter done(2);
   for (int i = 0; i < 2; ++i) {

@@ -158,7 +158,7 @@ TEST(ParseJobTest, RefusesAnEmptyFile) {
   EXPECT_EQ(ParseJob("", "x").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Characters changed and cut off at random.
+// Random edits and truncations.
 TEST(ParseJobTest, SurvivesAnyDamage) {
   constexpr char kPieces[] = "{}[]<>:;,\"'-#\n 0x1e9.name\\\xff";
   std::mt19937 random(1);

@@ -23,7 +23,7 @@ bool IsJobName(absl::string_view name) {
                      [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '-'; });
 }
 
-// A character that can stand between numbers.
+// Returns whether the text is one character that can separate numbers.
 bool IsDelimiter(absl::string_view text) {
   return text.size() == 1 && (absl::ascii_isprint(text[0]) || text[0] == '\t') && !absl::ascii_isalnum(text[0]) &&
          text[0] != '+' && text[0] != '-' && text[0] != '.' && text[0] != '"';
@@ -96,7 +96,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckDurability(job.durability(), errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
                "it left out: a schedule without a total follows the job");
-  // A schedule's total of 0 is the job's length, known once the data is.
+  // A total of 0 means the job's length, which is known only once the data is loaded.
   errors.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
   errors.Add(ValidateCodec(job.codec()));
   if (job.has_policy()) errors.Add(ValidatePolicy(job.policy(), 0));

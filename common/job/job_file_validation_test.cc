@@ -34,7 +34,7 @@ v1::Job Good() {
   return job;
 }
 
-// Merges a change over the good job; of a message's fields only those given change.
+// Merges a change into the good job; only the fields given in the change are replaced.
 absl::Status ValidateWith(const std::string& change) {
   v1::Job job = Good();
   v1::Job overlay;
@@ -78,7 +78,7 @@ TEST(ValidateJobTest, RefusesBadTraining) {
             "training.epochs is 0, want 1 to 1000000\ntraining.batch_size is 0, want 1 to 1048576");
 }
 
-// Every limit is tested where ValidateOptimizer is.
+// The tests of ValidateOptimizer cover every limit.
 TEST(ValidateJobTest, RefusesABadOptimizer) {
   const auto refused = [](const std::string& text) {
     v1::Job job = Good();
@@ -101,7 +101,7 @@ TEST(ValidateJobTest, TakesAScheduleWhoseTotalIsTheJobsLength) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
-// And these where ValidateCodec is.
+// The tests of ValidateCodec cover every limit.
 TEST(ValidateJobTest, RefusesABadCodec) {
   v1::Job job = Good();
   job.mutable_codec()->set_values(v1::ENCODING_SIGN);

@@ -7,7 +7,7 @@ namespace ballast {
 namespace {
 
 constexpr uint64_t kUsualBatches = 16;
-// Leases count their steps in 32 bits.
+// Leases count steps in 32 bits.
 constexpr uint64_t kMostBatches = uint64_t{1} << 20;
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }

@@ -61,7 +61,7 @@ float LearningRate(const v1::Optimizer& optimizer) {
   return rate == nullptr ? 0 : rule.GetReflection()->GetFloat(rule, rate);
 }
 
-// A mode that needs a number which neither file nor flags give.
+// Refuses a mode that needs a number which neither the file nor a flag gives.
 absl::Status WantNumber(absl::string_view mode, absl::string_view flag, absl::string_view range) {
   return Refuse("mode", mode, absl::StrCat("--", flag, " beside it, ", range));
 }
@@ -91,7 +91,7 @@ absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
   return absl::OkStatus();
 }
 
-// A number that belongs to one mode.
+// Refuses a number that belongs to another mode.
 absl::Status CheckMode(absl::string_view flag, const std::string& got, absl::string_view wanted,
                        const v1::ConsistencyPolicy& policy) {
   if (got.empty() || PolicyMode(policy) == wanted) return absl::OkStatus();

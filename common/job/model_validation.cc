@@ -14,9 +14,9 @@
 namespace ballast {
 namespace {
 
-// "name/weight" must stay within a tensor name's 256.
+// "name/weight" must fit into the 256 characters of a tensor name.
 constexpr size_t kMaxLayerName = 240;
-// So must "name/projection/weight".
+// "name/projection/weight" must fit too.
 constexpr size_t kMaxResidualName = 238;
 constexpr int64_t kMaxSide = int64_t{1} << 40;
 constexpr int kMaxDepth = 8;
@@ -34,12 +34,12 @@ bool IsDevice(absl::string_view name) {
          (absl::SimpleAtoi(name, &number) && number >= 0 && number <= 63 && absl::StrCat(number) == name);
 }
 
-// The layers of a model with the names that it has given so far.
+// Checks the layers of a model and collects their names.
 class LayerChecker {
  public:
   explicit LayerChecker(ValidationErrors& errors) : faults_(errors) {}
 
-  // `depth` residuals are around the layers.
+  // `depth` is the number of enclosing residuals.
   void CheckLayers(const Layers& layers, const std::string& list, int depth) {
     for (int i = 0; i < layers.size(); ++i) CheckLayer(layers[i], absl::StrCat(list, "[", i, "]"), depth);
   }
@@ -113,14 +113,14 @@ class LayerChecker {
     }
   }
 
-  // An epsilon or a momentum; 0 stands for its default.
+  // Checks an epsilon or a momentum; 0 means its default.
   void CheckRate(float rate, const std::string& field) {
     faults_.Check(rate >= 0 && rate <= 1, field, rate, "above 0 and at most 1, or nothing");
   }
 
   void CheckResidual(const v1::Residual& residual, const std::string& field, int depth) {
     faults_.CheckRequired(!residual.layers().empty(), field + ".layers", "at least 1 layer");
-    // Where it is too deep, what is inside is not looked at.
+    // Deeper layers are not checked, which bounds the recursion.
     if (depth >= kMaxDepth) {
       return faults_.Check(false, field, absl::StrCat("inside of ", depth, " others"),
                            absl::StrCat("at most ", kMaxDepth, " deep"));

@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// Keeps the first fault that it finds. Every comparison is written so that NaN fails it.
+// Keeps the first fault. Every comparison is written so that NaN fails it.
 class Checker {
  public:
   explicit Checker(std::string field) : field_(std::move(field)) {}
@@ -19,7 +19,7 @@ class Checker {
   void AtLeastZero(absl::string_view name, double got) {
     Check(std::isfinite(got) && got >= 0, name, got, "a finite number, at least 0");
   }
-  // A share that averages over the past: 1 would never take in anything new.
+  // Decay of a running average: with 1 it would never include anything new.
   void Decay(absl::string_view name, double got) { Check(got >= 0 && got < 1, name, got, "a number in [0, 1)"); }
   void Factor(absl::string_view name, double got) { Check(got > 0 && got <= 1, name, got, "a number in (0, 1]"); }
   void Inner(absl::string_view name, double got) { Check(got > 0 && got < 1, name, got, "a number in (0, 1)"); }

@@ -8,11 +8,11 @@
 
 namespace ballast {
 
-// Whether the optimizer's and its schedule's numbers keep the limits that tensor.proto states. INVALID_ARGUMENT names
-// the first that does not, got and want.
+// Checks the numbers of the optimizer and its schedule against the limits in tensor.proto. INVALID_ARGUMENT names the
+// first violation, got and want.
 absl::Status ValidateOptimizer(const v1::Optimizer& optimizer);
 
-// The optimizers that there are, as a job file names them: "sgd, momentum, … or ftrl".
+// Optimizer names as in a job file: "sgd, momentum, … or ftrl".
 std::string OptimizerNames();
 
 }  // namespace ballast

@@ -9,14 +9,14 @@
 
 namespace ballast {
 
-// For messages: what a policy may be.
+// Valid policies, for error messages.
 inline constexpr absl::string_view kPolicyModes = "sync, async, bounded or local_sgd";
 
-// "sync", "async", "bounded", "local_sgd"; empty where no kind is set.
+// Returns "sync", "async", "bounded" or "local_sgd"; empty if no kind is set.
 absl::string_view PolicyMode(const v1::ConsistencyPolicy& policy);
 
-// Whether the policy keeps the limits that tensor.proto states. Where `workers` is 0 it is not known, and what depends
-// on it is not checked. INVALID_ARGUMENT names the field, got and want.
+// Checks the policy against the limits in tensor.proto. If `workers` is 0 (unknown), limits that depend on it are not
+// checked. INVALID_ARGUMENT names field, got and want.
 absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers);
 
 }  // namespace ballast

@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// The oldest chips that kernels are compiled for, see bazel/cuda.bzl.
+// Oldest architecture that kernels are compiled for; see bazel/cuda.bzl.
 constexpr int kLeastComputeMajor = 8;
 
 }  // namespace

@@ -23,10 +23,10 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr char kMetadata[] = "__metadata__";
 constexpr uint64_t kLengthBytes = 8;
-// The reference implementation's limit.
+// Limit of the reference implementation.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// Absent where a dimension is negative or the product of all of them is too large.
+// Returns nullopt if a dimension is negative or the product of all of them overflows.
 std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape) {
   uint64_t bytes = sizeof(float);
   for (int64_t dimension : shape) {
@@ -49,7 +49,7 @@ absl::Status CheckTensor(const TensorView& tensor) {
 }
 
 bool IsUtf8(const std::string& text) {
-  // nlohmann checks UTF-8 only where it parses or dumps; a dump that replaces nothing is the same.
+  // nlohmann checks UTF-8 only when it parses or dumps; the text is valid if the dump round-trips unchanged.
   const Json parsed = Json::parse(JsonLine(text), nullptr, /*allow_exceptions=*/false);
   return parsed.is_string() && parsed.get_ref<const std::string&>() == text;
 }
@@ -71,7 +71,7 @@ absl::StatusOr<std::string> EncodeHeader(absl::Span<const TensorView> tensors,
     offset = end;
   }
   std::string text = JsonLine(header);
-  // Keeps the values aligned for whoever maps the file.
+  // Aligns the values for readers that map the file.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }
@@ -110,7 +110,7 @@ absl::StatusOr<Entry> DecodeEntry(const std::string& name, const Json& object) {
     return absl::InvalidArgumentError("\"data_offsets\": want [begin, end]");
   }
   Entry entry = {.name = name, .shape = {}, .begin = (*offsets)[0], .end = (*offsets)[1]};
-  // A dimension above int64's range turns negative here, which BytesOf refuses.
+  // A dimension above int64's range becomes negative here, which BytesOf refuses.
   entry.shape.assign(shape->begin(), shape->end());
   if (BytesOf(entry.shape) != entry.end - entry.begin) {
     return absl::InvalidArgumentError(
@@ -130,7 +130,7 @@ absl::Status DecodeMetadata(const Json& object, std::map<std::string, std::strin
   return absl::OkStatus();
 }
 
-// JSON libraries silently drop the first of two equal keys; here that would hide a tensor.
+// JSON libraries silently drop the first of two equal keys, which would hide a tensor.
 absl::StatusOr<Json> ParseHeader(absl::string_view text) {
   std::set<std::string> names;
   std::string twice;

@@ -21,7 +21,7 @@ using ::testing::Pair;
 
 std::string Path(const std::string& name) { return testing::TempDir() + "/safetensors_test_" + name; }
 
-// Reads a file with the given header and so many zero bytes behind it.
+// Reads a file with the given header, followed by `data_bytes` zero bytes.
 absl::Status ReadCrafted(const std::string& header, int data_bytes) {
   const std::string path = Path("crafted");
   std::string length(8, '\0');

@@ -79,7 +79,7 @@ void Assign(T& field, absl::StatusOr<T> value, absl::Status& status) {
   if (value.ok()) field = *std::move(value);
 }
 
-// Those that earlier releases did not write, all or none of them.
+// Reads the fields that earlier releases did not write; all or none of them are present.
 void AssignLaterFields(const Json& object, Summary& summary, absl::Status& status) {
   if (!object.contains("codec")) return;
   Assign(summary.quorum, OptionalNumberField(object, "quorum"), status);

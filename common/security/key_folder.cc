@@ -32,10 +32,10 @@ absl::StatusOr<std::string> MakeToken() {
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-// Whole at once, for those who read it meanwhile.
+// Replaces the file atomically, because others may be reading it.
 absl::Status Replace(const std::string& path, const std::string& content) {
   const std::string beside = absl::StrCat(path, ".new");
-  // Of a process that ended between the two.
+  // Left over from a process that ended between the write and the rename.
   remove(beside.c_str());
   if (absl::Status status = WritePrivateFile(beside, content); !status.ok()) return status;
   if (rename(beside.c_str(), path.c_str()) == 0) return absl::OkStatus();

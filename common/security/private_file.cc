@@ -51,7 +51,7 @@ absl::Status Errno(const std::string& name, const char* what) {
 
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const std::string& what) {
   const std::string name = absl::StrCat(what, " ", path);
-  // A pipe must not keep the process waiting.
+  // O_NONBLOCK, so that opening a pipe does not block the process.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Errno(name, "cannot open");
   const absl::Cleanup close_fd = [fd] { close(fd); };

@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-// "TLS", "tokens", "TLS and tokens"; empty where nothing is missing.
+// Returns "TLS", "tokens" or "TLS and tokens"; empty if nothing is missing.
 std::string Missing(const SecurityOptions& options) {
   const char* const tls = options.tls.certificate.empty() ? "TLS" : "";
   const char* const tokens = options.token_file.empty() ? "tokens" : "";

@@ -18,7 +18,7 @@ namespace {
 
 using Certificates = std::vector<Openssl<X509>>;
 
-// There is nobody to ask for a passphrase.
+// Refuses encrypted keys: nobody is there to enter a passphrase.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
 Openssl<BIO> Open(const std::string& pem) { return Openssl<BIO>(BIO_new_mem_buf(pem.data(), pem.size())); }
@@ -31,7 +31,7 @@ absl::StatusOr<Certificates> ReadCertificates(const std::string& path, const std
   while (X509* certificate = PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr)) {
     certificates.emplace_back(certificate);
   }
-  // That is how reading ends.
+  // PEM_R_NO_START_LINE is OpenSSL's end of file.
   const bool whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (certificates.empty() || !whole) {

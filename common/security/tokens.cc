@@ -18,7 +18,7 @@ namespace ballast {
 namespace {
 
 constexpr char kFlag[] = "--token_file";
-// Shorter ones can be guessed; longer ones do not fit a header well.
+// Shorter tokens can be guessed; longer ones do not fit well in a header.
 constexpr size_t kLeastLength = 32;
 constexpr size_t kMostLength = 512;
 
@@ -34,7 +34,7 @@ std::optional<AccessRole> FindRole(absl::string_view name) {
   return std::nullopt;
 }
 
-// What RFC 6750 lets travel in a header.
+// RFC 6750 allows these characters in a header.
 bool IsTokenCharacter(char c) {
   return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_' || c == '~' || c == '+' || c == '/' || c == '=';
 }
@@ -96,7 +96,7 @@ absl::string_view AccessRoleName(AccessRole role) {
 }
 
 std::optional<TokenTable::Digest> TokenTable::DigestOf(absl::string_view token) {
-  // Looked up once: OpenSSL takes a lock for it.
+  // Fetched once, because fetching takes a lock in OpenSSL.
   static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   Digest digest = {};
   if (EVP_Digest(token.data(), token.size(), digest.data(), nullptr, sha256, nullptr) != 1) return std::nullopt;
@@ -132,7 +132,7 @@ const TokenGrant* TokenTable::Find(absl::string_view token) const {
   const std::optional<Digest> digest = DigestOf(token);
   if (!digest.has_value()) return nullptr;
   const TokenGrant* found = nullptr;
-  // To the end, wherever it is.
+  // Compares every entry even after a match, so that the time is constant.
   for (const Entry& entry : entries_) {
     if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) found = &entry.grant;
   }

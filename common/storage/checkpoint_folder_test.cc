@@ -26,7 +26,7 @@ std::string NewFolder() {
   return folder;
 }
 
-// A checkpoint of one shard, all but committed.
+// Writes a checkpoint of one shard, except its manifest.
 absl::StatusOr<internal::v1::CheckpointManifest> Prepare(FileSystem* files, const CheckpointFolder& folder, uint64_t id,
                                                          const std::string& content) {
   const std::string name = CheckpointFolder::ShardFileName(id, 0, 1);
@@ -79,7 +79,7 @@ TEST(CheckpointFolderTest, TheNewestAreKept) {
   for (uint64_t id = 1; id <= 4; ++id) {
     const auto manifest = Prepare(PosixFileSystem(), folder, id, "weights");
     ASSERT_TRUE(manifest.ok());
-    // The second one is never finished.
+    // The second checkpoint is never committed.
     if (id != 2) {
       ASSERT_TRUE(folder.Commit(*manifest).ok());
     }
@@ -94,7 +94,7 @@ TEST(CheckpointFolderTest, TheNewestAreKept) {
                                              "checkpoint-00000005.shard-0-of-1"}));
 }
 
-// The machine dies, or the disk is full, anywhere between the first byte and the last rename.
+// Simulates a crash of the machine, or a full disk, after every possible number of bytes.
 TEST(CheckpointFolderTest, TheOldOrTheNewOneIsThereWhole) {
   for (uint64_t free = 0; free < 700; ++free) {
     LossyFileSystem files;
@@ -123,7 +123,7 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
   const std::string manifest_path = folder.ManifestPath(1);
   const std::string file_path = CheckpointFilePath(manifest_path, prepared->files(0));
   const std::string saved = ReadManifest(manifest_path)->SerializeAsString();
-  // Behind the manifest's record there are bytes that mean nothing.
+  // Damage to bytes after the manifest's record is allowed, because they mean nothing.
   const auto harmed = [&] {
     const auto manifest = ReadManifest(manifest_path);
     return manifest.ok() && CheckFile(file_path, manifest->files(0)).ok() && manifest->SerializeAsString() != saved;

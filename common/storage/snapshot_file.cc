@@ -53,7 +53,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v
                                                                      absl::string_view behind) {
   slice_ = {std::move(state), {}, {}};
   const uint64_t elements = slice_.state.elements(), arrays = slice_.state.arrays();
-  // Checked so that nothing overflows: what is there bounds both.
+  // Compared in this order so that the product cannot overflow: both factors are bounded by the bytes present.
   if (elements > behind.size() || arrays > behind.size() || elements * arrays * sizeof(float) != behind.size()) {
     return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes behind it, want ",
                                             arrays, " arrays of ", elements, " elements"));
@@ -74,7 +74,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeGradient(internal::v1::
                                             about.elements(), " elements"));
   }
   std::vector<float> values(about.elements());
-  // Of none there is no memory to copy to.
+  // memcpy needs valid pointers even for 0 bytes.
   if (!values.empty()) std::memcpy(values.data(), behind.data(), behind.size());
   slice_.gradients.push_back({std::move(about), std::move(values)});
   return --wanted_ == 0 ? Kind::kSlice : Kind::kPart;

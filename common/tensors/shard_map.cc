@@ -13,9 +13,9 @@
 namespace ballast {
 namespace {
 
-// What a map may take on the wire, so that one message carries it.
+// Limit on the encoded size, so that one message can carry the map.
 constexpr uint64_t kMaxMapBytes = 4 << 20;
-// At most, of a slice and of what a tensor has besides its slices and its spec.
+// Upper limits per slice, and per tensor without its slices and its spec.
 constexpr uint64_t kSliceBytes = 32;
 constexpr uint64_t kTensorBytes = 16;
 

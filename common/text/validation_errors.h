@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-// Gathers what is wrong with a job. Conditions are to be written so that NaN fails them. Thread safety: none.
+// Collects the errors of a job file. Write conditions so that NaN fails them. Thread safety: none.
 class ValidationErrors {
  public:
   template <typename T>
@@ -33,7 +33,7 @@ class ValidationErrors {
     if (!status.ok()) messages_.emplace_back(status.message());
   }
 
-  // INVALID_ARGUMENT with a line for each of the first five.
+  // INVALID_ARGUMENT with one line for each of the first five.
   absl::Status ToStatus() const {
     constexpr size_t kMaxReported = 5;
     if (messages_.empty()) return absl::OkStatus();

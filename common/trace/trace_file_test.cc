@@ -35,7 +35,7 @@ class TraceFileTest : public ::testing::Test {
     return object.ok() ? object->at("traceEvents") : Json::array();
   }
 
-  // "ROW: NAME BEGIN+DURATION" of each span.
+  // Returns "ROW: NAME BEGIN+DURATION" for each span.
   static std::vector<std::string> Spans(const Json& events) {
     std::map<int, std::string> rows;
     std::vector<std::string> spans;

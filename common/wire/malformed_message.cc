@@ -25,7 +25,7 @@ struct Fault {
   std::string what;
 };
 
-// Any proto3 string is checked in the same way; asking protobuf keeps one opinion of what UTF-8 is.
+// Parses any proto3 string, so that protobuf alone decides what is valid UTF-8.
 bool IsUtf8(absl::string_view text) {
   std::string encoded(
       1, WireFormatLite::MakeTag(v1::ErrorInfo::kReasonFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
@@ -37,7 +37,7 @@ bool IsUtf8(absl::string_view text) {
   return v1::ErrorInfo().ParseFromString(encoded);
 }
 
-// Numbers one behind the other.
+// Checks the numbers of a packed field.
 std::optional<Fault> FindInPacked(const FieldDescriptor& field, absl::string_view bytes, size_t base) {
   const WireFormatLite::WireType wire =
       WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
@@ -53,7 +53,7 @@ std::optional<Fault> FindInPacked(const FieldDescriptor& field, absl::string_vie
   return std::nullopt;
 }
 
-// The first fault in `bytes`, which begin at `base` of the whole message.
+// Finds the first fault in `bytes`, which start at offset `base` of the whole message.
 std::optional<Fault> FindFault(const Descriptor& type, absl::string_view bytes, size_t base, int depth) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
   while (static_cast<size_t>(in.CurrentPosition()) < bytes.size()) {
