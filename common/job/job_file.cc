@@ -82,7 +82,7 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path) {
   }
   // A pipe or device might never end.
   if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is no regular file"));
+    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is not a regular file"));
   }
   if (status.st_size > kMaxFileBytes) {
     return absl::InvalidArgumentError(

@@ -22,19 +22,19 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::io::Tokenizer;
 
 // Drops tokenizer errors: protobuf's own parser finds and reports the same ones.
-class Silence : public google::protobuf::io::ErrorCollector {
+class NullErrorCollector : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
 };
 
 // Returns "; did you mean ...?", or the list of all valid names if none is close.
 std::string Suggest(absl::string_view got, const std::vector<std::string>& valid) {
-  if (valid.empty()) return "; it has none";
+  if (valid.empty()) return "; it has no fields";
   const NearestName nearest = FindNearestName(got, valid);
   if (nearest.distance <= std::max<size_t>(2, std::min(got.size(), nearest.name->size()) / 2)) {
     return absl::StrCat("; did you mean \"", *nearest.name, "\"?");
   }
-  return absl::StrCat("; there are \"", absl::StrJoin(valid, "\", \""), "\"");
+  return absl::StrCat("; valid names are \"", absl::StrJoin(valid, "\", \""), "\"");
 }
 
 // The job's fields around a residual are 3 levels deep; each residual adds 2.
@@ -43,7 +43,7 @@ constexpr int kMaxDepth = 32;
 class Walker {
  public:
   Walker(absl::string_view text, absl::string_view root)
-      : input_(text.data(), static_cast<int>(text.size())), tokens_(&input_, &silence_), root_(root) {
+      : input_(text.data(), static_cast<int>(text.size())), tokens_(&input_, &errors_sink_), root_(root) {
     tokens_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
     tokens_.set_allow_f_after_float(true);
     tokens_.set_require_space_after_number(false);
@@ -181,14 +181,14 @@ class Walker {
   static std::string Want(const FieldDescriptor& field) {
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
-        return "a text in quotes";
+        return "a quoted string";
       case FieldDescriptor::CPPTYPE_BOOL:
         return "true or false";
       case FieldDescriptor::CPPTYPE_FLOAT:
       case FieldDescriptor::CPPTYPE_DOUBLE:
         return "a number";
       case FieldDescriptor::CPPTYPE_ENUM:
-        return absl::StrCat("a name of ", field.enum_type()->name());
+        return absl::StrCat("a name in enum ", field.enum_type()->name());
       case FieldDescriptor::CPPTYPE_UINT32:
       case FieldDescriptor::CPPTYPE_UINT64:
         return "a whole number of at least 0";
@@ -234,7 +234,7 @@ class Walker {
     return true;
   }
 
-  Silence silence_;
+  NullErrorCollector errors_sink_;
   google::protobuf::io::ArrayInputStream input_;
   Tokenizer tokens_;
   const std::string root_;

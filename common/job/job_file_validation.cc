@@ -39,7 +39,8 @@ void CheckSource(const v1::DataSource& source, const std::string& field, Validat
     case v1::DataSource::kCsv:
       errors.CheckRequired(!source.csv().path().empty(), field + ".csv.path", "a path");
       errors.CheckText(source.csv().delimiter().empty() || IsDelimiter(source.csv().delimiter()),
-                       field + ".csv.delimiter", source.csv().delimiter(), "one character that is no part of a number");
+                       field + ".csv.delimiter", source.csv().delimiter(),
+                       "one character that cannot be part of a number");
       break;
     case v1::DataSource::kLibsvm:
       errors.CheckRequired(!source.libsvm().path().empty(), field + ".libsvm.path", "a path");

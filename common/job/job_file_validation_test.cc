@@ -127,7 +127,7 @@ TEST(ValidateJobTest, RefusesABadModel) {
               "model.layers[3] is not set, want dense, conv2d, max_pool, average_pool, batch_norm, layer_norm, "
               "residual, relu, gelu, tanh or dropout");
   ExpectFault("model { layers { name: \"first\" relu {} } }",
-              "model.layers[3].name is \"first\", want a name that no layer before it has");
+              "model.layers[3].name is \"first\", want a name that no earlier layer has");
   ExpectFault("model { layers { name: \"a b\" relu {} } }",
               "model.layers[3].name is \"a b\", want at most 240 printable characters, no spaces");
   v1::Job job = Good();
@@ -198,14 +198,14 @@ TEST(ValidateJobTest, RefusesABadResidual) {
   ExpectFault(layer("residual { layers { relu {} } shortcut { dropout { rate: 1 } } }"),
               "model.layers[3].residual.shortcut[0].dropout.rate is 1, want at least 0 and below 1");
   ExpectFault(layer("residual { layers { name: \"first\" relu {} } }"),
-              "model.layers[3].residual.layers[0].name is \"first\", want a name that no layer before it has");
+              "model.layers[3].residual.layers[0].name is \"first\", want a name that no earlier layer has");
   ExpectFault(
       layer("name: \"" + std::string(239, 'r') + "\" residual { layers { relu {} } }"),
       "model.layers[3].name is \"" + std::string(80, 'r') + "\", want at most 238 printable characters, no spaces");
   std::string deep = "relu {}", field = "model.layers[3]";
   for (int i = 0; i < 9; ++i) deep = "residual { layers { " + deep + " } }";
   for (int i = 0; i < 8; ++i) field += ".residual.layers[0]";
-  ExpectFault(layer(deep), field + ".residual is inside of 8 others, want at most 8 deep");
+  ExpectFault(layer(deep), field + ".residual is inside 8 other residuals, want at most 8 levels");
 }
 
 TEST(ValidateJobTest, RefusesABadInitializer) {
@@ -218,14 +218,15 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
               field + ".uniform is low 1, high 1, want two finite numbers, low below high");
   ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev is -1, want a finite number of at least 0");
   ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean is nan, want a finite number");
-  ExpectFault(dense("provided {}"), field + " is provided, want another: a worker with a job file sets no values");
+  ExpectFault(dense("provided {}"),
+              field + " is provided, want another initializer: workers with a job file do not set values");
 }
 
 TEST(ValidateJobTest, RefusesBadData) {
   ExpectFault("data { train { idx { images: \"\" } } test { csv { delimiter: \"::\" } } }",
-              "data.test.csv.delimiter is \"::\", want one character that is no part of a number");
+              "data.test.csv.delimiter is \"::\", want one character that cannot be part of a number");
   ExpectFault("data { test { csv { delimiter: \"1\" } } }",
-              "data.test.csv.delimiter is \"1\", want one character that is no part of a number");
+              "data.test.csv.delimiter is \"1\", want one character that cannot be part of a number");
   ExpectFault("data { test { libsvm { path: \"x\" } } }", "data.test.libsvm.features is 0, want at least 1");
   ExpectFault("data { normalization { mean: inf } }", "data.normalization.mean is inf, want a finite number");
   ExpectFault("data { normalization { stddev: 0 } }", "data.normalization.stddev is 0, want a finite number above 0");

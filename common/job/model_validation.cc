@@ -51,7 +51,7 @@ class LayerChecker {
                       absl::StrCat("at most ", longest, " printable characters, no spaces"));
     if (!layer.name().empty()) {
       faults_.CheckText(names_.insert(layer.name()).second, field + ".name", layer.name(),
-                        "a name that no layer before it has");
+                        "a name that no earlier layer has");
     }
     faults_.CheckText(IsDevice(layer.device()), field + ".device", layer.device(),
                       "\"cpu\", a GPU's number from \"0\" to \"63\", or nothing");
@@ -122,8 +122,8 @@ class LayerChecker {
     faults_.CheckRequired(!residual.layers().empty(), field + ".layers", "at least 1 layer");
     // Deeper layers are not checked, which bounds the recursion.
     if (depth >= kMaxDepth) {
-      return faults_.Check(false, field, absl::StrCat("inside of ", depth, " others"),
-                           absl::StrCat("at most ", kMaxDepth, " deep"));
+      return faults_.Check(false, field, absl::StrCat("inside ", depth, " other residuals"),
+                           absl::StrCat("at most ", kMaxDepth, " levels"));
     }
     CheckLayers(residual.layers(), field + ".layers", depth + 1);
     CheckLayers(residual.shortcut(), field + ".shortcut", depth + 1);
@@ -134,7 +134,8 @@ class LayerChecker {
       faults_.Check(std::isfinite(initializer.constant().value()), field + ".constant.value",
                     initializer.constant().value(), "a finite number");
     }
-    faults_.Check(!initializer.has_provided(), field, "provided", "another: a worker with a job file sets no values");
+    faults_.Check(!initializer.has_provided(), field, "provided",
+                  "another initializer: workers with a job file do not set values");
     if (initializer.has_uniform()) {
       const v1::Initializer::Uniform& uniform = initializer.uniform();
       faults_.Check(std::isfinite(uniform.low()) && std::isfinite(uniform.high()) && uniform.low() < uniform.high(),

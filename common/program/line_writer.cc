@@ -18,9 +18,9 @@
 namespace ballast {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(1);
+constexpr absl::Duration kCloseTimeout = absl::Seconds(1);
 // Interval between checks whether to stop.
-constexpr int kLookMilliseconds = 100;
+constexpr int kPollMilliseconds = 100;
 
 // Opens the same terminal or pipe again, with writes that never block. A terminal may accept part of a line and block
 // for the rest, and another process may fill a pipe between poll and write. Setting O_NONBLOCK on the descriptor
@@ -46,7 +46,7 @@ LineWriter::~LineWriter() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    latest_ = absl::Now() + kPatience;
+    latest_ = absl::Now() + kCloseTimeout;
   }
   thread_.join();
   if (owns_file_) close(file_);
@@ -55,9 +55,9 @@ LineWriter::~LineWriter() {
 void LineWriter::Write(absl::string_view line) {
   absl::MutexLock lock(&mutex_);
   // Lines after a gap must not appear before the line that reports the gap.
-  if (untold_ > 0 || (!waiting_.empty() && waiting_bytes_ + line.size() > max_bytes_)) {
+  if (unreported_ > 0 || (!waiting_.empty() && waiting_bytes_ + line.size() > max_bytes_)) {
     ++left_out_;
-    ++untold_;
+    ++unreported_;
     return;
   }
   waiting_bytes_ += line.size();
@@ -84,8 +84,8 @@ void LineWriter::Run() {
       line = std::move(waiting_.front());
       waiting_.pop_front();
       waiting_bytes_ -= line.size() - 1;
-      if (waiting_.empty() && untold_ > 0) {
-        waiting_.push_back(absl::StrCat("(", std::exchange(untold_, 0), " lines are left out: nobody read them)\n"));
+      if (waiting_.empty() && unreported_ > 0) {
+        waiting_.push_back(absl::StrCat("(", std::exchange(unreported_, 0), " lines omitted: nobody read them)\n"));
         waiting_bytes_ = waiting_.front().size() - 1;
       }
     }
@@ -110,7 +110,7 @@ bool LineWriter::WriteAll(absl::string_view text) {
 bool LineWriter::AwaitRoom() {
   while (true) {
     pollfd waiting = {file_, POLLOUT, 0};
-    if (poll(&waiting, 1, kLookMilliseconds) > 0) return true;
+    if (poll(&waiting, 1, kPollMilliseconds) > 0) return true;
     absl::MutexLock lock(&mutex_);
     if (absl::Now() >= latest_) return false;
   }
@@ -118,7 +118,7 @@ bool LineWriter::AwaitRoom() {
 
 bool LineWriter::AwaitMoment() {
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kLookMilliseconds));
+  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kPollMilliseconds));
   return absl::Now() < latest_;
 }
 

@@ -63,7 +63,7 @@ TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
   // Now start to read.
   std::string all;
   char buffer[1000];
-  while (all.find("left out") == std::string::npos) {
+  while (all.find("omitted") == std::string::npos) {
     const ssize_t got = read(reader_, buffer, sizeof(buffer));
     ASSERT_GT(got, 0);
     all.append(buffer, got);
@@ -71,7 +71,7 @@ TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
   lines->Write("the end");
   lines.reset();
   all += ReadToEnd();
-  const std::string gap = absl::StrCat("(", left_out, " lines are left out: nobody read them)\n");
+  const std::string gap = absl::StrCat("(", left_out, " lines omitted: nobody read them)\n");
   EXPECT_EQ(all.substr(all.size() - gap.size() - 8), gap + "the end\n");
   EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), count - left_out + 2);
 }

@@ -22,7 +22,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     size_t end = kMaxMessageBytes;
     // Do not cut inside a UTF-8 character.
     while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
-    message = absl::StrCat(message.substr(0, end), " ... (cut)");
+    message = absl::StrCat(message.substr(0, end), " ... (truncated)");
   }
   // Some client libraries refuse details whose message differs from the call's.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message,

@@ -64,7 +64,7 @@ absl::StatusOr<std::string> EncodeHeader(absl::Span<const TensorView> tensors,
     if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
     if (!names.insert(tensor.name).second || !IsUtf8(tensor.name)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor name \"", tensor.name, "\" is not UTF-8 or there twice, want unique names"));
+          absl::StrCat("tensor name \"", tensor.name, "\" is not UTF-8 or occurs twice, want unique names"));
     }
     const uint64_t end = offset + tensor.values.size() * sizeof(float);
     header.push_back({tensor.name, {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}}});
@@ -143,7 +143,7 @@ absl::StatusOr<Json> ParseHeader(absl::string_view text) {
   Json header = Json::parse(text.begin(), text.end(), watch_keys, /*allow_exceptions=*/false);
   if (!header.is_object()) return absl::InvalidArgumentError("header is not a JSON object");
   if (!twice.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor \"", twice, "\" is there twice"));
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", twice, "\" occurs twice"));
   }
   return header;
 }
@@ -180,7 +180,7 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
   if (length > std::min<uint64_t>(file.size(), kMaxHeaderBytes)) {
     return absl::InvalidArgumentError(absl::StrCat("header of ", length, " bytes, want at most ",
                                                    std::min<uint64_t>(file.size(), kMaxHeaderBytes),
-                                                   " (is the file cut off?)"));
+                                                   " (is the file truncated?)"));
   }
   const absl::StatusOr<Json> header = ParseHeader(file.substr(0, length));
   if (!header.ok()) return header.status();
@@ -191,7 +191,7 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
   uint64_t offset = 0;
   for (const Entry& entry : *entries) {
     if (entry.begin != offset || entry.end > file.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor \"", entry.name, "\" lies at bytes ", entry.begin, " to ",
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", entry.name, "\" is at bytes ", entry.begin, " to ",
                                                      entry.end, " of ", file.size(), ", want it to begin at ", offset,
                                                      " and to fit"));
     }

@@ -25,7 +25,7 @@ absl::Status OpensslError(absl::string_view what) {
   std::array<char, 256> text = {};
   ERR_error_string_n(ERR_get_error(), text.data(), text.size());
   ERR_clear_error();
-  return absl::InternalError(absl::StrCat("cannot make ", what, ": ", text.data()));
+  return absl::InternalError(absl::StrCat("cannot create ", what, ": ", text.data()));
 }
 
 // Formats a host as in OpenSSL's configuration files.

@@ -81,7 +81,7 @@ TEST_F(PrivateFileTest, NamesAFileThatIsNotThere) {
 
 TEST_F(PrivateFileTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(std::string(ReadPrivateFile(path_, "--tls_key").status().message()), HasSubstr("no regular file"));
+  EXPECT_THAT(std::string(ReadPrivateFile(path_, "--tls_key").status().message()), HasSubstr("is not a regular file"));
 }
 
 TEST_F(PrivateFileTest, RefusesAFileOfMoreThanAMebibyte) {

@@ -91,9 +91,8 @@ absl::Status CheckIdentity(const TlsFiles& files, absl::Time now) {
 absl::Status CheckTlsFiles(const TlsFiles& files, absl::Time now) {
   if (files.certificate.empty() != files.key.empty()) {
     return absl::InvalidArgumentError(
-        files.key.empty()
-            ? absl::StrCat("--tls_cert ", files.certificate, ": want its private key beside it, --tls_key")
-            : absl::StrCat("--tls_key ", files.key, ": want its certificate beside it, --tls_cert"));
+        files.key.empty() ? absl::StrCat("--tls_cert ", files.certificate, ": want its private key too, --tls_key")
+                          : absl::StrCat("--tls_key ", files.key, ": want its certificate too, --tls_cert"));
   }
   if (!files.certificate.empty()) {
     if (absl::Status status = CheckIdentity(files, now); !status.ok()) return status;

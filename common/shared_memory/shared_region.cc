@@ -82,7 +82,9 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::Share
                               kMaxSlots, " of ", kSlotBytes));
   }
   // Checked before open, because opening any other kind of file could have an effect.
-  if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) return error("is not such memory");
+  if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) {
+    return error("is not memory that Ballast shares");
+  }
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return error(std::strerror(errno));
   const absl::Cleanup close_it = [descriptor] { close(descriptor); };
@@ -97,7 +99,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::Share
   std::shared_ptr<SharedRegion> region(new SharedRegion(-1, memory, description.slots(), description.id()));
   uint64_t id = 0;
   std::memcpy(&id, memory, sizeof(id));
-  if (id != description.id()) return error("is another's");
+  if (id != description.id()) return error("has the id of another region");
   return region;
 }
 

@@ -92,11 +92,12 @@ TEST(SharedRegionTest, RefusesMemoryThatIsAnotherAreas) {
 TEST(SharedRegionTest, RefusesFilesThatAreNoSuchMemory) {
   const int null = open("/dev/null", O_RDWR);
   ASSERT_GE(null, 0);
-  EXPECT_NE(ErrorOf([&](v1::SharedRegion& region) { region.set_file(null); }).find("is not such memory"),
+  EXPECT_NE(ErrorOf([&](v1::SharedRegion& region) { region.set_file(null); }).find("is not memory that Ballast shares"),
             std::string::npos);
   close(null);
-  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_file(1000000); }).find("is not such memory"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([](v1::SharedRegion& region) { region.set_file(1000000); }).find("is not memory that Ballast shares"),
+      std::string::npos);
 }
 
 TEST(SharedRegionTest, RefusesDescriptionsThatDoNotFit) {

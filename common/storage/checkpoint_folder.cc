@@ -150,7 +150,7 @@ absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string&
     return WithReason(
         v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
         absl::FailedPreconditionError(absl::StrCat(path, ": got format ", manifest.format(),
-                                                   ", which a newer Ballast wrote; want at most ", kStorageFormat)));
+                                                   ", written by a newer Ballast, want at most ", kStorageFormat)));
   }
   const absl::StatusOr<std::optional<RecordReader::Record>> more = (*reader)->Next();
   if (!more.ok()) return more.status();

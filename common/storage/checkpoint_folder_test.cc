@@ -123,8 +123,8 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
   const std::string manifest_path = folder.ManifestPath(1);
   const std::string file_path = CheckpointFilePath(manifest_path, prepared->files(0));
   const std::string saved = ReadManifest(manifest_path)->SerializeAsString();
-  // Damage to bytes after the manifest's record is allowed, because they mean nothing.
-  const auto harmed = [&] {
+  // Damage after the manifest's record may go unnoticed, because those bytes mean nothing.
+  const auto wrongly_accepted = [&] {
     const auto manifest = ReadManifest(manifest_path);
     return manifest.ok() && CheckFile(file_path, manifest->files(0)).ok() && manifest->SerializeAsString() != saved;
   };
@@ -145,7 +145,7 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
         bad.resize(random() % bad.size());
       }
       std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
-      EXPECT_FALSE(path == file_path ? whole() : harmed()) << path << ", change " << i;
+      EXPECT_FALSE(path == file_path ? whole() : wrongly_accepted()) << path << ", change " << i;
       found += whole() ? 0 : 1;
     }
     std::ofstream(path, std::ios::binary | std::ios::trunc) << good;
@@ -163,7 +163,7 @@ TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
   ASSERT_TRUE((*writer)->Append({FrameMessage(manifest)}, 0).ok());
   const absl::Status status = ReadManifest(folder.ManifestPath(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "got format 3, which a newer Ballast wrote; want at most 2"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "got format 3, written by a newer Ballast, want at most 2"))
       << status;
 }
 

@@ -23,7 +23,7 @@ namespace ballast {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kLeastZeros = 8;
+constexpr uint64_t kMinZeros = 8;
 
 // EDQUOT also means a full disk.
 absl::Status Errno(absl::string_view path) {
@@ -62,9 +62,9 @@ class PosixAppendFile : public AppendFile {
       bytes += part.size();
     }
     // Writing whole pages avoids reading them first.
-    static constexpr char kZeros[kPageBytes + kLeastZeros] = {};
+    static constexpr char kZeros[kPageBytes + kMinZeros] = {};
     const uint64_t end = size_ + bytes;
-    const uint64_t zeros = (end + kLeastZeros + kPageBytes - 1) / kPageBytes * kPageBytes - end;
+    const uint64_t zeros = (end + kMinZeros + kPageBytes - 1) / kPageBytes * kPageBytes - end;
     if (end < old_size_) rest.push_back({const_cast<char*>(kZeros), std::min(zeros, old_size_ - end)});
     const absl::Status status = Write(rest);
     if (status.ok()) {
@@ -73,7 +73,9 @@ class PosixAppendFile : public AppendFile {
     }
     // Leftovers of the failed append would look like damage once more is appended.
     old_size_ = 0;
-    if (ftruncate(fd_, size_) != 0) return absl::DataLossError(absl::StrCat(status.message(), "; nor can it be cut"));
+    if (ftruncate(fd_, size_) != 0) {
+      return absl::DataLossError(absl::StrCat(status.message(), "; truncating the file failed too"));
+    }
     return status;
   }
 
@@ -162,7 +164,7 @@ class Posix : public FileSystem {
     if (stat(path.c_str(), &info) != 0) return Errno(path);
     if (!S_ISDIR(info.st_mode))
       return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
-                        absl::FailedPreconditionError(absl::StrCat(path, ": not a folder")));
+                        absl::FailedPreconditionError(absl::StrCat(path, ": not a directory")));
     return SyncFolderOf(path);
   }
 
@@ -187,7 +189,7 @@ class Posix : public FileSystem {
     absl::Status status = SyncFolderOf(path);
     if (status.ok()) return file;
     if (remove(path.c_str()) != 0 || !SyncFolderOf(path).ok()) {
-      return absl::DataLossError(absl::StrCat(status.message(), "; nor can the new file be removed for good"));
+      return absl::DataLossError(absl::StrCat(status.message(), "; removing the new file failed too"));
     }
     return status;
   }

@@ -131,15 +131,15 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
   if (!header.ok()) return header.status();
   absl::string_view fault;
   if (!header->has_value()) {
-    fault = "has no whole header";
+    fault = "has an incomplete header";
   } else if ((*header)->position < first_) {
-    fault = "is one of the file's former life";
+    fault = "is an old record of a reused file";
   } else if ((*header)->position != next_) {
     // A complete record in the wrong place; a crash cannot cause that.
     return absl::DataLossError(
         absl::StrCat(path_, ": at offset ", offset_, ": got record ", (*header)->position, ", want record ", next_));
   } else if (size_ - offset_ - kRecordHeaderBytes < (*header)->bytes) {
-    fault = "is cut off";
+    fault = "is truncated";
   } else {
     Record record{next_, (*header)->synced, offset_, std::string((*header)->bytes, '\0')};
     absl::Status status = ReadAt(offset_ + kRecordHeaderBytes, record.body.size(), record.body.data());
@@ -150,7 +150,7 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
       ++next_;
       return record;
     }
-    fault = "does not have its checksum";
+    fault = "does not match its checksum";
   }
   const absl::StatusOr<bool> later = CheckTorn(fault);
   if (!later.ok()) return later.status();
@@ -184,7 +184,7 @@ absl::StatusOr<bool> RecordReader::CheckTorn(absl::string_view fault) const {
       any_later = true;
       if ((*later)->synced >= next_) {
         return absl::DataLossError(absl::StrCat(path_, ": record ", next_, " at offset ", offset_, " ", fault,
-                                                ", though record ", (*later)->position, " is there"));
+                                                ", but record ", (*later)->position, " follows"));
       }
     }
   }

@@ -105,8 +105,8 @@ TEST(RecordLogTest, RefusesDamageBeforeARecordThatWasWrittenWhenItWasOnDisk) {
   const Found found = ReadAll(path);
   EXPECT_EQ(found.status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(found.status.message(), absl::StrCat(path,
-                                                 ": record 2 at offset 56 does not have its checksum, though "
-                                                 "record 3 is there"));
+                                                 ": record 2 at offset 56 does not match its checksum, but "
+                                                 "record 3 follows"));
   EXPECT_EQ(found.bodies.size(), 1);
 }
 
@@ -195,8 +195,8 @@ TEST(RecordLogTest, FindsDamageInAReusedFile) {
   Overwrite(path, old.substr(0, 56) + whole.substr(56));
   const Found found = ReadAll(path, 4);
   EXPECT_EQ(found.status.message(), absl::StrCat(path,
-                                                 ": record 4 at offset 0 is one of the file's former life, though "
-                                                 "record 5 is there"));
+                                                 ": record 4 at offset 0 is an old record of a reused file, but "
+                                                 "record 5 follows"));
 }
 
 TEST(RecordLogTest, ReusesNoFileThatIsNotThereAndOverwritesNone) {

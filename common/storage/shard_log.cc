@@ -85,7 +85,7 @@ class Reading {
   // Checks, after a file was read, that it ends where the next one begins.
   absl::Status CheckEnd(uint64_t next_first) const {
     if (end_.next == next_first) return absl::OkStatus();
-    return Damaged(path_, ": has no whole record ", end_.next, " at offset ", end_.newest_bytes, ", though ",
+    return Damaged(path_, ": has no complete record ", end_.next, " at offset ", end_.newest_bytes, ", but ",
                    LogPath(directory_, next_first), " follows");
   }
 
@@ -93,9 +93,9 @@ class Reading {
   absl::Status CheckSnapshot() const {
     if (from_ == 1 || read_to_ >= from_) return absl::OkStatus();
     const std::string snapshot = SnapshotPath(directory_, from_ - 1);
-    if (path_.empty()) return Damaged(snapshot, ": the log behind it is missing");
-    return Damaged(path_, ": has no whole record ", read_to_, " at offset ", end_.newest_bytes, ", though ", snapshot,
-                   " is there");
+    if (path_.empty()) return Damaged(snapshot, ": the log after it is missing");
+    return Damaged(path_, ": has no complete record ", read_to_, " at offset ", end_.newest_bytes, ", but ", snapshot,
+                   " exists");
   }
 
   const LogEnd& end() const { return end_; }
@@ -114,7 +114,7 @@ class Reading {
   }
 
   absl::Status CheckHeader(const internal::v1::ShardRecord& record) const {
-    if (!record.has_header()) return Damaged(path_, ": record ", first_, " at offset 0 is no log's header");
+    if (!record.has_header()) return Damaged(path_, ": record ", first_, " at offset 0 is not a log header");
     const internal::v1::LogHeader& header = record.header();
     if (header.format() != kLogFormat) {
       return Unusable(path_, ": is a log of format ", header.format(), ", which only ",
@@ -179,7 +179,7 @@ absl::StatusOr<LogEnd> ReadShardLog(FileSystem& files, const std::string& direct
     if (!newest && (*logs)[i + 1] <= from) continue;
     if (first > reading.end().next) {
       return Damaged(LogPath(directory, first), ": begins with record ", first, " at offset 0, want record ",
-                     reading.end().next, ": what is between them is missing");
+                     reading.end().next, ": the records between them are missing");
     }
     if (absl::Status status = reading.ReadFile(first); !status.ok()) return status;
     if (newest) break;

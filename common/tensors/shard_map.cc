@@ -29,8 +29,8 @@ absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
   for (size_t i = 0; i < tensor.slices.size(); ++i) {
     const PlacedSlice& slice = tensor.slices[i];
     if (slice.index != i || slice.offset != next || slice.elements == 0 || slice.elements > kMaxSliceElements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i, " does not follow the one before"));
+      return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i,
+                                                     " does not start where the previous one ends"));
     }
     if (slice.shard >= shards) {
       return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i,

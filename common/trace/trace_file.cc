@@ -106,14 +106,14 @@ absl::StatusOr<Trace> Parse(const std::string& text) {
   const auto other = object->find("otherData");
   const auto events = object->find("traceEvents");
   if (other == object->end() || !other->is_object() || events == object->end() || !events->is_array()) {
-    return absl::InvalidArgumentError("no trace, want an object with otherData and traceEvents");
+    return absl::InvalidArgumentError("not a trace, want an object with otherData and traceEvents");
   }
   const absl::StatusOr<int64_t> origin = CountField(*other, "origin_ns");
   if (!origin.ok()) return origin.status();
   const auto workers = other->find("workers");
   if (workers == other->end() || !workers->is_array() ||
       !std::all_of(workers->begin(), workers->end(), [](const Json& worker) { return worker.is_object(); })) {
-    return absl::InvalidArgumentError("\"workers\" is no list of objects");
+    return absl::InvalidArgumentError("\"workers\" is not a list of objects");
   }
   for (const Json& event : *events) {
     const auto time = event.is_object() ? event.find("ts") : event.end();
@@ -184,10 +184,10 @@ absl::Status CheckTracePath(const std::string& path) {
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("--trace: cannot write \"", path, "\": ", why));
   };
-  if (path.empty()) return refuse("want a file's name");
+  if (path.empty()) return refuse("want a file name");
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return refuse(S_ISDIR(info.st_mode) ? "it is a folder" : "it is no regular file");
+    return refuse(S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");
   }
   // The file is written under a temporary name and renamed, so the directory must be writable.
   const std::string probe = absl::StrCat(path, ".", getpid(), ".probe");

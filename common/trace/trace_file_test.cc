@@ -127,12 +127,12 @@ TEST_F(TraceFileTest, FileAndWarningSayWhatWasLeftOut) {
 }
 
 TEST_F(TraceFileTest, PathThatCannotBeWrittenIsRefused) {
-  EXPECT_EQ(CheckTracePath("").message(), "--trace: cannot write \"\": want a file's name");
+  EXPECT_EQ(CheckTracePath("").message(), "--trace: cannot write \"\": want a file name");
   EXPECT_EQ(CheckTracePath("/nonexistent/t.json").message(),
             "--trace: cannot write \"/nonexistent/t.json\": No such file or directory");
   EXPECT_EQ(CheckTracePath(::testing::TempDir()).message(),
-            "--trace: cannot write \"" + ::testing::TempDir() + "\": it is a folder");
-  EXPECT_THAT(std::string(CheckTracePath("/dev/null").message()), HasSubstr("it is no regular file"));
+            "--trace: cannot write \"" + ::testing::TempDir() + "\": it is a directory");
+  EXPECT_THAT(std::string(CheckTracePath("/dev/null").message()), HasSubstr("it is not a regular file"));
 }
 
 TEST_F(TraceFileTest, CheckOfAPathLeavesNothingBehind) {

@@ -77,7 +77,7 @@ absl::Status CheckElements(const Descriptor& type, absl::string_view bytes, size
   return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
                     absl::InvalidArgumentError(absl::StrCat("got a ", type.full_name(), " of ", bytes.size(),
                                                             " bytes with more than ", limit,
-                                                            " messages and texts in it, want at most that")));
+                                                            " messages and strings in it, want at most that")));
 }
 
 }  // namespace ballast

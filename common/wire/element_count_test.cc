@@ -85,7 +85,7 @@ TEST(ElementCountTest, RefusesMoreThanTheLimit) {
   const absl::Status status = check(1001);
   EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_INVALID_REQUEST);
   EXPECT_EQ(status.message(),
-            "got a ballast.v1.PullRequest of 2002 bytes with more than 1000 messages and texts in it, want at most "
+            "got a ballast.v1.PullRequest of 2002 bytes with more than 1000 messages and strings in it, want at most "
             "that");
 }
 

@@ -42,7 +42,7 @@ std::optional<EncodedItem> SplitItem(absl::Span<const absl::string_view> pieces)
 
 absl::Status Malformed() {
   return WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE,
-                    absl::InvalidArgumentError("got bytes that are no protobuf message"));
+                    absl::InvalidArgumentError("got bytes that are not a protobuf message"));
 }
 
 }  // namespace
