@@ -16,8 +16,7 @@ constexpr size_t kBlock = 1024;
 
 size_t Blocks(size_t elements) { return (elements + kBlock - 1) / kBlock; }
 
-// Sums in float64, which no sum of a block's floats overflows, and in lanes, so that it vectorizes with the same bits
-// everywhere.
+// Sums in float64, which a block of floats cannot overflow, in lanes, so that it vectorizes with equal bits everywhere.
 BALLAST_INLINE_BODY float MeanMagnitude(const float* __restrict values, size_t n) {
   constexpr size_t kLanes = 16;
   double sums[kLanes] = {};

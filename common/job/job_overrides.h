@@ -39,8 +39,7 @@ absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uin
 // Returns the nonempty overrides as command-line words: {"--mode", "async"}.
 std::vector<std::string> ToFlags(const JobOverrides& overrides);
 
-// Text for people: "sync, quorum 3", "bounded, staleness 4, codec int8"; shows codecs and precision only if they are
-// not fp32.
+// Text for people: "sync, quorum 3", "bounded, staleness 4, codec int8"; omits codecs and precision of fp32.
 std::string DescribeMode(const v1::Job& job);
 
 // Names as used by the flags: "int8".

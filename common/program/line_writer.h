@@ -52,8 +52,7 @@ class LineWriter {
   absl::Time latest_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Dropped lines: in total, and not yet reported to the reader. Invariant: `unreported_` is 0 while no line is
-  // buffered.
+  // Dropped lines: all, and those not reported yet. Invariant: `unreported_` is 0 while no line is buffered.
   uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t unreported_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;

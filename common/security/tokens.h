@@ -30,8 +30,7 @@ struct TokenGrant {
 // response times reveal nothing about a token. Thread safety: immutable.
 class TokenTable {
  public:
-  // Returns the errors of ReadPrivateFile, and INVALID_ARGUMENT for a malformed line; errors name the line, never a
-  // token.
+  // Returns the errors of ReadPrivateFile, and INVALID_ARGUMENT that names a malformed line, but never a token.
   static absl::StatusOr<TokenTable> Load(const std::string& path);
   static absl::StatusOr<TokenTable> Parse(absl::string_view text, const std::string& name);
 

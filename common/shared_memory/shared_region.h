@@ -27,8 +27,7 @@ class SharedRegion {
   // Returns the total size of a region with that many slots.
   static uint64_t BytesOf(uint32_t slots);
 
-  // Allocates memory of this process without a name in any file system. RESOURCE_EXHAUSTED if the machine has none
-  // left.
+  // Allocates memory of this process without a name in any file system. RESOURCE_EXHAUSTED if none is left.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(uint32_t slots);
   // Maps memory that another process on this machine described. FAILED_PRECONDITION if this process cannot access it,
   // or it does not match the description.
@@ -45,7 +44,7 @@ class SharedRegion {
   absl::Span<char> Slot(uint32_t slot) const;
 
   // Called by the client: Lend passes one of its slots to the server; TakeBack returns false while the server uses
-  // the slot.
+  // it.
   void Lend(uint32_t slot);
   bool TakeBack(uint32_t slot);
 

@@ -44,12 +44,10 @@ class CheckpointFolder {
   // Returns an id above all checkpoints in the directory, complete or not.
   absl::StatusOr<uint64_t> NextId() const;
 
-  // Commits a checkpoint whose files exist as the manifest says; otherwise FAILED_PRECONDITION. Atomic, even if the
-  // machine crashes.
+  // Commits a checkpoint; atomic even in a crash. FAILED_PRECONDITION if its files are not as the manifest says.
   absl::Status Commit(internal::v1::CheckpointManifest manifest);
 
-  // Removes all complete checkpoints except the newest `keep`, and the files of incomplete ones with ids below
-  // `unfinished_below`.
+  // Removes all complete checkpoints except the newest `keep`, and incomplete ones with ids below `unfinished_below`.
   absl::Status Prune(uint32_t keep, uint64_t unfinished_below);
 
   // Removes the files of a checkpoint that was not committed.
@@ -62,8 +60,7 @@ class CheckpointFolder {
   const std::string path_;
 };
 
-// Reads a manifest. NOT_FOUND if it does not exist, DATA_LOSS if it is damaged, FAILED_PRECONDITION for a newer
-// format.
+// Reads a manifest. NOT_FOUND if missing, DATA_LOSS if damaged, FAILED_PRECONDITION for a newer format.
 absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string& path);
 
 // Returns the path of a shard's file: the file's name in the manifest's directory.

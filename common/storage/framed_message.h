@@ -9,8 +9,7 @@
 
 namespace ballast {
 
-// Body of a record as defined in ballast/internal/v1/storage.proto: a message's length, the message, and payload
-// bytes.
+// Body of a record (ballast/internal/v1/storage.proto): a message's length, the message, and payload bytes.
 
 // Returns length and message.
 std::string FrameMessage(const google::protobuf::MessageLite& message);

@@ -34,8 +34,7 @@ inline constexpr size_t kRecordHeaderBytes = 48;
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
 
 // Identifies the content of a record file: the length of its complete records, and the 64-bit XXH3 checksum of their
-// headers, in order. Each header has the checksum of its body, so two files with equal digests differ at most in
-// padding.
+// headers, in order. Each header has the checksum of its body, so files with equal digests differ at most in padding.
 struct LogDigest {
   uint64_t bytes = 0;
   uint64_t checksum = 0;

@@ -38,8 +38,7 @@ struct LogEnd {
   uint64_t bytes = 0;
   // Position of the next record to write.
   uint64_t next = 1;
-  // The newest file (none if no file was read), the end of its complete records, and the bytes that a crash left
-  // after them.
+  // The newest file (none if no file was read), the end of its complete records, and the bytes after them.
   std::optional<uint64_t> newest;
   uint64_t newest_bytes = 0;
   uint64_t unfinished = 0;
@@ -59,8 +58,7 @@ struct LogRecord {
 // Reads a log from record `from` on: 1, or the one after a snapshot. Files that lie completely before it are not
 // read. `take` receives each change, until it returns an error. Only the newest file may end in a torn record;
 // anything else that is damaged, missing or different from what its successor describes is DATA_LOSS with file and
-// offset. FAILED_PRECONDITION, naming the file, for another format, or for another shard than `shard` if that is
-// given.
+// offset. FAILED_PRECONDITION, naming the file, for another format, or another shard if `shard` is given.
 absl::StatusOr<LogEnd> ReadShardLog(FileSystem& files, const std::string& directory, uint64_t from,
                                     std::optional<uint32_t> shard,
                                     absl::FunctionRef<absl::Status(const LogRecord& record)> take);

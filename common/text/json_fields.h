@@ -13,8 +13,8 @@
 // names with any bytes are written. Keys keep their order.
 namespace ballast {
 
-// Returns one line without a newline. NaN and infinities become null, invalid UTF-8 becomes U+FFFD; doubles
-// round-trip exactly.
+// Returns one line without a newline. NaN and infinities become null, invalid UTF-8 U+FFFD; doubles round-trip
+// exactly.
 std::string JsonLine(const nlohmann::ordered_json& value);
 
 // INVALID_ARGUMENT if the text is not a JSON object.

@@ -29,8 +29,7 @@ absl::StatusOr<MergedTrace> MergeTraces(absl::Span<const std::string> traces);
 // Checks before the run that the file can be written: INVALID_ARGUMENT with the path and the reason.
 absl::Status CheckTracePath(const std::string& path);
 
-// Describes the dropped spans, for people: "12 spans left out of the timeline, which holds 262144; …". Empty if there
-// are none.
+// Text about dropped spans: "12 spans left out of the timeline, which holds 262144; …". Empty if there are none.
 std::string LeftOutText(const TimelineRecorder::Recording& recording);
 
 }  // namespace ballast

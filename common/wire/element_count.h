@@ -16,8 +16,7 @@ namespace ballast {
 // 1. Bytes that do not parse are counted up to the first fault.
 size_t CountElements(const google::protobuf::Descriptor& type, absl::string_view bytes, size_t limit);
 
-// INVALID_ARGUMENT with reason INVALID_REQUEST if there are more than `limit`. Does not read bytes too short for
-// that.
+// INVALID_ARGUMENT with reason INVALID_REQUEST if there are more than `limit`. Skips bytes too short for that.
 absl::Status CheckElements(const google::protobuf::Descriptor& type, absl::string_view bytes, size_t limit);
 
 }  // namespace ballast

@@ -33,8 +33,7 @@ class LossyFileSystem : public FileSystem {
   // or the old one.
   absl::Status LoseUnsynced(uint64_t seed);
 
-  // Drops all writes, syncs, renames and removals from now on: the machine is dead, but the process does not know it
-  // yet.
+  // Drops all writes, syncs, renames and removals from now on: the machine has crashed, unknown to the process.
   void LoseUnsyncedFromNowOn();
 
   // Limits the bytes that fit from now on, in all files together; then RESOURCE_EXHAUSTED.

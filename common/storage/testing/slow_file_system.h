@@ -13,9 +13,8 @@
 
 namespace ballast {
 
-// The machine's files on one disk that a test can slow down or block. Writes, syncs, renames and removals wait for
-// the disk one after another; reading and listing run at full speed. Thread safety: all methods may be called from
-// any thread.
+// The machine's files on one disk that a test can slow down or block. Writes, syncs, renames and removals wait for it
+// one by one; reading and listing run at full speed. Thread safety: all methods may be called from any thread.
 class SlowFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override;
