@@ -22,7 +22,7 @@ class AppendFile {
   virtual absl::Status Append(absl::Span<const absl::string_view> parts) = 0;
 
   // Makes everything appended before the call survive a crash of the machine. After an error it is unknown how much
-  // survives, and every later call returns the same error.
+  // survives, and every later Sync returns the same error.
   virtual absl::Status Sync() = 0;
 
   virtual uint64_t size() const = 0;
