@@ -59,7 +59,7 @@ TEST_F(KeysCommandTest, DoesNotReplaceAFolder) {
   ASSERT_EQ(Run({folder_, "--hosts", "a"}), 0) << err_.str();
   const std::string token = LoadClientToken(folder_ + "/admin.token").value();
   EXPECT_EQ(Run({folder_, "--hosts", "a"}), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("cannot make the folder"));
+  EXPECT_THAT(err_.str(), HasSubstr("cannot create the directory"));
   EXPECT_EQ(LoadClientToken(folder_ + "/admin.token").value(), token);
 }
 

@@ -162,7 +162,7 @@ TEST_F(EmulatedGpuTest, AMachineWithoutADriverIsTold) {
 
 TEST_F(EmulatedGpuTest, TooOldADriverIsNamedWithTheVersionWanted) {
   ExpectRefused("driver_version=12040",
-                {"it knows CUDA 12.4, want at least 13.0; update the driver", "use --device cpu"});
+                {"it supports CUDA 12.4, want at least 13.0; update the driver", "use --device cpu"});
 }
 
 TEST_F(EmulatedGpuTest, TooOldAChipIsNamedWithWhatIsWanted) {

@@ -125,7 +125,7 @@ TEST(WorkerProgramTest, RefusesToSpeakToOtherMachinesWithoutTls) {
   ChildProcess worker(
       {"worker/ballast_worker", "--job", "examples/fashion_mnist.textproto", "--coordinator", "192.0.2.1:7700"});
   EXPECT_EQ(worker.Wait().number, 2);
-  EXPECT_THAT(worker.last_line(), HasSubstr("refusing to speak to 192.0.2.1:7700 without TLS"));
+  EXPECT_THAT(worker.last_line(), HasSubstr("refusing to connect to 192.0.2.1:7700 without TLS"));
 }
 
 }  // namespace

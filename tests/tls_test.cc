@@ -274,7 +274,7 @@ TEST_F(TlsTest, AClientSaysNothingToOtherMachinesWithoutIt) {
   options.credentials = Credentials::Make({}, SecurityFolder::Token("worker", "cluster")).value();
   absl::Status status = Client::Connect(options).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("refusing to speak to 192.0.2.1:7700 without TLS"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("refusing to connect to 192.0.2.1:7700 without TLS"));
   options.coordinator.clear();
   options.shards = {"127.0.0.1:1", "192.0.2.1:7700"};
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect(options).status()));

@@ -76,7 +76,7 @@ TEST_F(CheckpointCommandTest, NamesTheFileAndOffsetOfDamageInALog) {
   const nlohmann::json json = nlohmann::json::parse(out_.str());
   EXPECT_EQ(json["ok"], false);
   EXPECT_THAT(json["shards"][0]["error"].get<std::string>(),
-              HasSubstr(absl::StrCat(path, ": has no whole record 3 at offset ")));
+              HasSubstr(absl::StrCat(path, ": has no complete record 3 at offset ")));
   EXPECT_THAT(err_.str(), HasSubstr(path));
 }
 

@@ -181,7 +181,7 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --threads no", "flag --threads: got \"no\""},
       {"job.textproto --mode fast", "flag --mode: got \"fast\", want sync, async, bounded, local_sgd"},
       {"job.textproto --mode=", "flag --mode: got \"\""},
-      {"job.textproto --mode bounded", "flag --mode: got \"bounded\", want --staleness beside it"},
+      {"job.textproto --mode bounded", "flag --mode: got \"bounded\", want --staleness too"},
       {"job.textproto --mode bounded --staleness -1", "flag --staleness: got \"-1\", want a number from 0 to 1000000"},
       {"job.textproto --mode sync --staleness 4", "flag --staleness: got \"4\", want it with mode bounded only"},
       {"job.textproto --workers 2 --quorum 3", "flag --quorum: got \"3\", want a number from 1 to 2"},

@@ -9,8 +9,8 @@
 namespace ballast {
 namespace {
 
-// Half of what is cut off is added, less one bit where that leaves the result even; a NaN is made quiet, for what is
-// left of its payload could be 0, which is infinity.
+// Adds half of the truncated part, less one bit if the result is then even. A NaN is made quiet, because the
+// remaining part of its payload could be 0, which means infinity.
 BALLAST_INLINE_BODY void EncodeBody(const float* __restrict values, size_t n, char* __restrict half) {
   for (size_t i = 0; i < n; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(values[i]);

@@ -42,7 +42,7 @@ std::vector<std::string> CodecNames(bool of_values) {
   return names;
 }
 
-std::string WhatExists(bool of_values = false) { return absl::StrJoin(CodecNames(of_values), ", "); }
+std::string ValidNames(bool of_values = false) { return absl::StrJoin(CodecNames(of_values), ", "); }
 
 v1::Encoding KnownEncoding(v1::Encoding encoding) {
   return encoding == v1::ENCODING_UNSPECIFIED ? v1::ENCODING_FP32 : encoding;
@@ -78,9 +78,9 @@ absl::Status ValidateCodec(const v1::Codec& config) {
   if (!values.ok()) return absl::InvalidArgumentError(absl::StrCat("codec of values: ", values.status().message()));
   if (!(*values)->carries_values()) {
     return absl::InvalidArgumentError(absl::StrCat("codec of values: got ", (*values)->name(),
-                                                   ", which is for gradients only; want one of ", WhatExists(true)));
+                                                   ", which is for gradients only; want one of ", ValidNames(true)));
   }
-  // 0 is what a share that was not set reads as. Written so that NaN is refused too.
+  // 0 also means that the field is not set. Written so that NaN is refused too.
   if (!(config.top_k_fraction() >= 0 && config.top_k_fraction() <= 1)) {
     return absl::InvalidArgumentError(
         absl::StrCat("codec: top_k_fraction: got ", config.top_k_fraction(), ", want above 0 and at most 1"));
@@ -100,7 +100,7 @@ absl::StatusOr<const Codec*> FindCodec(v1::Encoding encoding) {
   for (const auto& codec : AllCodecs()) {
     if (codec->encoding() == KnownEncoding(encoding)) return codec.get();
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown encoding ", encoding, ", want one of ", WhatExists()));
+  return absl::InvalidArgumentError(absl::StrCat("unknown encoding ", encoding, ", want one of ", ValidNames()));
 }
 
 absl::StatusOr<const Codec*> FindCodecByName(absl::string_view name) {
@@ -110,7 +110,7 @@ absl::StatusOr<const Codec*> FindCodecByName(absl::string_view name) {
   const std::vector<std::string> names = CodecNames(/*of_values=*/false);
   const NearestName nearest = FindNearestName(name, names);
   return absl::InvalidArgumentError(
-      absl::StrCat("unknown codec \"", name.substr(0, 64), "\", want one of ", WhatExists(),
+      absl::StrCat("unknown codec \"", name.substr(0, 64), "\", want one of ", ValidNames(),
                    nearest.distance <= 2 ? absl::StrCat(" (did you mean ", *nearest.name, "?)") : ""));
 }
 

@@ -37,16 +37,16 @@ double MeanOfBlock(absl::Span<const float> values, size_t i, size_t block) {
   return sum / static_cast<double>(all.size());
 }
 
-// What a codec promises: one line for each.
+// Promises of one codec.
 struct Case {
   std::string name;
   v1::Encoding encoding;
   bool carries_values;
   bool wants_error_feedback;
   std::function<size_t(size_t elements)> bytes;
-  // How far element i may be off.
+  // Maximum error of element i.
   std::function<double(absl::Span<const float> values, size_t i)> bound;
-  // Whether infinity and NaN arrive; else they make the payload one that is refused.
+  // True if infinity and NaN survive; otherwise a payload with them is refused.
   bool carries_non_finite;
 };
 
@@ -110,7 +110,7 @@ TEST_P(CodecConformanceTest, RoundTripKeepsSpecialValuesWithinItsError) {
       {0x1.fep127f, -0x1.fep127f, 1},
   };
   for (const std::vector<float>& values : inputs) {
-    // Beyond what a binary16 holds: another test's.
+    // Beyond the range of binary16, which another test covers.
     if (case_.name == "fp16" && std::abs(values[0]) > 65520) continue;
     const std::vector<float> decoded = RoundTrip(codec_, values);
     for (size_t i = 0; i < values.size(); ++i) {
@@ -154,7 +154,7 @@ TEST_P(CodecConformanceTest, PiecesCutAnywhereGiveTheSameElements) {
     const std::string payload = Encoded(codec_, values);
     const std::vector<float> want = RoundTrip(codec_, values);
     for (size_t largest_piece : {size_t{1}, size_t{3}, size_t{7}, size_t{1000}, size_t{16384}}) {
-      // Copies, so that each piece is aligned to nothing and a read past its end is found.
+      // Copies, so that each piece is unaligned and a read past its end is detected.
       std::vector<std::string> copies;
       for (size_t at = 0; at < payload.size(); at += copies.back().size()) {
         copies.push_back("?" + payload.substr(at, 1 + random() % largest_piece));
@@ -231,7 +231,7 @@ TEST_P(CodecConformanceTest, AnyBytesAreDecodedOrRefused) {
   for (int i = 0; i < 2000; ++i) {
     const size_t elements = 1 + random() % 1100;
     std::string payload(random() % 2 == 0 ? codec_.EncodedBytes(elements) : random() % 300, '\0');
-    // Few of the bytes, so that scales and indices are at times good ones.
+    // Changes only a few bytes, so that scales and indices are sometimes valid.
     for (char& byte : payload) byte = random() % 64 == 0 ? static_cast<char>(random()) : '\0';
     auto decoded = Decoded(codec_, payload, elements);
     EXPECT_TRUE(decoded.ok() || absl::IsInvalidArgument(decoded.status())) << decoded.status();
@@ -241,7 +241,7 @@ TEST_P(CodecConformanceTest, AnyBytesAreDecodedOrRefused) {
 TEST_P(CodecConformanceTest, SameSeedGivesTheSameBytes) {
   const std::vector<float> values = RandomValues(5000);
   EXPECT_EQ(Encoded(codec_, values, 11), Encoded(codec_, values, 11));
-  // Only int8 is rounded at random.
+  // Only int8 uses stochastic rounding.
   EXPECT_EQ(Encoded(codec_, values, 11) != Encoded(codec_, values, 12), case_.name == "int8");
 }
 
@@ -249,11 +249,11 @@ TEST_P(CodecConformanceTest, PortableCodeGivesTheSameBits) {
   if (!UseVectorCode()) GTEST_SKIP() << "this processor has no AVX2 and F16C: only portable code runs";
   std::vector<std::vector<float>> inputs;
   for (size_t n : kSizes) inputs.push_back(RandomValues(n));
-  // Every exponent and sign, NaNs of all kinds among them.
+  // Every exponent and sign, including NaNs of all kinds.
   inputs.emplace_back();
   std::mt19937 random(5);
   for (int i = 0; i < 100000; ++i) inputs.back().push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
-  // Every half, as a float and its neighbours, and what lies in the middle between two halves.
+  // Every half as a float, its neighbors, and the midpoints between two halves.
   inputs.emplace_back();
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     for (int off : {-1, 0, 1}) {

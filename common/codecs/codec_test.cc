@@ -29,7 +29,7 @@ class RoundingTest : public testing::TestWithParam<bool> {
   std::optional<PortableCodeOnly> portable_;
 };
 
-// Repeated, so that whole vectors of them are turned.
+// Repeated, so that whole vectors are converted.
 std::vector<float> Sixteen(float value) { return std::vector<float>(16, value); }
 
 TEST_P(RoundingTest, Fp16RoundsToNearestEven) {
@@ -85,7 +85,7 @@ TEST_P(RoundingTest, EveryHalfIsDecodedToItsValue) {
     const int exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
     EXPECT_EQ(std::signbit(fp16[half]), half >= 0x8000);
     if (exponent == 31 && mantissa != 0) {
-      // Quiet, with what the half had in it.
+      // Quiet, with the half's payload.
       const uint32_t sign = half >> 15 << 31;
       EXPECT_EQ(std::bit_cast<uint32_t>(fp16[half]), sign | 0x7fc00000 | static_cast<uint32_t>(mantissa) << 13) << half;
     } else {
@@ -199,7 +199,7 @@ TEST(TopKTest, KeepsTheLargestAndOfEqualOnesTheFirst) {
   EXPECT_EQ(RoundTrip(*TopKOf(0.5f), {2, -2, 2, 2, -2, 2}), (std::vector<float>{2, -2, 2, 0, 0, 0}));
   EXPECT_EQ(RoundTrip(*TopKOf(0.5f), {0, 0, 0, 0}), (std::vector<float>{0, 0, 0, 0}));
   EXPECT_EQ(RoundTrip(*TopKOf(1), {1, 0, -3}), (std::vector<float>{1, 0, -3}));
-  // Of one magnitude class, apart by the last bit.
+  // Same magnitude class, different in the last bit.
   EXPECT_EQ(RoundTrip(*TopKOf(0.25f), {1, 1 + FLT_EPSILON, 1, 1}), (std::vector<float>{0, 1 + FLT_EPSILON, 0, 0}));
 }
 
@@ -207,7 +207,7 @@ TEST(TopKTest, SendsWhatSortingWouldChoose) {
   for (float share : {0.001f, 0.01f, 0.3f, 0.999f}) {
     for (size_t n : kSizes) {
       std::vector<float> values = RandomValues(n, 21);
-      // So that many are equal.
+      // Rounded, so that many values are equal.
       for (float& value : values) value = std::round(value * 500) / 500;
       const auto codec = TopKOf(share);
       std::vector<size_t> order(n);

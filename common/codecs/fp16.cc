@@ -24,8 +24,8 @@ uint16_t ToHalf(float value) {
   if (magnitude < 0x38800000) {
     return sign | (std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000);
   }
-  // The exponent's bias goes from 127 to 15; half of what is cut off is added, less one bit where that leaves the
-  // result even. A carry goes on into the exponent, as it should.
+  // Changes the exponent's bias from 127 to 15 and adds half of the truncated part, less one bit if the result is
+  // then even. A carry correctly goes into the exponent.
   return sign | ((magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13);
 }
 

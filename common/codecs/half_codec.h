@@ -7,14 +7,14 @@
 
 namespace ballast {
 
-// A codec of 2 bytes for each element, each by itself. Its functions turn n elements; `half` is aligned to nothing.
+// A codec that converts each element independently to 2 bytes. Its functions convert n elements; `half` is unaligned.
 // Thread safety: immutable.
 class HalfCodec : public Codec {
  public:
   using EncodeElements = void (*)(const float* values, size_t n, char* half);
   using DecodeElements = void (*)(const char* half, size_t n, float* values);
 
-  // The portable functions and those for where UseVectorCode(), of the same bits.
+  // The portable functions and those used if UseVectorCode(); both give the same bits.
   struct Functions {
     EncodeElements encode;
     EncodeElements encode_vector;

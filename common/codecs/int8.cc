@@ -15,12 +15,12 @@ namespace {
 
 constexpr size_t kBlock = 256;
 constexpr float kSteps = 127;
-// The largest that times kSteps is finite still.
+// Largest float whose product with kSteps is finite.
 constexpr float kLargestScale = 0x1.020406p121f;
 
 size_t Blocks(size_t elements) { return (elements + kBlock - 1) / kBlock; }
 
-// What decides how each element is rounded.
+// Source of the stochastic rounding.
 struct Random {
   explicit Random(uint64_t seed) {
     seed = MixBits(seed);
@@ -42,8 +42,8 @@ struct Random {
   uint32_t second;
 };
 
-// scale = max|x| / 127, at least the smallest normal number; q = floor(x / scale + random), whose mean is x / scale. A
-// block that is not finite gets a scale that is not: the receiver refuses it, instead of training on it.
+// scale = max|x| / 127, at least the smallest normal number; q = floor(x / scale + random), whose mean is x / scale.
+// A block that is not finite gets a scale that is not, so that the receiver refuses it instead of training on it.
 BALLAST_INLINE_BODY float EncodeBlock(const float* __restrict values, size_t n, uint32_t first, const Random& random,
                                       int8_t* __restrict quantized) {
   int32_t largest_bits = 0;

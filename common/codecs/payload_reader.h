@@ -9,37 +9,37 @@
 
 namespace ballast {
 
-// Bytes of all the pieces.
+// Returns the total bytes of all pieces.
 size_t PayloadBytes(Codec::Pieces pieces);
 
-// INVALID_ARGUMENT where there are more elements than kMaxElements, or the payload has not exactly the bytes that
+// INVALID_ARGUMENT if there are more elements than kMaxElements, or the payload does not have exactly the bytes that
 // `codec` needs for them.
 absl::Status CheckPayloadSize(const Codec& codec, Codec::Pieces pieces, size_t elements);
 
-// INVALID_ARGUMENT where one of the binary32 `scales` that the payload begins with is not finite. It has so many.
+// INVALID_ARGUMENT if one of the `scales` binary32 numbers at the start of the payload is not finite. The payload has
+// at least that many.
 absl::Status CheckScales(const Codec& codec, Codec::Pieces pieces, size_t scales);
 
-// Walks over a payload's pieces from some offset on. Views only.
-// Thread safety: one thread at a time.
+// Reads a payload's pieces in order from an offset. Does not own the memory. Thread safety: one thread at a time.
 class PayloadReader {
  public:
-  // The widest unit that Next() knows.
+  // Widest unit that Next() accepts.
   static constexpr size_t kMaxUnit = 4;
 
-  // Begins `offset` bytes into the payload, at most at its end.
+  // Starts `offset` bytes into the payload, at most at its end.
   PayloadReader(Codec::Pieces pieces, size_t offset);
 
-  // The next bytes: a whole number of units of `unit` bytes, at least one, at most `max_units`. They lie in place, but
-  // for a unit that was cut, which is handed out alone and is gone with the next call. The payload has so many left.
+  // Returns the next bytes: a whole number of units of `unit` bytes, from 1 to `max_units`. Points into the payload,
+  // except that a unit split across pieces is copied and returned alone, valid until the next call. The payload must
+  // have that many bytes left.
   absl::string_view Next(size_t unit, size_t max_units);
 
-  // The next unit, by value.
   template <typename T>
   T NextAs();
 
  private:
   Codec::Pieces pieces_;
-  // Of pieces_.front(), read already.
+  // Bytes of pieces_.front() already read.
   size_t read_ = 0;
   char stitched_[kMaxUnit];
 };

@@ -15,7 +15,7 @@ constexpr size_t kBlock = 1024;
 
 size_t Blocks(size_t elements) { return (elements + kBlock - 1) / kBlock; }
 
-// In float64, which no sum of a block's floats exceeds; in lanes, so that it vectorises with the same bits everywhere.
+// Sums in float64, which a block of floats cannot overflow, in lanes, so that it vectorizes with equal bits everywhere.
 BALLAST_INLINE_BODY float MeanMagnitude(const float* __restrict values, size_t n) {
   constexpr size_t kLanes = 16;
   double sums[kLanes] = {};
@@ -26,7 +26,7 @@ BALLAST_INLINE_BODY float MeanMagnitude(const float* __restrict values, size_t n
   double sum = 0;
   for (size_t i = whole; i < n; ++i) sum += __builtin_fabsf(values[i]);
   for (double lane : sums) sum += lane;
-  // Which of two NaNs a sum keeps is the compiler's choice.
+  // The compiler decides which of two NaNs a sum keeps.
   return sum == sum ? static_cast<float>(sum / static_cast<double>(n)) : std::numeric_limits<float>::quiet_NaN();
 }
 
@@ -47,7 +47,7 @@ BALLAST_INLINE_BODY void EncodeBody(absl::Span<const float> values, char* magnit
   }
 }
 
-// Whole bytes only.
+// Decodes whole bytes only.
 BALLAST_INLINE_BODY void DecodeBody(const char* __restrict bits, size_t n, float magnitude, float* __restrict values) {
   const uint32_t positive = std::bit_cast<uint32_t>(magnitude);
   for (size_t byte = 0; byte < n / 8; ++byte) {
@@ -90,7 +90,7 @@ class SignDecoder : public PayloadDecoder {
   }
 
  private:
-  // Where a byte's elements are not all of one block, or not all asked for.
+  // Used if a byte's elements are not all in one block, or not all requested.
   void NextElement(absl::Span<float>& out) {
     if (bits_left_ == 0) {
       byte_ = bits_.NextAs<uint8_t>();
@@ -107,7 +107,7 @@ class SignDecoder : public PayloadDecoder {
   PayloadReader bits_;
   float magnitude_ = 0;
   size_t left_in_block_ = 0;
-  // What is left of a byte that was begun.
+  // Remaining bits of a byte that was begun.
   uint8_t byte_ = 0;
   int bits_left_ = 0;
 };

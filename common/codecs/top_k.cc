@@ -17,19 +17,19 @@ namespace {
 constexpr float kDefaultShare = 0.01f;
 constexpr size_t kBytesPerEntry = sizeof(uint32_t) + sizeof(float);
 
-// Orders as |x| does, NaN above infinity.
+// Orders like |x|, with NaN above infinity.
 uint32_t Magnitude(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffff; }
 
-// The k-th largest magnitude, and how many of those that are equal to it belong to the first k.
+// The k-th largest magnitude, and how many of the elements equal to it belong to the first k.
 struct Threshold {
   uint32_t magnitude;
   size_t equal;
 };
 
-// Counts by exponent and the upper mantissa bits first, so that only the few of one such class are put in order.
+// Counts by exponent and upper mantissa bits first, so that only the few elements of one class need sorting.
 Threshold FindThreshold(absl::Span<const float> values, size_t k) {
   constexpr int kShift = 20;
-  // Several counts, for neighbours often fall into one class, and an addition would wait for the last.
+  // Several counters, because neighbors often fall into one class and each addition would wait for the previous one.
   constexpr size_t kCounts = 4;
   std::array<std::array<uint32_t, 1 << (31 - kShift)>, kCounts> counts = {};
   for (size_t i = 0; i < values.size(); ++i) ++counts[i % kCounts][Magnitude(values[i]) >> kShift];
@@ -81,7 +81,7 @@ class TopKDecoder : public PayloadDecoder {
   PayloadReader indices_;
   PayloadReader values_;
   size_t entries_left_;
-  // Past every element where no entry is left.
+  // Beyond all elements if no entry is left.
   uint64_t next_index_ = 0;
   uint64_t position_ = 0;
 };
@@ -93,7 +93,7 @@ class TopK : public Codec {
 
   size_t EncodedBytes(size_t elements) const override { return Entries(elements) * kBytesPerEntry; }
 
-  // Of equal magnitudes, those of lower index.
+  // Among equal magnitudes, lower indices come first.
   size_t Encode(absl::Span<const float> values, uint64_t, char* out) const override {
     const size_t k = Entries(values.size());
     if (k == 0) return 0;
@@ -141,8 +141,8 @@ class TopK : public Codec {
   }
 
  private:
-  // max(1, ceil(share * elements)). The product is rounded to a float: a share of 0.1, which is a little more as a
-  // float, is 100 of 1000 and not 101.
+  // max(1, ceil(share * elements)). The product is rounded to a float: a share of 0.1, which is slightly larger as a
+  // float, gives 100 of 1000 and not 101.
   size_t Entries(size_t elements) const {
     const size_t share = static_cast<size_t>(std::ceil(share_ * static_cast<float>(elements)));
     return std::min(std::max<size_t>(share, 1), elements);

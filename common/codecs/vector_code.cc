@@ -12,7 +12,7 @@ namespace {
 
 bool ProcessorHasIt() {
 #if defined(__x86_64__)
-  // Clang 14's __builtin_cpu_supports knows no f16c. That of avx2 asks the operating system too.
+  // Clang 14's __builtin_cpu_supports does not know f16c. Its avx2 check also asks the operating system.
   unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 #else

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A function marked so is compiled for processors with AVX2 and F16C; it runs only where UseVectorCode() says so.
-// A body marked BALLAST_INLINE_BODY is written once and compiled into both, so that both give the same bits.
+// BALLAST_VECTOR_CODE compiles a function for AVX2 and F16C; call it only if UseVectorCode().
+// BALLAST_INLINE_BODY marks a body that is compiled into both versions, so that both give the same bits.
 #if defined(__x86_64__)
 #define BALLAST_VECTOR_CODE __attribute__((target("avx2,f16c")))
 #else
@@ -12,10 +12,10 @@
 
 namespace ballast {
 
-// Whether this processor has AVX2 and F16C, and no PortableCodeOnly lives.
+// Returns true if this processor has AVX2 and F16C, and no PortableCodeOnly exists.
 bool UseVectorCode();
 
-// For tests: while it lives, portable code runs on every processor. One at a time.
+// Forces portable code during its lifetime, for tests. One at a time.
 class PortableCodeOnly {
  public:
   PortableCodeOnly();

@@ -7,18 +7,17 @@
 
 namespace ballast {
 
-// The time, as something a test can turn by hand. Knows nothing of who reads it.
-// Thread safety: all methods may be called from any thread.
+// A source of time that tests can replace. Thread safety: all methods may be called from any thread.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual absl::Time Now() const = 0;
 
-  // The machine's clock; lives for ever.
+  // The machine's clock; never destroyed.
   static Clock* Real();
 };
 
-// A clock that stands still until it is advanced.
+// A clock that stands still until a test advances it.
 class ManualClock : public Clock {
  public:
   explicit ManualClock(absl::Time start = absl::UnixEpoch()) : now_(start) {}

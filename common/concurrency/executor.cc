@@ -25,12 +25,12 @@ void Executor::Shutdown() {
 absl::Status Executor::Submit(Task task) {
   absl::MutexLock lock(&mutex_);
   if (running_ == 0) {
-    return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("got a task after the end"));
+    return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("got a task after shutdown"));
   }
   if (queue_.size() >= max_queued_) {
     return WithReason(v1::ERROR_REASON_SERVER_BUSY,
                       absl::ResourceExhaustedError(
-                          absl::StrCat("got a task while ", queue_.size(), " wait, want at most ", max_queued_)));
+                          absl::StrCat("got a task while ", queue_.size(), " are queued, want at most ", max_queued_)));
   }
   queue_.push_back(std::move(task));
   return absl::OkStatus();

@@ -32,7 +32,7 @@ TEST(ExecutorTest, OneThreadRunsTasksInTheirOrder) {
 
 TEST(ExecutorTest, SeveralThreadsRunTasksAtOnce) {
   Executor executor(2, 2);
-  // Each waits for the other.
+  // Each task waits for the other.
   auto* both = new absl::Barrier(2);
   absl::BlockingCounter done(2);
   for (int i = 0; i < 2; ++i) {
@@ -59,7 +59,7 @@ TEST(ExecutorTest, RefusesATaskWhileItsQueueIsFullAndNeverWaits) {
   EXPECT_TRUE(executor.Submit([] {}).ok());
   const absl::Status refused = executor.Submit([] { FAIL() << "was refused"; });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.message(), "got a task while 1 wait, want at most 1");
+  EXPECT_EQ(refused.message(), "got a task while 1 are queued, want at most 1");
   go.Notify();
 }
 

@@ -17,7 +17,7 @@ TEST(ParallelForTest, CallsEachIndexOnce) {
 }
 
 TEST(ParallelForTest, WorksOnSeveralIndexesAtOnce) {
-  // Each waits for the other two.
+  // Each call waits for the other two.
   auto* all = new absl::Barrier(3);
   ParallelFor(3, 3, [&](size_t) {
     if (all->Block()) delete all;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tells ThreadSanitizer what Abseil's mutex and notification do: the machine's Abseil is not instrumented, so that
-// without this each access under an absl::Mutex looks like a race. Stands before Abseil's own functions at link time
-// and calls them. Conditions are evaluated unseen, for Abseil does so on whichever thread unlocks. Empty in every other
-// build.
+// Reports Abseil's mutex and notification to ThreadSanitizer: the system's Abseil is not instrumented, so without this
+// each access under an absl::Mutex looks like a race. These functions precede Abseil's own at link time and call them.
+// Conditions are evaluated unseen, because Abseil evaluates them on whichever thread unlocks. Empty in all other
+// builds.
 
 #ifdef __SANITIZE_THREAD__
 
@@ -16,7 +16,7 @@
 #include "absl/synchronization/notification.h"
 
 extern "C" {
-// What Abseil does to its own lists of locks, under locks of its own, and to the counted payloads of a status.
+// Covers Abseil's internal lock lists, which have their own locks, and the reference-counted payloads of a status.
 const char* __tsan_default_suppressions() {
   return "called_from_lib:libabsl_graphcycles_internal\ncalled_from_lib:libabsl_malloc_internal\n"
          "race:libabsl_status\nrace:absl::*::Status::Unref\n";
@@ -30,7 +30,7 @@ void AnnotateIgnoreWritesEnd(const char* file, int line);
 
 namespace {
 
-// Abseil's own member function, by its mangled name.
+// Returns Abseil's own member function, by its mangled name.
 template <typename Function>
 Function Next(const char* name) {
   void* const symbol = dlsym(RTLD_NEXT, name);
@@ -38,7 +38,7 @@ Function Next(const char* name) {
   return reinterpret_cast<Function>(symbol);
 }
 
-// Releases a mutex, as ThreadSanitizer sees it, for as long as it lives, and looks away.
+// Hides memory accesses from ThreadSanitizer, with the mutex released in its view, for the lifetime of the object.
 class Unseen {
  public:
   explicit Unseen(void* mutex) : mutex_(mutex) {

@@ -17,36 +17,34 @@
 
 namespace ballast {
 
-// Bounded waits: each ends exactly once, when all it waits for has come, when its deadline passes, or when it is ended.
-// Nothing is left of it then. Knows nothing of what is waited for. Callbacks run outside the lock, on the thread that
-// ended the wait.
-// Thread safety: all methods may be called from any thread.
+// Owns bounded waits: each ends exactly once, when everything it waits for has arrived, when its deadline passes, or
+// when it is ended, and is then removed. Does not know what is waited for. Callbacks run outside the lock, on the
+// thread that ended the wait. Thread safety: all methods may be called from any thread.
 class WaitList {
  public:
   using Ticket = uint64_t;
   static constexpr Ticket kNoTicket = 0;
   using Done = std::function<void(absl::Status)>;
-  // Says, when something has come, whether that was all. May still be called when the wait has just ended.
+  // Called on each arrival; returns whether it was the last one. May still be called when the wait has just ended.
   using Release = std::function<bool(Ticket)>;
-  // Says whom the wait was for, once it has run out.
+  // Called after a timeout; returns what the wait was for.
   using Explain = std::function<std::string()>;
 
   explicit WaitList(const Clock* clock);
-  // Ends what still waits with CANCELLED.
+  // Ends all remaining waits with CANCELLED.
   ~WaitList();
   WaitList(const WaitList&) = delete;
 
-  // Begins a wait.
   Ticket Add(absl::Time deadline, Release release, Explain explain, Done done);
 
-  // Something has come: asks the wait's Release, and ends it with OK if that was all. Nothing for a wait that has
-  // ended.
+  // Reports an arrival: calls the wait's Release, and ends the wait with OK if it returns true. No effect on a wait
+  // that has ended.
   void CountDown(Ticket ticket);
 
   void End(Ticket ticket, absl::Status status);
   void EndAll(const absl::Status& status);
 
-  // Ends the waits whose deadline has passed with DEADLINE_EXCEEDED. An own thread calls it in time.
+  // Ends the waits whose deadline has passed with DEADLINE_EXCEEDED. The list's own thread calls it in time.
   void Sweep();
 
   size_t size() const;
@@ -54,7 +52,7 @@ class WaitList {
  private:
   struct Wait {
     absl::Time deadline;
-    // Shared with the threads that ask it just now.
+    // Shared with the threads that are currently calling it.
     std::shared_ptr<const Release> release;
     Explain explain;
     Done done;

@@ -8,14 +8,14 @@ namespace ballast {
 // A range of an epoch's examples that one worker holds, as positions in the epoch's order: ballast.v1.Lease.
 struct DataLease {
   uint64_t id = 0;
-  // From 0.
+  // Counts from 0.
   uint32_t epoch = 0;
   uint64_t begin = 0;
-  // One past the last; begin == end is a lease on nothing.
+  // One past the last position; begin == end is an empty lease.
   uint64_t end = 0;
-  // Batches to make of it, at least 1; the last ones may have fewer or no examples.
+  // Number of batches, at least 1; the last ones may have fewer examples, or none.
   uint32_t steps = 0;
-  // Share of the job's examples that is done when it begins, and when it ends.
+  // Fraction of the job's examples that is done when the lease begins, and when it ends.
   double share_begin = 0;
   double share_end = 0;
 };

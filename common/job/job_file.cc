@@ -50,8 +50,9 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::TextFormat;
 
-// Where the text sets the field that a fault begins with ("model.layers[3].dense.units is ..."), or the innermost of
-// the messages around it: "12:3: ". Empty where it sets none of them.
+// Returns the position ("12:3: ") at which the text sets the field that a fault starts with
+// ("model.layers[3].dense.units is ..."), or the innermost enclosing message that the text sets. Empty if it sets
+// none of them.
 std::string Place(absl::string_view fault, const Descriptor* type, const TextFormat::ParseInfoTree* tree) {
   std::string place;
   const absl::string_view path = fault.substr(0, fault.find_first_of(" :"));
@@ -79,9 +80,9 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path) {
     const std::string text = absl::StrCat("job file ", path, ": ", std::strerror(error));
     return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
   }
-  // A pipe or device could be read without end.
+  // A pipe or device might never end.
   if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is no regular file"));
+    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is not a regular file"));
   }
   if (status.st_size > kMaxFileBytes) {
     return absl::InvalidArgumentError(

@@ -11,14 +11,13 @@
 
 namespace ballast {
 
-// Reads a job file, as ParseJob does its text. NOT_FOUND names a path that is not there.
+// Reads and parses a job file; see ParseJob. NOT_FOUND if the path does not exist.
 absl::StatusOr<v1::Job> LoadJob(const std::string& path);
 
-// Turns a job file's text into a job that ValidateJob accepts; a policy that is not there becomes
-// sync. INVALID_ARGUMENT lists up to five faults, a line each, the first in the text first:
-// "fashion.textproto:12:3: model.layers.dense has no field "unit"; did you mean "units"?". A value out of its range is
-// named with the place of its field or, where that is not set, of what is around it.
-// `file_name` is for messages only.
+// Parses a job file's text into a job that ValidateJob accepts; a missing policy becomes sync. INVALID_ARGUMENT lists
+// up to five faults, one per line, in the order of the text: "fashion.textproto:12:3: model.layers.dense has no field
+// "unit"; did you mean "units"?". A value out of range is reported at its field or, if the field is not set, at the
+// enclosing message. `file_name` is used in messages only.
 absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name);
 
 }  // namespace ballast

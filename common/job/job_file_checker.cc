@@ -22,29 +22,29 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::io::Tokenizer;
 
-// Protobuf's parser meets the same faults and reports them.
-class Silence : public google::protobuf::io::ErrorCollector {
+// Drops tokenizer errors: protobuf's own parser finds and reports the same ones.
+class NullErrorCollector : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
 };
 
-// "; did you mean ...?", or all that there is where nothing is near.
+// Returns "; did you mean ...?", or the list of all valid names if none is close.
 std::string Suggest(absl::string_view got, const std::vector<std::string>& valid) {
-  if (valid.empty()) return "; it has none";
+  if (valid.empty()) return "; it has no fields";
   const NearestName nearest = FindNearestName(got, valid);
   if (nearest.distance <= std::max<size_t>(2, std::min(got.size(), nearest.name->size()) / 2)) {
     return absl::StrCat("; did you mean \"", *nearest.name, "\"?");
   }
-  return absl::StrCat("; there are \"", absl::StrJoin(valid, "\", \""), "\"");
+  return absl::StrCat("; valid names are \"", absl::StrJoin(valid, "\", \""), "\"");
 }
 
-// A job's fields around a residual are 3 deep, each residual 2.
+// The job's fields around a residual are 3 levels deep; each residual adds 2.
 constexpr int kMaxDepth = 32;
 
 class Walker {
  public:
   Walker(absl::string_view text, absl::string_view root)
-      : input_(text.data(), static_cast<int>(text.size())), tokens_(&input_, &silence_), root_(root) {
+      : input_(text.data(), static_cast<int>(text.size())), tokens_(&input_, &errors_sink_), root_(root) {
     tokens_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
     tokens_.set_allow_f_after_float(true);
     tokens_.set_require_space_after_number(false);
@@ -52,9 +52,8 @@ class Walker {
     tokens_.Next();
   }
 
-  // Walks fields up to a closing bracket or the end; `path` is empty for the outermost message.
-  // False: the syntax is bad from here on, or messages lie deeper in each other than any that is valid: only residuals
-  // can, and only in residuals.
+  // Parses fields up to a closing bracket or the end; `path` is empty for the outermost message. Returns false if the
+  // syntax is invalid from here on, or messages are nested deeper than any valid job (only residuals nest).
   bool Fields(const Descriptor& type, const std::string& path) {
     if (++depth_ > kMaxDepth) {
       Add(absl::StrCat(path.substr(0, 80), "... is ", depth_, " messages deep, want at most ", kMaxDepth));
@@ -107,7 +106,7 @@ class Walker {
     errors_.push_back({tokens_.current().line + 1, tokens_.current().column + 1, std::move(message)});
   }
 
-  // `path` names the field itself. Stands behind its name.
+  // Called with the token after the field's name as the current one; `path` ends with that name.
   bool Field(const FieldDescriptor& field, const std::string& path) {
     const bool is_message = field.type() == FieldDescriptor::TYPE_MESSAGE;
     if (At(":")) {
@@ -158,7 +157,7 @@ class Walker {
     if (type.FindValueByName(name) != nullptr) return;
     std::vector<std::string> names;
     for (int i = 0; i < type.value_count(); ++i) names.push_back(type.value(i)->name());
-    // ENCODING_INT8 for int8, as flags and people call it; BF16 for bf16.
+    // Finds ENCODING_INT8 for int8, as flags and people write it, and BF16 for bf16.
     const std::string upper = absl::AsciiStrToUpper(name), ending = absl::StrCat("_", upper);
     const auto meant = std::find_if(names.begin(), names.end(), [&](absl::string_view full) {
       return full == upper || absl::EndsWith(full, ending);
@@ -166,7 +165,7 @@ class Walker {
     Add(absl::StrCat(path, " has no value \"", name, "\"", Suggest(meant == names.end() ? name : *meant, names)));
   }
 
-  // Whether the value that begins here is of the field's type.
+  // Returns whether the value that begins at the current token has the field's type.
   bool Fits(const FieldDescriptor& field) {
     const Tokenizer::Token& token = tokens_.current();
     const bool negative = At("-");
@@ -180,7 +179,7 @@ class Walker {
                (token.type == Tokenizer::TYPE_INTEGER && (token.text == "0" || token.text == "1"));
       case FieldDescriptor::CPPTYPE_FLOAT:
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        // inf and nan are identifiers; ParseJob's validation names the range that they are out of.
+        // inf and nan are identifiers; ParseJob's validation then reports the valid range.
         return negative || token.type == Tokenizer::TYPE_FLOAT || token.type == Tokenizer::TYPE_INTEGER ||
                token.text == "inf" || token.text == "nan";
       case FieldDescriptor::CPPTYPE_UINT32:
@@ -194,14 +193,14 @@ class Walker {
   static std::string Want(const FieldDescriptor& field) {
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
-        return "a text in quotes";
+        return "a quoted string";
       case FieldDescriptor::CPPTYPE_BOOL:
         return "true or false";
       case FieldDescriptor::CPPTYPE_FLOAT:
       case FieldDescriptor::CPPTYPE_DOUBLE:
         return "a number";
       case FieldDescriptor::CPPTYPE_ENUM:
-        return absl::StrCat("a name of ", field.enum_type()->name());
+        return absl::StrCat("a name in enum ", field.enum_type()->name());
       case FieldDescriptor::CPPTYPE_UINT32:
       case FieldDescriptor::CPPTYPE_UINT64:
         return "a whole number of at least 0";
@@ -218,7 +217,7 @@ class Walker {
     return tokens_.current().text.substr(0, 80);
   }
 
-  // A number, a name, or texts in quotes side by side.
+  // Skips a number, a name, or adjacent quoted strings.
   bool SkipScalar() {
     if (At("-")) tokens_.Next();
     if (tokens_.current().type == Tokenizer::TYPE_STRING) {
@@ -230,7 +229,7 @@ class Walker {
     return true;
   }
 
-  // What stands behind an unknown field's name.
+  // Skips the value of an unknown field.
   bool SkipUnknown() {
     if (At(":")) tokens_.Next();
     return At("{") || At("<") || At("[") ? SkipBracketed() : SkipScalar();
@@ -247,12 +246,12 @@ class Walker {
     return true;
   }
 
-  Silence silence_;
+  NullErrorCollector errors_sink_;
   google::protobuf::io::ArrayInputStream input_;
   Tokenizer tokens_;
   const std::string root_;
   std::vector<TextError> errors_;
-  // Messages around where it stands.
+  // Number of messages around the current token.
   int depth_ = 0;
 };
 

@@ -10,18 +10,17 @@
 
 namespace ballast {
 
-// A fault in a text file. Line and column count from 1; a tab is one column up to the next multiple
-// of 8.
+// A fault in a text file. Line and column count from 1; a tab advances to the next multiple of 8.
 struct TextError {
   int line = 0;
   int column = 0;
   std::string message;
 };
 
-// Finds every misspelt field and every value of the wrong type in a message in protobuf's text
-// format, where protobuf's own parser stops at the first and points past it. `root` is what
-// messages call the outermost one. Leaves bad syntax, repeated fields and numbers out of range to
-// protobuf's parser: on bad syntax it returns what it found before.
+// Finds every misspelled field and every value of the wrong type in a message in protobuf's text format; protobuf's
+// own parser stops at the first one and points past it. `root` names the outermost message in errors. Leaves invalid
+// syntax, repeated fields and numbers out of range to protobuf's parser: at invalid syntax it returns the errors
+// found so far.
 std::vector<TextError> CheckMessageText(absl::string_view text, const google::protobuf::Descriptor& type,
                                         absl::string_view root);
 

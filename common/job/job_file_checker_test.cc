@@ -49,7 +49,7 @@ TEST(CheckMessageTextTest, SuggestsTheNearestKind) {
 
 TEST(CheckMessageTextTest, ListsTheFieldsWhereNoneIsNear) {
   EXPECT_THAT(Check("policy { gossip { rate: 1 } }"),
-              ElementsAre("1:10: policy has no field \"gossip\"; there are \"sync\", \"async\", \"bounded\", "
+              ElementsAre("1:10: policy has no field \"gossip\"; valid names are \"sync\", \"async\", \"bounded\", "
                           "\"local_sgd\", \"accept_non_finite\""));
 }
 
@@ -62,7 +62,7 @@ TEST(CheckMessageTextTest, StopsWhereMessagesLieTooDeep) {
 
 TEST(CheckMessageTextTest, SaysThatAMessageHasNoFields) {
   EXPECT_THAT(Check("model { layers { relu { slope: 0.1 } } }"),
-              ElementsAre("1:25: model.layers.relu has no field \"slope\"; it has none"));
+              ElementsAre("1:25: model.layers.relu has no field \"slope\"; it has no fields"));
 }
 
 TEST(CheckMessageTextTest, GivesTheNewNameOfAFieldThatWasRenamed) {
@@ -90,7 +90,7 @@ TEST(CheckMessageTextTest, RefusesValuesOfTheWrongType) {
             "optimizer { momentum { learning_rate: \"high\" } }\n"
             "model { layers { dense { units: 1.5 } } loss: 7 }\n"
             "seed: { }"),
-      ElementsAre("1:7: name is 5, want a text in quotes",
+      ElementsAre("1:7: name is 5, want a quoted string",
                   "2:20: training.epochs is \"5\", want a whole number of at least 0",
                   "2:36: training.batch_size is a negative number, want a whole number of "
                   "at least 0",

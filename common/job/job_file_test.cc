@@ -59,15 +59,15 @@ TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
 
 TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
   ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
-              "tiny.textproto:1:1: the job has no field \"a1\"; there are \"name\", \"seed\", "
+              "tiny.textproto:1:1: the job has no field \"a1\"; valid names are \"name\", \"seed\", "
               "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:2:1: the job has no field \"a2\"; there are \"name\", \"seed\", "
+              "tiny.textproto:2:1: the job has no field \"a2\"; valid names are \"name\", \"seed\", "
               "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:3:1: the job has no field \"a3\"; there are \"name\", \"seed\", "
+              "tiny.textproto:3:1: the job has no field \"a3\"; valid names are \"name\", \"seed\", "
               "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:4:1: the job has no field \"a4\"; there are \"name\", \"seed\", "
+              "tiny.textproto:4:1: the job has no field \"a4\"; valid names are \"name\", \"seed\", "
               "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:5:1: the job has no field \"a5\"; there are \"name\", \"seed\", "
+              "tiny.textproto:5:1: the job has no field \"a5\"; valid names are \"name\", \"seed\", "
               "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
               "and 2 more");
 }
@@ -129,16 +129,17 @@ TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {
   EXPECT_EQ(fault("policy { bouned { staleness: 4 } }"),
             "tiny.textproto:9:10: policy has no field \"bouned\"; did you mean \"bounded\"?");
   EXPECT_EQ(fault("policy { gossip {} }"),
-            "tiny.textproto:9:10: policy has no field \"gossip\"; there are \"sync\", \"async\", \"bounded\", "
+            "tiny.textproto:9:10: policy has no field \"gossip\"; valid names are \"sync\", \"async\", \"bounded\", "
             "\"local_sgd\", \"accept_non_finite\"");
   EXPECT_EQ(fault("codec { gradients: int8 }"),
             "tiny.textproto:9:20: codec.gradients has no value \"int8\"; did you mean \"ENCODING_INT8\"?");
   EXPECT_EQ(fault("codec { gradients: zip }"),
-            "tiny.textproto:9:20: codec.gradients has no value \"zip\"; there are \"ENCODING_UNSPECIFIED\", "
+            "tiny.textproto:9:20: codec.gradients has no value \"zip\"; valid names are \"ENCODING_UNSPECIFIED\", "
             "\"ENCODING_FP32\", \"ENCODING_FP16\", \"ENCODING_BF16\", \"ENCODING_INT8\", \"ENCODING_TOP_K\", "
             "\"ENCODING_SIGN\"");
   const std::string unknown = fault("optimizer { lion { learning_rate: 1 } }");
-  EXPECT_EQ(unknown.find("tiny.textproto:9:13: optimizer has no field \"lion\"; there are \"sgd\", \"momentum\", "), 0)
+  EXPECT_EQ(
+      unknown.find("tiny.textproto:9:13: optimizer has no field \"lion\"; valid names are \"sgd\", \"momentum\", "), 0)
       << unknown;
 }
 
@@ -150,7 +151,7 @@ TEST(ParseJobTest, PrecisionGoesByItsName) {
   ExpectFault(With("batch_size: 8", "batch_size: 8 precision: bf16"),
               "tiny.textproto:7:47: training.precision has no value \"bf16\"; did you mean \"BF16\"?");
   ExpectFault(With("batch_size: 8", "batch_size: 8 precision: INT4"),
-              "tiny.textproto:7:47: training.precision has no value \"INT4\"; there are \"FP32\", \"TF32\", "
+              "tiny.textproto:7:47: training.precision has no value \"INT4\"; valid names are \"FP32\", \"TF32\", "
               "\"BF16\", \"FP16\"");
 }
 
@@ -158,7 +159,7 @@ TEST(ParseJobTest, RefusesAnEmptyFile) {
   EXPECT_EQ(ParseJob("", "x").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Characters changed and cut off at random.
+// Random edits and truncations.
 TEST(ParseJobTest, SurvivesAnyDamage) {
   constexpr char kPieces[] = "{}[]<>:;,\"'-#\n 0x1e9.name\\\xff";
   std::mt19937 random(1);
@@ -192,8 +193,8 @@ TEST(LoadJobTest, NamesAMissingFile) {
 }
 
 TEST(LoadJobTest, RefusesWhatIsNoRegularFile) {
-  EXPECT_EQ(LoadJob("/dev/zero").status().message(), "job file /dev/zero is no regular file");
-  EXPECT_EQ(LoadJob("/").status().message(), "job file / is no regular file");
+  EXPECT_EQ(LoadJob("/dev/zero").status().message(), "job file /dev/zero is not a regular file");
+  EXPECT_EQ(LoadJob("/").status().message(), "job file / is not a regular file");
 }
 
 TEST(LoadJobTest, ReadsTheConvolutionExample) {

@@ -31,7 +31,7 @@ bool IsDelimiter(absl::string_view text) {
 void CheckDelimiter(const v1::DataSource& source, const std::string& field, ValidationErrors& errors) {
   const std::string& delimiter = source.csv().delimiter();
   errors.CheckText(delimiter.empty() || IsDelimiter(delimiter), field + ".csv.delimiter", delimiter,
-                   "one character that is no part of a number");
+                   "one character that cannot be part of a number");
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckModel(job.model(), errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
                "it left out: a schedule without a total follows the job");
-  // A schedule's total of 0 is the job's length, known once the data is.
+  // A total of 0 means the job's length, which is known only once the data is loaded.
   errors.Add(ValidateOptimizer(WithScheduleLength(job.optimizer(), 2)));
   errors.Add(ValidateCodec(job.codec()));
   if (job.has_policy()) errors.Add(ValidatePolicy(job.policy(), 0));

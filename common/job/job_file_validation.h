@@ -6,9 +6,9 @@
 
 namespace ballast {
 
-// Whether every field of a job is in the range that job.proto and tensor.proto state.
-// INVALID_ARGUMENT names each field that is not (up to five), what it is and what is allowed.
-// Whether layers fit each other and the data is the model's affair.
+// Checks that every field of a job is in the range that job.proto and tensor.proto state. INVALID_ARGUMENT names up
+// to five fields that are not, with their values and ranges. Does not check that layers fit each other and the data;
+// the model does.
 absl::Status ValidateJob(const v1::Job& job);
 
 }  // namespace ballast

@@ -34,7 +34,7 @@ v1::Job Good() {
   return job;
 }
 
-// Merges a change over the good job; of a message's fields only those given change.
+// Merges a change into the good job; only the fields given in the change are replaced.
 absl::Status ValidateWith(const std::string& change) {
   v1::Job job = Good();
   v1::Job overlay;
@@ -78,7 +78,7 @@ TEST(ValidateJobTest, RefusesBadTraining) {
             "training.epochs: got 0, want 1 to 1000000\ntraining.batch_size: got 0, want 1 to 1048576");
 }
 
-// Every limit is tested where ValidateOptimizer is.
+// The tests of ValidateOptimizer cover every limit.
 TEST(ValidateJobTest, RefusesABadOptimizer) {
   const auto refused = [](const std::string& text) {
     v1::Job job = Good();
@@ -101,7 +101,7 @@ TEST(ValidateJobTest, TakesAScheduleWhoseTotalIsTheJobsLength) {
   EXPECT_TRUE(ValidateJob(job).ok()) << ValidateJob(job);
 }
 
-// And these where ValidateCodec is.
+// The tests of ValidateCodec cover every limit.
 TEST(ValidateJobTest, RefusesABadCodec) {
   v1::Job job = Good();
   job.mutable_codec()->set_values(v1::ENCODING_SIGN);
@@ -127,7 +127,7 @@ TEST(ValidateJobTest, RefusesABadModel) {
               "model.layers[3]: got nothing, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, "
               "batch_norm, layer_norm or residual");
   ExpectFault("model { layers { name: \"first\" relu {} } }",
-              "model.layers[3].name: got \"first\", want a name that no layer before it has");
+              "model.layers[3].name: got \"first\", want a name that no earlier layer has");
   ExpectFault("model { layers { name: \"a b\" relu {} } }",
               "model.layers[3].name: got \"a b\", want at most 240 printable characters, no spaces");
   v1::Job job = Good();
@@ -197,14 +197,14 @@ TEST(ValidateJobTest, RefusesABadResidual) {
   ExpectFault(layer("residual { layers { relu {} } shortcut { dropout { rate: 1 } } }"),
               "model.layers[3].residual.shortcut[0].dropout.rate: got 1, want a number in [0, 1)");
   ExpectFault(layer("residual { layers { name: \"first\" relu {} } }"),
-              "model.layers[3].residual.layers[0].name: got \"first\", want a name that no layer before it has");
+              "model.layers[3].residual.layers[0].name: got \"first\", want a name that no earlier layer has");
   ExpectFault(
       layer("name: \"" + std::string(239, 'r') + "\" residual { layers { relu {} } }"),
       "model.layers[3].name: got \"" + std::string(80, 'r') + "\", want at most 238 printable characters, no spaces");
   std::string deep = "relu {}", field = "model.layers[3]";
   for (int i = 0; i < 9; ++i) deep = "residual { layers { " + deep + " } }";
   for (int i = 0; i < 8; ++i) field += ".residual.layers[0]";
-  ExpectFault(layer(deep), field + ".residual: got inside of 8 others, want at most 8 deep");
+  ExpectFault(layer(deep), field + ".residual: got a place inside 8 other residuals, want at most 8 levels");
 }
 
 TEST(ValidateJobTest, RefusesABadInitializer) {
@@ -216,14 +216,15 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
   ExpectFault(dense("uniform { low: 1 high: 1 }"), field + ".uniform: got low 1, high 1, want low below high");
   ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev: got -1, want a finite number of at least 0");
   ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean: got nan, want a finite number");
-  ExpectFault(dense("provided {}"), field + ": got provided, want another: a worker with a job file sets no values");
+  ExpectFault(dense("provided {}"),
+              field + ": got provided, want another initializer: workers with a job file do not set values");
 }
 
 TEST(ValidateJobTest, RefusesBadData) {
   ExpectFault("data { train { idx { images: \"\" } } test { csv { delimiter: \"::\" } } }",
-              "data.test.csv.delimiter: got \"::\", want one character that is no part of a number");
+              "data.test.csv.delimiter: got \"::\", want one character that cannot be part of a number");
   ExpectFault("data { test { csv { delimiter: \"1\" } } }",
-              "data.test.csv.delimiter: got \"1\", want one character that is no part of a number");
+              "data.test.csv.delimiter: got \"1\", want one character that cannot be part of a number");
   ExpectFault("data { test { libsvm { path: \"x\" } } }", "data.test.libsvm.features: got 0, want at least 1");
   ExpectFault("data { normalization { mean: inf } }", "data.normalization.mean: got inf, want a finite number");
   ExpectFault("data { normalization { stddev: 0 } }", "data.normalization.stddev: got 0, want a finite number above 0");

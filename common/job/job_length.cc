@@ -7,8 +7,8 @@ namespace ballast {
 namespace {
 
 constexpr uint64_t kUsualBatches = 16;
-// Leases count their steps in 32 bits.
-constexpr uint64_t kMostBatches = uint64_t{1} << 20;
+// Leases count steps in 32 bits.
+constexpr uint64_t kMaxBatches = uint64_t{1} << 20;
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
 
@@ -22,13 +22,13 @@ uint64_t BatchesPerPush(const v1::Job& job) {
 }
 
 uint64_t BatchesPerLease(uint64_t batches_per_push) {
-  if (batches_per_push >= kMostBatches) return kMostBatches;
+  if (batches_per_push >= kMaxBatches) return kMaxBatches;
   return DivideUp(kUsualBatches, batches_per_push) * batches_per_push;
 }
 
 uint64_t CountUpdates(const v1::Job& job, uint64_t examples, uint32_t workers) {
   const uint64_t batch = job.training().batch_size();
-  const uint64_t per_push = std::min(BatchesPerPush(job), kMostBatches);
+  const uint64_t per_push = std::min(BatchesPerPush(job), kMaxBatches);
   if (!KeepsLockStep(job.policy())) return DivideUp(examples, batch * per_push) * job.training().epochs();
   const uint64_t per_lease = BatchesPerLease(per_push);
   const uint64_t round = workers * per_lease * batch;

@@ -39,7 +39,7 @@ TEST(JobLengthTest, AccumulatedBatchesMakeOnePush) {
 TEST(JobLengthTest, LocalSgdMakesOneUpdateForEachRound) {
   const v1::Job job = Parse("training { epochs: 3 batch_size: 10 } policy { local_sgd { local_steps: 4 } }");
   EXPECT_EQ(BatchesPerPush(job), 4);
-  // 100 batches, 50 for each worker: three leases of 16, then 2 more.
+  // 100 batches, 50 per worker: three leases of 16, then 2 more.
   EXPECT_EQ(CountUpdates(job, 1000, 2), 3 * 13);
 }
 

@@ -17,8 +17,8 @@
 namespace ballast {
 namespace {
 
-constexpr uint32_t kMostSteps = 1000000;
-constexpr uint32_t kMostWorkers = 4096;
+constexpr uint32_t kMaxSteps = 1000000;
+constexpr uint32_t kMaxWorkers = 4096;
 
 absl::Status Refuse(absl::string_view flag, absl::string_view got, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"", got, "\", want ", want));
@@ -61,9 +61,9 @@ float LearningRate(const v1::Optimizer& optimizer) {
   return rate == nullptr ? 0 : rule.GetReflection()->GetFloat(rule, rate);
 }
 
-// A mode that needs a number which neither file nor flags give.
+// Refuses a mode that needs a number which neither the file nor a flag gives.
 absl::Status WantNumber(absl::string_view mode, absl::string_view flag, absl::string_view range) {
-  return Refuse("mode", mode, absl::StrCat("--", flag, " beside it, ", range));
+  return Refuse("mode", mode, absl::StrCat("--", flag, " too, ", range));
 }
 
 absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
@@ -91,7 +91,7 @@ absl::Status SetMode(const JobOverrides& overrides, v1::Job& job) {
   return absl::OkStatus();
 }
 
-// A number that belongs to one mode.
+// Refuses a number that belongs to another mode.
 absl::Status CheckMode(absl::string_view flag, const std::string& got, absl::string_view wanted,
                        const v1::ConsistencyPolicy& policy) {
   if (got.empty() || KindName(policy) == wanted) return absl::OkStatus();
@@ -104,18 +104,18 @@ absl::Status SetNumbers(const JobOverrides& overrides, uint32_t workers, v1::Con
   status.Update(CheckMode("local_steps", overrides.local_steps, "local_sgd", policy));
   if (!status.ok()) return status;
   if (!overrides.staleness.empty()) {
-    const absl::StatusOr<uint32_t> number = Number("staleness", overrides.staleness, 0, kMostSteps);
+    const absl::StatusOr<uint32_t> number = Number("staleness", overrides.staleness, 0, kMaxSteps);
     if (!number.ok()) return number.status();
     policy.mutable_bounded()->set_staleness(*number);
   }
   if (!overrides.quorum.empty()) {
-    const absl::StatusOr<uint32_t> number = Number("quorum", overrides.quorum, 1, workers == 0 ? kMostWorkers : workers,
+    const absl::StatusOr<uint32_t> number = Number("quorum", overrides.quorum, 1, workers == 0 ? kMaxWorkers : workers,
                                                    workers == 0 ? "" : ", the number of workers");
     if (!number.ok()) return number.status();
     policy.mutable_sync()->set_quorum(*number);
   }
   if (!overrides.local_steps.empty()) {
-    const absl::StatusOr<uint32_t> number = Number("local_steps", overrides.local_steps, 1, kMostSteps);
+    const absl::StatusOr<uint32_t> number = Number("local_steps", overrides.local_steps, 1, kMaxSteps);
     if (!number.ok()) return number.status();
     policy.mutable_local_sgd()->set_local_steps(*number);
   }

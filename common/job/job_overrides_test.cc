@@ -151,10 +151,9 @@ TEST(JobOverridesTest, RefusesANumberOfAnotherMode) {
 }
 
 TEST(JobOverridesTest, RefusesAModeThatLacksItsNumber) {
-  EXPECT_EQ(Fault(kSync, {.mode = "bounded"}),
-            "flag --mode: got \"bounded\", want --staleness beside it, 0 to 1000000");
+  EXPECT_EQ(Fault(kSync, {.mode = "bounded"}), "flag --mode: got \"bounded\", want --staleness too, 0 to 1000000");
   EXPECT_EQ(Fault(kSync, {.mode = "local_sgd"}),
-            "flag --mode: got \"local_sgd\", want --local_steps beside it, 1 to 1000000");
+            "flag --mode: got \"local_sgd\", want --local_steps too, 1 to 1000000");
 }
 
 TEST(JobOverridesTest, DescribesAJobInAFewWords) {

@@ -14,9 +14,9 @@
 namespace ballast {
 namespace {
 
-// "name/weight" must stay within a tensor name's 256.
+// "name/weight" must fit into the 256 characters of a tensor name.
 constexpr size_t kMaxLayerName = 240;
-// So must "name/projection/weight".
+// "name/projection/weight" must fit too.
 constexpr size_t kMaxResidualName = 238;
 constexpr int kMaxDepth = 8;
 
@@ -32,12 +32,12 @@ bool IsDevice(absl::string_view name) {
          (absl::SimpleAtoi(name, &number) && number >= 0 && number <= 63 && absl::StrCat(number) == name);
 }
 
-// The layers of a model with the names that it has given so far.
+// Checks the layers of a model and collects their names.
 class LayerChecker {
  public:
   explicit LayerChecker(ValidationErrors& errors) : errors_(errors) {}
 
-  // `depth` residuals are around the layers.
+  // `depth` is the number of enclosing residuals.
   void CheckLayers(const Layers& layers, const std::string& list, int depth) {
     for (int i = 0; i < layers.size(); ++i) CheckLayer(layers[i], absl::StrCat(list, "[", i, "]"), depth);
   }
@@ -49,7 +49,7 @@ class LayerChecker {
                       absl::StrCat("at most ", longest, " printable characters, no spaces"));
     if (!layer.name().empty()) {
       errors_.CheckText(names_.insert(layer.name()).second, field + ".name", layer.name(),
-                        "a name that no layer before it has");
+                        "a name that no earlier layer has");
     }
     errors_.CheckText(IsDevice(layer.device()), field + ".device", layer.device(),
                       "\"cpu\", a GPU's number from \"0\" to \"63\", or nothing");
@@ -60,15 +60,16 @@ class LayerChecker {
 
   void CheckResidual(const v1::Residual& residual, const std::string& field, int depth) {
     if (depth >= kMaxDepth) {
-      return errors_.Check(false, field, absl::StrCat("inside of ", depth, " others"),
-                           absl::StrCat("at most ", kMaxDepth, " deep"));
+      return errors_.Check(false, field, absl::StrCat("a place inside ", depth, " other residuals"),
+                           absl::StrCat("at most ", kMaxDepth, " levels"));
     }
     CheckLayers(residual.layers(), field + ".layers", depth + 1);
     CheckLayers(residual.shortcut(), field + ".shortcut", depth + 1);
   }
 
   void CheckInitializer(const v1::Initializer& initializer, const std::string& field) {
-    errors_.Check(!initializer.has_provided(), field, "provided", "another: a worker with a job file sets no values");
+    errors_.Check(!initializer.has_provided(), field, "provided",
+                  "another initializer: workers with a job file do not set values");
     const v1::Initializer::Uniform& uniform = initializer.uniform();
     errors_.Check(!initializer.has_uniform() || !(uniform.low() >= uniform.high()), field + ".uniform",
                   absl::StrCat("low ", uniform.low(), ", high ", uniform.high()), "low below high");

@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Whether the fields of a job's model are in the range that job.proto states. Whether layers fit each other and the
-// data is the worker's affair.
+// Checks that the fields of a job's model are in the range that job.proto states. Does not check that layers fit each
+// other and the data; the worker does.
 void CheckModel(const v1::Model& model, ValidationErrors& errors);
 
 }  // namespace ballast

@@ -6,26 +6,25 @@
 
 namespace ballast {
 
-// What a worker's memory goes to, in bytes; data sets, libraries and the program itself not among it.
+// A worker's memory by purpose, in bytes; excludes data sets, libraries and the program itself.
 struct MemoryBytes {
   int64_t weights = 0;
   int64_t gradients = 0;
-  // Layers' outputs and their gradients, the batch, and what layers keep.
+  // Outputs of layers and their gradients, the batch, and state that layers keep.
   int64_t activations = 0;
-  // The device's own, for operations that need room.
+  // Scratch memory of the device for operations that need it.
   int64_t workspace = 0;
-  // On the host: what is on its way between the model and the servers. Of it, what the device copies to and from by
-  // itself.
+  // Host memory for transfers between the model and the servers, and the part of it that is pinned for device copies.
   int64_t staging = 0;
   int64_t pinned = 0;
 
   // Pinned memory is counted once, in staging.
   int64_t total() const { return weights + gradients + activations + workspace + staging; }
-  // Of several devices.
+  // Adds the memory of another device.
   MemoryBytes& operator+=(const MemoryBytes& other);
 };
 
-// "12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB"; what is 0 is left out.
+// Returns "12.0 MiB: weights 4.0 MiB, gradients 4.0 MiB, activations 4.0 MiB"; omits parts that are 0.
 std::string MemoryText(const MemoryBytes& bytes);
 
 }  // namespace ballast

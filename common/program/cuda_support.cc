@@ -8,8 +8,8 @@
 namespace ballast {
 namespace {
 
-// The oldest chips that kernels are compiled for, see bazel/cuda.bzl.
-constexpr int kLeastComputeMajor = 8;
+// Oldest architecture that kernels are compiled for; see bazel/cuda.bzl.
+constexpr int kMinComputeMajor = 8;
 
 }  // namespace
 
@@ -17,22 +17,22 @@ std::string CudaVersionText(int version) { return absl::StrCat(version / 1000, "
 
 std::string WhyBuildLacksCuda(int build_version) {
   if (build_version != 0) return "";
-  return "this build has no CUDA support, for no CUDA toolkit was found where it was built";
+  return "this build has no CUDA support: no CUDA toolkit was found when it was built";
 }
 
 std::string WhyDriverUnfit(int driver_version, int build_version) {
   if (driver_version == 0) {
-    return "no NVIDIA driver: libcuda.so.1 is not there; install the driver (in a container, start it with the GPUs)";
+    return "no NVIDIA driver: libcuda.so.1 was not found; install the driver (in a container, start it with the GPUs)";
   }
   if (driver_version / 1000 >= build_version / 1000) return "";
-  return absl::StrCat("the NVIDIA driver is too old: it knows CUDA ", CudaVersionText(driver_version),
+  return absl::StrCat("the NVIDIA driver is too old: it supports CUDA ", CudaVersionText(driver_version),
                       ", want at least ", build_version / 1000, ".0; update the driver");
 }
 
 std::string WhyGpuUnfit(absl::string_view name, int compute_major, int compute_minor) {
-  if (compute_major >= kLeastComputeMajor) return "";
+  if (compute_major >= kMinComputeMajor) return "";
   return absl::StrCat("the GPU is too old: ", name, " has compute capability ", compute_major, ".", compute_minor,
-                      ", want at least ", kLeastComputeMajor, ".0");
+                      ", want at least ", kMinComputeMajor, ".0");
 }
 
 std::string WhyNoGpu() {

@@ -10,7 +10,7 @@ namespace {
 
 TEST(CudaSupportTest, ABuildWithoutCudaSaysSo) {
   EXPECT_EQ(WhyBuildLacksCuda(13000), "");
-  EXPECT_EQ(WhyBuildLacksCuda(0), "this build has no CUDA support, for no CUDA toolkit was found where it was built");
+  EXPECT_EQ(WhyBuildLacksCuda(0), "this build has no CUDA support: no CUDA toolkit was found when it was built");
 }
 
 TEST(CudaSupportTest, ADriverRunsItsOwnMajorVersionAndOlderOnes) {
@@ -21,12 +21,13 @@ TEST(CudaSupportTest, ADriverRunsItsOwnMajorVersionAndOlderOnes) {
 
 TEST(CudaSupportTest, AnOlderDriverIsNamedWithWhatIsWanted) {
   EXPECT_EQ(WhyDriverUnfit(12080, 13010),
-            "the NVIDIA driver is too old: it knows CUDA 12.8, want at least 13.0; update the driver");
+            "the NVIDIA driver is too old: it supports CUDA 12.8, want at least 13.0; update the driver");
 }
 
 TEST(CudaSupportTest, NoDriverIsNoVersion) {
-  EXPECT_EQ(WhyDriverUnfit(0, 13000),
-            "no NVIDIA driver: libcuda.so.1 is not there; install the driver (in a container, start it with the GPUs)");
+  EXPECT_EQ(
+      WhyDriverUnfit(0, 13000),
+      "no NVIDIA driver: libcuda.so.1 was not found; install the driver (in a container, start it with the GPUs)");
 }
 
 TEST(CudaSupportTest, ChipsFromTheA100OnFit) {

@@ -26,7 +26,7 @@ std::string Describe(absl::string_view usage, const std::vector<std::string>& na
   return text;
 }
 
-// The flag's name in "--name=value", "--name" or "--noname"; empty for another word.
+// Returns the flag's name in "--name=value", "--name" or "--noname"; empty for any other word.
 absl::string_view FlagName(absl::string_view word) {
   if (!absl::StartsWith(word, "-")) return "";
   word.remove_prefix(absl::StartsWith(word, "--") ? 2 : 1);

@@ -9,12 +9,13 @@
 
 namespace ballast {
 
-// Sets the program's absl flags, those of `names` alone: from the environment variables BALLAST_<NAME> (upper case),
-// then from the command line, which so wins. Unknown flags, bad values and stray words are INVALID_ARGUMENT naming the
-// flag or variable (absl::ParseCommandLine would exit with 1); --help prints `usage` and the flags and exits with 0.
+// Sets the program's absl flags in `names`, and no others: from the environment variables BALLAST_<NAME> (upper
+// case), then from the command line, which takes precedence. INVALID_ARGUMENT, naming the flag or variable, for
+// unknown flags, bad values and stray words (absl::ParseCommandLine would exit with 1). --help prints `usage` and the
+// flags and exits with 0.
 absl::Status ParseFlags(int argc, char** argv, absl::string_view usage, const std::vector<std::string>& names);
 
-// The rank that `text` says: a number, or a pod's name that ends in one after a dash ("ballast-server-3"). -1: neither.
+// Parses a rank: a number, or a pod name that ends in a dash and a number ("ballast-server-3"). -1 if it is neither.
 int ParseRank(absl::string_view text);
 
 }  // namespace ballast

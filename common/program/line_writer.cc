@@ -18,13 +18,13 @@
 namespace ballast {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(1);
-// Between two looks at whether to stop.
-constexpr int kLookMilliseconds = 100;
+constexpr absl::Duration kCloseTimeout = absl::Seconds(1);
+// Interval between checks whether to stop.
+constexpr int kPollMilliseconds = 100;
 
-// The same terminal or pipe, opened so that write never waits. A terminal takes a part of a line and waits for room for
-// the rest, and another process may fill a pipe between poll and write. O_NONBLOCK on the descriptor itself would hold
-// for all processes that share it. -1 for other files, and where the system does not allow it.
+// Opens the same terminal or pipe again, with writes that never block. A terminal may accept part of a line and block
+// for the rest, and another process may fill a pipe between poll and write. Setting O_NONBLOCK on the descriptor
+// itself would affect all processes that share it. Returns -1 for other files, and if the system does not allow it.
 int OpenWithoutWaiting(int file) {
   struct stat about;
   if (fstat(file, &about) != 0) return -1;
@@ -46,7 +46,7 @@ LineWriter::~LineWriter() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    latest_ = absl::Now() + kPatience;
+    latest_ = absl::Now() + kCloseTimeout;
   }
   thread_.join();
   if (owns_file_) close(file_);
@@ -54,10 +54,10 @@ LineWriter::~LineWriter() {
 
 void LineWriter::Write(absl::string_view line) {
   absl::MutexLock lock(&mutex_);
-  // What comes after a gap must not stand before the line that tells of it.
-  if (untold_ > 0 || (!waiting_.empty() && waiting_bytes_ + line.size() > max_bytes_)) {
+  // Lines after a gap must not appear before the line that reports the gap.
+  if (unreported_ > 0 || (!waiting_.empty() && waiting_bytes_ + line.size() > max_bytes_)) {
     ++left_out_;
-    ++untold_;
+    ++unreported_;
     return;
   }
   waiting_bytes_ += line.size();
@@ -70,7 +70,7 @@ uint64_t LineWriter::left_out() const {
 }
 
 void LineWriter::Run() {
-  // A reader that is gone is an error of write, and no reason to end.
+  // A closed pipe must be an error of write, not the end of the process.
   sigset_t broken_pipe;
   sigemptyset(&broken_pipe);
   sigaddset(&broken_pipe, SIGPIPE);
@@ -84,8 +84,8 @@ void LineWriter::Run() {
       line = std::move(waiting_.front());
       waiting_.pop_front();
       waiting_bytes_ -= line.size() - 1;
-      if (waiting_.empty() && untold_ > 0) {
-        waiting_.push_back(absl::StrCat("(", std::exchange(untold_, 0), " lines are left out: nobody read them)\n"));
+      if (waiting_.empty() && unreported_ > 0) {
+        waiting_.push_back(absl::StrCat("(", std::exchange(unreported_, 0), " lines omitted: nobody read them)\n"));
         waiting_bytes_ = waiting_.front().size() - 1;
       }
     }
@@ -96,9 +96,9 @@ void LineWriter::Run() {
 bool LineWriter::WriteAll(absl::string_view text) {
   while (!text.empty()) {
     if (!AwaitRoom()) return false;
-    // So many bytes a pipe that has room takes without blocking.
+    // A pipe with room accepts this many bytes without blocking.
     const ssize_t count = write(file_, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
-    // A wait may change errno.
+    // AwaitMoment may change errno.
     const int error = count < 0 ? errno : 0;
     if (error == EAGAIN && !AwaitMoment()) return false;
     if (error != 0 && error != EINTR && error != EAGAIN) return false;
@@ -110,7 +110,7 @@ bool LineWriter::WriteAll(absl::string_view text) {
 bool LineWriter::AwaitRoom() {
   while (true) {
     pollfd waiting = {file_, POLLOUT, 0};
-    if (poll(&waiting, 1, kLookMilliseconds) > 0) return true;
+    if (poll(&waiting, 1, kPollMilliseconds) > 0) return true;
     absl::MutexLock lock(&mutex_);
     if (absl::Now() >= latest_) return false;
   }
@@ -118,7 +118,7 @@ bool LineWriter::AwaitRoom() {
 
 bool LineWriter::AwaitMoment() {
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kLookMilliseconds));
+  mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::Milliseconds(kPollMilliseconds));
   return absl::Now() < latest_;
 }
 

@@ -42,7 +42,7 @@ class LineWriterTest : public testing::Test {
     return all;
   }
 
-  // Everything, once nobody writes any more.
+  // Reads until all writers have closed the pipe.
   std::string ReadToEnd() {
     close(std::exchange(file_, -1));
     std::string all;
@@ -66,15 +66,15 @@ TEST_F(LineWriterTest, WritesLinesInTheirOrder) {
 TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
   const std::string fill = FillPipe();
   auto lines = std::make_unique<LineWriter>(file_, 10'000);
-  // Ten times what the writer holds.
+  // Ten times the capacity of the writer.
   const int count = 1400;
   for (int i = 0; i < count; ++i) lines->Write(absl::StrCat(std::string(96, 'x'), i));
   const uint64_t left_out = lines->left_out();
   EXPECT_GT(left_out, 1000);
-  // Now there is a reader.
+  // Now start to read.
   std::string all;
   char buffer[1000];
-  while (all.find("left out") == std::string::npos) {
+  while (all.find("omitted") == std::string::npos) {
     const ssize_t got = read(reader_, buffer, sizeof(buffer));
     ASSERT_GT(got, 0);
     all.append(buffer, got);
@@ -82,7 +82,7 @@ TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
   lines->Write("the end");
   lines.reset();
   all += ReadToEnd();
-  const std::string gap = absl::StrCat("(", left_out, " lines are left out: nobody read them)\n");
+  const std::string gap = absl::StrCat("(", left_out, " lines omitted: nobody read them)\n");
   EXPECT_EQ(all.substr(all.size() - gap.size() - 8), gap + "the end\n");
   EXPECT_EQ(std::count(all.begin(), all.end(), '\n') - std::count(fill.begin(), fill.end(), '\n'),
             count - left_out + 2);
@@ -93,7 +93,7 @@ TEST_F(LineWriterTest, EndsThoughNobodyReads) {
   for (int i = 0; i < 1000; ++i) lines.Write(std::string(100, 'x'));
 }
 
-// A terminal says that it has room, and then takes only a part of a line.
+// A terminal may report that it has room and then accept only part of a line.
 TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
   const int screen = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(screen, 0);
@@ -105,7 +105,7 @@ TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
     LineWriter lines(terminal);
     for (int i = 0; i < 1000; ++i) lines.Write(std::string(1000, 'x'));
   }
-  // Who shares the terminal may still block on it.
+  // Other processes that share the terminal may still block on it.
   EXPECT_EQ(fcntl(terminal, F_GETFL) & O_NONBLOCK, 0);
   close(terminal);
   close(screen);
@@ -122,7 +122,7 @@ TEST_F(LineWriterTest, GoesOnOnceATerminalMovesAgain) {
     LineWriter lines(terminal);
     for (int i = 0; i < 500; ++i) lines.Write(std::string(1000, 'x'));
     lines.Write("the end");
-    // It has waited in vain a few times by then.
+    // By then the writer has waited in vain a few times.
     absl::SleepFor(absl::Milliseconds(500));
     std::string all;
     char buffer[1000];

@@ -35,7 +35,7 @@ void Close(const Pipe& pipe) {
   close(pipe.write);
 }
 
-// Signal handlers are lost by exec, but what is ignored or blocked is inherited.
+// exec resets signal handlers, but ignored and blocked signals are inherited.
 void ResetSignals() {
   sigset_t none;
   sigemptyset(&none);
@@ -43,17 +43,17 @@ void ResetSignals() {
   for (int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::signal(signal, SIG_DFL);
 }
 
-// The child's side, between fork and exec: async-signal-safe calls only. Writes errno to `failure` where it fails.
+// Runs in the child between fork and exec: async-signal-safe calls only. Writes errno to `failure` if it fails.
 [[noreturn]] void Execute(char* const* argv, pid_t parent, int output, int failure) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have ended before prctl took hold.
+  // The parent may have ended before prctl took effect.
   if (getppid() != parent) _exit(127);
   ResetSignals();
   const int nothing = open("/dev/null", O_RDONLY);
   const bool connected = nothing >= 0 && dup2(nothing, STDIN_FILENO) >= 0 && dup2(output, STDOUT_FILENO) >= 0 &&
                          dup2(output, STDERR_FILENO) >= 0;
-  // Files that a library opened without O_CLOEXEC are not the child's.
+  // Files that a library opened without O_CLOEXEC do not belong to the child.
   close_range(3, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   if (connected) execv(argv[0], argv);
   const int error = errno;
@@ -91,7 +91,7 @@ absl::StatusOr<Process> Process::Start(absl::Span<const std::string> argv) {
     close(failure->read);
     return absl::ErrnoToStatus(fork_error, absl::StrCat("cannot start ", argv[0]));
   }
-  // Both sides do it, so that it holds for both as soon as they go on.
+  // Parent and child both do this, so that it holds for both as soon as they continue.
   setpgid(pid, pid);
   fcntl(output->read, F_SETFL, O_NONBLOCK);
   Process process(pid, output->read);
@@ -129,7 +129,7 @@ bool Process::Reap() {
   if (status_.has_value()) return true;
   siginfo_t info;
   info.si_pid = 0;
-  // Leaves it a zombie, so that the group's id cannot go to a stranger before the kill.
+  // Leaves a zombie, so that the group's id cannot be reused before the kill.
   if (waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return false;
   kill(-pid_, SIGKILL);
   while (waitid(P_PID, pid_, &info, WEXITED) != 0 && errno == EINTR) {

@@ -12,40 +12,39 @@
 
 namespace ballast {
 
-// How a process ended.
 struct ExitStatus {
-  // Killed by signal `number`; else it exited with `number`.
+  // True if killed by signal `number`; otherwise `number` is the exit status.
   bool signaled = false;
   int number = 0;
 
   bool ok() const { return !signaled && number == 0; }
-  // "ended with status 1", "was killed by signal 9 (SIGKILL)".
+  // Returns "ended with status 1" or "was killed by signal 9 (SIGKILL)".
   std::string ToString() const;
 };
 
-// One child process, in a process group of its own, its input empty, its output and errors in one pipe.
-// Invariant: its id is signalled only while it is not yet reaped, so never hits a stranger that got the same id. The
-// kernel kills it when the thread that started it ends, whatever way. Does not know what the child says or does.
+// Owns one child process in its own process group, with empty input and one pipe for stdout and stderr. Invariant: a
+// signal is sent only before the child is reaped, so it never reaches another process that reuses the id. The kernel
+// kills the child when the thread that started it ends for any reason. Does not know what the child prints or does.
 // Thread safety: confined to the thread that started it, which should be the main one.
 class Process {
  public:
-  // argv[0] is a path. NOT_FOUND, PERMISSION_DENIED … name it where it cannot be executed.
+  // argv[0] is a path. NOT_FOUND, PERMISSION_DENIED … name it if it cannot be executed.
   static absl::StatusOr<Process> Start(absl::Span<const std::string> argv);
 
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
-  // Kills and reaps what still runs.
+  // Kills and reaps the child if it is still running.
   ~Process();
 
   pid_t pid() const { return pid_; }
-  // Non-blocking end of the pipe; -1 once closed.
+  // Non-blocking read end of the pipe; -1 once closed.
   int output() const { return output_; }
   void CloseOutput();
 
-  // To the whole group. Does nothing once reaped.
+  // Signals the whole group. Does nothing once reaped.
   void Signal(int signal);
 
-  // Whether it has ended; never blocks. Kills what is left in its group, then reaps it.
+  // Returns whether the child has ended; never blocks. If it has, kills the rest of its group, then reaps it.
   bool Reap();
   // Set once reaped.
   const std::optional<ExitStatus>& status() const { return status_; }

@@ -16,7 +16,7 @@ namespace {
 
 absl::StatusOr<Process> Shell(const std::string& script) { return Process::Start({"/bin/sh", "-c", script}); }
 
-// All that it says until it ends or closes its output.
+// Reads the output until the child ends or closes it.
 std::string ReadAll(const Process& process) {
   std::string text;
   char buffer[4096];
@@ -29,7 +29,7 @@ std::string ReadAll(const Process& process) {
   return text;
 }
 
-// Blocks until it has ended, without reaping it.
+// Blocks until the child has ended, without reaping it.
 void WaitForEnd(const Process& process) {
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, process.pid(), &info, WEXITED | WNOWAIT), 0);
@@ -97,7 +97,7 @@ TEST(ProcessTest, InheritsNoOpenFile) {
 }
 
 TEST(ProcessTest, KillsItsGroupWhenItGoesOutOfScope) {
-  // The reading end sees the pipe's end only when the shell and its child are both gone.
+  // The read end sees the end of the pipe only when the shell and its child have both ended.
   int output = -1;
   {
     auto process = Shell("tail -f /dev/null & echo started; wait");

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<int, 2> kSignals = {SIGINT, SIGTERM};
 constexpr unsigned char kStop = 0;
 
-// The pipe's ends: a handler can reach nothing but globals.
+// The pipe's ends; a signal handler can access only globals.
 int pipe_read = -1;
 int pipe_write = -1;
 std::array<struct sigaction, kSignals.size()> before;
@@ -31,7 +31,7 @@ void Handle(int signal) {
 
 SignalWatch::SignalWatch(std::function<void(int, int)> on_signal) : on_signal_(std::move(on_signal)) {
   int ends[2] = {-1, -1};
-  // Without a pipe the signals keep ending the process at once, as they do by themselves.
+  // Without a pipe the signals keep their default action and end the process immediately.
   if (pipe2(ends, O_CLOEXEC) != 0) return;
   pipe_read = ends[0];
   pipe_write = ends[1];

@@ -6,13 +6,12 @@
 
 namespace ballast {
 
-// Turns SIGINT and SIGTERM into calls on a thread of its own, where anything may be done. One at a time in a process;
-// its end restores what the signals did before.
-// Works whatever threads there are already, such as those that a library starts before main: it handles the signals
-// instead of blocking them.
+// Owns a thread that receives SIGINT and SIGTERM as calls, in which any code may run. At most one per process; its
+// destructor restores the previous signal actions. Works with threads that already exist, such as those that a
+// library starts before main, because it handles the signals instead of blocking them.
 class SignalWatch {
  public:
-  // `on_signal` gets the signal and how many have come, from 1.
+  // `on_signal` receives the signal and the number of signals so far, from 1.
   explicit SignalWatch(std::function<void(int signal, int count)> on_signal);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-// Whether a promise is kept within a generous time.
+// Returns whether the future becomes ready within a generous timeout.
 template <typename T>
 bool Kept(std::future<T>& future) {
   return future.wait_for(std::chrono::seconds(30)) == std::future_status::ready;

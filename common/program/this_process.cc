@@ -14,7 +14,7 @@ namespace ballast {
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 256 << 20);
-  // Each arena keeps what was freed in it: with one for each thread that would be many times what is in use.
+  // Each arena keeps its freed memory: with one arena per thread that would be a multiple of the memory in use.
   mallopt(M_ARENA_MAX, 2);
 }
 

@@ -6,21 +6,21 @@
 
 namespace ballast {
 
-// Tells malloc to keep the memory of freed messages instead of giving it back to the kernel: each message of some MiB
-// would else be mapped and zeroed anew, which costs more than filling it. Call it first in main.
+// Makes malloc keep the memory of freed messages instead of returning it to the kernel: mapping and zeroing each
+// message of several MiB again costs more than filling it. Call it first in main.
 void KeepFreedMemory();
 
-// Bytes of this process's memory that nobody has allocated and that the kernel could have back, about: the rest of what
-// is resident, stacks and the program's own data among it.
+// Approximate bytes of resident memory that are not allocated and could be returned to the kernel: resident memory
+// minus allocations, so stacks and the program's own data are included.
 uint64_t UnusedResidentBytes();
 
-// Gives all freed memory back to the kernel, in whole pages. Takes milliseconds, in which others wait for malloc.
+// Returns all freed memory to the kernel, in whole pages. Blocks malloc for milliseconds.
 void ReturnFreedMemory();
 
-// Turns off the checks of the order of locks that Abseil makes in Debian's build: gRPC locks often, and each lock pays.
+// Turns off the lock-order checks of Abseil in Debian's build: gRPC locks often, and each lock pays for them.
 void SkipLockOrderChecks();
 
-// "host, process 4711", for the messages of others.
+// Returns "host, process 4711", for messages of other processes.
 std::string DescribeThisProcess();
 
 }  // namespace ballast

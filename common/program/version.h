@@ -5,10 +5,10 @@
 
 namespace ballast {
 
-// Of the wire protocol. Raised when an old peer would misunderstand a new one.
+// Version of the wire protocol. Raised when an old peer would misunderstand a new one.
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// Of this build, for people.
+// Version of this build, for people.
 inline constexpr char kVersion[] = "0.1.0";
 
 }  // namespace ballast

@@ -20,14 +20,14 @@ namespace {
 
 namespace experimental = grpc::experimental;
 
-// Between two attempts to connect, and two look-ups of a name.
+// Minimum time between two connection attempts, and between two name lookups.
 constexpr absl::Duration kReconnectPause = absl::Seconds(1);
-// One attempt to connect, and one answer of a name server.
+// Timeout of one connection attempt, and of one DNS query.
 constexpr absl::Duration kReconnectTimeout = absl::Seconds(5);
 
-// A call on a channel to nowhere, which fails at once.
+// A call on a channel without a target, which fails immediately.
 struct AnchorCall {
-  // gRPC makes a channel that cannot be used where there are no credentials.
+  // Without credentials gRPC creates a "lame" channel, on which every call fails.
   grpc::GenericStub stub{grpc::CreateCustomChannel("", nullptr, grpc::ChannelArguments())};
   grpc::ClientContext context;
   const grpc::Slice nothing;
@@ -35,11 +35,12 @@ struct AnchorCall {
   grpc::ByteBuffer response;
 };
 
-// gRPC 1.51 ends its callback threads with the last channel that made such a call, under a lock that the first call of
-// another channel takes: where that is made in one of those threads they wait for each other, and where the last
-// channel goes in one, it frees what it stands on. So one channel is kept for as long as the process lives.
+// gRPC 1.51 stops its callback threads together with the last channel that made a callback call, under a lock that
+// the first call of another channel also takes. If that first call is made in a callback thread, the two deadlock; if
+// the last channel is destroyed in one, it frees the thread's own state. Therefore one channel is kept for the
+// lifetime of the process.
 void KeepCallbackThreads() {
-  // Kept though nobody reads it, so that a look for leaks finds the call reachable.
+  // Kept though nothing reads it, so that leak checkers find the call reachable.
   [[gnu::used]] static const auto* const kAnchor = [] {
     auto* anchor = new AnchorCall;
     anchor->stub.UnaryCall(&anchor->context, "/anchor", {}, &anchor->request, &anchor->response,
@@ -48,7 +49,7 @@ void KeepCallbackThreads() {
   }();
 }
 
-// Puts the token on a call.
+// Adds the token to a call.
 class TokenBearer : public experimental::Interceptor {
  public:
   explicit TokenBearer(const std::string& header) : header_(header) {}
@@ -64,7 +65,7 @@ class TokenBearer : public experimental::Interceptor {
   const std::string& header_;
 };
 
-// gRPC's own AccessTokenCredentials need TLS; this is one way for both.
+// gRPC's own AccessTokenCredentials require TLS; this works with and without it.
 class TokenBearerFactory : public experimental::ClientInterceptorFactoryInterface {
  public:
   explicit TokenBearerFactory(const std::string& token) : header_(absl::StrCat("Bearer ", token)) {}
@@ -74,12 +75,12 @@ class TokenBearerFactory : public experimental::ClientInterceptorFactoryInterfac
   }
 
  private:
-  // Outlives the calls, as the channel does that has this factory.
+  // Outlives the calls, because the channel owns this factory.
   const std::string header_;
 };
 
-// Has a channel whose calls fail look up its server's name at once. gRPC bounds only the time between two answers of a
-// name server: after one that knew no such name it waits up to two minutes, and no argument changes that.
+// Makes a channel whose call failed resolve its server's name again immediately. gRPC bounds only the time between
+// two DNS responses: after an unknown name it waits up to two minutes, and no channel argument changes that.
 class NameRetrier : public experimental::Interceptor {
  public:
   NameRetrier(std::atomic<int64_t>& next, grpc::Channel* channel) : next_(next), channel_(channel) {}
@@ -94,7 +95,7 @@ class NameRetrier : public experimental::Interceptor {
   }
 
  private:
-  // Whether the pause since the last time is over.
+  // Returns true if the minimum pause since the last lookup is over.
   bool IsDue() {
     const int64_t now = absl::GetCurrentTimeNanos();
     int64_t next = next_.load(std::memory_order_relaxed);
@@ -109,12 +110,12 @@ class NameRetrier : public experimental::Interceptor {
 class NameRetrierFactory : public experimental::ClientInterceptorFactoryInterface {
  public:
   experimental::Interceptor* CreateClientInterceptor(experimental::ClientRpcInfo* info) override {
-    // Every channel of gRPC's own is one; the call keeps it.
+    // All of gRPC's own channels are of this class; the call keeps the channel alive.
     return new NameRetrier(next_, dynamic_cast<grpc::Channel*>(info->channel()));
   }
 
  private:
-  // When the channel may be hurried next; it outlives the calls.
+  // Time of the next allowed lookup; outlives the calls.
   std::atomic<int64_t> next_{0};
 };
 
@@ -132,25 +133,25 @@ int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt6
 
 grpc::ChannelArguments MakeArguments(absl::Duration silence) {
   grpc::ChannelArguments arguments;
-  // What another channel learned of a process that is gone says nothing of the next one there.
+  // Backoff state learned from a lost process must not apply to its replacement at the same address.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // In spite of its name, how long one attempt to connect may take.
+  // Despite its name, this is the timeout of one connection attempt.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, Milliseconds(kReconnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, Milliseconds(kReconnectPause));
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, Milliseconds(kReconnectPause));
   arguments.SetInt(GRPC_ARG_DNS_ARES_QUERY_TIMEOUT_MS, Milliseconds(kReconnectTimeout));
-  // Nothing is published beside the addresses; asking for it would double the queries.
+  // DNS holds only addresses; asking for service configs would double the queries.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  // A peer that is silent for so long is taken for gone, and its connection closed.
+  // A peer that does not respond for this long is considered lost, and its connection is closed.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
-  // Also what TCP waits for it to take what was sent.
+  // Also limits how long TCP waits for acknowledgment of sent data.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(silence));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // Workers and servers of a job talk directly, whatever proxy the environment names.
+  // Workers and servers of a job connect directly, whatever proxy the environment names.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A shard map may be larger than a message of the data plane.
+  // A shard map may be larger than a data plane message.
   arguments.SetMaxReceiveMessageSize(16 * kMaxMessageBytes);
   return arguments;
 }

@@ -13,15 +13,15 @@ namespace ballast {
 
 inline constexpr absl::Duration kPeerSilence = absl::Seconds(20);
 
-// A connection of its own to one server. Every channel of every process is opened here, so that all behave alike: each
-// call shows the credentials' token; gRPC retries nothing, since callers do; a lost connection is made again at least
-// every second, and the server's name is looked up again as often, because a process that is started elsewhere keeps
-// its name and not its address; a peer that takes nothing in for `silence` is taken for gone; the largest message has
-// room.
+// Opens a separate connection to one server. Every channel of every process is opened here, so that all behave alike:
+// each call carries the credentials' token; gRPC retries nothing, because callers do; a lost connection is reopened
+// at least every second, and the server's name is resolved as often, because a restarted process keeps its name but
+// may have a new address; a peer that acknowledges no data for `silence` is considered lost; the receive limit fits
+// the largest message.
 std::shared_ptr<grpc::Channel> OpenChannel(const std::string& address, const Credentials& credentials,
                                            absl::Duration silence = kPeerSilence);
 
-// The same to a server of this process, which no network is needed for.
+// Opens a channel to a server in this process, without the network.
 std::shared_ptr<grpc::Channel> OpenInProcessChannel(grpc::Server& server, const Credentials& credentials);
 
 }  // namespace ballast

@@ -24,10 +24,10 @@ namespace {
 
 constexpr char kName[] = "moving.ballast.test";
 
-// Answers every call with UNIMPLEMENTED.
+// Fails every call with UNIMPLEMENTED.
 class Server {
  public:
-  // Port 0 takes a free one.
+  // Port 0 picks a free port.
   Server(const std::string& host, int port) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat(host, ":", port), grpc::InsecureServerCredentials(), &port_);
@@ -47,15 +47,15 @@ class Server {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// A mount namespace of this process's own, in which it says what names mean. Made before there are other threads.
+// Controls name resolution through a mount namespace of this process. Create it before any other thread.
 class Names {
  public:
-  // Empty, or why there is none.
+  // Returns an empty text, or the reason of the failure.
   std::string Open() {
     path_ = absl::StrCat(testing::TempDir(), "/hosts_", getpid());
     const uid_t user = geteuid();
     const gid_t group = getegid();
-    // Without the superuser's rights it takes a namespace of users besides.
+    // Without root privileges this also needs a user namespace.
     if (unshare(CLONE_NEWNS) != 0) {
       if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return std::strerror(errno);
       std::ofstream("/proc/self/setgroups") << "deny";
@@ -94,7 +94,7 @@ grpc::StatusCode Ask(const std::shared_ptr<grpc::Channel>& channel) {
   return status.error_code();
 }
 
-// How long it takes until a call comes through; at most a minute.
+// Returns the time until a call succeeds, at most a minute.
 absl::Duration TimeToReach(const std::shared_ptr<grpc::Channel>& channel) {
   const absl::Time begin = absl::Now();
   while (Ask(channel) != grpc::StatusCode::UNIMPLEMENTED && absl::Now() - begin < absl::Minutes(1)) {
@@ -103,7 +103,7 @@ absl::Duration TimeToReach(const std::shared_ptr<grpc::Channel>& channel) {
   return absl::Now() - begin;
 }
 
-// One test, since a process opens its namespace before it has threads.
+// One test only, because a process must open its namespace before it has threads.
 TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
   Names names;
   if (const std::string refused = names.Open(); !refused.empty()) {
@@ -114,7 +114,7 @@ TEST(ChannelTest, FollowsANameToItsNewAddressWithinSeconds) {
   const int port = first->port();
   const auto channel = OpenChannel(absl::StrCat("dns:///", kName, ":", port), {});
   EXPECT_NE(Ask(channel), grpc::StatusCode::UNIMPLEMENTED);
-  // Long enough that gRPC's own pause after names that nobody knows is above ten seconds.
+  // Long enough that gRPC's own backoff after an unknown name exceeds ten seconds.
   const absl::Time later = absl::Now() + absl::Seconds(15);
   while (absl::Now() < later) Ask(channel);
   names.Say("127.0.0.2");

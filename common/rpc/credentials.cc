@@ -42,7 +42,7 @@ absl::StatusOr<Credentials> Credentials::Make(const SecurityOptions& options, co
   if (!options.has_tls()) return credentials;
   if (options.tls.authorities.empty()) {
     return absl::InvalidArgumentError(
-        "--tls_cert: want --tls_ca beside it, the authorities whose servers are to be trusted");
+        "--tls_cert: want --tls_ca too, the certificate authorities that sign the servers' certificates");
   }
   tls::TlsChannelCredentialsOptions channel;
   channel.set_certificate_provider(Provide(options.tls, refresh));
@@ -54,9 +54,10 @@ absl::StatusOr<Credentials> Credentials::Make(const SecurityOptions& options, co
 absl::Status Credentials::CheckTarget(absl::string_view address) const {
   if (tls_ != nullptr || insecure_ || IsLoopback(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("refusing to speak to ", address,
-                   " without TLS: it may be another machine, and who is between could read and change everything. Give "
-                   "--tls_ca, and --token_file where the server wants one; --insecure speaks as it is"));
+      absl::StrCat("refusing to connect to ", address,
+                   " without TLS: the address may be another machine, and anyone on the network path could read and "
+                   "change the traffic. Set --tls_ca, and --token_file if the server requires a token; --insecure "
+                   "connects without TLS"));
 }
 
 std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel() const {
@@ -68,7 +69,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(c
   if (absl::Status status = CheckTlsFiles(options.tls, absl::Now()); !status.ok()) return status;
   if (!options.has_tls()) return grpc::InsecureServerCredentials();
   if (options.tls.certificate.empty()) {
-    return absl::InvalidArgumentError("--tls_ca: want --tls_cert and --tls_key beside it, what this server shows");
+    return absl::InvalidArgumentError(
+        "--tls_ca: want --tls_cert and --tls_key too, the certificate of this server and its key");
   }
   tls::TlsServerCredentialsOptions server(Provide(options.tls, refresh));
   Watch(options.tls, server);

@@ -17,39 +17,39 @@ class ServerCredentials;
 
 namespace ballast {
 
-// How often certificates are looked at: a file that was replaced counts for connections made so much later.
+// Interval at which certificate files are reloaded: a replaced file applies to connections made after that time.
 inline constexpr absl::Duration kCertificateRefresh = absl::Seconds(5);
 
-// What a client shows to servers, and how it knows them. By default nothing and not at all, which does for servers of
-// this machine. Thread safety: immutable; copies share what they hold.
+// A client's token and certificates, and the authorities by which it verifies servers. By default there are none,
+// which is enough for servers on the same machine. Thread safety: immutable; copies share their contents.
 class Credentials {
  public:
   Credentials() = default;
 
-  // From files. Errors as CheckTlsFiles and LoadClientToken, and INVALID_ARGUMENT for a certificate without authorities
-  // to know servers by.
+  // Loads the files in `options`. Returns the errors of CheckTlsFiles and LoadClientToken, and INVALID_ARGUMENT for a
+  // certificate without authorities to verify servers.
   static absl::StatusOr<Credentials> Load(const SecurityOptions& options);
-  // With a token that is known already, instead of that in options.token_file; empty: none.
+  // Uses `token` instead of options.token_file; empty: no token.
   static absl::StatusOr<Credentials> Make(const SecurityOptions& options, const std::string& token,
                                           absl::Duration refresh = kCertificateRefresh);
 
-  // INVALID_ARGUMENT where what is said to host:port, a token above all, could be read on the way.
+  // INVALID_ARGUMENT if traffic to host:port, above all a token, could be read on the way.
   absl::Status CheckTarget(absl::string_view address) const;
 
-  // For OpenChannel (common/rpc/channel.h), which opens every channel.
+  // Used by OpenChannel (common/rpc/channel.h), which opens every channel.
   std::shared_ptr<grpc::ChannelCredentials> ForChannel() const;
-  // What each call shows; empty: nothing.
+  // Token sent with each call; empty: none.
   const std::string& token() const { return token_; }
 
  private:
-  // Null: no TLS.
+  // Null without TLS.
   std::shared_ptr<grpc::ChannelCredentials> tls_;
   std::string token_;
   bool insecure_ = false;
 };
 
-// What a server shows to clients, and which of them it lets in. Errors as CheckTlsFiles, and INVALID_ARGUMENT for
-// authorities without a certificate of its own.
+// Creates a server's certificates and client verification. Returns the errors of CheckTlsFiles, and INVALID_ARGUMENT
+// for authorities without a certificate of the server.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const SecurityOptions& options, absl::Duration refresh = kCertificateRefresh);
 

@@ -9,8 +9,8 @@
 namespace ballast {
 namespace {
 
-// A message travels twice in headers, of which gRPC takes 8 KiB in all: as text, where a byte may take three when
-// escaped, and within the details, in base 64.
+// A message is sent twice in the headers, which gRPC limits to 8 KiB in total: as text, in which an escaped byte
+// takes three, and in the details, in base64.
 constexpr size_t kMaxMessageBytes = 1500;
 
 }  // namespace
@@ -20,11 +20,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   std::string message(status.message());
   if (message.size() > kMaxMessageBytes) {
     size_t end = kMaxMessageBytes;
-    // Not within a UTF-8 character.
+    // Do not cut inside a UTF-8 character.
     while (end > 0 && (static_cast<unsigned char>(message[end]) & 0xC0) == 0x80) --end;
-    message = absl::StrCat(message.substr(0, end), " ... (cut)");
+    message = absl::StrCat(message.substr(0, end), " ... (truncated)");
   }
-  // A client's library may refuse details whose message differs from the call's.
+  // Some client libraries refuse details whose message differs from the call's.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message,
                       EncodeErrorDetails(WithMessage(status, message)));
 }

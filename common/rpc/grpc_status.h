@@ -7,12 +7,12 @@
 
 namespace ballast {
 
-// The codes of absl::Status and grpc::Status are the same numbers; these carry code, message, reason and
-// subjects (common/status/error_reason.h) across. A message that is too long for gRPC is cut. Every failure gets a
-// reason: if it has none, the one that its code implies.
+// The codes of absl::Status and grpc::Status are the same numbers; these functions convert code, message, reason and
+// subjects (common/status/error_reason.h). A message too long for gRPC is truncated. A failure without a reason gets
+// the one that its code implies.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// `context` ("shard 3 at host:port: push") is put before the message of a failure; empty adds nothing.
+// Prepends `context` ("shard 3 at host:port: push") to the message of a failure; empty adds nothing.
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view context = "");
 
 }  // namespace ballast

@@ -33,7 +33,7 @@ TEST(GrpcStatusTest, KeepsMessageAndReasonWithinGrpcsHeaderLimit) {
 
 TEST(GrpcStatusTest, CutsAMessageThatWouldNotFitIntoAHeader) {
   const grpc::Status wire = ToGrpcStatus(absl::InvalidArgumentError(std::string(100000, 'x')));
-  EXPECT_EQ(wire.error_message(), std::string(1500, 'x') + " ... (cut)");
+  EXPECT_EQ(wire.error_message(), std::string(1500, 'x') + " ... (truncated)");
 }
 
 TEST(GrpcStatusTest, PutsContextBeforeTheMessageOfAFailureOnly) {

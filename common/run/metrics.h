@@ -7,34 +7,34 @@
 
 namespace ballast {
 
-// One "train" line of metrics.jsonl: the mean over the steps since the line before. Its fields are
-// the file's columns, hence their number.
+// One "train" line of metrics.jsonl: means over the steps since the previous line. The fields are the file's columns,
+// hence their number.
 struct TrainMetrics {
-  // From 1.
+  // Counts from 1.
   int64_t epoch = 0;
   // Steps finished since the run began.
   int64_t step = 0;
   // Examples seen since the run began.
   int64_t examples = 0;
-  // Since the run began.
+  // Seconds since the run began.
   double seconds = 0;
   double loss = 0;
   double learning_rate = 0;
-  // Of all workers together.
+  // All workers together.
   double samples_per_second = 0;
-  // Mean of version at apply minus version the gradient was computed from.
+  // Mean over gradients of the version at apply minus the version that the gradient was computed from.
   double staleness = 0;
-  // Part of the time spent waiting for others, 0 to 1.
+  // Fraction of time spent waiting for other members, 0 to 1.
   double wait_share = 0;
-  // The rest is worker 0's. The largest staleness of a gradient since the line before.
+  // The remaining fields are worker 0's. Largest staleness of a gradient since the previous line.
   int64_t max_staleness = 0;
-  // Of messages in a step, without what the network adds.
+  // Message bytes per step, without network overhead.
   double bytes_sent = 0;
   double bytes_received = 0;
-  // Gradients of slices not used since the line before, for they came after their step.
+  // Slice gradients dropped since the previous line because they arrived after their step.
   int64_t dropped = 0;
-  // Batches not used since the line before, for their gradients overflowed; and what the loss is multiplied by, absent
-  // where it is not.
+  // Batches skipped since the previous line because their gradients overflowed, and the factor by which the loss is
+  // scaled; nullopt if it is not scaled.
   int64_t skipped_steps = 0;
   std::optional<double> loss_scale;
 };
@@ -45,17 +45,17 @@ struct TestMetrics {
   int64_t step = 0;
   double seconds = 0;
   double loss = 0;
-  // 0 to 1; absent for a regression.
+  // Fraction from 0 to 1; nullopt for a regression.
   std::optional<double> accuracy;
 };
 
-// What metrics.jsonl holds, in the file's order.
+// Contents of metrics.jsonl, in the order of the file.
 struct Metrics {
   std::vector<TrainMetrics> train;
   std::vector<TestMetrics> test;
-  // Numbers, from 1, of lines that hold no metrics and were skipped.
+  // Numbers, from 1, of skipped lines that hold no metrics.
   std::vector<int64_t> malformed_lines;
-  // The file does not end in a newline and its last line was skipped: its writer died within it.
+  // True if the file does not end in a newline, so that its last line was skipped: its writer died while writing it.
   bool cut_off = false;
 };
 

@@ -13,13 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Reads members of one line and remembers the first error.
+// Reads the fields of one line and keeps the first error.
 class LineFields {
  public:
   explicit LineFields(const Json& line) : line_(line) {}
 
   int64_t Count(const char* key) { return Keep(CountField(line_, key), int64_t{0}); }
-  // 0 where it is missing: earlier releases did not write it.
+  // Returns 0 for a missing field: earlier releases did not write it.
   int64_t LaterCount(const char* key) { return line_.contains(key) ? Count(key) : 0; }
   double LaterNumber(const char* key) { return line_.contains(key) ? Number(key) : 0; }
   double Number(const char* key) { return Keep(NumberField(line_, key), 0.0); }

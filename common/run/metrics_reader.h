@@ -9,12 +9,12 @@
 
 namespace ballast {
 
-// Reads what MetricsWriter wrote. A line that holds no metrics is skipped and counted, never an
-// error: a crash may cut the last one, and what came before it is still worth seeing. Unknown kinds
-// and keys are ignored. null numbers are NaN.
+// Parses the output of MetricsWriter. A line that holds no metrics is skipped and counted, never an error: a crash
+// may truncate the last one, and the lines before it are still useful. Unknown kinds and keys are ignored. null
+// numbers are NaN.
 Metrics ParseMetrics(absl::string_view text);
 
-// NOT_FOUND where there is no such file.
+// NOT_FOUND if the file does not exist.
 absl::StatusOr<Metrics> ReadMetrics(const std::string& path);
 
 }  // namespace ballast

@@ -9,10 +9,9 @@
 
 namespace ballast {
 
-// Owns the open metrics.jsonl of one run and appends lines to it. Each line is handed to the kernel
-// before the call returns, so it outlives this process, though not the host. NaN and infinities are
-// written as null. After an error the file may end in a piece of a line, which the reader skips.
-// Thread safety: none; one thread writes.
+// Owns the open metrics.jsonl of one run and appends lines to it. Each line is passed to the kernel before the call
+// returns, so it survives the process but not a crash of the host. NaN and infinities are written as null. After an
+// error the file may end in part of a line, which the reader skips. Thread safety: none; one thread writes.
 class MetricsWriter {
  public:
   // Creates the file, or appends to it.
@@ -22,7 +21,7 @@ class MetricsWriter {
   MetricsWriter& operator=(MetricsWriter&& other) noexcept;
   ~MetricsWriter();
 
-  // Errors name the file: RESOURCE_EXHAUSTED where the disk is full.
+  // Errors name the file: RESOURCE_EXHAUSTED if the disk is full.
   absl::Status Write(const TrainMetrics& metrics);
   absl::Status Write(const TestMetrics& metrics);
 

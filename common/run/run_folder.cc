@@ -17,9 +17,9 @@ namespace {
 absl::Status MakeFolders(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("run folder ", path));
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("run directory ", path));
   if (!std::filesystem::is_directory(path, error)) {
-    return absl::FailedPreconditionError(absl::StrCat("run folder ", path, ": is a file, want a folder"));
+    return absl::FailedPreconditionError(absl::StrCat("run directory ", path, ": is a file, want a directory"));
   }
   return absl::OkStatus();
 }
@@ -34,16 +34,16 @@ std::string WithoutTrailingSlashes(std::string path) {
 RunFolder::RunFolder(std::string path) : path_(WithoutTrailingSlashes(std::move(path))) {}
 
 absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path) {
-  if (path.empty()) return absl::InvalidArgumentError("run folder: got an empty path");
+  if (path.empty()) return absl::InvalidArgumentError("run directory: got an empty path");
   RunFolder folder(path);
   if (absl::Status status = MakeFolders(folder.path()); !status.ok()) return status;
   struct stat info;
   if (lstat(folder.metrics().c_str(), &info) == 0) {
     return absl::AlreadyExistsError(absl::StrCat(
-        "run folder ", folder.path(), ": holds a run already (metrics.jsonl); name another, or move it away"));
+        "run directory ", folder.path(), ": already holds a run (metrics.jsonl); choose another one, or move it away"));
   }
   if (access(folder.path().c_str(), W_OK | X_OK) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("run folder ", folder.path()));
+    return absl::ErrnoToStatus(errno, absl::StrCat("run directory ", folder.path()));
   }
   return folder;
 }
@@ -55,9 +55,9 @@ absl::StatusOr<RunFolder> RunFolder::CreateUnder(const std::string& parent, absl
   for (int number = 1; number <= 1000; ++number) {
     const std::string path = number == 1 ? stem : absl::StrCat(stem, "-", number);
     if (mkdir(path.c_str(), 0755) == 0) return RunFolder(path);
-    if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("run folder ", path));
+    if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("run directory ", path));
   }
-  return absl::ResourceExhaustedError(absl::StrCat("run folder ", stem, ": 1000 runs started in this second"));
+  return absl::ResourceExhaustedError(absl::StrCat("run directory ", stem, ": 1000 runs started in this second"));
 }
 
 }  // namespace ballast

@@ -9,20 +9,18 @@
 
 namespace ballast {
 
-// Knows the path of one run's folder and the names of the files in it; what they hold is their
-// writers' business. A value type.
-// Thread safety: immutable.
+// Paths of one run's directory and of its files; does not know their contents. A value type. Thread safety:
+// immutable.
 class RunFolder {
  public:
-  // Of a folder that need not exist.
+  // The directory need not exist.
   explicit RunFolder(std::string path);
 
-  // Makes path and the folders above it, or takes one that holds no run yet. ALREADY_EXISTS where
-  // metrics.jsonl lies in it: a run is never overwritten.
+  // Creates the directory and its parents, or uses one that holds no run yet. ALREADY_EXISTS if it contains
+  // metrics.jsonl: a run is never overwritten.
   static absl::StatusOr<RunFolder> Create(const std::string& path);
 
-  // Makes a new folder named <parent>/<job>-<UTC time>, with a number behind it where two runs of
-  // the job start within one second.
+  // Creates <parent>/<job>-<UTC time>, with a number appended if two runs of the job start in the same second.
   static absl::StatusOr<RunFolder> CreateUnder(const std::string& parent, absl::string_view job, absl::Time now);
 
   const std::string& path() const { return path_; }
@@ -30,7 +28,7 @@ class RunFolder {
   std::string summary() const { return path_ + "/summary.json"; }
   std::string model() const { return path_ + "/model.safetensors"; }
   std::string report() const { return path_ + "/report.html"; }
-  // The job file's text as it was run.
+  // The text of the job file that was run.
   std::string job() const { return path_ + "/job.textproto"; }
 
  private:

@@ -48,7 +48,7 @@ TEST(RunFolderTest, RefusesToOverwriteARun) {
   ASSERT_TRUE(WriteFileAtomically(folder.metrics(), {""}).ok());
   const absl::Status status = RunFolder::Create(path).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(status.message(), HasSubstr(path + ": holds a run already (metrics.jsonl)"));
+  EXPECT_THAT(status.message(), HasSubstr(path + ": already holds a run (metrics.jsonl)"));
 }
 
 TEST(RunFolderTest, RefusesAFileAndAnEmptyPath) {

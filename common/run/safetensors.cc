@@ -23,10 +23,10 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr char kMetadata[] = "__metadata__";
 constexpr uint64_t kLengthBytes = 8;
-// The reference implementation's limit.
+// Limit of the reference implementation.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-// Absent where a dimension is negative or the product of all of them is too large.
+// Returns nullopt if a dimension is negative or the product of all of them overflows.
 std::optional<uint64_t> BytesOf(const std::vector<int64_t>& shape) {
   uint64_t bytes = sizeof(float);
   for (int64_t dimension : shape) {
@@ -49,7 +49,7 @@ absl::Status CheckTensor(const TensorView& tensor) {
 }
 
 bool IsUtf8(const std::string& text) {
-  // nlohmann checks UTF-8 only where it parses or dumps; a dump that replaces nothing is the same.
+  // nlohmann checks UTF-8 only when it parses or dumps; the text is valid if the dump round-trips unchanged.
   const Json parsed = Json::parse(JsonLine(text), nullptr, /*allow_exceptions=*/false);
   return parsed.is_string() && parsed.get_ref<const std::string&>() == text;
 }
@@ -64,14 +64,14 @@ absl::StatusOr<std::string> EncodeHeader(absl::Span<const TensorView> tensors,
     if (absl::Status status = CheckTensor(tensor); !status.ok()) return status;
     if (!names.insert(tensor.name).second || !IsUtf8(tensor.name)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor name \"", tensor.name, "\" is not UTF-8 or there twice, want unique names"));
+          absl::StrCat("tensor name \"", tensor.name, "\" is not UTF-8 or occurs twice, want unique names"));
     }
     const uint64_t end = offset + tensor.values.size() * sizeof(float);
     header.push_back({tensor.name, {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}}});
     offset = end;
   }
   std::string text = JsonLine(header);
-  // Keeps the values aligned for whoever maps the file.
+  // Aligns the values for readers that map the file.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   return text;
 }
@@ -110,7 +110,7 @@ absl::StatusOr<Entry> DecodeEntry(const std::string& name, const Json& object) {
     return absl::InvalidArgumentError("\"data_offsets\": want [begin, end]");
   }
   Entry entry = {.name = name, .shape = {}, .begin = (*offsets)[0], .end = (*offsets)[1]};
-  // A dimension above int64's range turns negative here, which BytesOf refuses.
+  // A dimension above int64's range becomes negative here, which BytesOf refuses.
   entry.shape.assign(shape->begin(), shape->end());
   if (BytesOf(entry.shape) != entry.end - entry.begin) {
     return absl::InvalidArgumentError(
@@ -130,7 +130,7 @@ absl::Status DecodeMetadata(const Json& object, std::map<std::string, std::strin
   return absl::OkStatus();
 }
 
-// JSON libraries silently drop the first of two equal keys; here that would hide a tensor.
+// JSON libraries silently drop the first of two equal keys, which would hide a tensor.
 absl::StatusOr<Json> ParseHeader(absl::string_view text) {
   std::set<std::string> names;
   std::string twice;
@@ -143,7 +143,7 @@ absl::StatusOr<Json> ParseHeader(absl::string_view text) {
   Json header = Json::parse(text.begin(), text.end(), watch_keys, /*allow_exceptions=*/false);
   if (!header.is_object()) return absl::InvalidArgumentError("header is not a JSON object");
   if (!twice.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("tensor \"", twice, "\" is there twice"));
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", twice, "\" occurs twice"));
   }
   return header;
 }
@@ -180,7 +180,7 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
   if (length > std::min<uint64_t>(file.size(), kMaxHeaderBytes)) {
     return absl::InvalidArgumentError(absl::StrCat("header of ", length, " bytes, want at most ",
                                                    std::min<uint64_t>(file.size(), kMaxHeaderBytes),
-                                                   " (is the file cut off?)"));
+                                                   " (is the file truncated?)"));
   }
   const absl::StatusOr<Json> header = ParseHeader(file.substr(0, length));
   if (!header.ok()) return header.status();
@@ -191,7 +191,7 @@ absl::StatusOr<Safetensors> Decode(absl::string_view file) {
   uint64_t offset = 0;
   for (const Entry& entry : *entries) {
     if (entry.begin != offset || entry.end > file.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor \"", entry.name, "\" lies at bytes ", entry.begin, " to ",
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", entry.name, "\" is at bytes ", entry.begin, " to ",
                                                      entry.end, " of ", file.size(), ", want it to begin at ", offset,
                                                      " and to fit"));
     }

@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-// The safetensors format, float32 only (https://github.com/huggingface/safetensors): the header's
-// length in 8 bytes, a JSON header padded with spaces, the values, row-major, little-endian.
+// The safetensors format, float32 only (https://github.com/huggingface/safetensors): the header's length in 8 bytes,
+// a JSON header padded with spaces, then the values, row-major, little-endian.
 namespace ballast {
 
-// A tensor to write; values belong to the caller.
+// A tensor to write; the caller owns the values.
 struct TensorView {
   std::string name;
   // Empty for a scalar.
@@ -22,26 +22,26 @@ struct TensorView {
   absl::Span<const float> values;
 };
 
-// A tensor that was read.
+// A tensor read from a file.
 struct LoadedTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<float> values;
 };
 
-// A file's content; tensors in the order in which their values lie in it.
+// Contents of a file; tensors are in the order of their values.
 struct Safetensors {
   std::vector<LoadedTensor> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-// Atomic: a reader sees the old file or the new one. INVALID_ARGUMENT where a shape does not fit
-// its values, or a name is empty, reserved ("__metadata__"), not UTF-8 or there twice.
+// Atomic: a reader sees the old file or the new one. INVALID_ARGUMENT if a shape does not fit its values, or a name
+// is empty, reserved ("__metadata__"), not UTF-8 or not unique.
 absl::Status WriteSafetensors(const std::string& path, absl::Span<const TensorView> tensors,
                               const std::map<std::string, std::string>& metadata);
 
-// Trusts nothing in the file: INVALID_ARGUMENT says what does not hold, UNIMPLEMENTED which element
-// type is not float32. Never allocates more than a few times the file's size.
+// Trusts nothing in the file: INVALID_ARGUMENT names the violation, UNIMPLEMENTED an element type that is not
+// float32. Never allocates more than a few times the file's size.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path);
 
 }  // namespace ballast

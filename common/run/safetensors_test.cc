@@ -21,7 +21,7 @@ using ::testing::Pair;
 
 std::string Path(const std::string& name) { return testing::TempDir() + "/safetensors_test_" + name; }
 
-// Reads a file with the given header and so many zero bytes behind it.
+// Reads a file with the given header, followed by `data_bytes` zero bytes.
 absl::Status ReadCrafted(const std::string& header, int data_bytes) {
   const std::string path = Path("crafted");
   std::string length(8, '\0');
@@ -108,8 +108,8 @@ TEST(SafetensorsTest, ReaderSaysWhatDoesNotHold) {
       {"{" + Entry("a", "[2]", "[0,8]") + "}", 4, "want it to begin at 0 and to fit"},
       {"{" + Entry("a", "[1]", "[4,8]") + "}", 8, "want it to begin at 0 and to fit"},
       {"{" + Entry("a", "[2]", "[0,8]") + "," + Entry("b", "[1]", "[4,8]") + "}", 8,
-       "tensor \"b\" lies at bytes 4 to 8 of 8, want it to begin at 8"},
-      {"{" + Entry("a", "[1]", "[0,4]") + "," + Entry("a", "[1]", "[4,8]") + "}", 8, "tensor \"a\" is there twice"},
+       "tensor \"b\" is at bytes 4 to 8 of 8, want it to begin at 8"},
+      {"{" + Entry("a", "[1]", "[0,4]") + "," + Entry("a", "[1]", "[4,8]") + "}", 8, "tensor \"a\" occurs twice"},
       {"{" + Entry("a", "[1]", "[0,4]") + "}", 8, "holds 8 bytes of values, want 4"},
       {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: \"a\": want a string"},
   };

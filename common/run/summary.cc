@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<int64_t>> CountsField(const Json& object, const char*
   const auto list = object.find(key);
   if (list == object.end() || !list->is_array() ||
       !std::all_of(list->begin(), list->end(), [](const Json& count) { return count.is_number_unsigned(); })) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no list of counts"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not a list of counts"));
   }
   return list->get<std::vector<int64_t>>();
 }
@@ -36,11 +36,11 @@ absl::StatusOr<std::vector<int64_t>> CountsField(const Json& object, const char*
 absl::StatusOr<Distribution> DistributionField(const Json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no object, want buckets, mean and max"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not an object, want buckets, mean and max"));
   }
   Distribution distribution;
   absl::StatusOr<std::vector<int64_t>> buckets = CountsField(*it, "buckets");
-  if (!buckets.ok()) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": buckets are no list of counts"));
+  if (!buckets.ok()) return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": buckets are not a list of counts"));
   distribution.buckets = *std::move(buckets);
   const absl::StatusOr<double> mean = NumberField(*it, "mean");
   const absl::StatusOr<int64_t> max = CountField(*it, "max");
@@ -59,7 +59,7 @@ Json ToJson(const MemoryBytes& bytes) {
 absl::StatusOr<MemoryBytes> MemoryField(const Json& object, const char* key) {
   const auto it = object.find(key);
   if (it == object.end() || !it->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no object, want bytes by use"));
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is not an object, want bytes by use"));
   }
   MemoryBytes bytes;
   for (const auto& [use, field] :
@@ -79,7 +79,7 @@ void Assign(T& field, absl::StatusOr<T> value, absl::Status& status) {
   if (value.ok()) field = *std::move(value);
 }
 
-// Those that earlier releases did not write, all or none of them.
+// Reads the fields that earlier releases did not write; all or none of them are present.
 void AssignLaterFields(const Json& object, Summary& summary, absl::Status& status) {
   if (!object.contains("codec")) return;
   Assign(summary.quorum, OptionalNumberField(object, "quorum"), status);

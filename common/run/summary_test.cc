@@ -137,9 +137,9 @@ TEST(SummaryTest, NamesADistributionThatIsWrong) {
   const auto fault = [&](const char* from, const char* to) {
     return std::string(SummaryFromJson(absl::StrReplaceAll(json, {{from, to}})).status().message());
   };
-  EXPECT_EQ(fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are no list of counts");
+  EXPECT_EQ(fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are not a list of counts");
   EXPECT_EQ(fault("{\"buckets\":[5,2,1],\"mean\":1.25,\"max\":3}", "7"),
-            "\"staleness\" is no object, want buckets, mean and max");
+            "\"staleness\" is not an object, want buckets, mean and max");
 }
 
 TEST(SummaryTest, NamesTheUseOfMemoryThatIsWrong) {

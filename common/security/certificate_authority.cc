@@ -25,10 +25,10 @@ absl::Status OpensslError(absl::string_view what) {
   std::array<char, 256> text = {};
   ERR_error_string_n(ERR_get_error(), text.data(), text.size());
   ERR_clear_error();
-  return absl::InternalError(absl::StrCat("cannot make ", what, ": ", text.data()));
+  return absl::InternalError(absl::StrCat("cannot create ", what, ": ", text.data()));
 }
 
-// As OpenSSL's configuration files write it.
+// Formats a host as in OpenSSL's configuration files.
 std::string HostText(const std::string& host) {
   std::array<unsigned char, sizeof(in6_addr)> bytes;
   const bool address =
@@ -39,7 +39,7 @@ std::string HostText(const std::string& host) {
 bool SetSerial(X509* certificate) {
   std::array<unsigned char, 16> bytes;
   if (RAND_bytes(bytes.data(), bytes.size()) != 1) return false;
-  // Positive, and not 0.
+  // Serial numbers must be positive.
   bytes[0] = (bytes[0] & 0x7f) | 0x40;
   const Openssl<BIGNUM> number(BN_bin2bn(bytes.data(), bytes.size(), nullptr));
   return number != nullptr && BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr;
@@ -65,7 +65,7 @@ bool AddExtensions(X509* certificate, X509* issuer, absl::Span<const Extension> 
   return true;
 }
 
-// All but the issuer's name and the signature.
+// Creates a certificate without its issuer's name and signature.
 absl::StatusOr<Openssl<X509>> Draft(const std::string& name, EVP_PKEY* key,
                                     const CertificateAuthority::Validity& validity) {
   Openssl<X509> certificate(X509_new());

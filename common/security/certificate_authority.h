@@ -12,15 +12,14 @@
 
 namespace ballast {
 
-// A certificate authority of this process's own: its key is nowhere but in memory and goes with it. Everything is
-// elliptic (P-256) and PEM. Thread safety: immutable.
+// Owns a certificate authority whose key exists only in this process's memory. Keys are elliptic (P-256); all output
+// is PEM. Thread safety: immutable.
 class CertificateAuthority {
  public:
   struct Validity {
     absl::Time from;
     absl::Time to;
   };
-  // A certificate and its key.
   struct Identity {
     std::string certificate;
     std::string key;
@@ -30,7 +29,7 @@ class CertificateAuthority {
 
   const std::string& certificate() const { return pem_; }
 
-  // Signs for a server or client that is reached by these hosts: names or addresses.
+  // Signs a certificate for a server or client at these hosts (names or addresses).
   absl::StatusOr<Identity> Issue(const std::string& name, absl::Span<const std::string> hosts,
                                  const Validity& validity) const;
 

@@ -28,17 +28,19 @@ constexpr char kAdminToken[] = "admin.token";
 
 absl::StatusOr<std::string> MakeToken() {
   std::array<unsigned char, 32> bytes;
-  if (RAND_bytes(bytes.data(), bytes.size()) != 1) return absl::InternalError("cannot make a token: no randomness");
+  if (RAND_bytes(bytes.data(), bytes.size()) != 1) {
+    return absl::InternalError("cannot create a token: no random bytes available");
+  }
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
-// Whole at once, for those who read it meanwhile.
+// Replaces the file atomically, because others may be reading it.
 absl::Status Replace(const std::string& path, const std::string& content) {
-  const std::string beside = absl::StrCat(path, ".new");
-  // Of a process that ended between the two.
-  remove(beside.c_str());
-  if (absl::Status status = WritePrivateFile(beside, content); !status.ok()) return status;
-  if (rename(beside.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const std::string temporary = absl::StrCat(path, ".new");
+  // Left over from a process that ended between the write and the rename.
+  remove(temporary.c_str());
+  if (absl::Status status = WritePrivateFile(temporary, content); !status.ok()) return status;
+  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot replace ", path));
 }
 
@@ -47,7 +49,9 @@ absl::Status Replace(const std::string& path, const std::string& content) {
 absl::StatusOr<KeyFolder> KeyFolder::Make(const std::string& path, Options options) {
   absl::StatusOr<CertificateAuthority> authority = CertificateAuthority::Create("ballast authority", options.authority);
   if (!authority.ok()) return authority.status();
-  if (mkdir(path.c_str(), 0700) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", path));
+  if (mkdir(path.c_str(), 0700) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create the directory ", path));
+  }
   KeyFolder folder(path, std::move(options), *std::move(authority));
   absl::Status status = WritePrivateFile(folder.PathOf(kAuthority), folder.authority_.certificate());
   if (status.ok()) status = folder.WriteTokens();

@@ -11,40 +11,40 @@
 
 namespace ballast {
 
-// A folder of everything that a job's processes need to know each other by, made anew and for this user alone:
-//   ca.pem                    the authority; its key is nowhere but in this object
-//   server.pem, server.key    of all servers
-//   client.pem, client.key    of workers, and of who looks
-//   tokens                    the servers' table: an admin, a worker and a reader of the job
-//   worker.token, reader.token, admin.token   one of them each
+// Owns a new directory, readable by this user only, with all secrets that a job's processes need to authenticate:
+//   ca.pem                    the authority; its key exists only in this object
+//   server.pem, server.key    shared by all servers
+//   client.pem, client.key    shared by workers and read-only clients
+//   tokens                    the servers' token table: an admin, a worker and a reader of the job
+//   worker.token, reader.token, admin.token   one of those tokens each
 // Thread safety: confined to one thread.
 class KeyFolder {
  public:
   struct Options {
-    // Or "*".
+    // Job name, or "*" for all jobs.
     std::string job;
-    // That servers are reached by: names and addresses.
+    // Names and addresses at which clients reach the servers.
     std::vector<std::string> hosts;
     CertificateAuthority::Validity authority;
     CertificateAuthority::Validity certificates;
   };
 
-  // ALREADY_EXISTS where there is such a folder.
+  // Creates the directory; ALREADY_EXISTS if it exists.
   static absl::StatusOr<KeyFolder> Make(const std::string& path, Options options);
 
-  // Replaces all certificates and keys but the authority's.
+  // Replaces all certificates and keys except the authority's.
   absl::Status Renew(const CertificateAuthority::Validity& validity) const;
 
-  // What the programs are started with.
+  // Flags to start the programs with.
   std::vector<std::string> ServerFlags() const;
   std::vector<std::string> WorkerFlags() const;
-  // Of `ballast status` and its like.
+  // Flags for `ballast status` and other read-only commands.
   std::vector<std::string> ReaderFlags() const;
 
-  // For one who speaks for the job's processes.
+  // Options for a client that acts on behalf of the job's processes.
   SecurityOptions AdminOptions() const;
 
-  // For one who looks, of a folder that was made before.
+  // Options for a read-only client, from an existing directory.
   static SecurityOptions ReaderOptions(const std::string& path);
 
  private:

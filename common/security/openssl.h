@@ -12,7 +12,7 @@
 
 namespace ballast {
 
-// OpenSSL's objects with their ends.
+// Deleter for OpenSSL's objects.
 struct OpensslEnd {
   void operator()(BIO* it) const { BIO_free_all(it); }
   void operator()(EVP_PKEY* it) const { EVP_PKEY_free(it); }

@@ -19,7 +19,7 @@
 namespace ballast {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kMaxBytes = size_t{1} << 20;
 
 bool IsOwnGroup(gid_t group) {
   if (group == getegid()) return true;
@@ -38,8 +38,8 @@ absl::Status CheckMode(const struct stat& file, const std::string& name) {
   const mode_t forbidden = for_own_group ? 0037 : 0077;
   if ((file.st_mode & forbidden) == 0) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrFormat(
-      "%s: got mode %04o, so that others than its owner may read or change it; want 0600: chmod 600, and if others had "
-      "a chance to read it, replace what is in it",
+      "%s: got mode %04o, which lets other users read or change the file, want 0600: run chmod 600, and replace the "
+      "secret if others may have read it",
       name, file.st_mode & 07777));
 }
 
@@ -51,15 +51,15 @@ absl::Status Errno(const std::string& name, const char* what) {
 
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const std::string& what) {
   const std::string name = absl::StrCat(what, " ", path);
-  // A pipe must not keep the process waiting.
+  // O_NONBLOCK, so that opening a pipe does not block the process.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return Errno(name, "cannot open");
   const absl::Cleanup close_fd = [fd] { close(fd); };
   struct stat file = {};
-  if (fstat(fd, &file) != 0) return Errno(name, "cannot look at");
-  if (!S_ISREG(file.st_mode)) return absl::InvalidArgumentError(absl::StrCat(name, ": is no regular file"));
+  if (fstat(fd, &file) != 0) return Errno(name, "cannot stat");
+  if (!S_ISREG(file.st_mode)) return absl::InvalidArgumentError(absl::StrCat(name, ": is not a regular file"));
   if (absl::Status status = CheckMode(file, name); !status.ok()) return status;
-  std::string content(std::min<size_t>(file.st_size, kMostBytes) + 1, '\0');
+  std::string content(std::min<size_t>(file.st_size, kMaxBytes) + 1, '\0');
   size_t got = 0;
   while (got < content.size()) {
     const ssize_t more = read(fd, content.data() + got, content.size() - got);
@@ -68,8 +68,8 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const std::
     if (more == 0) break;
     got += more;
   }
-  if (got > kMostBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": has more than ", kMostBytes, " bytes"));
+  if (got > kMaxBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": has more than ", kMaxBytes, " bytes"));
   }
   content.resize(got);
   return content;
@@ -77,7 +77,7 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, const std::
 
 absl::Status WritePrivateFile(const std::string& path, const std::string& content) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
   absl::Status status = WriteAll(fd, content, path);
   if (close(fd) != 0) status.Update(absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path)));
   if (!status.ok()) unlink(path.c_str());

@@ -18,7 +18,7 @@ class PrivateFileTest : public ::testing::Test {
   void SetUp() override { unlink(path_.c_str()); }
   void TearDown() override { unlink(path_.c_str()); }
 
-  // Where other users may go, too.
+  // In a directory that other users can enter.
   const std::string path_ = absl::StrCat("/tmp/ballast_private_file_test_", getpid());
 };
 
@@ -50,7 +50,7 @@ TEST_F(PrivateFileTest, RefusesAFileOfThisUserThatItsGroupMayRead) {
   EXPECT_TRUE(absl::IsPermissionDenied(ReadPrivateFile(path_, "--token_file").status()));
 }
 
-// As Kubernetes mounts a secret.
+// Kubernetes mounts secrets like this.
 TEST_F(PrivateFileTest, TakesAFileThatRootLetsOurOwnGroupRead) {
   if (geteuid() != 0) GTEST_SKIP() << "wants to be root";
   ASSERT_TRUE(WritePrivateFile(path_, "secret\n").ok());
@@ -81,7 +81,7 @@ TEST_F(PrivateFileTest, NamesAFileThatIsNotThere) {
 
 TEST_F(PrivateFileTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(std::string(ReadPrivateFile(path_, "--tls_key").status().message()), HasSubstr("no regular file"));
+  EXPECT_THAT(std::string(ReadPrivateFile(path_, "--tls_key").status().message()), HasSubstr("is not a regular file"));
 }
 
 TEST_F(PrivateFileTest, RefusesAFileOfMoreThanAMebibyte) {

@@ -13,7 +13,7 @@
 namespace ballast {
 namespace {
 
-// "TLS", "tokens", "TLS and tokens"; empty where nothing is missing.
+// Returns "TLS", "tokens" or "TLS and tokens"; empty if nothing is missing.
 std::string Missing(const SecurityOptions& options) {
   const char* const tls = options.tls.certificate.empty() ? "TLS" : "";
   const char* const tokens = options.token_file.empty() ? "tokens" : "";
@@ -37,16 +37,16 @@ absl::Status CheckServing(const std::string& listen, const SecurityOptions& opti
   if (missing.empty() || options.insecure || IsLoopback(listen)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "refusing to listen on ", listen, " without ", missing,
-      ": other machines reach it, and whoever does could read and change the job. Give --tls_cert, --tls_key and "
-      "--token_file (docs/security.md shows how to make them), or listen on 127.0.0.1; --insecure serves it as it is"));
+      ": anyone who can reach this address could read and change the job. Set --tls_cert, --tls_key and --token_file "
+      "(docs/security.md shows how to create them), or listen on 127.0.0.1; --insecure listens without them"));
 }
 
 std::string InsecurityWarning(const std::string& listen, const SecurityOptions& options) {
   if (!options.insecure) return "";
   const std::string missing = Missing(options);
-  if (missing.empty()) return absl::StrCat("WARNING: --insecure is of no use on ", listen, ": TLS and tokens are on");
+  if (missing.empty()) return absl::StrCat("WARNING: --insecure has no effect on ", listen, ": TLS and tokens are on");
   return absl::StrCat("WARNING: --INSECURE: listening on ", listen, " without ", missing,
-                      ". WHOEVER REACHES THIS PORT CAN READ AND CHANGE THE JOB; docs/security.md says what to do");
+                      ". ANYONE WHO REACHES THIS PORT CAN READ AND CHANGE THE JOB; see docs/security.md");
 }
 
 }  // namespace ballast

@@ -9,27 +9,25 @@
 
 namespace ballast {
 
-// What a process is told of its security, as its flags --tls_cert, --tls_key, --tls_ca, --token_file and --insecure
-// are.
+// A process's security settings, as its flags --tls_cert, --tls_key, --tls_ca, --token_file and --insecure give them.
 struct SecurityOptions {
-  // Of a server, with authorities: only clients that show a certificate of theirs are let in.
+  // On a server with authorities, only clients with a certificate from one of them may connect.
   TlsFiles tls;
-  // A TokenTable of a server, one token of a client.
+  // Path of a TokenTable on a server, of a single token on a client.
   std::string token_file;
-  // Allows what is refused otherwise.
+  // Allows unencrypted or unauthenticated use that is otherwise refused.
   bool insecure = false;
 
   bool has_tls() const { return !tls.certificate.empty() || !tls.authorities.empty(); }
 };
 
-// Whether "host:port" can be reached from this machine alone.
+// Returns whether "host:port" is reachable from this machine only.
 bool IsLoopback(absl::string_view address);
 
-// INVALID_ARGUMENT for a server that would serve other machines without TLS or without tokens, and was not told that
-// this is wanted.
+// INVALID_ARGUMENT for a server that other machines can reach without TLS or tokens, unless --insecure is set.
 absl::Status CheckServing(const std::string& listen, const SecurityOptions& options);
 
-// What a server that was told to be insecure must say at its start; empty for another.
+// Warning that a server with --insecure prints when it starts; empty for any other server.
 std::string InsecurityWarning(const std::string& listen, const SecurityOptions& options);
 
 }  // namespace ballast

@@ -18,7 +18,7 @@ namespace {
 
 using Certificates = std::vector<Openssl<X509>>;
 
-// There is nobody to ask for a passphrase.
+// Refuses encrypted keys: nobody is there to enter a passphrase.
 int NoPassphrase(char*, int, int, void*) { return -1; }
 
 Openssl<BIO> Open(const std::string& pem) { return Openssl<BIO>(BIO_new_mem_buf(pem.data(), pem.size())); }
@@ -31,7 +31,7 @@ absl::StatusOr<Certificates> ReadCertificates(const std::string& path, const std
   while (X509* certificate = PEM_read_bio_X509(bio.get(), nullptr, NoPassphrase, nullptr)) {
     certificates.emplace_back(certificate);
   }
-  // That is how reading ends.
+  // PEM_R_NO_START_LINE is OpenSSL's end of file.
   const bool whole = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
   ERR_clear_error();
   if (certificates.empty() || !whole) {
@@ -91,9 +91,8 @@ absl::Status CheckIdentity(const TlsFiles& files, absl::Time now) {
 absl::Status CheckTlsFiles(const TlsFiles& files, absl::Time now) {
   if (files.certificate.empty() != files.key.empty()) {
     return absl::InvalidArgumentError(
-        files.key.empty()
-            ? absl::StrCat("--tls_cert ", files.certificate, ": want its private key beside it, --tls_key")
-            : absl::StrCat("--tls_key ", files.key, ": want its certificate beside it, --tls_cert"));
+        files.key.empty() ? absl::StrCat("--tls_cert ", files.certificate, ": want its private key too, --tls_key")
+                          : absl::StrCat("--tls_key ", files.key, ": want its certificate too, --tls_cert"));
   }
   if (!files.certificate.empty()) {
     if (absl::Status status = CheckIdentity(files, now); !status.ok()) return status;

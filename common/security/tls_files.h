@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// Paths of PEM files; empty: none. A process shows the certificate, which the key belongs to, and trusts peers whose
+// Paths of PEM files; empty: none. A process presents the certificate, proves it with the key, and trusts peers whose
 // certificates one of the authorities has signed.
 struct TlsFiles {
   std::string certificate;
@@ -16,10 +16,10 @@ struct TlsFiles {
   std::string authorities;
 };
 
-// Whether TLS can begin with them. INVALID_ARGUMENT for a certificate without its key, or the other way round, for what
-// cannot be read or is no certificate or key, and for a key that is another certificate's; PERMISSION_DENIED for a key
-// that others may read; FAILED_PRECONDITION for a certificate that has expired or is not valid yet. Each names the flag
-// and the file.
+// Checks that the files are usable for TLS. INVALID_ARGUMENT for a certificate without its key or the reverse, for a
+// file that cannot be read or parsed, and for the key of another certificate. PERMISSION_DENIED for a key that other
+// users may read. FAILED_PRECONDITION for a certificate that has expired or is not valid yet. Each error names the
+// flag and the file.
 absl::Status CheckTlsFiles(const TlsFiles& files, absl::Time now);
 
 }  // namespace ballast

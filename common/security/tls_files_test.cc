@@ -38,7 +38,6 @@ class TlsFilesTest : public ::testing::Test {
     EXPECT_TRUE(WritePrivateFile(path, content).ok());
     return path;
   }
-  // What CheckTlsFiles says of files_.
   absl::Status Check() const { return CheckTlsFiles(files_, now_); }
   void ExpectError(absl::StatusCode code, const std::string& text) const {
     const absl::Status status = Check();

@@ -18,9 +18,9 @@ namespace ballast {
 namespace {
 
 constexpr char kFlag[] = "--token_file";
-// Shorter ones can be guessed; longer ones do not fit a header well.
-constexpr size_t kLeastLength = 32;
-constexpr size_t kMostLength = 512;
+// Shorter tokens can be guessed; longer ones do not fit well in a header.
+constexpr size_t kMinLength = 32;
+constexpr size_t kMaxLength = 512;
 
 struct Line {
   TokenGrant grant;
@@ -34,7 +34,7 @@ std::optional<AccessRole> FindRole(absl::string_view name) {
   return std::nullopt;
 }
 
-// What RFC 6750 lets travel in a header.
+// RFC 6750 allows these characters in a header.
 bool IsTokenCharacter(char c) {
   return absl::ascii_isalnum(c) || c == '-' || c == '.' || c == '_' || c == '~' || c == '+' || c == '/' || c == '=';
 }
@@ -47,18 +47,18 @@ absl::StatusOr<Line> ParseLine(absl::string_view text) {
   }
   const std::optional<AccessRole> role = FindRole(words[0]);
   if (!role.has_value()) {
-    return absl::InvalidArgumentError("the first word is no role, want reader, worker or admin");
+    return absl::InvalidArgumentError("the first word is not a role, want reader, worker or admin");
   }
   if (words[1] != "*" && !ValidateJobName(words[1]).ok()) {
-    return absl::InvalidArgumentError("the second word is no job's name, want one (a-z, 0-9, '_', '-') or *");
+    return absl::InvalidArgumentError("the second word is not a job name, want one (a-z, 0-9, '_', '-') or *");
   }
   const std::string& token = words[2];
-  if (token.size() < kLeastLength || token.size() > kMostLength) {
-    return absl::InvalidArgumentError(absl::StrCat("got a token of ", token.size(), " characters, want ", kLeastLength,
-                                                   " to ", kMostLength, ": openssl rand -hex 32 makes one"));
+  if (token.size() < kMinLength || token.size() > kMaxLength) {
+    return absl::InvalidArgumentError(absl::StrCat("got a token of ", token.size(), " characters, want ", kMinLength,
+                                                   " to ", kMaxLength, ": openssl rand -hex 32 makes one"));
   }
   if (!std::all_of(token.begin(), token.end(), IsTokenCharacter)) {
-    return absl::InvalidArgumentError("the token has other characters than A-Z, a-z, 0-9 and -._~+/=");
+    return absl::InvalidArgumentError("the token has characters other than A-Z, a-z, 0-9 and -._~+/=");
   }
   return Line{{*role, words[1]}, token};
 }
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<Line>> ParseLines(absl::string_view text, const std::
       return absl::InvalidArgumentError(absl::StrCat(name, ": line ", number, ": ", parsed.status().message()));
     }
     const bool again = std::any_of(lines.begin(), lines.end(), [&](const Line& l) { return l.token == parsed->token; });
-    if (again) return absl::InvalidArgumentError(absl::StrCat(name, ": line ", number, ": has a token of before"));
+    if (again) return absl::InvalidArgumentError(absl::StrCat(name, ": line ", number, ": repeats an earlier token"));
     lines.push_back(*std::move(parsed));
   }
   return lines;
@@ -96,7 +96,7 @@ absl::string_view AccessRoleName(AccessRole role) {
 }
 
 std::optional<TokenTable::Digest> TokenTable::DigestOf(absl::string_view token) {
-  // Looked up once: OpenSSL takes a lock for it.
+  // Fetched once, because fetching takes a lock in OpenSSL.
   static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   Digest digest = {};
   if (EVP_Digest(token.data(), token.size(), digest.data(), nullptr, sha256, nullptr) != 1) return std::nullopt;
@@ -106,7 +106,7 @@ std::optional<TokenTable::Digest> TokenTable::DigestOf(absl::string_view token) 
 absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text, const std::string& name) {
   absl::StatusOr<std::vector<Line>> lines = ParseLines(text, name);
   if (!lines.ok()) return lines.status();
-  if (lines->empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": has no token"));
+  if (lines->empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": contains no token"));
   TokenTable table;
   bool for_every_job = false;
   for (Line& line : *lines) {
@@ -116,7 +116,7 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text, const std::
       for_every_job = every;
     }
     const std::optional<Digest> digest = DigestOf(line.token);
-    if (!digest.has_value()) return absl::InternalError(absl::StrCat(name, ": no digest of a token can be made"));
+    if (!digest.has_value()) return absl::InternalError(absl::StrCat(name, ": cannot compute the digest of a token"));
     table.entries_.push_back({*digest, std::move(line.grant)});
   }
   return table;
@@ -132,7 +132,7 @@ const TokenGrant* TokenTable::Find(absl::string_view token) const {
   const std::optional<Digest> digest = DigestOf(token);
   if (!digest.has_value()) return nullptr;
   const TokenGrant* found = nullptr;
-  // To the end, wherever it is.
+  // Compares every entry even after a match, so that the time is constant.
   for (const Entry& entry : entries_) {
     if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0) found = &entry.grant;
   }
@@ -146,8 +146,8 @@ absl::StatusOr<std::string> LoadClientToken(const std::string& path) {
   absl::StatusOr<std::vector<Line>> lines = ParseLines(*text, name);
   if (!lines.ok()) return lines.status();
   if (lines->size() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": got ", lines->size(), " tokens, want one: a client's file holds nothing but its own"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": got ", lines->size(), " tokens, want one: a client's file holds only the client's own token"));
   }
   return std::move((*lines)[0].token);
 }

@@ -12,33 +12,33 @@
 
 namespace ballast {
 
-// What the holder of a token may do; each may do what those before it may. A reader looks, a worker trains, an admin is
-// a server of the job or directs it.
+// Permissions of a token; each role includes those before it. A reader sees the state, a worker trains, an admin is a
+// server of the job or controls it.
 enum class AccessRole { kReader, kWorker, kAdmin };
 
-// "reader", "worker", "admin".
+// Returns "reader", "worker" or "admin".
 absl::string_view AccessRoleName(AccessRole role);
 
-// What a token stands for.
 struct TokenGrant {
   AccessRole role = AccessRole::kReader;
-  // A job's name, or "*" for every job.
+  // Job name, or "*" for all jobs.
   std::string job;
 };
 
-// The tokens that a server knows, from a text file with a line each: role, job or *, token, with blanks between them;
-// '#' begins a comment. Keeps digests, and compares them all in constant time, so that an answer's time says nothing
-// of a token. Thread safety: immutable.
+// Owns the tokens that a server accepts, read from a text file with one entry per line: role, job or *, token,
+// separated by blanks; '#' begins a comment. Keeps digests only and compares all of them in constant time, so that
+// response times reveal nothing about a token. Thread safety: immutable.
 class TokenTable {
  public:
-  // As ReadPrivateFile, and INVALID_ARGUMENT naming the line, and never a token, for what does not fit the form.
+  // Returns the errors of ReadPrivateFile, and INVALID_ARGUMENT that names a malformed line, but never a token.
   static absl::StatusOr<TokenTable> Load(const std::string& path);
   static absl::StatusOr<TokenTable> Parse(absl::string_view text, const std::string& name);
 
-  // Null for a token that is not in the table.
+  // Returns null for an unknown token.
   const TokenGrant* Find(absl::string_view token) const;
 
-  // What a server shows to the others: the first admin token of every job, or else of one; empty where there is none.
+  // Token that this server presents to other servers: the first admin token for all jobs, otherwise the first admin
+  // token of one job; empty if there is none.
   const std::string& admin_token() const { return admin_token_; }
 
  private:
@@ -47,15 +47,15 @@ class TokenTable {
     Digest digest;
     TokenGrant grant;
   };
-  // Nothing where OpenSSL has no memory.
+  // Returns nullopt if OpenSSL is out of memory.
   static std::optional<Digest> DigestOf(absl::string_view token);
 
   std::vector<Entry> entries_;
   std::string admin_token_;
 };
 
-// The token in a client's file, which has the same form with one line only: who only shows a token has no need of the
-// others. Errors as TokenTable::Load.
+// Loads the token in a client's file, which has the same format but must have exactly one line, because a client
+// needs no other tokens. Returns the errors of TokenTable::Load.
 absl::StatusOr<std::string> LoadClientToken(const std::string& path);
 
 }  // namespace ballast

@@ -51,13 +51,13 @@ TEST(TokenTableTest, NamesTheLineThatIsWrongButNeverATokenInIt) {
   const std::pair<std::string, const char*> cases[] = {
       {absl::StrCat("worker ", kWorker), "line 1: got 2 words, want three"},
       {absl::StrCat("worker a b ", kWorker), "line 1: got 4 words"},
-      {absl::StrCat("\nroot * ", kWorker), "line 2: the first word is no role, want reader, worker or admin"},
-      {absl::StrCat("worker MNIST! ", kWorker), "line 1: the second word is no job's name"},
+      {absl::StrCat("\nroot * ", kWorker), "line 2: the first word is not a role, want reader, worker or admin"},
+      {absl::StrCat("worker MNIST! ", kWorker), "line 1: the second word is not a job name"},
       {"worker * wwwwwwwwwwwwwwwwwwwwwwwwwwwwwww", "line 1: got a token of 31 characters, want 32 to 512"},
       {absl::StrCat("worker * ", std::string(513, 'w')), "line 1: got a token of 513 characters"},
-      {absl::StrCat("worker * ", kWorker, ","), "line 1: the token has other characters"},
-      {absl::StrCat("worker * ", kWorker, "\nreader * ", kWorker), "line 2: has a token of before"},
-      {"# nothing", "has no token"}};
+      {absl::StrCat("worker * ", kWorker, ","), "line 1: the token has characters other than A-Z"},
+      {absl::StrCat("worker * ", kWorker, "\nreader * ", kWorker), "line 2: repeats an earlier token"},
+      {"# nothing", "contains no token"}};
   for (const auto& [text, want] : cases) {
     const absl::Status status = Parse(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;

@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-// The tag of field 16, a message.
+// Tag of field 16, a message.
 constexpr uint32_t kTag = 16 << 3 | 2;
 
 constexpr size_t kAlignment = 64;

@@ -12,26 +12,25 @@
 
 namespace ballast {
 
-// Messages of the data plane that lie in shared memory: what is sent instead is a message of the same type, whose field
-// 16 says where. The message that is meant has the fields of the one sent, then those in shared memory, as if their
-// bytes followed one another.
+// Data plane messages in shared memory. The message sent over the connection has the same type; its field 16 locates
+// the rest. The logical message is the concatenated encoding of the message sent and the bytes in shared memory.
 
-// Where a message lies in its slot.
+// Location of a message in its slot.
 struct MessageSpot {
   uint32_t offset = 0;
   uint32_t bytes = 0;
 };
 
-// Copies an encoded message into a slot, so that its first large payload is aligned to 64 bytes. Nothing where the
-// slot is too small.
+// Copies an encoded message into a slot, so that its first large payload is aligned to 64 bytes. Returns nullopt if
+// the slot is too small.
 std::optional<MessageSpot> CopyMessage(const grpc::ByteBuffer& message, absl::Span<char> slot);
 
-// The part of a slot that a reference means. INVALID_ARGUMENT where it is not in the slot.
+// Returns the part of the slot that `reference` describes. INVALID_ARGUMENT if it is not inside the slot.
 absl::StatusOr<absl::string_view> MessageAt(const v1::SharedSlot& reference, absl::Span<char> slot);
 
-// A message with nothing else.
+// Encodes a message that contains only the reference.
 grpc::ByteBuffer EncodeReference(const v1::SharedSlot& reference);
-// Nothing if the message has none, or is malformed.
+// Returns nullopt if the message has no reference or is malformed.
 std::optional<v1::SharedSlot> FindReference(const grpc::ByteBuffer& message);
 
 }  // namespace ballast

@@ -40,7 +40,7 @@ std::string LinkTarget(const std::string& path) {
   return size < 0 ? std::string() : std::string(target, size);
 }
 
-// Null where it fails, with errno.
+// Returns null on failure, with errno set.
 char* Map(int descriptor, uint64_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
@@ -61,7 +61,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Create(uint32_t slot
   if (descriptor < 0) return error("memfd_create");
   absl::Cleanup close_it = [descriptor] { close(descriptor); };
   if (ftruncate(descriptor, bytes) != 0) return error("ftruncate");
-  // Else the other side could take away the memory under this one's hands.
+  // Without the seals, the other process could shrink the file, and access to it would crash this process.
   if (fcntl(descriptor, F_ADD_SEALS, kSeals) != 0) return error("sealing it");
   char* const memory = Map(descriptor, bytes);
   if (memory == nullptr) return error("mmap");
@@ -81,8 +81,10 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::Share
     return error(absl::StrCat("got ", description.slots(), " slots of ", description.slot_bytes(), " bytes, want 1 to ",
                               kMaxSlots, " of ", kSlotBytes));
   }
-  // Anything else is not opened: that alone could have an effect.
-  if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) return error("is not such memory");
+  // Checked before open, because opening any other kind of file could have an effect.
+  if (!absl::StartsWith(LinkTarget(path), absl::StrCat("/memfd:", kName))) {
+    return error("is not memory that Ballast shares");
+  }
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return error(std::strerror(errno));
   const absl::Cleanup close_it = [descriptor] { close(descriptor); };
@@ -97,7 +99,7 @@ absl::StatusOr<std::shared_ptr<SharedRegion>> SharedRegion::Open(const v1::Share
   std::shared_ptr<SharedRegion> region(new SharedRegion(-1, memory, description.slots(), description.id()));
   uint64_t id = 0;
   std::memcpy(&id, memory, sizeof(id));
-  if (id != description.id()) return error("is another's");
+  if (id != description.id()) return error("has the id of another region");
   return region;
 }
 

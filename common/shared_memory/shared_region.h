@@ -14,28 +14,28 @@
 
 namespace ballast {
 
-// One process's mapping of memory that a server shares with one client, in slots of a message each; v1.SharedRegion
-// says how it is laid out and handed to and fro. Whatever the other side does, the memory stays mapped and as long as
-// it is; what lies in it may change at any time. Knows nothing of what it carries. Thread safety: all methods may be
-// called from any thread; a slot's bytes are its owner's.
+// Owns one process's mapping of memory that a server shares with one client, in slots of one message each;
+// v1.SharedRegion defines the layout and the handover of slots. Invariant: whatever the other process does, the
+// memory stays mapped and keeps its size, but its content may change at any time. Does not know the messages. Thread
+// safety: all methods may be called from any thread; a slot's bytes belong to its owner.
 class SharedRegion {
  public:
   static constexpr uint32_t kMaxSlots = 60;
-  // Room for the largest message, and for a little in front of it.
+  // Fits the largest message, plus padding before it.
   static constexpr uint64_t kSlotBytes = kMaxMessageBytes + (64 << 10);
 
-  // What so many slots take in all.
+  // Returns the total size of a region with that many slots.
   static uint64_t BytesOf(uint32_t slots);
 
-  // New memory of this process, without a name in any file system. RESOURCE_EXHAUSTED where the machine has none.
+  // Allocates memory of this process without a name in any file system. RESOURCE_EXHAUSTED if none is left.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Create(uint32_t slots);
-  // Memory that another process of this machine described. FAILED_PRECONDITION where this process cannot have it, or it
-  // is not what is described.
+  // Maps memory that another process on this machine described. FAILED_PRECONDITION if this process cannot access it,
+  // or it does not match the description.
   static absl::StatusOr<std::shared_ptr<SharedRegion>> Open(const v1::SharedRegion& description);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;
 
-  // For the client, by whoever created it.
+  // Returns the description for the client; only valid in the process that created the region.
   v1::SharedRegion Describe() const;
   uint64_t id() const { return id_; }
   uint32_t slots() const { return slots_; }
@@ -43,11 +43,12 @@ class SharedRegion {
   // `slot` is less than slots().
   absl::Span<char> Slot(uint32_t slot) const;
 
-  // The client's moves: lends a slot of its own to the server; has it back, which is false while the server uses it.
+  // Called by the client: Lend passes one of its slots to the server; TakeBack returns false while the server uses
+  // it.
   void Lend(uint32_t slot);
   bool TakeBack(uint32_t slot);
 
-  // The server's moves: takes a slot that is lent, which is false where it is not; gives back what it took.
+  // Called by the server: Borrow returns false if the slot is not lent; GiveBack returns a borrowed slot.
   bool Borrow(uint32_t slot);
   void GiveBack(uint32_t slot);
 
@@ -56,15 +57,15 @@ class SharedRegion {
       : descriptor_(descriptor), memory_(memory), slots_(slots), id_(id) {}
   std::atomic<uint32_t>& Owner(uint32_t slot) const;
 
-  // -1 where the memory is another process's.
+  // -1 if another process created the memory.
   const int descriptor_;
   char* const memory_;
   const uint32_t slots_;
   const uint64_t id_;
 };
 
-// Which machine this process can share memory on, and as which user: equal for two processes that can. Two network
-// namespaces count as two machines: an emulated network would otherwise be bypassed.
+// Identifies the machine, namespaces and user: equal for two processes that can share memory. Two network namespaces
+// count as two machines, because shared memory would otherwise bypass an emulated network.
 std::string MachineId();
 
 }  // namespace ballast

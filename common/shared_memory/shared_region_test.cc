@@ -16,7 +16,6 @@
 namespace ballast {
 namespace {
 
-// Both sides of one region.
 struct Sides {
   std::shared_ptr<SharedRegion> server, client;
 };
@@ -29,7 +28,7 @@ Sides MakeSides(uint32_t slots) {
   return {*server, *client};
 }
 
-// Of what Open says to a description that was changed.
+// Returns Open's error for a changed description.
 template <typename Change>
 std::string ErrorOf(Change change) {
   const std::shared_ptr<SharedRegion> server = *SharedRegion::Create(2);
@@ -93,11 +92,12 @@ TEST(SharedRegionTest, RefusesMemoryThatIsAnotherAreas) {
 TEST(SharedRegionTest, RefusesFilesThatAreNoSuchMemory) {
   const int null = open("/dev/null", O_RDWR);
   ASSERT_GE(null, 0);
-  EXPECT_NE(ErrorOf([&](v1::SharedRegion& region) { region.set_file(null); }).find("is not such memory"),
+  EXPECT_NE(ErrorOf([&](v1::SharedRegion& region) { region.set_file(null); }).find("is not memory that Ballast shares"),
             std::string::npos);
   close(null);
-  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_file(1000000); }).find("is not such memory"),
-            std::string::npos);
+  EXPECT_NE(
+      ErrorOf([](v1::SharedRegion& region) { region.set_file(1000000); }).find("is not memory that Ballast shares"),
+      std::string::npos);
 }
 
 TEST(SharedRegionTest, RefusesDescriptionsThatDoNotFit) {
@@ -114,13 +114,13 @@ TEST(MachineIdTest, IsTheSameForThisProcessAndNamesItsUser) {
   EXPECT_NE(MachineId().find(absl::StrCat(":", geteuid())), std::string::npos) << MachineId();
 }
 
-// MachineId's four parts, in a process that is in a network of its own; none if the kernel does not let it.
+// Returns the parts of MachineId in a process with its own network namespace; empty if the kernel does not allow one.
 std::vector<std::string> PartsInAnotherNetwork() {
   int ends[2];
   if (pipe(ends) != 0) return {};
   const pid_t child = fork();
   if (child == 0) {
-    // Without the superuser's rights it takes a namespace of users besides.
+    // Without root privileges this also needs a user namespace.
     const bool away = unshare(CLONE_NEWNET) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
     const std::string id = away ? MachineId() : "";
     _exit(write(ends[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
@@ -138,7 +138,7 @@ TEST(MachineIdTest, DiffersInAnotherNetworkNamespace) {
   const std::vector<std::string> there = PartsInAnotherNetwork();
   if (there.empty()) GTEST_SKIP() << "the kernel allows no network namespaces";
   const std::vector<std::string> here = absl::StrSplit(MachineId(), ':');
-  // The namespaces' names have a colon themselves: "pid:[4026531836]".
+  // The names of namespaces contain a colon too: "pid:[4026531836]".
   ASSERT_EQ(here.size(), 6);
   ASSERT_EQ(there.size(), 6);
   EXPECT_EQ(std::vector(here.begin(), here.begin() + 3), std::vector(there.begin(), there.begin() + 3));

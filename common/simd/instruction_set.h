@@ -5,7 +5,7 @@
 
 #include "absl/base/attributes.h"
 
-// Before a loop none of whose iterations reads what another one writes.
+// Precedes a loop in which no iteration reads what another one writes.
 #if defined(__clang__)
 #define BALLAST_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -14,11 +14,11 @@
 
 namespace ballast {
 
-// What a loop may be compiled for. Every one gives the same bits: vectors only do several elements at once, and no
-// multiplication is fused with an addition.
+// Instruction sets for which a loop may be compiled. All give the same bits: vectors only process several elements at
+// once, and no multiplication is fused with an addition.
 enum class InstructionSet { kPortable, kAvx2, kAvx512 };
 
-// Those that this machine has, the fastest last.
+// Returns the instruction sets of this machine, the fastest last.
 std::vector<InstructionSet> AvailableInstructionSets();
 
 #if defined(__x86_64__)
@@ -33,9 +33,9 @@ template <typename Loop>
 }
 #endif
 
-// Calls loop() as compiled for `set`, which the machine must have. Its operator() and all that this calls must be
-// ABSL_ATTRIBUTE_ALWAYS_INLINE, and it should hold its data by value: what lies behind a reference might change with
-// every element that is written, as far as a compiler knows.
+// Calls loop() compiled for `set`, which the machine must have. Its operator() and all functions that it calls must
+// be ABSL_ATTRIBUTE_ALWAYS_INLINE. It should hold its data by value: a compiler must assume that each element written
+// may change data behind a reference.
 template <typename Loop>
 void RunLoop(InstructionSet set, Loop loop) {
 #if defined(__x86_64__)

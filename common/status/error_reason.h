@@ -11,31 +11,31 @@
 
 namespace ballast {
 
-// What a failure is about: {"rank", "3"}.
+// An object that the failure is about: {"rank", "3"}.
 using ErrorSubject = std::pair<absl::string_view, absl::string_view>;
 
-// The status with a machine-readable reason. A reason that is there already stays; subjects are added. OK stays OK.
+// Adds a machine-readable reason and subjects. A reason that is already set stays. OK stays OK.
 absl::Status WithReason(v1::ErrorReason reason, const absl::Status& status,
                         std::initializer_list<ErrorSubject> subjects = {});
 
-// The status with more subjects; its reason stays what it was, be that none. OK stays OK.
+// Adds subjects; the reason, or its absence, stays. OK stays OK.
 absl::Status WithSubjects(const absl::Status& status, std::initializer_list<ErrorSubject> subjects);
 
-// The reason; if the status carries none, the one that its code implies. ERROR_REASON_UNSPECIFIED for OK, for
-// FAILED_PRECONDITION without a reason, and for a reason that a newer release has added.
+// Returns the reason; if the status has none, the one that its code implies. ERROR_REASON_UNSPECIFIED for OK, for
+// FAILED_PRECONDITION without a reason, and for a reason added by a newer release.
 v1::ErrorReason ReasonOf(const absl::Status& status);
 
-// What the failure is about, by that name; empty if the status does not say.
+// Returns the value of a subject; empty if the status does not have it.
 std::string SubjectOf(const absl::Status& status, absl::string_view name);
 
-// The same failure with `context` and ": " before its message. Code, reason and subjects stay.
+// Prepends `context` and ": " to the message. Code, reason and subjects stay.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// The same failure with another message. Code, reason and subjects stay.
+// Replaces the message. Code, reason and subjects stay.
 absl::Status WithMessage(const absl::Status& status, absl::string_view message);
 
-// A google.rpc.Status as the trailer "grpc-status-details-bin" carries it; and what such bytes say, with `status`'s
-// code and message. Bytes that are none leave `status` without a reason.
+// Converts to and from the google.rpc.Status in the trailer "grpc-status-details-bin"; decoding keeps the code and
+// message of `status`. Malformed details leave `status` without a reason.
 std::string EncodeErrorDetails(const absl::Status& status);
 absl::Status DecodeErrorDetails(const absl::Status& status, absl::string_view details);
 

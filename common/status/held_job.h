@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Every request may name its job. FAILED_PRECONDITION (WRONG_JOB) if it names another than the one that this process
-// holds. An empty `named` means the only job; an empty `held` means that the process holds none yet.
+// Checks the job name of a request. FAILED_PRECONDITION (WRONG_JOB) if it is not the job that this process holds. An
+// empty `named` means the only job; an empty `held` means that the process holds no job yet.
 absl::Status CheckHeldJob(absl::string_view held, absl::string_view named);
 
 }  // namespace ballast

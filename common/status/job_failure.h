@@ -7,11 +7,11 @@
 
 namespace ballast {
 
-// The status with the reason JOB_FAILED. If one member is at fault, the subjects "role" ("server", "worker",
-// "standby"), "rank" and "process" name it.
+// Adds the reason JOB_FAILED. If one member is at fault, the subjects "role" ("server", "worker", "standby"), "rank"
+// and "process" identify it.
 absl::Status WithJobFailure(const absl::Status& status, const v1::JobFailure& failure);
 
-// The same for ABORTED "the job has failed: `reason`".
+// Returns the same for ABORTED "the job has failed: `reason`".
 absl::Status JobFailedError(absl::string_view reason, const v1::JobFailure& failure);
 
 }  // namespace ballast

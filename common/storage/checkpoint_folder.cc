@@ -29,7 +29,7 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 
 std::string NameOf(uint64_t id) { return absl::StrFormat("checkpoint-%08d", id); }
 
-// The id of a checkpoint's file, by its name.
+// Returns the id in the name of a checkpoint file.
 std::optional<uint64_t> IdOf(absl::string_view name) {
   if (!absl::StartsWith(name, kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
@@ -110,7 +110,7 @@ absl::Status CheckpointFolder::Commit(internal::v1::CheckpointManifest manifest)
 absl::Status CheckpointFolder::Discard(uint64_t id) {
   const absl::StatusOr<std::vector<std::pair<uint64_t, std::string>>> files = FilesById();
   if (!files.ok()) return files.status();
-  // The manifest first: without it nobody looks for the rest.
+  // The manifest goes first: files without a manifest are ignored.
   if (absl::Status status = files_.Remove(ManifestPath(id)); !status.ok()) return status;
   for (const auto& [of, name] : *files) {
     if (of != id) continue;
@@ -150,7 +150,7 @@ absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string&
     return WithReason(
         v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
         absl::FailedPreconditionError(absl::StrCat(path, ": got format ", manifest.format(),
-                                                   ", which a newer Ballast wrote; want at most ", kStorageFormat)));
+                                                   ", written by a newer Ballast, want at most ", kStorageFormat)));
   }
   const absl::StatusOr<std::optional<RecordReader::Record>> more = (*reader)->Next();
   if (!more.ok()) return more.status();
@@ -163,7 +163,7 @@ absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string&
 std::string CheckpointFilePath(const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file) {
   const size_t slash = manifest_path.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : manifest_path.substr(0, slash + 1);
-  // Names in, never paths: what the manifest says cannot lead elsewhere.
+  // Only the file name is used, so that a manifest cannot refer to files elsewhere.
   return folder + file.name().substr(file.name().rfind('/') + 1);
 }
 

@@ -16,9 +16,9 @@
 
 namespace ballast {
 
-// A folder of checkpoints, which all servers of a job see. Of a checkpoint the shards' files are written first, the
-// manifest last: one without a manifest was never finished and counts for nothing.
-// Thread safety: all methods may be called from any thread; one process commits and prunes.
+// Owns a directory of checkpoints that all servers of a job share. The shards' files of a checkpoint are written
+// first and its manifest last, so a checkpoint without a manifest is incomplete and ignored. Thread safety: all
+// methods may be called from any thread; only one process commits and prunes.
 class CheckpointFolder {
  public:
   struct Entry {
@@ -26,32 +26,31 @@ class CheckpointFolder {
     std::string manifest_path;
   };
 
-  // The folder need not be there; files must outlive this.
+  // The directory need not exist; `files` must outlive this object.
   CheckpointFolder(FileSystem* files, std::string path) : files_(*files), path_(std::move(path)) {}
 
   const std::string& path() const { return path_; }
   std::string ManifestPath(uint64_t id) const;
-  // "checkpoint-00000012.shard-0-of-2".
+  // Returns "checkpoint-00000012.shard-0-of-2".
   static std::string ShardFileName(uint64_t id, uint32_t shard, uint32_t shards);
   std::string PathOf(absl::string_view file_name) const;
 
-  // Those with a manifest, ascending.
+  // Returns complete checkpoints (those with a manifest), ascending by id.
   absl::StatusOr<std::vector<Entry>> List() const;
 
-  // The newest; NOT_FOUND where there is none.
+  // NOT_FOUND if there is none.
   absl::StatusOr<Entry> Newest() const;
 
-  // Above all that were ever begun and are still there.
+  // Returns an id above all checkpoints in the directory, complete or not.
   absl::StatusOr<uint64_t> NextId() const;
 
-  // Makes a checkpoint count, once its files are all there as the manifest says; FAILED_PRECONDITION where they are
-  // not. It is there whole or not at all, whenever the machine dies.
+  // Commits a checkpoint; atomic even in a crash. FAILED_PRECONDITION if its files are not as the manifest says.
   absl::Status Commit(internal::v1::CheckpointManifest manifest);
 
-  // Removes all whole checkpoints but the newest `keep`, and what is left of unfinished ones below `unfinished_below`.
+  // Removes all complete checkpoints except the newest `keep`, and incomplete ones with ids below `unfinished_below`.
   absl::Status Prune(uint32_t keep, uint64_t unfinished_below);
 
-  // Removes what there is of one that was not committed.
+  // Removes the files of a checkpoint that was not committed.
   absl::Status Discard(uint64_t id);
 
  private:
@@ -61,23 +60,23 @@ class CheckpointFolder {
   const std::string path_;
 };
 
-// A checkpoint's manifest. NOT_FOUND, DATA_LOSS where it is damaged, FAILED_PRECONDITION for a newer format.
+// Reads a manifest. NOT_FOUND if missing, DATA_LOSS if damaged, FAILED_PRECONDITION for a newer format.
 absl::StatusOr<internal::v1::CheckpointManifest> ReadManifest(const std::string& path);
 
-// Of the file that the shard's slices are in; the manifest's folder and its name.
+// Returns the path of a shard's file: the file's name in the manifest's directory.
 std::string CheckpointFilePath(const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file);
 
-// A file's length and the XXH3 of it.
+// Length of a file, and its 64-bit XXH3 checksum.
 struct FileDigest {
   uint64_t bytes = 0;
   uint64_t checksum = 0;
 };
 absl::StatusOr<FileDigest> DigestFile(const std::string& path);
 
-// Whether a file is as the manifest says: DATA_LOSS with got and want where it is not.
+// Checks a file against the manifest: DATA_LOSS, with got and want, if they differ.
 absl::Status CheckFile(const std::string& path, const internal::v1::CheckpointManifest::File& file);
 
-// Checks one of a checkpoint's files and hands over its slices, one after another, until one is refused.
+// Checks one file of a checkpoint and passes its slices in order to the callback, until it returns an error.
 absl::Status ReadSlices(
     const std::string& manifest_path, const internal::v1::CheckpointManifest::File& file,
     absl::FunctionRef<absl::Status(const internal::v1::SnapshotHeader&, const SnapshotReader::SliceRecord&)> take);

@@ -26,7 +26,7 @@ std::string NewFolder() {
   return folder;
 }
 
-// A checkpoint of one shard, all but committed.
+// Writes a checkpoint of one shard, except its manifest.
 absl::StatusOr<internal::v1::CheckpointManifest> Prepare(FileSystem* files, const CheckpointFolder& folder, uint64_t id,
                                                          const std::string& content) {
   const std::string name = CheckpointFolder::ShardFileName(id, 0, 1);
@@ -79,7 +79,7 @@ TEST(CheckpointFolderTest, TheNewestAreKept) {
   for (uint64_t id = 1; id <= 4; ++id) {
     const auto manifest = Prepare(PosixFileSystem(), folder, id, "weights");
     ASSERT_TRUE(manifest.ok());
-    // The second one is never finished.
+    // The second checkpoint is never committed.
     if (id != 2) {
       ASSERT_TRUE(folder.Commit(*manifest).ok());
     }
@@ -94,7 +94,7 @@ TEST(CheckpointFolderTest, TheNewestAreKept) {
                                              "checkpoint-00000005.shard-0-of-1"}));
 }
 
-// The machine dies, or the disk is full, anywhere between the first byte and the last rename.
+// Simulates a crash of the machine, or a full disk, after every possible number of bytes.
 TEST(CheckpointFolderTest, TheOldOrTheNewOneIsThereWhole) {
   for (uint64_t free = 0; free < 700; ++free) {
     LossyFileSystem files;
@@ -123,8 +123,8 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
   const std::string manifest_path = folder.ManifestPath(1);
   const std::string file_path = CheckpointFilePath(manifest_path, prepared->files(0));
   const std::string saved = ReadManifest(manifest_path)->SerializeAsString();
-  // Behind the manifest's record there are bytes that mean nothing.
-  const auto harmed = [&] {
+  // Damage after the manifest's record may go unnoticed, because those bytes mean nothing.
+  const auto wrongly_accepted = [&] {
     const auto manifest = ReadManifest(manifest_path);
     return manifest.ok() && CheckFile(file_path, manifest->files(0)).ok() && manifest->SerializeAsString() != saved;
   };
@@ -145,7 +145,7 @@ TEST(CheckpointFolderTest, EveryFlippedBitAndEveryCutIsFound) {
         bad.resize(random() % bad.size());
       }
       std::ofstream(path, std::ios::binary | std::ios::trunc) << bad;
-      EXPECT_FALSE(path == file_path ? whole() : harmed()) << path << ", change " << i;
+      EXPECT_FALSE(path == file_path ? whole() : wrongly_accepted()) << path << ", change " << i;
       found += whole() ? 0 : 1;
     }
     std::ofstream(path, std::ios::binary | std::ios::trunc) << good;
@@ -163,7 +163,7 @@ TEST(CheckpointFolderTest, ANewerFormatIsRefused) {
   ASSERT_TRUE((*writer)->Append({FrameMessage(manifest)}, 0).ok());
   const absl::Status status = ReadManifest(folder.ManifestPath(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "got format 3, which a newer Ballast wrote; want at most 2"))
+  EXPECT_TRUE(absl::StrContains(status.message(), "got format 3, written by a newer Ballast, want at most 2"))
       << status;
 }
 

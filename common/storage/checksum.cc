@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/storage/checksum.h"
 
-// Nothing to link.
+// Header-only use, so that there is no library to link.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -8,11 +8,11 @@
 
 namespace ballast {
 
-// XXH3 of 64 bits (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), seed 0: finds what disks and crashes do to bytes;
-// no defence against who wants to deceive.
+// 64-bit XXH3 (github.com/Cyan4973/xxHash, doc/xxhash_spec.md), seed 0. Detects accidental damage by disks and
+// crashes, not deliberate manipulation.
 uint64_t Checksum(absl::string_view bytes);
 
-// The same of bytes that come in parts. Thread safety: none.
+// Computes the same checksum over bytes that arrive in parts. Thread safety: none.
 class StreamChecksum {
  public:
   StreamChecksum();

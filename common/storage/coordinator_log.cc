@@ -59,7 +59,7 @@ absl::StatusOr<CoordinatorStates> ReadCoordinatorLogs(FileSystem& files, const s
   }
   if (states.records == 0 && !logs->empty() && logs->front() > 1) {
     return absl::DataLossError(absl::StrCat(CoordinatorLogPath(directory, logs->front()),
-                                            ": at offset 0: has no whole state, though the log before it was removed"));
+                                            ": at offset 0: has no complete state, but the log before it was removed"));
   }
   return states;
 }

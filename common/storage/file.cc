@@ -14,14 +14,14 @@
 namespace ballast {
 namespace {
 
-// The rename itself must reach the disk, too: it lives in the folder's own block.
+// Makes the rename durable: it is stored in the directory's own block.
 absl::Status SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, folder);
   const absl::Cleanup close_fd = [fd] { close(fd); };
-  // Some file systems cannot sync a folder and say EINVAL.
+  // Some file systems cannot sync a directory and return EINVAL.
   if (fsync(fd) != 0 && errno != EINVAL) return absl::ErrnoToStatus(errno, folder);
   return absl::OkStatus();
 }
@@ -62,7 +62,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
   std::string content(info.st_size, '\0');
   size_t size = 0;
-  // A file that grows while it is read is cut at the size it had: its writer only appends.
+  // A file that grows during the read is cut at its initial size: its writer only appends.
   while (size < content.size()) {
     const ssize_t got = read(fd, content.data() + size, content.size() - size);
     if (got < 0 && errno == EINTR) continue;

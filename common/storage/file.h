@@ -10,15 +10,15 @@
 
 namespace ballast {
 
-// The whole of a regular file. NOT_FOUND where there is none; every error names the path.
+// Reads a whole regular file. NOT_FOUND if it does not exist; every error names the path.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
-// Replaces path by the concatenation of parts so that a reader, even after a crash, finds either
-// the old content or the new: a temporary file beside it, synced, then renamed. A failure leaves
-// path as it was and no temporary file; the call may be repeated.
+// Replaces `path` by the concatenated parts so that a reader, even after a crash, finds either the old or the new
+// content: writes and syncs a temporary file in the same directory, then renames it. A failure leaves `path`
+// unchanged and no temporary file; a retry is safe.
 absl::Status WriteFileAtomically(const std::string& path, absl::Span<const absl::string_view> parts);
 
-// Writes all of data to fd, which path names in errors. RESOURCE_EXHAUSTED where the disk is full.
+// Writes all data to fd; errors name `path`. RESOURCE_EXHAUSTED if the disk is full.
 absl::Status WriteAll(int fd, absl::string_view data, const std::string& path);
 
 }  // namespace ballast

@@ -13,54 +13,54 @@
 
 namespace ballast {
 
-// A file that grows at its end. Errors name its path. Thread safety: none, but Sync may run beside Append.
+// A file that only grows. Errors name its path. Thread safety: none, but Sync may run concurrently with Append.
 class AppendFile {
  public:
   virtual ~AppendFile() = default;
 
-  // Appends all parts, or nothing: RESOURCE_EXHAUSTED where the disk is full.
+  // Appends all parts or nothing: RESOURCE_EXHAUSTED if the disk is full.
   virtual absl::Status Append(absl::Span<const absl::string_view> parts) = 0;
 
-  // What was appended before the call survives the machine's death. After an error nobody knows how much of it does,
-  // and every later call answers that error.
+  // Makes everything appended before the call survive a crash of the machine. After an error it is unknown how much
+  // survives, and every later Sync returns the same error.
   virtual absl::Status Sync() = 0;
 
   virtual uint64_t size() const = 0;
 };
 
-// What a server keeps its state with: the seam at which tests let disks fail. Errors name the path.
+// Access to the files in which a server keeps its state; tests replace it to make disks fail. Errors name the path.
 // Thread safety: all methods may be called from any thread.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Created where there is none; ALREADY_EXISTS where there is one. DATA_LOSS where the file may be there once the
-  // machine has died; after any other error it is not. The same is true of Reuse.
+  // Creates a file; ALREADY_EXISTS if it exists. DATA_LOSS if the file may exist after a crash of the machine; after
+  // any other error it does not. Both also hold for Reuse.
   virtual absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) = 0;
 
-  // Takes a file that nobody needs any more, under another name, to be written anew from its beginning; lasts when it
-  // returns. The new file is empty, but its place on the disk and in memory is there, which makes appending cheap. At
-  // least 8 zeros follow what is appended (fewer where the old file ends), and then, to its end, what the old file had.
-  // NOT_FOUND where there is none, ALREADY_EXISTS where there is a file of the new name.
+  // Turns an unneeded file into a new, empty one under another name; durable when it returns. The new file keeps its
+  // space on disk and in the page cache, which makes appending cheap. After the appended bytes come at least 8 zeros
+  // (fewer if the old file ends first), then the rest of the old content. NOT_FOUND if `from` does not exist,
+  // ALREADY_EXISTS if `to` exists.
   virtual absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string& from, const std::string& to) = 0;
 
-  // Cuts the file and makes that last.
+  // Durable when it returns.
   virtual absl::Status Truncate(const std::string& path, uint64_t size) = 0;
 
-  // Replaces `to`; lasts when it returns. What is in the file must have been synced.
+  // Replaces `to`; durable when it returns. The file's content must already be synced.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
 
-  // OK where there is none.
+  // OK if the file does not exist.
   virtual absl::Status Remove(const std::string& path) = 0;
 
-  // With those above it; OK where there is one.
+  // Creates missing parent directories too; OK if it exists.
   virtual absl::Status MakeFolder(const std::string& path) = 0;
 
-  // Names, sorted; none where there is no such folder.
+  // Returns names, sorted; empty if the directory does not exist.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& folder) = 0;
 };
 
-// This machine's files.
+// Returns the file system of this machine.
 FileSystem* PosixFileSystem();
 
 }  // namespace ballast

@@ -27,7 +27,7 @@ absl::StatusOr<absl::string_view> ParseFramed(absl::string_view body, google::pr
     return absl::DataLossError(absl::StrCat("got a message of ", bytes, " bytes in ", body.size()));
   }
   if (!to.ParseFromArray(body.data(), bytes)) {
-    return absl::DataLossError(absl::StrCat("got ", bytes, " bytes that are no ", to.GetTypeName()));
+    return absl::DataLossError(absl::StrCat("got ", bytes, " bytes that are not a ", to.GetTypeName()));
   }
   return body.substr(bytes);
 }

@@ -9,12 +9,12 @@
 
 namespace ballast {
 
-// A record's body as ballast/internal/v1/storage.proto has it: a message's length, the message, and bytes behind it.
+// Body of a record (ballast/internal/v1/storage.proto): a message's length, the message, and payload bytes.
 
-// Length and message.
+// Returns length and message.
 std::string FrameMessage(const google::protobuf::MessageLite& message);
 
-// Parses the message into `to` and answers what is behind it; DATA_LOSS where there is no such message.
+// Parses the message into `to` and returns the bytes after it; DATA_LOSS if the body holds no such message.
 absl::StatusOr<absl::string_view> ParseFramed(absl::string_view body, google::protobuf::MessageLite& to);
 
 }  // namespace ballast

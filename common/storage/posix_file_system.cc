@@ -23,9 +23,9 @@ namespace ballast {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
-constexpr uint64_t kLeastZeros = 8;
+constexpr uint64_t kMinZeros = 8;
 
-// EDQUOT is a full disk, too.
+// EDQUOT also means a full disk.
 absl::Status Errno(absl::string_view path) {
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) {
     return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
@@ -40,14 +40,14 @@ absl::Status SyncFolderOf(const std::string& path) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return Errno(folder);
   const absl::Cleanup close_fd = [fd] { close(fd); };
-  // Some file systems cannot sync a folder and say EINVAL.
+  // Some file systems cannot sync a directory and return EINVAL.
   if (fsync(fd) != 0 && errno != EINVAL) return Errno(folder);
   return absl::OkStatus();
 }
 
 class PosixAppendFile : public AppendFile {
  public:
-  // `old_size`: of what the file had before and is to be written over.
+  // `old_size` is the length of the previous content, which appends overwrite.
   PosixAppendFile(int fd, std::string path, uint64_t old_size = 0)
       : fd_(fd), path_(std::move(path)), old_size_(old_size) {}
   ~PosixAppendFile() override { close(fd_); }
@@ -61,24 +61,26 @@ class PosixAppendFile : public AppendFile {
       rest.push_back({const_cast<char*>(part.data()), part.size()});
       bytes += part.size();
     }
-    // With whole pages none has to be read first.
-    static constexpr char kZeros[kPageBytes + kLeastZeros] = {};
+    // Writing whole pages avoids reading them first.
+    static constexpr char kZeros[kPageBytes + kMinZeros] = {};
     const uint64_t end = size_ + bytes;
-    const uint64_t zeros = (end + kLeastZeros + kPageBytes - 1) / kPageBytes * kPageBytes - end;
+    const uint64_t zeros = (end + kMinZeros + kPageBytes - 1) / kPageBytes * kPageBytes - end;
     if (end < old_size_) rest.push_back({const_cast<char*>(kZeros), std::min(zeros, old_size_ - end)});
     const absl::Status status = Write(rest);
     if (status.ok()) {
       size_ += bytes;
       return status;
     }
-    // What is there of it would be taken for damage once more is appended.
+    // Leftovers of the failed append would look like damage once more is appended.
     old_size_ = 0;
-    if (ftruncate(fd_, size_) != 0) return absl::DataLossError(absl::StrCat(status.message(), "; nor can it be cut"));
+    if (ftruncate(fd_, size_) != 0) {
+      return absl::DataLossError(absl::StrCat(status.message(), "; truncating the file failed too"));
+    }
     return status;
   }
 
-  // The kernel reports an error of writing back once: of two syncs at a time, or one after another, the second would
-  // answer OK though the file has lost something. So syncs take turns, and the first error is every later one's answer.
+  // The kernel reports a write-back error only once: of two syncs, concurrent or consecutive, the second would return
+  // OK although data was lost. So syncs run one at a time, and all later ones return the first error.
   absl::Status Sync() override {
     absl::MutexLock lock(&sync_mutex_);
     if (sync_failed_.ok() && fdatasync(fd_) != 0) sync_failed_ = Errno(path_);
@@ -110,7 +112,7 @@ class PosixAppendFile : public AppendFile {
   const std::string path_;
   uint64_t old_size_;
   std::atomic<uint64_t> size_{0};
-  // Held while the disk is waited for, by syncs alone.
+  // Held while waiting for the disk, only by Sync.
   absl::Mutex sync_mutex_;
   absl::Status sync_failed_ ABSL_GUARDED_BY(sync_mutex_);
 };
@@ -162,7 +164,7 @@ class Posix : public FileSystem {
     if (stat(path.c_str(), &info) != 0) return Errno(path);
     if (!S_ISDIR(info.st_mode))
       return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
-                        absl::FailedPreconditionError(absl::StrCat(path, ": not a folder")));
+                        absl::FailedPreconditionError(absl::StrCat(path, ": not a directory")));
     return SyncFolderOf(path);
   }
 
@@ -181,13 +183,13 @@ class Posix : public FileSystem {
   }
 
  private:
-  // The file, once its name lasts. Else the name is free again for good, or the error is DATA_LOSS.
+  // Returns the file once its name is durable. Otherwise the name is durably free again, or the error is DATA_LOSS.
   static absl::StatusOr<std::unique_ptr<AppendFile>> Lasting(std::unique_ptr<AppendFile> file,
                                                              const std::string& path) {
     absl::Status status = SyncFolderOf(path);
     if (status.ok()) return file;
     if (remove(path.c_str()) != 0 || !SyncFolderOf(path).ok()) {
-      return absl::DataLossError(absl::StrCat(status.message(), "; nor can the new file be removed for good"));
+      return absl::DataLossError(absl::StrCat(status.message(), "; removing the new file failed too"));
     }
     return status;
   }

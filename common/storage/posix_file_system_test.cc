@@ -15,7 +15,7 @@ std::atomic<int> failing_syncs{0}, failing_folder_syncs{0};
 
 }  // namespace
 
-// In the place of the C library's: Linux reports an error of writing back once, to whoever syncs the file first.
+// Replaces the C library's function: Linux reports a write-back error once, to the first sync of the file.
 extern "C" int fdatasync(int fd) {
   if (failing_syncs > 0) {
     --failing_syncs;
@@ -25,7 +25,7 @@ extern "C" int fdatasync(int fd) {
   return static_cast<int>(syscall(SYS_fdatasync, fd));
 }
 
-// The same for folders.
+// Replaces fsync, for directories.
 extern "C" int fsync(int fd) {
   if (failing_folder_syncs > 0) {
     --failing_folder_syncs;

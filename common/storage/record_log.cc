@@ -131,15 +131,15 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
   if (!header.ok()) return header.status();
   absl::string_view fault;
   if (!header->has_value()) {
-    fault = "has no whole header";
+    fault = "has an incomplete header";
   } else if ((*header)->position < first_) {
-    fault = "is one of the file's former life";
+    fault = "is an old record of a reused file";
   } else if ((*header)->position != next_) {
-    // Whole, and yet not what must be here: no crash does that.
+    // A complete record in the wrong place; a crash cannot cause that.
     return absl::DataLossError(
         absl::StrCat(path_, ": at offset ", offset_, ": got record ", (*header)->position, ", want record ", next_));
   } else if (size_ - offset_ - kRecordHeaderBytes < (*header)->bytes) {
-    fault = "is cut off";
+    fault = "is truncated";
   } else {
     Record record{next_, (*header)->synced, offset_, std::string((*header)->bytes, '\0')};
     absl::Status status = ReadAt(offset_ + kRecordHeaderBytes, record.body.size(), record.body.data());
@@ -150,7 +150,7 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
       ++next_;
       return record;
     }
-    fault = "does not have its checksum";
+    fault = "does not match its checksum";
   }
   const absl::StatusOr<bool> later = CheckTorn(fault);
   if (!later.ok()) return later.status();
@@ -160,20 +160,20 @@ absl::StatusOr<std::optional<RecordReader::Record>> RecordReader::Next() {
   return std::nullopt;
 }
 
-// What a file that is reused has behind its last record.
+// Returns whether zeros follow, as they do after the last record of a reused file.
 absl::StatusOr<bool> RecordReader::ZerosAt(uint64_t offset) const {
   std::string bytes(std::min<uint64_t>(sizeof(kMagic), size_ - offset), '\0');
   if (absl::Status status = ReadAt(offset, bytes.size(), bytes.data()); !status.ok()) return status;
   return bytes.find_first_not_of('\0') == std::string::npos;
 }
 
-// Looks for a record that was written when the damaged one was on the disk already.
+// Looks for a later record that was written when the damaged one was already on disk.
 absl::StatusOr<bool> RecordReader::CheckTorn(absl::string_view fault) const {
   constexpr uint64_t kChunk = uint64_t{1} << 20;
   std::string chunk;
   bool any_later = false;
   for (uint64_t start = offset_ + 8; start < size_; start += kChunk) {
-    // A magic may begin at the last multiple of 8 of a chunk.
+    // A magic number may begin at the last multiple of 8 of a chunk.
     chunk.resize(std::min(kChunk, size_ - start));
     if (absl::Status status = ReadAt(start, chunk.size(), chunk.data()); !status.ok()) return status;
     for (size_t at = 0; at + sizeof(kMagic) <= chunk.size(); at += 8) {
@@ -184,7 +184,7 @@ absl::StatusOr<bool> RecordReader::CheckTorn(absl::string_view fault) const {
       any_later = true;
       if ((*later)->synced >= next_) {
         return absl::DataLossError(absl::StrCat(path_, ": record ", next_, " at offset ", offset_, " ", fault,
-                                                ", though record ", (*later)->position, " is there"));
+                                                ", but record ", (*later)->position, " follows"));
       }
     }
   }

@@ -19,49 +19,50 @@ namespace ballast {
 // of 8 bytes:
 //
 //   bytes 0-7    "BALLREC1"
-//   bytes 8-15   position: that of the record before and 1
-//   bytes 16-23  the highest position that was known to be on the disk when this record was written
+//   bytes 8-15   position: previous record's position plus 1
+//   bytes 16-23  highest position known to be on disk when this record was written
 //   bytes 24-31  length of the body
 //   bytes 32-39  XXH3 (64 bits) of the body
 //   bytes 40-47  XXH3 (64 bits) of bytes 0-39
 //   the body, then zeros up to a multiple of 8
 //
-// A file may have had a life before: behind its last record then lie zeros and, to its end, records of lower positions
-// than its first.
+// In a reused file, zeros follow the last record and then, up to the end of the file, old records whose positions are
+// below its first.
 inline constexpr size_t kRecordHeaderBytes = 48;
 
-// Bodies are no longer; what says otherwise is damaged.
+// Bodies are never longer; a header with a larger length is damaged.
 inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 30;
 
-// Says what a file of records holds: the length of its whole records, and the XXH3 (64 bits) of their headers, one
-// after another. Each header has the checksum of its body, so two files with equal digests differ in padding at most.
+// Identifies the content of a record file: the length of its complete records, and the 64-bit XXH3 checksum of their
+// headers, in order. Each header has the checksum of its body, so files with equal digests differ at most in padding.
 struct LogDigest {
   uint64_t bytes = 0;
   uint64_t checksum = 0;
   bool operator==(const LogDigest& other) const { return bytes == other.bytes && checksum == other.checksum; }
 };
 
-// Appends records to a new file. Thread safety: none, but Sync may run beside Append.
+// Appends records to a new file. Thread safety: none, but Sync may run concurrently with Append.
 class RecordWriter {
  public:
-  // `first` is the position of the first record. ALREADY_EXISTS where there is such a file.
+  // `first` is the position of the first record. ALREADY_EXISTS if the file exists.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Create(FileSystem* files, const std::string& path,
                                                               uint64_t first);
 
-  // The same in the place of another file, whose records all have lower positions; FileSystem::Reuse says how.
+  // Like Create, but overwrites another file, whose records all have lower positions; see FileSystem::Reuse.
   static absl::StatusOr<std::unique_ptr<RecordWriter>> Reuse(FileSystem* files, const std::string& from,
                                                              const std::string& path, uint64_t first);
 
-  // Of which the parts make the body: the record is there whole or not at all. RESOURCE_EXHAUSTED where the disk is
-  // full; a retry is safe then. `synced`: what the caller knows to be on the disk, here or in earlier files.
+  // Appends one record whose body is the concatenation of the parts, completely or not at all. RESOURCE_EXHAUSTED if
+  // the disk is full; a retry is then safe. `synced` is the highest position that the caller knows to be on disk, in
+  // this file or an earlier one.
   absl::Status Append(absl::Span<const absl::string_view> parts, uint64_t synced);
 
   absl::Status Sync() { return file_->Sync(); }
 
-  // Of the next record.
+  // Position of the next record.
   uint64_t next() const { return next_; }
   uint64_t size() const { return file_->size(); }
-  // All that was appended.
+  // Digest of all appended records.
   LogDigest digest() const { return {file_->size(), headers_.value()}; }
 
  private:
@@ -72,36 +73,36 @@ class RecordWriter {
   StreamChecksum headers_;
 };
 
-// Reads records in order and tells a torn end from damage: what was cut off by a crash has nothing behind it that
-// was written later than the disk had it. Thread safety: none.
+// Reads records in order and distinguishes a torn end from damage: bytes torn by a crash are never followed by a
+// record that was written after they were on disk. Thread safety: none.
 class RecordReader {
  public:
   struct Record {
     uint64_t position = 0;
-    // What its writer knew to be on the disk.
+    // Highest position that its writer knew to be on disk.
     uint64_t synced = 0;
     uint64_t offset = 0;
     std::string body;
   };
 
-  // `first` is the position that the first record must have. NOT_FOUND where there is no such file.
+  // `first` is the position that the first record must have. NOT_FOUND if the file does not exist.
   static absl::StatusOr<std::unique_ptr<RecordReader>> Open(const std::string& path, uint64_t first);
   ~RecordReader();
   RecordReader(const RecordReader&) = delete;
 
-  // The next whole record; nothing at the end, torn or not. DATA_LOSS, with file and offset, where a record is damaged
-  // that had been on the disk before a later one was written.
+  // Returns the next complete record; nullopt at the end, torn or not. DATA_LOSS, with file and offset, for a damaged
+  // record that was on disk before a later one was written.
   absl::StatusOr<std::optional<Record>> Next();
 
-  // Once Next has answered with nothing: where the whole records end, and what is behind that. Of `torn` bytes none
-  // may be `unfinished`: those of the file's former life are not.
+  // Valid once Next has returned nullopt: the end of the complete records, and the bytes after it. `torn` is true for
+  // any bytes, `unfinished` counts only those that are not old content of a reused file.
   uint64_t end() const { return offset_; }
   bool torn() const { return offset_ < size_; }
   uint64_t unfinished() const { return unfinished_; }
   uint64_t size() const { return size_; }
-  // Position of the record that would come next.
+  // Position of the next record to write.
   uint64_t next() const { return next_; }
-  // The records that were read.
+  // Digest of the records read.
   LogDigest digest() const { return {offset_, headers_.value()}; }
 
  private:
@@ -110,7 +111,7 @@ class RecordReader {
   struct Header;
   absl::Status ReadAt(uint64_t offset, size_t bytes, char* to) const;
   absl::StatusOr<std::optional<Header>> HeaderAt(uint64_t offset) const;
-  // Whether later records lie behind the faulty one.
+  // DATA_LOSS if later records follow the faulty one, which then is not a torn end.
   absl::StatusOr<bool> CheckTorn(absl::string_view fault) const;
   absl::StatusOr<bool> ZerosAt(uint64_t offset) const;
 

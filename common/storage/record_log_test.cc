@@ -28,7 +28,7 @@ std::string Contents(const std::string& path) {
   return bytes.value_or("");
 }
 
-// The bodies of all whole records, and how the file ended.
+// Bodies of all complete records, and the end of the file.
 struct Found {
   std::vector<std::string> bodies;
   absl::Status status;
@@ -54,7 +54,7 @@ Found ReadAll(const std::string& path, uint64_t first = 1) {
   return found;
 }
 
-// Three records; `synced` as each is written.
+// Writes three records; the third is written with `synced_by_third`.
 std::string Written(uint64_t synced_by_third) {
   const std::string path = NewPath("log");
   const auto writer = RecordWriter::Create(PosixFileSystem(), path, 1);
@@ -90,7 +90,7 @@ TEST(RecordLogTest, DropsATornEndWhereverItIsCut) {
     Overwrite(path, whole.substr(0, size));
     const Found found = ReadAll(path);
     ASSERT_TRUE(found.status.ok()) << size << ": " << found.status;
-    // Only padding may be missing of a whole record.
+    // Only padding may be missing from a complete record.
     const size_t records = size >= 48 + 8 + 48 + 22 ? 2 : size >= 48 + 3 ? 1 : 0;
     ASSERT_EQ(found.bodies.size(), records) << size;
     EXPECT_EQ(found.torn, size > ends[records]) << size;
@@ -105,13 +105,13 @@ TEST(RecordLogTest, RefusesDamageBeforeARecordThatWasWrittenWhenItWasOnDisk) {
   const Found found = ReadAll(path);
   EXPECT_EQ(found.status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(found.status.message(), absl::StrCat(path,
-                                                 ": record 2 at offset 56 does not have its checksum, though "
-                                                 "record 3 is there"));
+                                                 ": record 2 at offset 56 does not match its checksum, but "
+                                                 "record 3 follows"));
   EXPECT_EQ(found.bodies.size(), 1);
 }
 
 TEST(RecordLogTest, CutsOffWhatAMachinesDeathLeftHolesIn) {
-  // The second never was on the disk, as far as the third knows.
+  // The third record does not know that the second was ever on disk.
   const std::string path = Written(1);
   std::string bytes = Contents(path);
   bytes.replace(56, 48, std::string(48, '\0'));
@@ -133,7 +133,7 @@ TEST(RecordLogTest, RefusesAFileThatBeginsElsewhere) {
   EXPECT_TRUE(absl::StrContains(found.status.message(), "at offset 0: got record 7, want record 1"));
 }
 
-// A file of records 1 to 3 that goes on as one of records from 4 on.
+// Writes records 1 to 3, then reuses the file for records from 4 on.
 std::unique_ptr<RecordWriter> Reused(const std::string& path, FileSystem* files = PosixFileSystem()) {
   absl::StatusOr<std::unique_ptr<RecordWriter>> writer = RecordWriter::Reuse(files, Written(2), path, 4);
   EXPECT_TRUE(writer.ok()) << writer.status();
@@ -148,7 +148,7 @@ TEST(RecordLogTest, AReusedFileHasOnlyWhatWasWrittenAnew) {
   Found found = ReadAll(path, 4);
   EXPECT_TRUE(found.status.ok()) << found.status;
   EXPECT_TRUE(found.bodies.empty());
-  // As long as the record that it is written over: the next old one follows where the next new one would.
+  // Same length as the record that it overwrites, so the next old record lies where the next new one would.
   ASSERT_TRUE(writer->Append({"six"}, 3).ok());
   EXPECT_EQ(Contents(path).size(), old_size);
   found = ReadAll(path, 4);
@@ -156,7 +156,7 @@ TEST(RecordLogTest, AReusedFileHasOnlyWhatWasWrittenAnew) {
   EXPECT_EQ(found.bodies, std::vector<std::string>{"six"});
   EXPECT_EQ(found.end, 56);
   EXPECT_EQ(found.unfinished, 0);
-  // Beyond the old file's end.
+  // Extends beyond the end of the old file.
   ASSERT_TRUE(writer->Append({std::string(500, 'x')}, 3).ok());
   ASSERT_TRUE(writer->Append({"last"}, 3).ok());
   found = ReadAll(path, 4);
@@ -170,7 +170,7 @@ TEST(RecordLogTest, OldRecordsBehindATornEndAreNoneOfTheLog) {
   std::string old = Contents(Written(2));
   const auto writer = Reused(path);
   ASSERT_TRUE(writer->Append({"six"}, 3).ok());
-  // The zeros were not written: the old second and third record are whole and lie where new ones would.
+  // The zeros were not written: the old second and third records are complete and lie where new ones would.
   old.replace(0, 56, Contents(path).substr(0, 56));
   Overwrite(path, old);
   const Found found = ReadAll(path, 4);
@@ -191,12 +191,12 @@ TEST(RecordLogTest, FindsDamageInAReusedFile) {
     Overwrite(path, bytes);
     EXPECT_EQ(ReadAll(path, 4).status.code(), absl::StatusCode::kDataLoss) << byte;
   }
-  // The disk gave the old record back.
+  // The disk returned the old record.
   Overwrite(path, old.substr(0, 56) + whole.substr(56));
   const Found found = ReadAll(path, 4);
   EXPECT_EQ(found.status.message(), absl::StrCat(path,
-                                                 ": record 4 at offset 0 is one of the file's former life, though "
-                                                 "record 5 is there"));
+                                                 ": record 4 at offset 0 is an old record of a reused file, but "
+                                                 "record 5 follows"));
 }
 
 TEST(RecordLogTest, ReusesNoFileThatIsNotThereAndOverwritesNone) {
@@ -245,7 +245,7 @@ TEST(RecordLogTest, KeepsWhatWasSyncedWhenAMachineDies) {
     auto writer = RecordWriter::Create(&files, path, first);
     ASSERT_TRUE(writer.ok());
     if (round % 2 == 1) {
-      // The same lengths as later, at times: old records then lie where new ones would.
+      // Some rounds use equal lengths, so that old records lie where new ones would.
       for (int i = 0; i < 20; ++i) {
         ASSERT_TRUE((*writer)->Append({std::string(round % 4 == 1 ? random() % 300 : 100, 'A' + i)}, i).ok());
       }

@@ -51,7 +51,7 @@ std::string Describe(const internal::v1::LogHeader::Previous& file) {
   return absl::StrFormat("%d bytes with checksum %016x", file.bytes(), file.checksum());
 }
 
-// Reads one file after another. Thread safety: none.
+// Reads the files of a log in order. Thread safety: none.
 class Reading {
  public:
   Reading(std::string directory, uint64_t from, std::optional<uint32_t> shard,
@@ -82,20 +82,20 @@ class Reading {
     return absl::OkStatus();
   }
 
-  // Once a file was read: that it goes on where the next one begins.
+  // Checks, after a file was read, that it ends where the next one begins.
   absl::Status CheckEnd(uint64_t next_first) const {
     if (end_.next == next_first) return absl::OkStatus();
-    return Damaged(path_, ": has no whole record ", end_.next, " at offset ", end_.newest_bytes, ", though ",
+    return Damaged(path_, ": has no complete record ", end_.next, " at offset ", end_.newest_bytes, ", but ",
                    LogPath(directory_, next_first), " follows");
   }
 
-  // Once all were read: a snapshot is never ahead of its log.
+  // Checks, after all files were read, that the snapshot is not ahead of its log.
   absl::Status CheckSnapshot() const {
     if (from_ == 1 || read_to_ >= from_) return absl::OkStatus();
     const std::string snapshot = SnapshotPath(directory_, from_ - 1);
-    if (path_.empty()) return Damaged(snapshot, ": the log behind it is missing");
-    return Damaged(path_, ": has no whole record ", read_to_, " at offset ", end_.newest_bytes, ", though ", snapshot,
-                   " is there");
+    if (path_.empty()) return Damaged(snapshot, ": the log after it is missing");
+    return Damaged(path_, ": has no complete record ", read_to_, " at offset ", end_.newest_bytes, ", but ", snapshot,
+                   " exists");
   }
 
   const LogEnd& end() const { return end_; }
@@ -114,7 +114,7 @@ class Reading {
   }
 
   absl::Status CheckHeader(const internal::v1::ShardRecord& record) const {
-    if (!record.has_header()) return Damaged(path_, ": record ", first_, " at offset 0 is no log's header");
+    if (!record.has_header()) return Damaged(path_, ": record ", first_, " at offset 0 is not a log header");
     const internal::v1::LogHeader& header = record.header();
     if (header.format() != kLogFormat) {
       return Unusable(path_, ": is a log of format ", header.format(), ", which only ",
@@ -138,7 +138,7 @@ class Reading {
   const std::optional<uint32_t> shard_;
   const absl::FunctionRef<absl::Status(const LogRecord& record)> take_;
   LogEnd end_;
-  // The file that is read, or was read last; and the record that would come next there.
+  // The current or last file, and the position of its next record.
   std::string path_;
   uint64_t first_ = 0;
   uint64_t read_to_ = 0;
@@ -175,11 +175,11 @@ absl::StatusOr<LogEnd> ReadShardLog(FileSystem& files, const std::string& direct
   for (size_t i = 0; i < logs->size(); ++i) {
     const uint64_t first = (*logs)[i];
     const bool newest = i + 1 == logs->size();
-    // Files that a snapshot stands for whole would have been removed, had there been time, or wait to be written anew.
+    // Files that a snapshot replaces completely may remain: their removal was interrupted, or they wait to be reused.
     if (!newest && (*logs)[i + 1] <= from) continue;
     if (first > reading.end().next) {
       return Damaged(LogPath(directory, first), ": begins with record ", first, " at offset 0, want record ",
-                     reading.end().next, ": what is between them is missing");
+                     reading.end().next, ": the records between them are missing");
     }
     if (absl::Status status = reading.ReadFile(first); !status.ok()) return status;
     if (newest) break;

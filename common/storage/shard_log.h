@@ -16,37 +16,37 @@
 
 namespace ballast {
 
-// The files of a shard's state directory: logs, each named after its first record, and snapshots, each named after the
-// last record that it stands for (ballast/internal/v1/storage.proto).
+// Files of a shard's state directory: logs, each named after its first record, and snapshots, each named after the
+// last record that it includes (ballast/internal/v1/storage.proto).
 
-// The format of logs that this program writes; it reads no other.
+// Format of the logs that this program writes; it reads no other.
 inline constexpr uint32_t kLogFormat = 2;
 
 std::string LogPath(absl::string_view directory, uint64_t first);
 std::string SnapshotPath(absl::string_view directory, uint64_t position);
 
-// The positions that the files' names tell, ascending.
+// Return the positions in the file names, ascending.
 absl::StatusOr<std::vector<uint64_t>> ListLogs(FileSystem& files, const std::string& directory);
 absl::StatusOr<std::vector<uint64_t>> ListSnapshots(FileSystem& files, const std::string& directory);
 
-// How a log's header tells of the file before its own.
+// Returns the description of the previous file for a log's header.
 internal::v1::LogHeader::Previous DescribePrevious(uint64_t first, const LogDigest& digest);
 
-// What reading a log came to.
+// Result of reading a log.
 struct LogEnd {
   uint64_t files = 0;
   uint64_t bytes = 0;
-  // Position of the record that would come next.
+  // Position of the next record to write.
   uint64_t next = 1;
-  // The newest file; none if no file was read. Where its whole records end, and what a crash has left behind them.
+  // The newest file (none if no file was read), the end of its complete records, and the bytes after them.
   std::optional<uint64_t> newest;
   uint64_t newest_bytes = 0;
   uint64_t unfinished = 0;
-  // The newest file that has a record: what the header of the next file must tell of it.
+  // The newest file that has a record, as the header of the next file must describe it.
   std::optional<internal::v1::LogHeader::Previous> last;
 };
 
-// A change, as a log has it.
+// A change in a log.
 struct LogRecord {
   const std::string& path;
   uint64_t position = 0;
@@ -55,10 +55,10 @@ struct LogRecord {
   absl::string_view behind;
 };
 
-// Reads a log from the record `from` on: 1, or the one behind a snapshot. Files that lie wholly before it are not read.
-// `take` gets each change, until it refuses one. Only the newest file may end in a torn record; anything else that is
-// damaged, missing or not the file that its successor tells of is DATA_LOSS with file and offset. FAILED_PRECONDITION,
-// naming the file, for another format, and for a log that is not `shard`'s if that is given.
+// Reads a log from record `from` on: 1, or the one after a snapshot. Files that lie completely before it are not
+// read. `take` receives each change, until it returns an error. Only the newest file may end in a torn record;
+// anything else that is damaged, missing or different from what its successor describes is DATA_LOSS with file and
+// offset. FAILED_PRECONDITION, naming the file, for another format, or another shard if `shard` is given.
 absl::StatusOr<LogEnd> ReadShardLog(FileSystem& files, const std::string& directory, uint64_t from,
                                     std::optional<uint32_t> shard,
                                     absl::FunctionRef<absl::Status(const LogRecord& record)> take);

@@ -29,23 +29,24 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::Take(internal::v1::Snapshot
                                                           absl::string_view behind) {
   ++read_;
   if (read_ == 1) {
-    if (!record.has_header()) return absl::DataLossError("no snapshot of a shard");
+    if (!record.has_header()) return absl::DataLossError("not a snapshot of a shard");
     header_ = std::move(*record.mutable_header());
     if (header_.format() <= kStorageFormat) return Kind::kHeader;
     return WithReason(
         v1::ERROR_REASON_STORAGE_FAILED,
         absl::FailedPreconditionError(absl::StrCat("got format ", header_.format(),
-                                                   ", which a newer Ballast wrote; want at most ", kStorageFormat)));
+                                                   ", written by a newer Ballast, want at most ", kStorageFormat)));
   }
   if (record.has_gradient()) return TakeGradient(std::move(*record.mutable_gradient()), behind);
   if (wanted_ > 0) {
-    return absl::DataLossError(absl::StrCat("record ", read_, " is no gradient, though ", wanted_, " are missing"));
+    return absl::DataLossError(
+        absl::StrCat("record ", read_, " is not a gradient, but ", wanted_, " gradients are missing"));
   }
   if (record.has_end()) {
     if (record.end().records() == read_ - 1) return Kind::kEnd;
     return absl::DataLossError(absl::StrCat("got ", read_ - 1, " records, want ", record.end().records()));
   }
-  if (!record.has_slice()) return absl::DataLossError(absl::StrCat("record ", read_, " is no slice"));
+  if (!record.has_slice()) return absl::DataLossError(absl::StrCat("record ", read_, " is not a slice"));
   return TakeSliceRecord(std::move(*record.mutable_slice()), behind);
 }
 
@@ -53,10 +54,10 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v
                                                                      absl::string_view behind) {
   slice_ = {std::move(state), {}, {}};
   const uint64_t elements = slice_.state.elements(), arrays = slice_.state.arrays();
-  // Checked so that nothing overflows: what is there bounds both.
+  // Compared in this order so that the product cannot overflow: both factors are bounded by the bytes present.
   if (elements > behind.size() || arrays > behind.size() || elements * arrays * sizeof(float) != behind.size()) {
-    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes behind it, want ",
-                                            arrays, " arrays of ", elements, " elements"));
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ", arrays,
+                                            " arrays of ", elements, " elements"));
   }
   for (uint64_t i = 0; i < arrays; ++i) {
     std::vector<float>& array = slice_.arrays.emplace_back(elements);
@@ -68,13 +69,13 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeSliceRecord(internal::v
 
 absl::StatusOr<SnapshotParser::Kind> SnapshotParser::TakeGradient(internal::v1::HeldGradient about,
                                                                   absl::string_view behind) {
-  if (wanted_ == 0) return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient of no slice"));
+  if (wanted_ == 0) return absl::DataLossError(absl::StrCat("record ", read_, " is a gradient without a slice"));
   if (about.elements() > behind.size() || about.elements() * sizeof(float) != behind.size()) {
-    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes behind it, want ",
+    return absl::DataLossError(absl::StrCat("record ", read_, ": got ", behind.size(), " bytes after it, want ",
                                             about.elements(), " elements"));
   }
   std::vector<float> values(about.elements());
-  // Of none there is no memory to copy to.
+  // memcpy needs valid pointers even for 0 bytes.
   if (!values.empty()) std::memcpy(values.data(), behind.data(), behind.size());
   slice_.gradients.push_back({std::move(about), std::move(values)});
   return --wanted_ == 0 ? Kind::kSlice : Kind::kPart;
@@ -118,7 +119,7 @@ absl::StatusOr<SnapshotParser::Kind> SnapshotReader::ReadRecord() {
   const absl::StatusOr<std::optional<RecordReader::Record>> record = records_->Next();
   if (!record.ok()) return record.status();
   if (!record->has_value()) {
-    return absl::DataLossError(absl::StrCat(path_, ": ends at offset ", records_->end(), " without a snapshot's end"));
+    return absl::DataLossError(absl::StrCat(path_, ": ends at offset ", records_->end(), " without an end record"));
   }
   internal::v1::SnapshotRecord message;
   const absl::StatusOr<absl::string_view> behind = ParseFramed((*record)->body, message);
@@ -139,7 +140,7 @@ absl::StatusOr<std::optional<SnapshotReader::SliceRecord>> SnapshotReader::Next(
   const absl::StatusOr<std::optional<RecordReader::Record>> more = records_->Next();
   if (!more.ok()) return more.status();
   if (!more->has_value() && !records_->torn()) return std::nullopt;
-  return absl::DataLossError(absl::StrCat(path_, ": goes on behind its end at offset ", records_->end()));
+  return absl::DataLossError(absl::StrCat(path_, ": continues after its end at offset ", records_->end()));
 }
 
 }  // namespace ballast

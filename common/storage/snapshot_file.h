@@ -18,10 +18,10 @@
 
 namespace ballast {
 
-// The format of snapshots and manifests that this program writes; it reads those before it, too.
+// Format of the snapshots and manifests that this program writes; it also reads older ones.
 inline constexpr uint32_t kStorageFormat = 2;
 
-// A slice of a snapshot, its values, and the gradients that it holds.
+// A slice of a snapshot: its arrays and the gradients that it buffers.
 struct SnapshotSlice {
   struct Gradient {
     internal::v1::HeldGradient about;
@@ -32,24 +32,24 @@ struct SnapshotSlice {
   std::vector<Gradient> gradients;
 };
 
-// The message of a slice's record: sets the number of elements and of arrays, which are equally long. They come behind
-// it. Records of `slice.held_gradients` gradients follow.
+// Returns the framed message of a slice's record, with the numbers of elements and of arrays set; the arrays have
+// equal lengths and are written after it. Records of `slice.held_gradients` gradients follow.
 std::string FrameSlice(internal::v1::SliceState slice, absl::Span<const absl::Span<const float>> arrays);
 
-// The message of a held gradient's record: sets the number of elements, which come behind it.
+// Returns the framed message of a held gradient's record, with the number of elements set; they are written after it.
 std::string FrameGradient(internal::v1::HeldGradient gradient, absl::Span<const float> values);
 
-// Takes a snapshot's records apart, in their order, wherever they come from: a header, slices, each with its gradients,
-// an end. What is not the next one is DATA_LOSS, a newer format FAILED_PRECONDITION. Thread safety: none.
+// Parses a snapshot's records in order, from any source: a header, slices each followed by its gradients, an end.
+// DATA_LOSS for a record out of order, FAILED_PRECONDITION for a newer format. Thread safety: none.
 class SnapshotParser {
  public:
-  // kPart: of a slice whose gradients are yet to come.
+  // kPart: a slice whose gradients have not all arrived.
   enum class Kind { kHeader, kPart, kSlice, kEnd };
 
-  // Moves out of `record`, behind which `behind` stands.
+  // Moves out of `record`; `behind` are the bytes after its message.
   absl::StatusOr<Kind> Take(internal::v1::SnapshotRecord& record, absl::string_view behind);
 
-  // Once one of that kind was taken; of slices the last.
+  // Valid once a record of that kind was taken; TakeSlice returns the last slice.
   const internal::v1::SnapshotHeader& header() const { return header_; }
   SnapshotSlice TakeSlice() { return std::move(slice_); }
 
@@ -58,20 +58,20 @@ class SnapshotParser {
   absl::StatusOr<Kind> TakeGradient(internal::v1::HeldGradient about, absl::string_view behind);
 
   uint64_t read_ = 0;
-  // Gradients of the slice that have not come yet.
+  // Number of gradients of the slice that have not arrived yet.
   uint64_t wanted_ = 0;
   internal::v1::SnapshotHeader header_;
   SnapshotSlice slice_;
 };
 
-// Writes a shard's snapshot: a header, its slices, an end. A file without its end is none. Thread safety: none.
+// Writes a shard's snapshot: a header, its slices, an end. Without the end the file is invalid. Thread safety: none.
 class SnapshotWriter {
  public:
-  // Sets the header's format. ALREADY_EXISTS where there is such a file.
+  // Sets the header's format. ALREADY_EXISTS if the file exists.
   static absl::StatusOr<std::unique_ptr<SnapshotWriter>> Create(FileSystem* files, const std::string& path,
                                                                 internal::v1::SnapshotHeader header);
 
-  // A slice's record, or that of a gradient: its message, framed, and what comes behind it.
+  // Adds the record of a slice or gradient: its framed message and the arrays after it.
   absl::Status Add(absl::string_view frame, absl::Span<const absl::Span<const float>> behind);
 
   // Writes the end and syncs.
@@ -85,7 +85,7 @@ class SnapshotWriter {
   std::unique_ptr<RecordWriter> records_;
 };
 
-// Reads one; whatever is damaged or missing in it is DATA_LOSS with file and offset. Thread safety: none.
+// Reads a snapshot; any damaged or missing part is DATA_LOSS with file and offset. Thread safety: none.
 class SnapshotReader {
  public:
   using SliceRecord = SnapshotSlice;
@@ -95,7 +95,7 @@ class SnapshotReader {
 
   const internal::v1::SnapshotHeader& header() const { return parser_.header(); }
 
-  // The next slice; nothing once the end was read and nothing follows it.
+  // Returns the next slice; nullopt once the end was read and nothing follows it.
   absl::StatusOr<std::optional<SliceRecord>> Next();
 
  private:

@@ -13,9 +13,9 @@
 namespace ballast {
 namespace {
 
-// What a map may take on the wire, so that one message carries it.
+// Limit on the encoded size, so that one message can carry the map.
 constexpr uint64_t kMaxMapBytes = 4 << 20;
-// At most, of a slice and of what a tensor has besides its slices and its spec.
+// Upper limits per slice, and per tensor without its slices and its spec.
 constexpr uint64_t kSliceBytes = 32;
 constexpr uint64_t kTensorBytes = 16;
 
@@ -29,8 +29,8 @@ absl::Status CheckCover(const PlacedTensor& tensor, size_t shards) {
   for (size_t i = 0; i < tensor.slices.size(); ++i) {
     const PlacedSlice& slice = tensor.slices[i];
     if (slice.index != i || slice.offset != next || slice.elements == 0 || slice.elements > kMaxSliceElements) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i, " does not follow the one before"));
+      return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i,
+                                                     " does not start where the previous one ends"));
     }
     if (slice.shard >= shards) {
       return absl::InvalidArgumentError(absl::StrCat("shard map: tensor \"", tensor.spec.name(), "\": slice ", i,

@@ -11,19 +11,19 @@
 
 namespace ballast {
 
-// Elements of the largest slice: a little under 1 Mi, so that a message with one whole fp32 slice stays within gRPC's
-// default limit of 4 MiB.
+// Elements of the largest slice: slightly under 1 Mi, so that a message with one whole fp32 slice fits gRPC's default
+// limit of 4 MiB.
 inline constexpr uint64_t kMaxSliceElements = (uint64_t{1} << 20) - 4096;
 
 inline constexpr uint64_t kMaxTensorElements = uint64_t{1} << 40;
 
-// Whether a job's name is 1 to 63 of a-z, 0-9, '_' and '-'.
+// Checks that a job name is 1 to 63 characters of a-z, 0-9, '_' and '-'.
 absl::Status ValidateJobName(absl::string_view name);
 
-// Whether the spec keeps the limits that tensor.proto states. INVALID_ARGUMENT names the tensor, got and want.
+// Checks the spec against the limits in tensor.proto. INVALID_ARGUMENT names the tensor, got and want.
 absl::Status ValidateTensorSpec(const v1::TensorSpec& spec);
 
-// Product of the shape; the spec must be valid.
+// Returns the product of the shape; the spec must be valid.
 uint64_t CountElements(const v1::TensorSpec& spec);
 
 // Cuts a tensor into nearly equal slices of at most kMaxSliceElements.

@@ -5,7 +5,7 @@
 
 namespace ballast {
 
-// "512 B", "1.5 KiB", "3.0 MiB"; "not finite".
+// Returns "512 B", "1.5 KiB" or "3.0 MiB"; "not finite" for NaN and infinity.
 std::string BytesText(double bytes);
 
 }  // namespace ballast

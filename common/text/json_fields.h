@@ -9,25 +9,25 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-// What every reader and writer of the run folder's JSON needs so that nlohmann's exceptions never
-// arise: reading by checked types, writing whatever bytes a name holds. Keys keep their order.
+// Reads and writes JSON of the run directory so that nlohmann never throws: fields are read with type checks, and
+// names with any bytes are written. Keys keep their order.
 namespace ballast {
 
-// One line without its newline. NaN and infinities become null, invalid UTF-8 U+FFFD; doubles read
-// back as they were.
+// Returns one line without a newline. NaN and infinities become null, invalid UTF-8 U+FFFD; doubles round-trip
+// exactly.
 std::string JsonLine(const nlohmann::ordered_json& value);
 
-// An object; INVALID_ARGUMENT where text is anything else.
+// INVALID_ARGUMENT if the text is not a JSON object.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonObject(absl::string_view text);
 
-// A member of an object; INVALID_ARGUMENT names the key where it is missing or of another type.
+// Reads a field of an object; INVALID_ARGUMENT names the key if it is missing or has another type.
 absl::StatusOr<std::string> StringField(const nlohmann::ordered_json& object, const char* key);
 absl::StatusOr<bool> BoolField(const nlohmann::ordered_json& object, const char* key);
-// Also refuses a fraction, a negative number and what does not fit.
+// Also refuses a fraction, a negative number and a number out of range.
 absl::StatusOr<int64_t> CountField(const nlohmann::ordered_json& object, const char* key);
-// null is NaN.
+// Returns NaN for null.
 absl::StatusOr<double> NumberField(const nlohmann::ordered_json& object, const char* key);
-// Absent where it is missing or null.
+// Returns nullopt if the field is missing or null.
 absl::StatusOr<std::optional<double>> OptionalNumberField(const nlohmann::ordered_json& object, const char* key);
 
 }  // namespace ballast

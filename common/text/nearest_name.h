@@ -9,14 +9,14 @@
 
 namespace ballast {
 
-// The name that was probably meant, and by how many edits (Levenshtein's distance) it differs.
+// The most similar name, and its edit distance (Levenshtein).
 struct NearestName {
-  // One of the names asked about; null where there were none.
+  // One of the given names; null if there were none.
   const std::string* name = nullptr;
   size_t distance = 0;
 };
 
-// The first of the nearest. Compares the first 64 bytes of `got`.
+// Returns the first of the nearest names. Compares only the first 64 bytes of `got`.
 NearestName FindNearestName(absl::string_view got, absl::Span<const std::string> names);
 
 }  // namespace ballast

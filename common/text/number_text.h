@@ -7,13 +7,13 @@
 #include "absl/strings/string_view.h"
 #include "common/text/bytes_text.h"  // IWYU pragma: export
 
-// Numbers as a person reads them, and text as HTML holds it.
+// Formats numbers for people, and text for HTML.
 namespace ballast {
 
 // 1234567 -> "1,234,567".
 std::string CountText(int64_t count);
 
-// Four significant digits and no needless zeros: 0.2531, 12, 1.2e-05; thousands as counts; "not finite".
+// Four significant digits without trailing zeros: 0.2531, 12, 1.2e-05; thousands as counts; "not finite".
 std::string ValueText(double value);
 
 // 0.8875 -> "88.75%".
@@ -22,7 +22,7 @@ std::string PercentText(double share);
 // "0.4 s", "32 s", "1 min 32 s", "39 min", "2 h 5 min".
 std::string DurationText(double seconds);
 
-// Safe as an element's text and as an attribute's quoted value.
+// Safe as an element's text and as a quoted attribute value.
 std::string HtmlText(absl::string_view text);
 
 }  // namespace ballast

@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-// Gathers what is wrong with a job. Conditions are to be written so that NaN fails them. Thread safety: none.
+// Collects the errors of a job file. Write conditions so that NaN fails them. Thread safety: none.
 class ValidationErrors {
  public:
   template <typename T>

@@ -17,45 +17,45 @@
 
 namespace ballast {
 
-// What a worker can be seen doing, each a row of its own; in the order in which they are shown.
+// Kinds of worker activity, each shown as one row, in this order.
 enum class TimelineRow { kSteps, kCompute, kCopies, kPush, kPull, kWait };
 inline constexpr int kTimelineRows = 6;
 
-// "compute": as a viewer shows it.
+// Name as a viewer shows it: "compute".
 absl::string_view TimelineRowName(TimelineRow row);
 
-// The steps that are recorded, from 1, both ends included.
+// Range of recorded steps, from 1, both ends included.
 struct StepRange {
   uint64_t first = 1;
   uint64_t last = 200;
 };
 
-// "1-200". INVALID_ARGUMENT says got and want.
+// Parses "1-200". INVALID_ARGUMENT states got and want.
 absl::StatusOr<StepRange> ParseStepRange(absl::string_view text);
 
-// One thing that was done from `begin` to `end`.
+// One activity, from `begin` to `end`.
 struct TimelineSpan {
   TimelineRow row = TimelineRow::kSteps;
   // Index into Recording::names.
   uint32_t name = 0;
   absl::Time begin;
   absl::Time end;
-  // 0: before the first.
+  // 0 before the first step.
   uint64_t step = 0;
-  // That were carried; 0 where nothing was.
+  // Bytes transferred; 0 if none.
   uint64_t bytes = 0;
 };
 
-// The spans of a process's chosen steps, by the machine's clock, so that those of several processes fit together. Its
-// memory is bounded: what exceeds `most_spans` is counted and left out. It writes no file.
-// Thread safety: all methods may be called from any thread.
+// Owns the spans of selected steps of a process, timed by the machine's clock so that those of several processes line
+// up. Invariant: memory is bounded; spans beyond `most_spans` are counted and dropped. Does not write files. Thread
+// safety: all methods may be called from any thread.
 class TimelineRecorder {
  public:
-  // 12 MiB of them.
+  // 12 MiB of spans.
   static constexpr size_t kMostSpans = size_t{1} << 18;
 
   struct Recording {
-    // In the order in which they ended, more or less.
+    // Approximately in the order in which the spans ended.
     std::vector<TimelineSpan> spans;
     std::vector<std::string> names;
     StepRange steps;
@@ -65,14 +65,14 @@ class TimelineRecorder {
   explicit TimelineRecorder(const StepRange& steps, Clock* clock = Clock::Real(), size_t most_spans = kMostSpans)
       : steps_(steps), clock_(*clock), most_spans_(most_spans), on_(steps.first <= 1) {}
 
-  // What comes next belongs to this step, from 1.
+  // Assigns later spans to this step, from 1.
   void BeginStep(uint64_t step);
-  // Whether the step under way is recorded: else there is no need to take the time.
+  // Returns true if the current step is recorded; otherwise callers need not read the clock.
   bool on() const { return on_.load(std::memory_order_relaxed); }
   uint64_t step() const { return step_.load(std::memory_order_relaxed); }
   absl::Time Now() const { return clock_.Now(); }
 
-  // Whether recording is on or not: what begins in a recorded step may end after it. `name` replaces span.name.
+  // Also records while off, because a span that began in a recorded step may end after it. `name` replaces span.name.
   void Add(TimelineSpan span, absl::string_view name);
 
   Recording Copy() const;
@@ -91,10 +91,10 @@ class TimelineRecorder {
   uint64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Adds a span that lasts as long as this does, to a timeline that is there and on; else costs a branch.
+// Adds a span that lasts for this object's lifetime, if the timeline exists and is on; otherwise costs one branch.
 class TimelineScope {
  public:
-  // The span is named "`verb` `object`", or `verb` alone. Both outlive this.
+  // Names the span "`verb` `object`", or only `verb`. Both must outlive this object.
   TimelineScope(TimelineRecorder* timeline, TimelineRow row, absl::string_view verb, absl::string_view object = "",
                 uint64_t bytes = 0)
       : timeline_(timeline != nullptr && timeline->on() ? timeline : nullptr),

@@ -21,15 +21,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Thread ids of a row's lanes; a viewer shows them in their order.
+// Thread ids reserved per row for its lanes; viewers sort by them.
 constexpr int kLanesPerRow = 1000;
 
-// The format counts in microseconds.
+// The format uses microseconds.
 double Microseconds(absl::Duration duration) { return absl::ToInt64Nanoseconds(duration) / 1000.0; }
 
-// Spans that follow or contain each other, as a thread's do.
+// Spans that follow or contain each other, like those of one thread.
 struct Lane {
-  // The ends of those that are still open, the innermost last.
+  // Ends of the spans that are still open, the innermost last.
   std::vector<absl::Time> open;
 
   bool Take(const TimelineSpan& span) {
@@ -47,13 +47,13 @@ std::string Metadata(absl::string_view what, uint32_t process, int thread, const
   return JsonLine(event);
 }
 
-// One row's events: its lanes' names, then its spans.
+// Events of one row: the names of its lanes, then its spans.
 std::vector<std::string> RowEvents(TimelineRow row, const TimelineRecorder::Recording& recording, uint32_t process,
                                    absl::Time origin) {
   std::vector<TimelineSpan> spans;
   std::copy_if(recording.spans.begin(), recording.spans.end(), std::back_inserter(spans),
                [&](const TimelineSpan& span) { return span.row == row; });
-  // Of those that begin together the longest first, for it contains the others.
+  // If spans begin together, the longest comes first, because it contains the others.
   std::stable_sort(spans.begin(), spans.end(), [](const TimelineSpan& a, const TimelineSpan& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });
@@ -86,14 +86,14 @@ std::vector<std::string> RowEvents(TimelineRow row, const TimelineRecorder::Reco
   return named;
 }
 
-// The whole object, an event a line. `origin` is the instant that all times count from.
+// Formats the whole object, one event per line. `origin` is the time from which all others count.
 std::string Text(absl::Span<const std::string> events, int64_t origin_ns, const Json& workers) {
   const Json other = {{"origin_ns", origin_ns}, {"workers", workers}};
   return absl::StrCat("{\"displayTimeUnit\":\"ms\",\"otherData\":", JsonLine(other), ",\"traceEvents\":[\n",
                       absl::StrJoin(events, ",\n"), "\n]}\n");
 }
 
-// A text of ours taken apart again.
+// A parsed trace text.
 struct Trace {
   int64_t origin_ns = 0;
   Json workers;
@@ -106,14 +106,14 @@ absl::StatusOr<Trace> Parse(const std::string& text) {
   const auto other = object->find("otherData");
   const auto events = object->find("traceEvents");
   if (other == object->end() || !other->is_object() || events == object->end() || !events->is_array()) {
-    return absl::InvalidArgumentError("no trace, want an object with otherData and traceEvents");
+    return absl::InvalidArgumentError("not a trace, want an object with otherData and traceEvents");
   }
   const absl::StatusOr<int64_t> origin = CountField(*other, "origin_ns");
   if (!origin.ok()) return origin.status();
   const auto workers = other->find("workers");
   if (workers == other->end() || !workers->is_array() ||
       !std::all_of(workers->begin(), workers->end(), [](const Json& worker) { return worker.is_object(); })) {
-    return absl::InvalidArgumentError("\"workers\" is no list of objects");
+    return absl::InvalidArgumentError("\"workers\" is not a list of objects");
   }
   for (const Json& event : *events) {
     const auto time = event.is_object() ? event.find("ts") : event.end();
@@ -130,7 +130,7 @@ std::string TraceJson(const TimelineRecorder::Recording& recording, uint32_t ran
   absl::Time origin = absl::InfiniteFuture();
   for (const TimelineSpan& span : recording.spans) origin = std::min(origin, span.begin);
   if (recording.spans.empty()) origin = absl::UnixEpoch();
-  // Viewers take process 0 for the idle one.
+  // Viewers treat process 0 as the idle process.
   const uint32_t process = rank + 1;
   std::vector<std::string> events = {Metadata("process_name", process, 0, {{"name", absl::StrCat("worker ", rank)}}),
                                      Metadata("process_labels", process, 0, {{"labels", std::string(device)}}),
@@ -153,7 +153,7 @@ absl::StatusOr<MergedTrace> MergeTraces(absl::Span<const std::string> texts) {
   for (const std::string& text : texts) {
     absl::StatusOr<Trace> trace = Parse(text);
     if (!trace.ok()) return trace.status();
-    // One without spans has no origin to count from.
+    // A trace without spans has no origin.
     if (trace->origin_ns > 0) origin = std::min(origin.value_or(trace->origin_ns), trace->origin_ns);
     traces.push_back(*std::move(trace));
   }
@@ -164,7 +164,7 @@ absl::StatusOr<MergedTrace> MergeTraces(absl::Span<const std::string> texts) {
     const double later = (trace.origin_ns - origin.value_or(0)) / 1000.0;
     for (Json& event : trace.events) {
       if (event.contains("ts")) {
-        // To whole nanoseconds, so that what touched still does.
+        // Rounded to whole nanoseconds, so that adjacent spans stay adjacent.
         event["ts"] = std::round((event["ts"].get<double>() + later) * 1000) / 1000;
       }
       events.push_back(JsonLine(event));
@@ -184,12 +184,12 @@ absl::Status CheckTracePath(const std::string& path) {
   const auto refuse = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("--trace: cannot write \"", path, "\": ", why));
   };
-  if (path.empty()) return refuse("want a file's name");
+  if (path.empty()) return refuse("want a file name");
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return refuse(S_ISDIR(info.st_mode) ? "it is a folder" : "it is no regular file");
+    return refuse(S_ISDIR(info.st_mode) ? "it is a directory" : "it is not a regular file");
   }
-  // The file is written beside its place and renamed, so it is the folder that must take it.
+  // The file is written under a temporary name and renamed, so the directory must be writable.
   const std::string probe = absl::StrCat(path, ".", getpid(), ".probe");
   const int fd = open(probe.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return refuse(strerror(errno));

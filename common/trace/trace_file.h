@@ -10,26 +10,26 @@
 #include "absl/types/span.h"
 #include "common/trace/timeline_recorder.h"
 
-// Timelines as files in Chrome's Trace Event Format (JSON), which Perfetto and chrome://tracing open.
+// Converts timelines to Chrome's Trace Event Format (JSON), which Perfetto and chrome://tracing open.
 namespace ballast {
 
-// The text of a worker's file: a process named after its rank with a thread for each row. Spans of one row that overlap
-// without one lying within the other are put on rows of their own: "push", "push 2".
+// Returns the text of a worker's file: a process named after its rank, with one thread per row. Spans of a row that
+// overlap without nesting go to additional rows: "push", "push 2".
 std::string TraceJson(const TimelineRecorder::Recording& recording, uint32_t rank, absl::string_view device);
 
 struct MergedTrace {
   std::string json;
-  // Spans that the timelines had no room for.
+  // Number of spans for which the timelines had no room.
   int64_t left_out = 0;
 };
 
-// One text with the processes of all, each such a text, on one time axis. INVALID_ARGUMENT where one is something else.
+// Merges such texts into one, with all processes on one time axis. INVALID_ARGUMENT if one is not such a text.
 absl::StatusOr<MergedTrace> MergeTraces(absl::Span<const std::string> traces);
 
-// Whether a file can be written there, before there is one: INVALID_ARGUMENT names the path and says why not.
+// Checks before the run that the file can be written: INVALID_ARGUMENT with the path and the reason.
 absl::Status CheckTracePath(const std::string& path);
 
-// What was left out, for people: "worker 0: 12 spans more than the 262144 that …"; empty where nothing was.
+// Text about dropped spans: "12 spans left out of the timeline, which holds 262144; …". Empty if there are none.
 std::string LeftOutText(const TimelineRecorder::Recording& recording);
 
 }  // namespace ballast

@@ -35,7 +35,7 @@ class TraceFileTest : public ::testing::Test {
     return object.ok() ? object->at("traceEvents") : Json::array();
   }
 
-  // "ROW: NAME BEGIN+DURATION" of each span.
+  // Returns "ROW: NAME BEGIN+DURATION" for each span.
   static std::vector<std::string> Spans(const Json& events) {
     std::map<int, std::string> rows;
     std::vector<std::string> spans;
@@ -127,12 +127,12 @@ TEST_F(TraceFileTest, FileAndWarningSayWhatWasLeftOut) {
 }
 
 TEST_F(TraceFileTest, PathThatCannotBeWrittenIsRefused) {
-  EXPECT_EQ(CheckTracePath("").message(), "--trace: cannot write \"\": want a file's name");
+  EXPECT_EQ(CheckTracePath("").message(), "--trace: cannot write \"\": want a file name");
   EXPECT_EQ(CheckTracePath("/nonexistent/t.json").message(),
             "--trace: cannot write \"/nonexistent/t.json\": No such file or directory");
   EXPECT_EQ(CheckTracePath(::testing::TempDir()).message(),
-            "--trace: cannot write \"" + ::testing::TempDir() + "\": it is a folder");
-  EXPECT_THAT(std::string(CheckTracePath("/dev/null").message()), HasSubstr("it is no regular file"));
+            "--trace: cannot write \"" + ::testing::TempDir() + "\": it is a directory");
+  EXPECT_THAT(std::string(CheckTracePath("/dev/null").message()), HasSubstr("it is not a regular file"));
 }
 
 TEST_F(TraceFileTest, CheckOfAPathLeavesNothingBehind) {

@@ -21,10 +21,10 @@ WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
   return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
 }
 
-// Adds to `count`. False at the first fault, and once there are more than the limit.
+// Adds to `count`. Returns false at the first fault, and once the limit is exceeded.
 bool Count(const Descriptor& type, absl::string_view bytes, size_t limit, int depth, size_t& count) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
-  // Proto3 has no groups; protobuf keeps each as an unknown field, with all that is in it.
+  // Proto3 has no groups; protobuf keeps each one, with its content, as an unknown field.
   size_t open_groups = 0;
   while (static_cast<size_t>(in.CurrentPosition()) < bytes.size()) {
     const uint32_t tag = in.ReadTag();
@@ -72,12 +72,12 @@ size_t CountElements(const Descriptor& type, absl::string_view bytes, size_t lim
 }
 
 absl::Status CheckElements(const Descriptor& type, absl::string_view bytes, size_t limit) {
-  // Each takes at least two bytes.
+  // Each element takes at least two bytes.
   if (bytes.size() / 2 <= limit || CountElements(type, bytes, limit) <= limit) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
                     absl::InvalidArgumentError(absl::StrCat("got a ", type.full_name(), " of ", bytes.size(),
                                                             " bytes with more than ", limit,
-                                                            " messages and texts in it, want at most that")));
+                                                            " messages and strings in it, want at most that")));
 }
 
 }  // namespace ballast

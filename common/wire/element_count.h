@@ -9,15 +9,14 @@
 
 namespace ballast {
 
-// Counts the objects that parsing `bytes` as a message of that type would create: messages within it at every depth,
-// elements of repeated strings and bytes, and fields that the type does not have. Two bytes are enough for a message
-// without content, which takes more than thirty times as much once it is parsed; so bytes from strangers are counted
-// before they are parsed. Numbers of known fields are left out, because they grow by a factor of 8 at most.
-// Creates no objects itself, and stops at `limit` + 1. Bytes that do not parse are counted up to the first fault.
+// Counts the objects that parsing `bytes` as a message of that type would create: messages at every depth, elements
+// of repeated strings and bytes, and unknown fields. Two bytes encode an empty message, which takes more than thirty
+// times as much memory once parsed, so bytes from untrusted peers are counted before they are parsed. Numbers in
+// known fields are not counted, because they grow at most by a factor of 8. Creates no objects and stops at `limit` +
+// 1. Bytes that do not parse are counted up to the first fault.
 size_t CountElements(const google::protobuf::Descriptor& type, absl::string_view bytes, size_t limit);
 
-// INVALID_ARGUMENT of reason INVALID_REQUEST if there are more than `limit`. Bytes that are too few for that are not
-// looked at.
+// INVALID_ARGUMENT with reason INVALID_REQUEST if there are more than `limit`. Skips bytes too short for that.
 absl::Status CheckElements(const google::protobuf::Descriptor& type, absl::string_view bytes, size_t limit);
 
 }  // namespace ballast

@@ -60,13 +60,13 @@ TEST(ElementCountTest, StopsBehindTheLimit) {
 }
 
 TEST(ElementCountTest, CountsFieldsThatTheMessageDoesNotHave) {
-  // Field 14 as a number and as bytes; field 3, a message, as a number; a group with a number and a group in it.
+  // Field 14 as a number and as bytes; field 3, a message, as a number; a group that contains a number and a group.
   EXPECT_EQ(Count<v1::PullRequest>(std::string("\x70\x01\x72\x00\x18\x01", 6)), 3u);
   EXPECT_EQ(Count<v1::PullRequest>(std::string("\x73\x08\x01\x0b\x0c\x74", 6)), 3u);
 }
 
 TEST(ElementCountTest, AGroupHidesNothingBehindIt) {
-  // What would be a broken message outside of the group.
+  // Would be a malformed message outside the group.
   const std::string group("\x73\x1a\x01\xff\x74", 5);
   EXPECT_EQ(Count<v1::PullRequest>(group + Repeat(std::string("\x1a\x00", 2), 10)), 12u);
 }
@@ -85,7 +85,7 @@ TEST(ElementCountTest, RefusesMoreThanTheLimit) {
   const absl::Status status = check(1001);
   EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_INVALID_REQUEST);
   EXPECT_EQ(status.message(),
-            "got a ballast.v1.PullRequest of 2002 bytes with more than 1000 messages and texts in it, want at most "
+            "got a ballast.v1.PullRequest of 2002 bytes with more than 1000 messages and strings in it, want at most "
             "that");
 }
 

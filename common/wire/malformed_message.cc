@@ -25,7 +25,7 @@ struct Fault {
   std::string what;
 };
 
-// Any proto3 string is checked in the same way; asking protobuf keeps one opinion of what UTF-8 is.
+// Parses any proto3 string, so that protobuf alone decides what is valid UTF-8.
 bool IsUtf8(absl::string_view text) {
   std::string encoded(
       1, WireFormatLite::MakeTag(v1::ErrorInfo::kReasonFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
@@ -37,7 +37,7 @@ bool IsUtf8(absl::string_view text) {
   return v1::ErrorInfo().ParseFromString(encoded);
 }
 
-// Numbers one behind the other.
+// Checks the numbers of a packed field.
 std::optional<Fault> FindInPacked(const FieldDescriptor& field, absl::string_view bytes, size_t base) {
   const WireFormatLite::WireType wire =
       WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
@@ -48,39 +48,41 @@ std::optional<Fault> FindInPacked(const FieldDescriptor& field, absl::string_vie
     const bool read = wire == WireFormatLite::WIRETYPE_VARINT    ? in.ReadVarint64(&ignored)
                       : wire == WireFormatLite::WIRETYPE_FIXED64 ? in.Skip(8)
                                                                  : in.Skip(4);
-    if (!read) return Fault{base + at, field.name(), "a number that is cut off"};
+    if (!read) return Fault{base + at, field.name(), "a truncated number"};
   }
   return std::nullopt;
 }
 
-// The first fault in `bytes`, which begin at `base` of the whole message.
+// Finds the first fault in `bytes`, which start at offset `base` of the whole message.
 std::optional<Fault> FindFault(const Descriptor& type, absl::string_view bytes, size_t base, int depth) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
   while (static_cast<size_t>(in.CurrentPosition()) < bytes.size()) {
     const size_t at = in.CurrentPosition();
     uint64_t tag = 0;
     if (!in.ReadVarint64(&tag) || tag > UINT32_MAX || WireFormatLite::GetTagFieldNumber(tag) == 0) {
-      return Fault{base + at, "", "no field's tag"};
+      return Fault{base + at, "", "not a field tag"};
     }
     const int number = WireFormatLite::GetTagFieldNumber(tag);
     const FieldDescriptor* const field = type.FindFieldByNumber(number);
     const std::string name = field == nullptr ? absl::StrCat("field ", number) : field->name();
     if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       if (WireFormatLite::SkipField(&in, tag)) continue;
-      return Fault{base + at, name, "a value that is cut off, or of no known wire type"};
+      return Fault{base + at, name, "a truncated value, or an unknown wire type"};
     }
     uint32_t size = 0;
-    if (!in.ReadVarint32(&size)) return Fault{base + at, name, "a length that is cut off"};
+    if (!in.ReadVarint32(&size)) return Fault{base + at, name, "a truncated length"};
     const size_t begin = in.CurrentPosition();
     if (size > bytes.size() - begin) {
-      return Fault{base + at, name, absl::StrCat("a length of ", size, " bytes, ", bytes.size() - begin, " are left")};
+      return Fault{
+          base + at, name,
+          absl::StrCat("a length of ", size, " bytes, want at most the ", bytes.size() - begin, " that are left")};
     }
     in.Skip(static_cast<int>(size));
     if (field == nullptr) continue;
     const absl::string_view content = bytes.substr(begin, size);
     std::optional<Fault> fault;
     if (field->type() == FieldDescriptor::TYPE_MESSAGE) {
-      if (depth == kMaxMessageDepth) return Fault{base + at, name, "messages that are nested too deep"};
+      if (depth == kMaxMessageDepth) return Fault{base + at, name, "messages nested too deep"};
       fault = FindFault(*field->message_type(), content, base + begin, depth + 1);
       if (fault.has_value()) fault->field = fault->field.empty() ? name : absl::StrCat(name, ".", fault->field);
     } else if (field->type() == FieldDescriptor::TYPE_STRING) {
@@ -96,10 +98,10 @@ std::optional<Fault> FindFault(const Descriptor& type, absl::string_view bytes, 
 }  // namespace
 
 absl::Status MalformedMessage(const Descriptor& type, absl::string_view bytes) {
-  const Fault fault = FindFault(type, bytes, 0, 0).value_or(Fault{bytes.size(), "", "an end too soon"});
+  const Fault fault = FindFault(type, bytes, 0, 0).value_or(Fault{bytes.size(), "", "an early end"});
   return WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE,
                     absl::InvalidArgumentError(absl::StrCat(
-                        "got ", bytes.size(), " bytes that are no ", type.full_name(), ": at byte ", fault.offset,
+                        "got ", bytes.size(), " bytes that are not a ", type.full_name(), ": at byte ", fault.offset,
                         fault.field.empty() ? "" : ", in field ", fault.field, ": ", fault.what)),
                     {{"message", type.full_name()}, {"offset", absl::StrCat(fault.offset)}, {"field", fault.field}});
 }

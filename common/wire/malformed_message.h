@@ -7,9 +7,9 @@
 
 namespace ballast {
 
-// Says what is wrong with bytes that do not parse as a message of that type, and where: INVALID_ARGUMENT of reason
-// MALFORMED_MESSAGE with subjects "message", "offset" (of the first bad byte) and "field" ("job.training.epochs"; empty
-// for the message itself). Takes time in proportion to the bytes.
+// Returns the reason why bytes do not parse as a message of that type: INVALID_ARGUMENT with reason MALFORMED_MESSAGE
+// and subjects "message", "offset" (of the first bad byte) and "field" ("job.training.epochs"; empty for the message
+// itself). Takes time proportional to the bytes.
 absl::Status MalformedMessage(const google::protobuf::Descriptor& type, absl::string_view bytes);
 
 }  // namespace ballast

@@ -27,7 +27,7 @@ TEST(MalformedMessageTest, NamesTheByteThatIsNoTag) {
   EXPECT_EQ(SubjectOf(status, "offset"), "2");
   EXPECT_EQ(SubjectOf(status, "field"), "");
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("got 3 bytes that are no ballast.v1.JoinRequest: at byte 2: no field's tag"));
+              HasSubstr("got 3 bytes that are not a ballast.v1.JoinRequest: at byte 2: not a field tag"));
 }
 
 TEST(MalformedMessageTest, NamesTheFieldThatIsCutOff) {
@@ -38,7 +38,7 @@ TEST(MalformedMessageTest, NamesTheFieldThatIsCutOff) {
   const absl::Status status = Malformed(bytes.substr(0, bytes.size() - 4));
   EXPECT_EQ(SubjectOf(status, "offset"), "2");
   EXPECT_EQ(SubjectOf(status, "field"), "description");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a length of 15 bytes, 11 are left"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a length of 15 bytes, want at most the 11 that are left"));
 }
 
 TEST(MalformedMessageTest, NamesAFieldWithinAMessageWithinTheMessage) {

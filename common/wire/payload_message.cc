@@ -42,7 +42,7 @@ std::optional<EncodedItem> SplitItem(absl::Span<const absl::string_view> pieces)
 
 absl::Status Malformed() {
   return WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE,
-                    absl::InvalidArgumentError("got bytes that are no protobuf message"));
+                    absl::InvalidArgumentError("got bytes that are not a protobuf message"));
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ void PayloadMessageWriter::Add(int field, const google::protobuf::MessageLite& i
 
 grpc::ByteBuffer PayloadMessageWriter::Finish() {
   FlushText();
-  // A message without a field is a message.
+  // An empty message still needs one slice.
   if (slices_.empty()) slices_.emplace_back();
   return grpc::ByteBuffer(slices_.data(), slices_.size());
 }
@@ -111,7 +111,7 @@ grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message) {
 
 ReceivedBytes BytesOf(const grpc::ByteBuffer& buffer) {
   ReceivedBytes bytes;
-  // Only a compressed buffer can fail to be taken apart; it then has no bytes.
+  // Only a compressed buffer can fail to dump; it then has no bytes.
   if (!buffer.Dump(&bytes.slices).ok()) bytes.slices.clear();
   bytes.pieces.reserve(bytes.slices.size());
   for (const grpc::Slice& slice : bytes.slices) {

@@ -21,14 +21,14 @@
 
 namespace ballast {
 
-// The messages of the data plane are an envelope with repeated items, each of which ends in a payload of bytes: field
-// 15. They are ordinary protobuf; these two encode and decode them around the payloads, which are neither copied into
-// nor out of a protobuf string.
+// Data plane messages are an envelope with repeated items, each of which ends in a payload of bytes: field 15. They
+// are ordinary protobuf; the functions and classes here encode and decode them without copying payloads into or out
+// of protobuf strings.
 
 // Writes an envelope, then its items. Thread safety: none.
 class PayloadMessageWriter {
  public:
-  // Payloads up to this size are cheaper to copy than to send from where they lie.
+  // Payloads up to this size are cheaper to copy than to reference.
   static constexpr size_t kCopiedBytes = 2048;
 
   // `envelope` has no items.
@@ -37,25 +37,25 @@ class PayloadMessageWriter {
   // Adds an item to repeated field `field`; `item` has no payload.
   void Add(int field, const google::protobuf::MessageLite& item, grpc::Slice payload);
 
-  // The message. Once.
+  // Returns the message. Call it once.
   grpc::ByteBuffer Finish();
 
  private:
   void FlushText();
 
   std::vector<grpc::Slice> slices_;
-  // What has been written behind the last of slices_.
+  // Bytes written after the last of slices_.
   std::string text_;
 };
 
-// A field that is repeated and carries a payload, as it was found.
+// An encoded item of a repeated field with a payload.
 struct EncodedItem {
   std::string text;
   Pieces payload;
 };
 
-// A message in its parts, which are encoded protobuf still. INVALID_ARGUMENT where `pieces` is no protobuf message, or
-// has more than `max_items`.
+// The encoded parts of a message. Splitting returns INVALID_ARGUMENT if `pieces` is not a protobuf message, or has
+// more than `max_items` items.
 struct EncodedParts {
   std::string envelope;
   std::vector<EncodedItem> items;
@@ -63,7 +63,7 @@ struct EncodedParts {
 absl::StatusOr<EncodedParts> SplitPayloadMessage(absl::Span<const absl::string_view> pieces, int field,
                                                  size_t max_items);
 
-// The message decoded; the payloads are views of the pieces.
+// A decoded message; the payloads are views of the pieces.
 template <typename Item>
 struct ItemWithPayload {
   Item item;
@@ -75,7 +75,7 @@ struct PayloadMessage {
   std::vector<ItemWithPayload<Item>> items;
 };
 
-// As SplitPayloadMessage; the failure says where the bytes are wrong, as MalformedMessage does.
+// Like SplitPayloadMessage, but a failure locates the fault, as MalformedMessage does.
 template <typename Envelope, typename Item>
 absl::StatusOr<PayloadMessage<Envelope, Item>> DecodePayloadMessage(absl::Span<const absl::string_view> pieces,
                                                                     int field, size_t max_items) {
@@ -93,17 +93,17 @@ absl::StatusOr<PayloadMessage<Envelope, Item>> DecodePayloadMessage(absl::Span<c
   return malformed();
 }
 
-// The pieces of memory in which a received message lies; `slices` keeps them.
+// The memory pieces of a received message; `slices` keeps them alive.
 struct ReceivedBytes {
   std::vector<grpc::Slice> slices;
   std::vector<absl::string_view> pieces;
 };
 ReceivedBytes BytesOf(const grpc::ByteBuffer& buffer);
 
-// Messages without payloads.
+// Encodes a message without payloads.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
-// With `max_elements`, bytes of a message with more than that within it are refused and not parsed; see CheckElements.
+// If `max_elements` is set, refuses a message with more elements without parsing it; see CheckElements.
 template <typename Message>
 absl::StatusOr<Message> DecodeMessage(const ReceivedBytes& bytes,
                                       size_t max_elements = std::numeric_limits<size_t>::max()) {

@@ -126,7 +126,7 @@ TEST(PayloadMessageTest, AgreesWithProtobufOnRandomDamage) {
     v1::PushRequest want;
     const bool parses = want.ParseFromString(damaged);
     const auto got = Read({damaged});
-    // Stricter only where proto3 has no use for what is there: groups.
+    // Stricter only for groups, which proto3 does not use.
     if (got.ok()) {
       ASSERT_TRUE(parses) << round;
       ASSERT_EQ(got->items.size(), static_cast<size_t>(want.gradients_size())) << round;

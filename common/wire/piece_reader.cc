@@ -82,7 +82,7 @@ bool PieceReader::CopyField(uint32_t tag, std::string& to) {
       break;
     }
     default:
-      // Groups, which proto3 does not have, and what is nothing.
+      // Groups, which proto3 does not have, and invalid wire types.
       return false;
   }
   const std::optional<Pieces> content = Take(bytes);

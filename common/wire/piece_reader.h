@@ -11,18 +11,17 @@
 
 namespace ballast {
 
-// Memory that together is one run of bytes.
+// Memory pieces that form one sequence of bytes.
 using Pieces = absl::InlinedVector<absl::string_view, 2>;
 
-// Writes a protobuf varint behind the end of `to`.
+// Appends a protobuf varint to `to`.
 void AppendVarint(uint64_t value, std::string& to);
 
-// Reads the bytes of a protobuf message that lie in pieces, without putting them together. What does not parse answers
-// nothing; the reader is of no use after that. Knows the wire format, no message.
-// Thread safety: none.
+// Reads protobuf wire format from memory pieces without concatenating them. Bytes that do not parse give nullopt or
+// false; the reader must not be used after that. Does not know message types. Thread safety: none.
 class PieceReader {
  public:
-  // The memory must outlive this.
+  // The memory must outlive this object.
   explicit PieceReader(absl::Span<const absl::string_view> pieces);
 
   bool AtEnd() const { return left_ == 0; }
@@ -30,10 +29,10 @@ class PieceReader {
 
   std::optional<uint64_t> Varint();
 
-  // The next `bytes`, where they lie.
+  // Returns the next `bytes` in place.
   std::optional<Pieces> Take(uint64_t bytes);
 
-  // A field from behind its tag to its end, copied behind `to`'s end together with the tag.
+  // CopyField appends the tag and the rest of a field whose tag was just read to `to`.
   bool CopyField(uint32_t tag, std::string& to);
   bool SkipField(uint32_t tag);
 
@@ -41,7 +40,7 @@ class PieceReader {
   void SkipEmpty();
 
   absl::Span<const absl::string_view> pieces_;
-  // Within the first of pieces_.
+  // Offset in the first of pieces_.
   size_t at_ = 0;
   uint64_t left_ = 0;
 };

@@ -129,8 +129,8 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobConfig& job, absl::Sp
         return WithReason(
             v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
             absl::FailedPreconditionError(absl::StrCat(
-                "cannot resume from ", path_, ": the checkpoint's job was in mode ", KindName(saved.policy()),
-                ", got ", KindName(job.policy), ", whose steps are counted differently")));
+                "cannot resume from ", path_, ": the checkpoint's job was in mode ", KindName(saved.policy()), ", got ",
+                KindName(job.policy), ", whose steps are counted differently")));
       }
       const auto found = wanted.find({slice.state.tensor_id(), slice.state.slice_index()});
       if (found == wanted.end() || found->second) return absl::OkStatus();

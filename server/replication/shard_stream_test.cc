@@ -195,7 +195,7 @@ TEST_F(StandbyStreamTest, RefusesASliceWhoseLengthOverflows) {
   record.mutable_slice()->set_arrays(1);
   EXPECT_FALSE(SendRecord(kSnapshot, 0, FrameMessage(record) + "1234", Giver()));
   EXPECT_EQ(status_.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status_.message(), HasSubstr("got 4 bytes behind it"));
+  EXPECT_THAT(status_.message(), HasSubstr("got 4 bytes after it"));
 }
 
 TEST_F(StandbyStreamTest, RefusesAStreamForAnotherStandbyAndASecondOne) {

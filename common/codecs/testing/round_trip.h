@@ -14,7 +14,7 @@
 
 namespace ballast {
 
-// What tests of codecs share: payloads and elements with the checks that hold for every codec.
+// Payloads and elements for tests of codecs, with the checks that hold for every codec.
 inline const Codec& Find(v1::Encoding encoding) { return **FindCodec(encoding); }
 
 inline std::vector<float> RandomValues(size_t n, uint32_t seed = 1) {
@@ -26,7 +26,7 @@ inline std::vector<float> RandomValues(size_t n, uint32_t seed = 1) {
 }
 
 inline std::string Encoded(const Codec& codec, absl::Span<const float> values, uint64_t seed = 7) {
-  // One byte in, for a message's memory is aligned to nothing; the last byte shows who writes too far.
+  // Unaligned by one byte, like a message's memory; the last byte detects writes past the end.
   std::string memory(codec.EncodedBytes(values.size()) + 2, '\x5a');
   EXPECT_EQ(codec.Encode(values, seed, &memory[1]), memory.size() - 2);
   EXPECT_EQ(memory.back(), '\x5a');

@@ -34,7 +34,7 @@ class LossyFileSystem::File : public AppendFile {
     uint64_t bytes = 0;
     for (absl::string_view part : parts) bytes += part.size();
     absl::MutexLock lock(&system_->mutex_);
-    // Else a record of later could be there that says an earlier one was synced, which it was not.
+    // Otherwise a later record could survive that claims an earlier one was synced, although it was not.
     if (system_->dead_) return absl::OkStatus();
     if (bytes > system_->free_) return absl::ResourceExhaustedError("No space left on device");
     if (absl::Status status = Write(parts); !status.ok()) return status;
@@ -69,7 +69,7 @@ class LossyFileSystem::File : public AppendFile {
     return file_->Append({all});
   }
 
-  // Null where the machine was dead when it was opened.
+  // Null if the machine was dead when the file was opened.
   const std::unique_ptr<AppendFile> file_;
   LossyFileSystem* const system_;
   const std::shared_ptr<Sizes> sizes_;
@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<AppendFile>> LossyFileSystem::Reuse(const std::st
   if (!file.ok()) return file.status();
   removed_.clear();
   ++reuses_;
-  // Of what was not synced in its former life the disk may have something else; nobody reads it.
+  // The disk may lack unsynced parts of the old content, but nothing reads those.
   sizes_.erase(from);
   sizes_[to] = sizes;
   return std::make_unique<File>(*std::move(file), this, std::move(sizes));
@@ -153,7 +153,7 @@ absl::Status LossyFileSystem::Lose(const std::string& path, const Sizes& sizes, 
   const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
   const absl::Cleanup close_fd = [fd] { close(fd); };
-  // Small pages, so that small records have several.
+  // Small pages, so that small records span several.
   constexpr uint64_t kPage = 64;
   for (uint64_t at = sizes.synced; at < sizes.old.size(); at = (at / kPage + 1) * kPage) {
     const uint64_t bytes = std::min<uint64_t>((at / kPage + 1) * kPage, sizes.old.size()) - at;
@@ -162,14 +162,14 @@ absl::Status LossyFileSystem::Lose(const std::string& path, const Sizes& sizes, 
       return absl::ErrnoToStatus(errno, path);
     }
   }
-  // Only what grew is cut.
+  // Only the grown part is cut.
   const uint64_t lasts = std::max<uint64_t>(sizes.synced, sizes.old.size());
   if (sizes.written <= lasts) return absl::OkStatus();
   const uint64_t unsynced = sizes.written - lasts;
   const uint64_t kept = random() % (unsynced + 1);
   const uint64_t zeros = random() % (unsynced - kept + 1);
   const uint64_t cut = lasts + kept;
-  // What lies between the two sizes reads as zeros.
+  // Bytes between the two sizes read as zeros.
   if (ftruncate(fd, cut) != 0 || ftruncate(fd, cut + zeros) != 0) return absl::ErrnoToStatus(errno, path);
   return absl::OkStatus();
 }

@@ -15,9 +15,9 @@
 
 namespace ballast {
 
-// This machine's files, of which LoseUnsynced takes what a machine's death may take: all that was appended since a
-// file's last Sync, or a part of it. Disks can be made full, or fail to sync.
-// Thread safety: all methods may be called from any thread.
+// The machine's files, with simulated crashes: LoseUnsynced removes some or all of the bytes appended since a file's
+// last Sync, as a crash of the machine may. Disks can be made full, or fail to sync. Thread safety: all methods may
+// be called from any thread.
 class LossyFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override;
@@ -28,30 +28,29 @@ class LossyFileSystem : public FileSystem {
   absl::Status MakeFolder(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override;
 
-  // To be called when nobody writes any more. Each file keeps its synced part; of the rest a share that `seed` draws is
-  // kept, a share is filled with zeros (a page that was never written), and a share is cut off. Of a file that is
-  // reused each page of the rest is the new or the old one.
+  // Call when no writer is left. Each file keeps its synced part; of the rest, `seed` determines how much is kept,
+  // filled with zeros (a page that was never written) or cut off. In a reused file each page of the rest is the new
+  // or the old one.
   absl::Status LoseUnsynced(uint64_t seed);
 
-  // What is written, synced, renamed or removed from now on is not: the machine is dead, though the process does not
-  // know it yet.
+  // Drops all writes, syncs, renames and removals from now on: the machine has crashed, unknown to the process.
   void LoseUnsyncedFromNowOn();
 
-  // From now on so many bytes fit, in all files together; then RESOURCE_EXHAUSTED.
+  // Limits the bytes that fit from now on, in all files together; then RESOURCE_EXHAUSTED.
   void SetFree(uint64_t bytes);
-  // From now on syncs answer that and do nothing; OK: those of other files work again.
+  // Makes syncs return `status` from now on and do nothing; with OK, syncs of files that have not failed work again.
   void FailSyncsWith(absl::Status status);
   void FailSyncs(bool fail);
-  // From now on no file can be renamed.
+  // Makes renames fail from now on.
   void FailRenames();
-  // From now on LoseUnsynced brings back what was removed, unless a file was created or renamed after it: that syncs
-  // the folder.
+  // Makes LoseUnsynced restore files removed from now on, unless a file was created or renamed afterwards, which
+  // syncs the directory.
   void ForgetRemovals();
-  // From now on a bit of whatever is appended to files with `part` in their path is wrong on the disk; empty: of none.
+  // Flips a bit in all data appended from now on to files with `part` in their path; empty: none.
   void CorruptFilesWith(std::string part);
 
   uint64_t syncs() const;
-  // Waits until there were that many, but not longer than `timeout`; false then.
+  // Waits until there were `count` syncs; returns false after `timeout`.
   bool AwaitSyncs(uint64_t count, absl::Duration timeout) const;
   uint64_t reuses() const;
 
@@ -60,11 +59,11 @@ class LossyFileSystem : public FileSystem {
   struct Sizes {
     uint64_t written = 0;
     uint64_t synced = 0;
-    // What the file had before, as far as the disk still has it.
+    // Previous content of a reused file, as far as the disk still has it.
     std::string old = {};
     std::string created_as = {};
   };
-  // What a death leaves of it.
+  // Applies a crash to one file.
   static absl::Status Lose(const std::string& path, const Sizes& sizes, std::mt19937_64& random);
 
   FileSystem* const files_ = PosixFileSystem();
@@ -75,7 +74,7 @@ class LossyFileSystem : public FileSystem {
   absl::Status fail_syncs_ ABSL_GUARDED_BY(mutex_);
   bool fail_renames_ ABSL_GUARDED_BY(mutex_) = false;
   bool forget_removals_ ABSL_GUARDED_BY(mutex_) = false;
-  // What was in the files whose removal may not last.
+  // Contents of removed files whose removal may not survive a crash.
   std::map<std::string, std::string> removed_ ABSL_GUARDED_BY(mutex_);
   std::string corrupt_ ABSL_GUARDED_BY(mutex_);
   uint64_t syncs_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -75,7 +75,7 @@ void SlowFileSystem::Use(uint64_t bytes, bool lasting) {
   if (time <= absl::ZeroDuration()) return;
   busy_ += time;
   const absl::Time done = free_at_ = std::max(free_at_, absl::Now()) + time;
-  // What a disk does takes time by the machine's clock; nothing ends it early.
+  // Disk operations take real time; nothing ends them early.
   const auto never = [] { return false; };
   mutex_.AwaitWithDeadline(absl::Condition(&never), done);
 }

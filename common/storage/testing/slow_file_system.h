@@ -13,9 +13,8 @@
 
 namespace ballast {
 
-// This machine's files, on one disk that is as slow as a test wants, or that stands still. Whoever writes, syncs,
-// renames or removes waits for the disk, one after another; reading and listing are as fast as ever. Thread safety: all
-// methods may be called from any thread.
+// The machine's files on one disk that a test can slow down or block. Writes, syncs, renames and removals wait for it
+// one by one; reading and listing run at full speed. Thread safety: all methods may be called from any thread.
 class SlowFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<AppendFile>> Create(const std::string& path) override;
@@ -26,23 +25,23 @@ class SlowFileSystem : public FileSystem {
   absl::Status MakeFolder(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override;
 
-  // From now on appending takes its time, and each other change that lasts takes `operation`. 0 bytes a second: as fast
-  // as the machine's disk.
+  // Limits appends to `bytes_per_second` from now on, and makes every other durable change take `operation`. 0 bytes
+  // per second: the machine's full speed.
   void SlowDown(uint64_t bytes_per_second, absl::Duration operation);
 
-  // The disk stands still: what is asked of it from now on waits until Release.
+  // Makes all disk operations wait from now on, until Release.
   void Block();
   void Release();
-  // Waits until that many calls wait for a disk that stands still.
+  // Waits until that many calls wait for the blocked disk.
   void AwaitBlocked(int calls);
 
-  // How long the disk was busy.
+  // Total time that the disk was busy.
   absl::Duration busy() const;
 
  private:
   class File;
 
-  // Takes the disk for that time.
+  // Occupies the disk for the time of one operation.
   void Use(uint64_t bytes, bool lasting) ABSL_LOCKS_EXCLUDED(mutex_);
 
   FileSystem* const files_ = PosixFileSystem();
@@ -51,7 +50,7 @@ class SlowFileSystem : public FileSystem {
   absl::Duration operation_ ABSL_GUARDED_BY(mutex_);
   bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  // When the disk has done all that it was asked for.
+  // Time when the disk has finished all queued operations.
   absl::Time free_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Duration busy_ ABSL_GUARDED_BY(mutex_);
 };

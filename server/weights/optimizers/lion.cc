@@ -34,12 +34,9 @@ struct Lion {
 
   Element For(const OptimizerStep& step) const {
     const double rate = step.learning_rate;
-    return {step.learning_rate,
-            static_cast<float>(1 - rate * weight_decay),
-            static_cast<float>(beta1),
-            static_cast<float>(1 - beta1),
-            static_cast<float>(beta2),
-            static_cast<float>(1 - beta2)};
+    return {step.learning_rate,        static_cast<float>(1 - rate * weight_decay),
+            static_cast<float>(beta1), static_cast<float>(1 - beta1),
+            static_cast<float>(beta2), static_cast<float>(1 - beta2)};
   }
 
   float learning_rate;

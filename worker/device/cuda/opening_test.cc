@@ -46,7 +46,7 @@ class CudaDeviceErrorTest : public ::testing::Test {
 TEST_F(CudaDeviceErrorTest, NoDriverIsSaid) { ExpectRefused({.driver_version = 0}, "no NVIDIA driver"); }
 
 TEST_F(CudaDeviceErrorTest, AnOldDriverIsNamedWithTheVersionWanted) {
-  ExpectRefused({.driver_version = 12040}, "it knows CUDA 12.4, want at least 13.0; update the driver");
+  ExpectRefused({.driver_version = 12040}, "it supports CUDA 12.4, want at least 13.0; update the driver");
 }
 
 TEST_F(CudaDeviceErrorTest, NoGpuIsSaid) { ExpectRefused({.devices = 0}, "finds no GPU"); }
