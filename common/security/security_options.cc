@@ -38,15 +38,17 @@ absl::Status CheckServing(const std::string& listen, const SecurityOptions& opti
   return absl::InvalidArgumentError(absl::StrCat(
       "refusing to listen on ", listen, " without ", missing,
       ": other machines reach it, and whoever does could read and change the job. Give --tls_cert, --tls_key and "
-      "--token_file (docs/security.md shows how to make them), or listen on 127.0.0.1; --insecure serves it as it is"));
+      "--token_file (docs/design/security.md shows how to make them), or listen on 127.0.0.1; --insecure serves it as "
+      "it is"));
 }
 
 std::string InsecurityWarning(const std::string& listen, const SecurityOptions& options) {
   if (!options.insecure) return "";
   const std::string missing = Missing(options);
   if (missing.empty()) return absl::StrCat("WARNING: --insecure is of no use on ", listen, ": TLS and tokens are on");
-  return absl::StrCat("WARNING: --INSECURE: listening on ", listen, " without ", missing,
-                      ". WHOEVER REACHES THIS PORT CAN READ AND CHANGE THE JOB; docs/security.md says what to do");
+  return absl::StrCat(
+      "WARNING: --INSECURE: listening on ", listen, " without ", missing,
+      ". WHOEVER REACHES THIS PORT CAN READ AND CHANGE THE JOB; docs/design/security.md says what to do");
 }
 
 }  // namespace ballast
