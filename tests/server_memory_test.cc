@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server under more load than it lets in: its memory stays within what docs/architecture.md says.
+// A server under more load than it lets in: its memory stays within what docs/design/resources.md says.
 #include <signal.h>
 
 #include <cstdlib>

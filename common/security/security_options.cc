@@ -38,7 +38,7 @@ absl::Status CheckServing(const std::string& listen, const SecurityOptions& opti
   return absl::InvalidArgumentError(absl::StrCat(
       "refusing to listen on ", listen, " without ", missing,
       ": anyone who can reach this address could read and change the job. Set --tls_cert, --tls_key and --token_file "
-      "(docs/security.md shows how to create them), or listen on 127.0.0.1; --insecure listens without them"));
+      "(docs/design/security.md shows how to create them), or listen on 127.0.0.1; --insecure listens without them"));
 }
 
 std::string InsecurityWarning(const std::string& listen, const SecurityOptions& options) {
@@ -46,7 +46,7 @@ std::string InsecurityWarning(const std::string& listen, const SecurityOptions& 
   const std::string missing = Missing(options);
   if (missing.empty()) return absl::StrCat("WARNING: --insecure has no effect on ", listen, ": TLS and tokens are on");
   return absl::StrCat("WARNING: --INSECURE: listening on ", listen, " without ", missing,
-                      ". ANYONE WHO REACHES THIS PORT CAN READ AND CHANGE THE JOB; see docs/security.md");
+                      ". ANYONE WHO REACHES THIS PORT CAN READ AND CHANGE THE JOB; see docs/design/security.md");
 }
 
 }  // namespace ballast

@@ -9,7 +9,7 @@ Usage: tests/fault/soak.sh [--minutes N] [--parts P,...] [--seed N] [--json]
 
 Builds what it needs, then makes faults on real servers and workers for N minutes. Ends with 1 where an acknowledged
 push was lost or applied twice, where something hung, crashed or was found, where training did not come to its accuracy
-or memory grew. docs/reliability.md says what each number means.
+or memory grew. docs/design/reliability.md says what each number means.
 
   --minutes N    1 to 10000; 5. Building is not counted, and some parts finish what they have begun
   --parts P,...  some of these alone; all

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Failures that callers tell apart carry a reason: common/status/error_reason.h. A status code alone says too little where ten
 # different things have it, and a status that is built anew from another one's code loses the reason. Each reason is in
-# the table of docs/wire_protocol.md.
+# the table of docs/protocol/wire_protocol.md.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bad=0
 for reason in $(sed -n 's/^  ERROR_REASON_\([A-Z_]*\) = [1-9].*/\1/p' proto/ballast/v1/error.proto); do
-  grep -q "^| \`$reason\` |" docs/wire_protocol.md && continue
-  echo "docs/wire_protocol.md: want a line for the reason $reason in its table" >&2
+  grep -q "^| \`$reason\` |" docs/protocol/wire_protocol.md && continue
+  echo "docs/protocol/wire_protocol.md: want a line for the reason $reason in its table" >&2
   bad=1
 done
 # What these files refuse ends a program before it serves, or a connection, without a word: nobody can branch on it.
