@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every benchmark on this machine and leaves what docs/benchmarks.md is made of in a folder.
+# Runs every benchmark on this machine and writes the results that docs/results/README.md shows to a directory.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-Usage: bench/run_all.sh [FOLDER]
+Usage: bench/run_all.sh [DIR]
 
-Builds the programs and runs each benchmark as docs/benchmarks.md says, one after the other; takes about 20 minutes.
-FOLDER (bench-results) gets machine.txt, NAME.txt (its tables) and NAME.json (the object) of each.
-Nothing else should compute meanwhile. Afterwards bench/fill_docs.py FOLDER docs/benchmarks.md puts them in their place.
+Builds the programs and runs each benchmark that docs/results/README.md describes, one after the other, in about
+20 minutes. Writes machine.txt, NAME.txt (tables) and NAME.json (one object) for each to DIR (bench-results).
+Nothing else should compute meanwhile. Then bench/fill_docs.py DIR docs/results publishes them.
 USAGE
 }
 
@@ -24,7 +24,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bazel build //cli:ballast //bench:ballast_bench //server:ballast_server //worker:ballast_worker
 bazel shutdown
-# It keeps OpenBLAS, ours and PyTorch's alike, from choosing its kernels for this CPU.
+# It would keep OpenBLAS, both ours and PyTorch's, from choosing its kernels for this CPU.
 unset OPENBLAS_CORETYPE
 
 {
@@ -39,7 +39,7 @@ unset OPENBLAS_CORETYPE
 } >"$folder/machine.txt"
 cat "$folder/machine.txt"
 
-# Prints the name that a benchmark's files get, then its words.
+# Prints for each benchmark the name of its files, then the arguments of `ballast bench`.
 benchmarks() {
   cat <<'LIST'
 transfer transfer
