@@ -13,7 +13,7 @@ import re
 import sys
 
 NAMES = ["transfer", "apply", "step", "scaling", "straggler"]
-RATIO = re.compile(r"^ratio: (?P<what>.+?)  +(?P<got>[0-9.]+), want (?P<want>[^(]+?)(?P<missed> +\(missed\))?$")
+RATIO = re.compile(r"^ratio: (?P<what>.+?) +(?P<got>\S+), want (?P<want>[^(]+?)(?P<missed> +\(missed\))?$")
 
 
 def read_ratios(text):
