@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs every benchmark on this machine and writes the results that docs/benchmarks.md shows to a directory.
+# Runs every benchmark on this machine and writes the results that docs/results/README.md shows to a directory.
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
 Usage: bench/run_all.sh [DIR]
 
-Builds the programs and runs each benchmark as docs/benchmarks.md describes, one after the other; takes about 20 minutes.
-Writes machine.txt, and NAME.txt (its tables) and NAME.json (the object) of each benchmark to DIR (bench-results).
-Run nothing else meanwhile. Afterwards bench/fill_docs.py DIR docs/benchmarks.md copies the results into the page.
+Builds the programs and runs each benchmark that docs/results/README.md describes, one after the other, in about
+20 minutes. Writes machine.txt, NAME.txt (tables) and NAME.json (one object) for each to DIR (bench-results).
+Nothing else should compute meanwhile. Then bench/fill_docs.py DIR docs/results publishes them.
 USAGE
 }
 
@@ -24,7 +24,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bazel build //cli:ballast //bench:ballast_bench //server:ballast_server //worker:ballast_worker
 bazel shutdown
-# It would keep OpenBLAS, ours and PyTorch's alike, from choosing its kernels for this CPU.
+# It would keep OpenBLAS, both ours and PyTorch's, from choosing its kernels for this CPU.
 unset OPENBLAS_CORETYPE
 
 {
@@ -39,7 +39,7 @@ unset OPENBLAS_CORETYPE
 } >"$folder/machine.txt"
 cat "$folder/machine.txt"
 
-# Prints one line per benchmark: the name of its files, then its arguments.
+# Prints for each benchmark the name of its files, then the arguments of `ballast bench`.
 benchmarks() {
   cat <<'LIST'
 transfer transfer

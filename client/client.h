@@ -70,7 +70,7 @@ struct ClientOptions {
   v1::Codec codec;
 
   // Connections to a shard, and messages on their way to it at once. Two and eight fill a loopback; see
-  // docs/benchmarks.md.
+  // docs/results/README.md.
   uint32_t channels_per_shard = 2;
   uint32_t messages_in_flight = 8;
   // Large messages to a shard of the same machine go through memory shared with it, where it has room for that.
