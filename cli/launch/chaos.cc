@@ -31,7 +31,7 @@ absl::StatusOr<ChaosPlan> ParseChaos(absl::string_view text) {
     const auto& [key, value] = pair;
     if (!seen.insert(key).second) return Refuse(part, absl::StrCat(key, " once"));
     if (key == "seed") {
-      if (!absl::SimpleAtoi(value, &plan.seed)) return Refuse(part, "a number of 32 bits");
+      if (!absl::SimpleAtoi(value, &plan.seed)) return Refuse(part, "a 32-bit number");
       continue;
     }
     if (key != "kill-server" && key != "kill-worker") {
@@ -39,7 +39,7 @@ absl::StatusOr<ChaosPlan> ParseChaos(absl::string_view text) {
     }
     absl::Duration& interval = key == "kill-server" ? plan.kill_server : plan.kill_worker;
     if (!absl::ParseDuration(value, &interval) || interval < kLeast || interval > kMost) {
-      return Refuse(part, "a time of 100ms to 24h, as 20s or 1m30s");
+      return Refuse(part, "a duration from 100ms to 24h, such as 20s or 1m30s");
     }
   }
   if (std::min(plan.kill_server, plan.kill_worker) == absl::InfiniteDuration()) {
