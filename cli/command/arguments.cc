@@ -106,7 +106,7 @@ std::string DescribeFlags(absl::Span<const FlagSpec> flags) {
     const std::string left = absl::StrCat("--", flag.name, flag.value.empty() ? "" : " ", flag.value);
     absl::StrAppendFormat(&text, "  %-22s  %s\n", left, flag.help);
   }
-  absl::StrAppendFormat(&text, "  %-22s  %s\n", "--help", "Show this text.");
+  absl::StrAppendFormat(&text, "  %-22s  %s\n", "--help", "Show this help.");
   return text;
 }
 
