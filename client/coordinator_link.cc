@@ -12,25 +12,25 @@
 namespace ballast {
 namespace {
 
-// For one answer, less any wait that was asked for.
+// Timeout for one response, not counting a requested wait.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(10);
 constexpr absl::Duration kRetryTimeout = absl::Seconds(10);
-// A coordinator whose connection stands is alive, and busy; for that long a server waits for it, too.
+// A coordinator whose connection stands is alive but busy; servers use the same timeout.
 constexpr absl::Duration kBusyTimeout = absl::Seconds(60);
-// Between attempts to join under a rank that another still has.
+// Pause between attempts to join under a rank that another member still has.
 constexpr absl::Duration kJoinPause = absl::Milliseconds(250);
-// A member that goes does not linger for a coordinator that may be gone.
+// Short, because the coordinator may already be lost.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
-// Of one AcquireLease call; longer waits are several.
-constexpr absl::Duration kLongestPoll = absl::Seconds(10);
-// For a control port that may be out of reach.
+// Wait of one AcquireLease call; a longer wait takes several calls.
+constexpr absl::Duration kMaxPoll = absl::Seconds(10);
+// Timeout for connecting to a control port, which may be unreachable.
 constexpr absl::Duration kControlTimeout = absl::Seconds(2);
-// Between polls that a server answers, with nothing, before their time.
+// Pause between polls if the server returns nothing before the wait is over.
 constexpr absl::Duration kEarlyPollPause = absl::Milliseconds(100);
 
 using Async = v1::CoordinatorService::StubInterface::async_interface;
 
-bool IsSilence(const absl::Status& status) {
+bool IsUnresponsive(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
@@ -61,7 +61,7 @@ std::shared_ptr<v1::CoordinatorService::Stub> CoordinatorLink::stub() const {
 }
 
 void CoordinatorLink::Follow(const ShardMap& map) {
-  // The coordinator is where shard 0 is, but for a standby that has taken that over.
+  // The coordinator is in the process of shard 0, unless a standby has taken over the shard.
   if (map.controls().empty() || map.controls()[0].empty() || map.shards()[0] != address_) return;
   const std::string& address = map.controls()[0];
   {
@@ -90,7 +90,7 @@ CoordinatorLink::~CoordinatorLink() {
 template <typename Response, typename Request>
 absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions options, Request request,
                                                Method<Request, Response> method) {
-  // A Join brings the whole job file instead; PlaceTensors may name its job itself.
+  // JoinRequest contains the whole job file instead; PlaceTensors may name its job itself.
   if constexpr (requires { request.set_job(job_); }) {
     if (request.job().empty()) request.set_job(job_);
   }
@@ -99,8 +99,8 @@ absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions opt
     const std::shared_ptr<v1::CoordinatorService::Stub> present = stub();
     (present->async()->*method)(context, ask, answer,
                                 [this, present, end = std::move(end)](const grpc::Status& status) {
-                                  // A process that was started again may have another control port; the next attempt
-                                  // asks where it was joined.
+                                  // A restarted process may have another control port, so the next attempt uses the
+                                  // original address.
                                   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) ReturnHome();
                                   end(status);
                                 });
@@ -114,7 +114,7 @@ CallOptions CoordinatorLink::Within(const char* call, absl::Duration timeout) co
 
 CallOptions CoordinatorLink::Options(const char* call, absl::Duration wait) const {
   absl::MutexLock lock(&mutex_);
-  const absl::Duration retry = std::max(kRetryTimeout, patience_);
+  const absl::Duration retry = std::max(kRetryTimeout, return_timeout_);
   return {[name = absl::StrCat(name_, ": ", call)] { return name; }, wait + kAttemptTimeout, retry, wait + retry};
 }
 
@@ -123,15 +123,15 @@ v1::Member CoordinatorLink::member() const {
   return joined_.member();
 }
 
-absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, absl::Duration patience) {
+absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, absl::Duration timeout) {
   request.set_protocol_version(kProtocolVersion);
   request.set_version(kVersion);
   {
     absl::MutexLock lock(&mutex_);
     const v1::Durability& durability = request.job().durability();
-    if (OutlivesAServer(durability)) patience_ = ReturnTime(durability);
+    if (OutlivesAServer(durability)) return_timeout_ = ReturnTime(durability);
   }
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     absl::StatusOr<v1::JoinResponse> answer = Call<v1::JoinResponse>(&calls_, Options("join"), request, &Async::Join);
     if (absl::IsAlreadyExists(answer.status()) && absl::Now() < deadline && !calls_.WaitForShutdown(kJoinPause))
@@ -166,7 +166,7 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
     if (heartbeats_.WaitForShutdown(absl::ZeroDuration())) return;
     const JobCondition now = Judge(answer, last_answer);
     if (answer.ok()) last_answer = absl::Now();
-    if (IsSilence(answer.status())) ReturnHome();
+    if (IsUnresponsive(answer.status())) ReturnHome();
     bool changed;
     {
       absl::MutexLock lock(&mutex_);
@@ -180,7 +180,7 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
 
 JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const {
   if (answer.ok()) return {answer->state(), answer->reason(), answer->failure()};
-  if (!IsSilence(answer.status())) {
+  if (!IsUnresponsive(answer.status())) {
     return {v1::JOB_STATE_FAILED,
             std::string(answer.status().message()),
             {},
@@ -190,11 +190,11 @@ JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>&
   const absl::Duration silence = absl::Now() - last_answer;
   const bool refused = absl::IsUnavailable(answer.status());
   const absl::Duration most = refused ? absl::Milliseconds(joined_.member_ttl_ms()) : kBusyTimeout;
-  if (silence < std::max(patience_, most)) return condition_;
+  if (silence < std::max(return_timeout_, most)) return condition_;
   JobCondition lost;
   lost.state = v1::JOB_STATE_FAILED;
   lost.reason =
-      absl::StrCat(name_, " has not answered for ", absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))),
+      absl::StrCat(name_, " has not responded for ", absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))),
                    ": ", answer.status().message());
   lost.before_start = condition_.state == v1::JOB_STATE_GATHERING;
   return lost;
@@ -221,7 +221,7 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
   v1::AcquireLeaseRequest request;
   *request.mutable_member() = member();
   while (true) {
-    const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kLongestPoll);
+    const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kMaxPoll);
     request.set_wait_ms(absl::ToInt64Milliseconds(wait));
     {
       absl::MutexLock lock(&mutex_);
@@ -238,8 +238,8 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
     now += waited;
     if (now >= deadline) {
       return WithReason(v1::ERROR_REASON_WAIT_TIMEOUT,
-                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
-                                                                 absl::FormatDuration(timeout), ", waiting for ",
+                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: timed out after ",
+                                                                 absl::FormatDuration(timeout), " waiting for ",
                                                                  answer->waiting_for())));
     }
     if (waited < wait / 2) calls_.WaitForShutdown(kEarlyPollPause);
