@@ -114,7 +114,7 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
   EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), ElementsAre(11))
-      << "what is held is named, so that a lost answer comes again";
+      << "held leases are named, so that a lost response is sent again";
   EXPECT_TRUE(link_->CompleteLease(11, 5, 5).ok());
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), IsEmpty());

@@ -13,7 +13,7 @@ namespace ballast {
 int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 // Returns the manifest path of the newest checkpoint in `where`: a run directory, a checkpoint directory, or a manifest
-// itself. NOT_FOUND if a directory contains no checkpoint; a path to a file is returned unchecked.
+// itself. NOT_FOUND if a directory contains no checkpoint; any other path is returned unchecked.
 absl::StatusOr<std::string> FindManifest(const std::string& where);
 
 }  // namespace ballast

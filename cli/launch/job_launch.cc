@@ -73,7 +73,7 @@ void JobLaunch::OnEnd(int child, const ExitStatus& status) {
 
 bool JobLaunch::Outlives(int index) {
   Child& child = children_[index];
-  // Exit statuses 1 and 2 are permanent errors: a restarted process would fail in the same way.
+  // Any other exit is a permanent error: a restarted process would fail in the same way.
   const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
   const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
   if ((!died && !left) || coordinator_.empty()) return false;
@@ -171,9 +171,10 @@ absl::Status JobLaunch::RestartAll() {
   unreported_.clear();
   const bool ended = PollUntil(kStop, [this] { return !AnyRunning(true, true); });
   restart_all_ = false;
-  if (!ended)
+  if (!ended) {
     return absl::DeadlineExceededError(
         absl::StrCat("timed out after ", absl::FormatDuration(kStop), " waiting for killed processes to end"));
+  }
   if (signals_ > 0) return absl::OkStatus();
   restarts_ += plan_.servers + plan_.workers;
   const std::string manifest = ResumeManifest();

@@ -44,10 +44,9 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
-    "Trains the job described in the text file JOB on this machine: starts servers and workers, shows the progress, "
-    "and\n"
-    "writes metrics, model and report to a run directory. Ctrl-C saves the model and stops; a second Ctrl-C stops at\n"
-    "once.\n\n";
+    "Trains the job described in the text file JOB on this machine: starts servers and workers, shows the progress,\n"
+    "and writes metrics, model and report to a run directory. Ctrl-C saves the model and stops the job; a second\n"
+    "Ctrl-C stops it immediately.\n\n";
 
 constexpr int kMostProcesses = 64;
 constexpr int kMostThreads = 1024;
@@ -186,7 +185,7 @@ absl::Status ReadResume(const Arguments& arguments, Request& request) {
 absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (arguments.positional().size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("launch wants one job file, got %d; see --help", arguments.positional().size()));
+        absl::StrFormat("launch: got %d job files, want exactly one; see --help", arguments.positional().size()));
   }
   Request request;
   request.plan.job_file = arguments.positional()[0];
@@ -347,7 +346,7 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
   if (summary.bytes_sent > 0) {
     out << absl::StrFormat(
         "worker 0 waited %.0f%% of the time; staleness %.2g on average, %d at most; %s of gradients, %s of "
-        "weights\n",
+        "values\n",
         100 * summary.wait_share, summary.mean_staleness, summary.max_staleness, BytesText(summary.bytes_sent),
         BytesText(summary.bytes_received));
   }

@@ -173,8 +173,8 @@ TEST_F(LaunchCommandTest, RefusesAJobFileWithATypo) {
 
 TEST_F(LaunchCommandTest, RefusesWrongFlags) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "launch wants one job file, got 0"},
-      {"a b", "launch wants one job file, got 2"},
+      {"", "launch: got 0 job files, want exactly one"},
+      {"a b", "launch: got 2 job files, want exactly one"},
       {"missing.textproto", "missing.textproto"},
       {"job.textproto --servers 0", "flag --servers: got \"0\", want a number from 1 to 64"},
       {"job.textproto --workers 65", "flag --workers: got \"65\", want a number from 1 to 64"},
