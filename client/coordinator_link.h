@@ -109,7 +109,7 @@ class CoordinatorLink {
   CallOptions Options(const char* call, absl::Duration wait = absl::ZeroDuration()) const;
   v1::Member member() const;
   void BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change);
-  JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const;
+  JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& response, absl::Time last_response) const;
 
   // The given address, and "coordinator at host:port".
   const std::string address_;

@@ -136,10 +136,10 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
     const bool expired =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && now + kDeadlineSlack >= attempt_deadline_;
     // An attempt that RetryNow ended had no response either.
-    const bool no_answer = expired || (retry_now_ && status.error_code() == grpc::StatusCode::CANCELLED);
+    const bool no_response = expired || (retry_now_ && status.error_code() == grpc::StatusCode::CANCELLED);
     const absl::Time last = started_ + options_.total_timeout;
     attempts = attempts_;
-    bool retry = !cancelled_ && (no_answer || IsTransient(status, failures_));
+    bool retry = !cancelled_ && (no_response || IsTransient(status, failures_));
     at_once = retry && retry_now_ && now < last;
     if (retry && !at_once) {
       failing_since_ = std::min(failing_since_, now);
@@ -152,7 +152,7 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
         return;
       }
     }
-    if (!at_once) end = FinalStatusLocked(std::move(what), status, no_answer);
+    if (!at_once) end = FinalStatusLocked(std::move(what), status, no_response);
   }
   if (at_once) return StartAttempt();
   done_(std::move(end), attempts);
@@ -174,15 +174,15 @@ void RetryingCall::OnBackoffOver() {
   StartAttempt();
 }
 
-absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Status& status, bool no_answer) const {
+absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Status& status, bool no_response) const {
   if (status.ok()) return absl::OkStatus();
   if (cancelled_) return absl::CancelledError(absl::StrCat(what, ": cancelled: ", cancel_reason_));
   const absl::Duration elapsed = absl::Now() - started_;
-  if (no_answer || IsTransient(status, 0)) {
+  if (no_response || IsTransient(status, 0)) {
     absl::StrAppend(&what, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
                     attempts_ == 1 ? " attempt" : " attempts");
   }
-  if (no_answer) {
+  if (no_response) {
     return WithReason(v1::ERROR_REASON_UNREACHABLE, absl::DeadlineExceededError(absl::StrCat(what, ": no response")));
   }
   if (status.error_code() == grpc::StatusCode::CANCELLED) {

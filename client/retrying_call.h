@@ -63,7 +63,7 @@ class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
   void StartAttempt();
   void OnAttemptDone(const grpc::Status& status);
   void OnBackoffOver();
-  absl::Status FinalStatusLocked(std::string what, const grpc::Status& status, bool no_answer) const
+  absl::Status FinalStatusLocked(std::string what, const grpc::Status& status, bool no_response) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CallOptions options_;

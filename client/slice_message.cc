@@ -90,25 +90,25 @@ void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request) {
   }
 }
 
-absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
+absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
                                                    absl::Span<const SliceTransfer> slices) {
-  if (answer.size() != slices.size()) {
-    return absl::InternalError(absl::StrCat("response has ", answer.size(), " slices, want ", slices.size()));
+  if (response.size() != slices.size()) {
+    return absl::InternalError(absl::StrCat("response has ", response.size(), " slices, want ", slices.size()));
   }
   std::vector<const Codec*> codecs;
   codecs.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    const absl::StatusOr<const Codec*> codec = CheckValue(answer[i], slices[i]);
+    const absl::StatusOr<const Codec*> codec = CheckValue(response[i], slices[i]);
     if (!codec.ok()) return codec.status();
     codecs.push_back(*codec);
   }
   std::vector<uint64_t> versions;
   versions.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    versions.push_back(answer[i].item.version());
+    versions.push_back(response[i].item.version());
     if (!slices[i].encoded_values.empty()) {
-      CopyPieces(answer[i].payload, slices[i].encoded_values.bytes);
-    } else if (absl::Status status = codecs[i]->Decode(answer[i].payload, slices[i].values); !status.ok()) {
+      CopyPieces(response[i].payload, slices[i].encoded_values.bytes);
+    } else if (absl::Status status = codecs[i]->Decode(response[i].payload, slices[i].values); !status.ok()) {
       return absl::InternalError(absl::StrCat("response: tensor ", slices[i].tensor_id, " slice ",
                                               slices[i].slice_index, ": ", status.message()));
     }

@@ -58,7 +58,7 @@ void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
 // Decodes a response into the slices' `values`, or copies it to their `encoded_values`, and returns their versions, in
 // order. INTERNAL if the response does not match the request, before any value is written, or if a payload is invalid
 // in its encoding, after earlier payloads were written.
-absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
+absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
                                                    absl::Span<const SliceTransfer> slices);
 
 }  // namespace ballast

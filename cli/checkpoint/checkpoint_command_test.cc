@@ -88,7 +88,7 @@ TEST_F(CheckpointCommandTest, VerifiesTheStatesOfACoordinator) {
   auto writer = RecordWriter::Create(PosixFileSystem(), CoordinatorLogPath(directory, 1), 1);
   ASSERT_TRUE(writer.ok()) << writer.status();
   for (uint64_t synced : {0, 1}) ASSERT_TRUE((*writer)->Append({state.SerializeAsString()}, synced).ok());
-  // A mark is no state.
+  // A mark record contains no state.
   ASSERT_TRUE((*writer)->Append({}, 2).ok());
   ASSERT_EQ(Verify(run_), 0) << err_.str();
   EXPECT_EQ(nlohmann::json::parse(out_.str())["coordinators"][0]["log_records"], 2);

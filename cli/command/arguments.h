@@ -33,8 +33,8 @@ class Arguments {
   bool Has(absl::string_view flag) const;
   // Returns `otherwise` if the flag is absent.
   std::string Get(absl::string_view flag, absl::string_view otherwise) const;
-  // INVALID_ARGUMENT if the value is not a number from `least` to `most`.
-  absl::StatusOr<int> GetInt(absl::string_view flag, int otherwise, int least, int most) const;
+  // INVALID_ARGUMENT if the value is not a number from `min` to `max`.
+  absl::StatusOr<int> GetInt(absl::string_view flag, int otherwise, int min, int max) const;
   // INVALID_ARGUMENT if a given value is not one of `choices`. `otherwise` is not checked.
   absl::StatusOr<std::string> GetChoice(absl::string_view flag, absl::string_view otherwise,
                                         absl::Span<const std::string> choices) const;

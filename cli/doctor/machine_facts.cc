@@ -51,7 +51,7 @@ class LastOutput : public ProcessListener {
  public:
   void OnOutput(int, absl::string_view bytes) override {
     absl::StrAppend(&text_, bytes);
-    if (text_.size() > kMost) text_.erase(0, text_.size() - kMost);
+    if (text_.size() > kMaxBytes) text_.erase(0, text_.size() - kMaxBytes);
   }
   void OnEnd(int, const ExitStatus& status) override { end_ = status; }
   void OnSignal(int) override { interrupted_ = true; }
@@ -66,7 +66,7 @@ class LastOutput : public ProcessListener {
   }
 
  private:
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMaxBytes = 4096;
   std::string text_;
   std::optional<ExitStatus> end_;
   bool interrupted_ = false;

@@ -48,11 +48,11 @@ constexpr char kUsage[] =
     "and writes metrics, model and report to a run directory. Ctrl-C saves the model and stops the job; a second\n"
     "Ctrl-C stops it immediately.\n\n";
 
-constexpr int kMostProcesses = 64;
-constexpr int kMostThreads = 1024;
-constexpr int kMostGpus = 64;
-constexpr int kMostRestarts = 1000;
-constexpr int kMostGatherSeconds = 86400;
+constexpr int kMaxProcesses = 64;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxGpus = 64;
+constexpr int kMaxRestarts = 1000;
+constexpr int kMaxGatherSeconds = 86400;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
@@ -140,7 +140,7 @@ absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
   if (!arguments.Has("gpus")) return absl::OkStatus();
   const std::string gpus = arguments.Get("gpus", "");
   if (gpus != "all") {
-    if (absl::StatusOr<int> number = arguments.GetInt("gpus", 1, 1, kMostGpus); !number.ok()) {
+    if (absl::StatusOr<int> number = arguments.GetInt("gpus", 1, 1, kMaxGpus); !number.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", or all"));
     }
   }
@@ -196,19 +196,19 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.insecure = arguments.Has("insecure");
   request.json = arguments.Has("json");
   request.verbose = arguments.Has("verbose");
-  auto servers = arguments.GetInt("servers", 1, 1, kMostProcesses);
+  auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
   if (!servers.ok()) return servers.status();
-  auto workers = arguments.GetInt("workers", 1, 1, kMostProcesses);
+  auto workers = arguments.GetInt("workers", 1, 1, kMaxProcesses);
   if (!workers.ok()) return workers.status();
-  auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMostThreads);
+  auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMaxThreads);
   if (!threads.ok()) return threads.status();
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
-  auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMostGatherSeconds);
+  auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMaxGatherSeconds);
   if (!gather.ok()) return gather.status();
   request.plan.gather_seconds = *gather;
-  auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMostRestarts);
+  auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMaxRestarts);
   if (!restarts.ok()) return restarts.status();
   request.plan.max_restarts = *restarts;
   if (arguments.Has("chaos")) {

@@ -12,8 +12,8 @@
 namespace ballast {
 namespace {
 
-constexpr int kWidestBar = 40;
-constexpr int kNarrowestBar = 8;
+constexpr int kMaxBarColumns = 40;
+constexpr int kMinBarColumns = 8;
 
 uint64_t CountSteps(const v1::JobProgress& progress, uint64_t examples_per_step) {
   if (examples_per_step == 0 || progress.epochs() == 0) return 0;
@@ -113,8 +113,8 @@ void ProgressDisplay::Draw() {
   const std::string head = absl::StrFormat(" %3d%%  ", percent);
   const int room = width - static_cast<int>(head.size() + text_.size()) - (options_.rich ? 0 : 2);
   std::string line;
-  if (room >= kNarrowestBar) {
-    line = absl::StrCat(Bar(share_, std::min(room, kWidestBar), options_.rich), head, text_);
+  if (room >= kMinBarColumns) {
+    line = absl::StrCat(Bar(share_, std::min(room, kMaxBarColumns), options_.rich), head, text_);
   } else {
     line = text_.substr(0, width);
   }

@@ -72,10 +72,10 @@ void Supervisor::ReadSignals() {
   }
 }
 
-void Supervisor::ReadOutput(int child, int most_pieces) {
+void Supervisor::ReadOutput(int child, int max_pieces) {
   Process& process = *children_[child];
   std::string buffer(kPieceBytes, '\0');
-  for (int piece = 0; piece < most_pieces && process.output() >= 0; ++piece) {
+  for (int piece = 0; piece < max_pieces && process.output() >= 0; ++piece) {
     const ssize_t got = read(process.output(), buffer.data(), buffer.size());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {

@@ -53,8 +53,8 @@ class Supervisor {
       : listener_(listener), signals_(signals), mask_before_(mask_before) {}
 
   void ReadSignals();
-  // Reads at most `most_pieces`, so that a child with endless output cannot starve the others.
-  void ReadOutput(int child, int most_pieces);
+  // Reads at most `max_pieces`, so that a child with endless output cannot starve the others.
+  void ReadOutput(int child, int max_pieces);
   void ReapEnded();
 
   ProcessListener* const listener_;
