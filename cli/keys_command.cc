@@ -21,11 +21,9 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast keys DIR --hosts LIST [flags]\n\n"
-    "Creates the credentials of a job's servers and workers in the new directory DIR, which only this user can read: "
-    "a\n"
-    "CA certificate, a certificate and key for servers and one for clients, and a token for each role. The CA's key "
-    "is\n"
-    "not stored, so no certificate can be added later; create a new set before these expire.\n\n";
+    "Creates the credentials of a job's servers and workers in the new directory DIR, which only this user can\n"
+    "read: a CA certificate, a certificate and key for servers and one for clients, and a token for each role. The\n"
+    "CA's key is not stored, so no certificate can be added later; create a new set before these expire.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{

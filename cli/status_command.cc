@@ -28,8 +28,7 @@ constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr char kUsage[] =
     "usage: ballast status ADDRESS [flags]\n\n"
     "Shows the status of the ballast_server at ADDRESS (host:port). The server of rank 0 also reports the job's\n"
-    "progress and its members. For a server started by `ballast launch`, --run finds the certificates and the "
-    "token.\n\n";
+    "progress and its members. For a server of `ballast launch`, --run finds the certificates and the token.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>([] {

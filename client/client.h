@@ -52,7 +52,7 @@ struct ClientOptions {
   // Identity of the pusher. No two clients may push as the same worker and incarnation, not even one after the other: a
   // shard takes the second client's pushes for retries of the first's, and does not apply them.
   uint32_t worker = 0;
-  // 0: the time of Connect, in microseconds since 1970, which is new for each start of a process.
+  // 0: the time of Connect, in microseconds since 1970, so that a restarted process gets a new one.
   uint64_t incarnation = 0;
 
   // Timeout for Connect to reach the coordinator or all shards.
@@ -137,13 +137,13 @@ struct SetResult {
   uint64_t unchanged = 0;
 };
 
-// Gives access to a job's tensors on all of its shards: routes slices to their owners and remembers their versions. If
-// a shard moves to another address, messages in flight are sent again there, and still applied once. The client retries
-// calls itself, which is safe: a push is applied once. Every future is ready within the options' timeouts. Errors name
-// the shard, its address and the call. After INVALID_ARGUMENT the job is unchanged; after any other failure of a push,
-// a part of it may have been applied. Calls whose futures are not awaited may be reordered. All workers should
-// push-pull tensors in the same order. Thread safety: all methods may be called from any thread. Destroying the client
-// cancels all calls.
+// Owns the connections to all shards of a job; routes slices to their owners and remembers their versions. If a shard
+// moves to another address, messages in flight are sent again there, and still applied once. The client retries calls
+// itself, which is safe: a push is applied once. Every future is ready within the options' timeouts. Errors name the
+// shard, its address and the call. After INVALID_ARGUMENT the job is unchanged; after any other failure of a push, a
+// part of it may have been applied.
+// Calls whose futures are not awaited may be reordered. All workers should push-pull tensors in the same order.
+// Thread safety: all methods may be called from any thread. Destroying the client cancels all calls.
 class Client {
  public:
   // Connects to the coordinator or to every shard; blocks. UNAVAILABLE and DEADLINE_EXCEEDED name the address and the
@@ -220,8 +220,7 @@ class Client {
   Future<PushResult> PushPullOrPush(const Request& request);
   void Begin(const Request& request, std::shared_ptr<Operation> operation);
   absl::StatusOr<std::vector<Slices>> Route(const Request& request) const;
-  // Reports to a shard, which may have recovered an older state (durability WAL), the versions that this worker has
-  // seen.
+  // Reports the versions that this worker has seen to a shard that may have recovered an older state (durability WAL).
   void OnRetry(uint32_t shard);
   void Report(uint32_t shard);
   std::vector<v1::ReportVersionsRequest> DescribeSeen(uint32_t shard) const;

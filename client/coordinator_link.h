@@ -42,7 +42,7 @@ struct JobCondition {
 class CoordinatorLink {
  public:
   // Blocks until the coordinator responds; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`. INVALID_ARGUMENT if the
-  // address requires other credentials, UNAUTHENTICATED or PERMISSION_DENIED if the server does not accept them,
+  // credentials do not suit the address, UNAUTHENTICATED or PERMISSION_DENIED if the server does not accept them,
   // FAILED_PRECONDITION if the server holds another job. Each request names `job`; empty: the coordinator's only job.
   static absl::StatusOr<std::unique_ptr<CoordinatorLink>> Connect(const std::string& address, absl::Duration timeout,
                                                                   const Credentials& credentials = {},
@@ -57,8 +57,7 @@ class CoordinatorLink {
   // Sends heartbeats in the background at the interval from JoinResponse. Calls `on_change` from that thread when the
   // condition changes; it may be empty and must not call Leave. The condition also becomes FAILED if the coordinator
   // declares the member lost, or sends no response for too long: for the member's time to live if it is unreachable,
-  // for 60 s if its connection stands (it is busy), or for the time in which the job's durability lets it return, if
-  // longer.
+  // for 60 s if its connection stands (it is busy), or for the return time set by the job's durability, if longer.
   void StartHeartbeats(std::function<void(const JobCondition&)> on_change);
 
   // Returns the condition as of the last heartbeat.

@@ -19,8 +19,8 @@ namespace ballast {
 // slice's next gradient, so the sum of the sent gradients stays within one residual of the sum of the true gradients
 // (Karimireddy et al., 2019, algorithm 2). A residual has one float per element, from a slice's first gradient on;
 // there are none if the codec needs no feedback. Does not know the fate of a payload: a dropped one is lost, and a
-// retry does not encode again. A worker that restarts begins without residuals. Thread safety: all methods may be
-// called from any thread.
+// retry does not encode again. A worker that restarts begins without residuals.
+// Thread safety: all methods may be called from any thread.
 class ErrorFeedback {
  public:
   explicit ErrorFeedback(std::unique_ptr<const Codec> codec) : codec_(std::move(codec)) {}

@@ -35,13 +35,11 @@ constexpr char kUsage[] =
     "usage: ballast checkpoint list DIR [--json]\n"
     "       ballast checkpoint verify DIR [--json]\n"
     "       ballast checkpoint export DIR FILE [--json]\n\n"
-    "Lists, checks and exports the checkpoints and logs from which a job resumes. DIR is a run directory, a "
-    "checkpoint\n"
-    "directory, a checkpoint's manifest or, for verify, a server's --state_dir.\n"
-    "list shows the complete checkpoints. verify reads and checks all files of each checkpoint, the logs and "
-    "snapshots\n"
-    "in each server's state directory, and the coordinator's log; it changes nothing, and exits with 1 if a file is\n"
-    "damaged or missing. While a server runs, its newest file may be incomplete. export writes the newest\n"
+    "Lists, checks and exports the checkpoints and logs from which a job resumes. DIR is a run directory, a\n"
+    "checkpoint directory, a checkpoint's manifest or, for verify, a server's --state_dir.\n"
+    "list shows the complete checkpoints. verify reads and checks all files of each checkpoint, the logs and\n"
+    "snapshots in each server's state directory, and the coordinator's log; it changes nothing, and exits with 1 if a\n"
+    "file is damaged or missing. While a server runs, its newest file may be incomplete. export writes the newest\n"
     "checkpoint's weights in safetensors format.\n\n";
 
 const std::vector<FlagSpec>& Flags() {

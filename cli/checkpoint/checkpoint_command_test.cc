@@ -103,7 +103,7 @@ TEST_F(CheckpointCommandTest, VerifiesTheStatesOfACoordinator) {
 
 TEST_F(CheckpointCommandTest, HelpSaysWhatIsVerified) {
   ASSERT_EQ(CheckpointCommand({"--help"}, out_, err_), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("the logs and snapshots\nin each server's state directory"));
+  EXPECT_THAT(out_.str(), HasSubstr("the logs and\nsnapshots in each server's state directory"));
 }
 
 }  // namespace

@@ -20,7 +20,6 @@ struct MemoryFacts {
   uint64_t available_bytes = 0;
 };
 
-// A Ballast program.
 struct ProgramFacts {
   // Empty: not found.
   std::string path;

@@ -50,7 +50,6 @@ struct LaunchPlan {
   std::optional<ChaosPlan> chaos;
 };
 
-// Returns the path of a worker's timeline.
 std::string WorkerTracePath(const std::string& run_dir, int rank);
 
 struct LaunchResult {

@@ -9,7 +9,6 @@
 
 namespace ballast {
 
-// The data of a report.
 struct ReportContent {
   Metrics metrics;
   // Absent if the run is in progress, was killed or crashed.

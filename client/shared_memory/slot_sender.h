@@ -17,8 +17,8 @@
 
 namespace ballast {
 
-// Copies messages for a server on the same machine into shared memory. Requests the memory from the server when it gets
-// the first message, and again after the server was lost; until then, messages are sent without it.
+// Owns a client's share of a local server's shared memory, and copies messages into it. Requests the memory with the
+// first message, and again after the server was lost; until the server provides it, Lend returns nullopt.
 // Thread safety: all methods may be called from any thread. The destructor returns after gRPC's last callback.
 class SlotSender {
  public:
