@@ -104,7 +104,7 @@ def main():
         done = run([ballast, "bench", name, "--help"], env)
         expect(done.returncode == 0 and f"usage: ballast bench {name}" in done.stdout, f"{name} --help: {done.stdout}")
     missing = run([ballast, "bench", "transfer"], dict(env, BALLAST_SERVER_BINARY="/nonexistent/ballast_server"))
-    expect(missing.returncode == 1 and "ballast_server is no program" in missing.stderr, f"no server: {missing.stderr}")
+    expect(missing.returncode == 1 and "ballast_server is not an executable file" in missing.stderr, f"no server: {missing.stderr}")
     for words, ratios, keys in CASES:
         check_case(ballast, env, words, ratios, keys)
     print("failures:", failures)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ballast`: one program, a word for each thing that a person does with the system.
+// `ballast`: one program with a command for each task.
 #include <iostream>
 #include <string>
 #include <vector>
@@ -22,21 +22,21 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"launch", "Train a job on this machine.", LaunchCommand},
-    {"checkpoint", "List, check and export what a job can go on from.", CheckpointCommand},
-    {"status", "Ask a running server how it is.", StatusCommand},
-    {"keys", "Make the certificates and tokens of a job over several machines.", KeysCommand},
-    {"doctor", "Say what this machine has, and what it lacks.", DoctorCommand},
-    {"bench", "Measure this machine and Ballast on it.", BenchCommand},
-    {"plot", "Write the report of a run folder again.", PlotCommand},
+    {"checkpoint", "List, check and export a job's checkpoints and logs.", CheckpointCommand},
+    {"status", "Show the status of a running server.", StatusCommand},
+    {"keys", "Create the certificates and tokens for a job on several machines.", KeysCommand},
+    {"doctor", "Check what this machine has and what it lacks.", DoctorCommand},
+    {"bench", "Run benchmarks on this machine.", BenchCommand},
+    {"plot", "Rewrite the report of a run directory.", PlotCommand},
 };
 
 void PrintHelp(std::ostream& out) {
   out << "usage: ballast COMMAND [flags]\n\n"
-         "Trains neural networks over parameter servers.\n\n";
+         "Trains neural networks with parameter servers.\n\n";
   for (const Command& command : kCommands) out << absl::StrFormat("  %-10s %s\n", command.name, command.summary);
-  out << "  help       Show this text, or a command's: ballast help COMMAND.\n\n"
-         "ballast --version says which build this is. Exit status: 0 success, 1 failure while running, 2 bad usage or\n"
-         "bad input, 75 others were missing, 130 interrupted.\n";
+  out << "  help       Show this help, or the help of one command: ballast help COMMAND.\n\n"
+         "ballast --version prints the version. Exit status: 0 success, 1 failure while running, 2 bad usage or bad\n"
+         "input, 75 other processes did not join in time, 130 interrupted.\n";
 }
 
 int RunNamed(const std::string& name, absl::Span<const std::string> args) {

@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// `ballast bench BENCHMARK [flags]`: becomes the program ballast_bench, which holds the benchmarks and knows their
-// flags. Returns only where there is no such program.
+// `ballast bench BENCHMARK [flags]`: replaces this process with ballast_bench, which contains the benchmarks and parses
+// their flags. Returns only if that program cannot be found or run.
 int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -17,7 +17,7 @@ namespace {
 using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
 
-// A stand-in for ballast_bench.
+// Installs a script in place of ballast_bench.
 std::string Place(const std::string& script) {
   const std::string path = ::testing::TempDir() + "/bench_stand_in";
   std::ofstream(path) << script;
@@ -37,7 +37,8 @@ TEST(BenchCommandTest, SaysWhereItLookedForAMissingProgram) {
   setenv("BALLAST_BENCH_BINARY", "/nonexistent/ballast_bench", 1);
   std::ostringstream out, err;
   EXPECT_EQ(BenchCommand({"transfer"}, out, err), 1);
-  EXPECT_EQ(err.str(), "error: environment variable BALLAST_BENCH_BINARY: /nonexistent/ballast_bench is no program\n");
+  EXPECT_EQ(err.str(),
+            "error: environment variable BALLAST_BENCH_BINARY: /nonexistent/ballast_bench is not an executable file\n");
 }
 
 TEST(BenchCommandTest, NamesAProgramThatCannotRun) {

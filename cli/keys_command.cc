@@ -21,21 +21,21 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast keys DIR --hosts LIST [flags]\n\n"
-    "Makes what a job's servers and workers know each other by, in the new folder DIR, which only this user may read:\n"
-    "an authority, a certificate and key for servers and one for clients, and a token for each role. The authority's\n"
-    "key is kept nowhere, so nobody can add to them; when they are near their end, make new ones.\n\n";
+    "Creates the credentials of a job's servers and workers in the new directory DIR, which only this user can\n"
+    "read: a CA certificate, a certificate and key for servers and one for clients, and a token for each role. The\n"
+    "CA's key is not stored, so no certificate can be added later; create a new set before these expire.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
       {"hosts", "LIST",
-       "What servers are reached by: names, *.example.com, addresses; with commas. localhost is added."},
-      {"job", "NAME", "The only job that the tokens are good for (any)."},
-      {"days", "N", "That the certificates last, 1 to 3650 (365)."},
+       "Comma-separated hosts of the servers: names, *.example.com or IP addresses; localhost is always added."},
+      {"job", "NAME", "Make the tokens valid for this job only (default: any job)."},
+      {"days", "N", "Validity of the certificates in days, 1 to 3650 (default: 365)."},
   };
   return *flags;
 }
 
-// What may stand in a certificate, and nothing that OpenSSL would take for more than a host.
+// Accepts only characters of host names and IP addresses: OpenSSL would parse others as more than a host.
 bool IsHost(absl::string_view host) {
   in6_addr six = {};
   if (inet_pton(AF_INET6, std::string(host).c_str(), &six) == 1) return true;
@@ -46,7 +46,7 @@ bool IsHost(absl::string_view host) {
 
 absl::StatusOr<std::vector<std::string>> ReadHosts(const Arguments& arguments) {
   std::vector<std::string> hosts = {"localhost", "127.0.0.1"};
-  if (!arguments.Has("hosts")) return absl::InvalidArgumentError("keys wants --hosts; see --help");
+  if (!arguments.Has("hosts")) return absl::InvalidArgumentError("keys: flag --hosts is missing; see --help");
   for (absl::string_view host : absl::StrSplit(arguments.Get("hosts", ""), ',')) {
     if (!IsHost(host)) {
       return absl::InvalidArgumentError(absl::StrCat("flag --hosts: got \"", host, "\", want a host without a port"));
@@ -66,7 +66,7 @@ int KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostr
     return kExitSuccess;
   }
   if (arguments->positional().size() != 1) {
-    return Fail(err, absl::InvalidArgumentError("keys wants one new folder; see --help"), kExitBadInput);
+    return Fail(err, absl::InvalidArgumentError("keys: want exactly one new directory; see --help"), kExitBadInput);
   }
   const absl::StatusOr<std::vector<std::string>> hosts = ReadHosts(*arguments);
   if (!hosts.ok()) return Fail(err, hosts.status(), kExitBadInput);
@@ -79,9 +79,9 @@ int KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostr
   const std::string& folder = arguments->positional()[0];
   const absl::StatusOr<KeyFolder> keys = KeyFolder::Make(folder, {job, *hosts, validity, validity});
   if (!keys.ok()) return Fail(err, keys.status(), kExitBadInput);
-  out << "made " << folder << ", good for " << *days << " days, for servers at " << absl::StrJoin(*hosts, ", ")
+  out << "created " << folder << ", valid for " << *days << " days, for servers at " << absl::StrJoin(*hosts, ", ")
       << "\n\nservers: ballast_server " << absl::StrJoin(keys->ServerFlags(), " ") << "\nworkers: ballast_worker "
-      << absl::StrJoin(keys->WorkerFlags(), " ") << "\nwho looks: ballast status "
+      << absl::StrJoin(keys->WorkerFlags(), " ") << "\nstatus: ballast status "
       << absl::StrJoin(keys->ReaderFlags(), " ") << std::endl;
   return kExitSuccess;
 }

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast keys`: makes the certificates and tokens of a job over several machines.
+// `ballast keys`: creates the certificates and tokens for a job on several machines.
 int KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -45,7 +45,7 @@ TEST_F(KeysCommandTest, MakesAFolderAndSaysHowToUseIt) {
 
 TEST_F(KeysCommandTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(Run({folder_}), 2);
-  EXPECT_THAT(err_.str(), HasSubstr("keys wants --hosts"));
+  EXPECT_THAT(err_.str(), HasSubstr("keys: flag --hosts is missing"));
   EXPECT_EQ(Run({folder_, "--hosts", "a b"}), 2);
   EXPECT_THAT(err_.str(), HasSubstr("flag --hosts: got \"a b\", want a host without a port"));
   EXPECT_EQ(Run({folder_, "--hosts", "a,email:x"}), 2);

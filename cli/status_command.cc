@@ -27,15 +27,14 @@ constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 constexpr char kUsage[] =
     "usage: ballast status ADDRESS [flags]\n\n"
-    "Asks the ballast_server at ADDRESS (host:port) how it is. The server of rank 0 also knows the job's progress and\n"
-    "its members. What a server started by `ballast launch` wants to be shown lies in its run folder, as long as it\n"
-    "runs: --run.\n\n";
+    "Shows the status of the ballast_server at ADDRESS (host:port). The server of rank 0 also reports the job's\n"
+    "progress and its members. For a server of `ballast launch`, --run finds the certificates and the token.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>([] {
     std::vector<FlagSpec> all = {{"json", "", "Print one JSON object."},
-                                 {"job", "NAME", "Fail if the server holds another job than this one."},
-                                 {"run", "DIR", "The run folder of the launch that the server belongs to."}};
+                                 {"job", "NAME", "Fail if the server holds a job with another name."},
+                                 {"run", "DIR", "Run directory of the launch that the server belongs to."}};
     all.insert(all.end(), SecurityFlags().begin(), SecurityFlags().end());
     return all;
   }());
@@ -82,11 +81,11 @@ double MeanOf(const v1::Histogram& histogram) {
   return histogram.count() == 0 ? 0 : histogram.sum() / static_cast<double>(histogram.count());
 }
 
-// Of pulls: how many waited for other workers, and how long.
+// Describes how many pulls waited for other workers, and for how long. Bucket 0 holds the pulls that did not wait.
 std::string DescribeWaits(const v1::Histogram& waits) {
   const uint64_t waited = waits.count() - (waits.buckets_size() > 0 ? waits.buckets(0) : 0);
   if (waits.count() == 0 || waited == 0) return "none waited so far";
-  return absl::StrFormat("%.0f%% waited, on average %s, at most %s", 100.0 * waited / waits.count(),
+  return absl::StrFormat("%.0f%% waited, for %s on average and %s at most", 100.0 * waited / waits.count(),
                          absl::FormatDuration(absl::Microseconds(std::round(waits.sum() / waited))),
                          absl::FormatDuration(absl::Microseconds(waits.max())));
 }
@@ -101,11 +100,11 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
   out << absl::StrFormat("  job       %s, policy %s, workers %d\n", shard.job(), shard.policy(), shard.workers());
   out << absl::StrFormat("  holds     %d tensors in %d slices, %s\n", shard.tensors(), shard.slices(),
                          BytesText(shard.state_bytes()));
-  out << absl::StrFormat("  pushes    %s, of them %s again (duplicates)\n", FormatCount(shard.pushes()),
+  out << absl::StrFormat("  pushes    %s (%s duplicates)\n", FormatCount(shard.pushes()),
                          FormatCount(shard.duplicates()));
-  out << absl::StrFormat("  pulls     %s, %d wait now; %s\n", FormatCount(shard.pulls()), shard.waiting(),
+  out << absl::StrFormat("  pulls     %s, %d waiting now; %s\n", FormatCount(shard.pulls()), shard.waiting(),
                          DescribeWaits(shard.wait_microseconds()));
-  out << absl::StrFormat("  slices    %s updates applied, %s gradients dropped, staleness mean %.3g, largest %d\n",
+  out << absl::StrFormat("  slices    %s updates applied, %s gradients dropped, staleness mean %.3g, maximum %d\n",
                          FormatCount(shard.updates()), FormatCount(shard.dropped()), MeanOf(shard.staleness()),
                          shard.max_staleness());
   out << absl::StrFormat("  bytes     %s of gradients, %s of values; in flight %s of %s, %s calls refused\n",
@@ -115,7 +114,7 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
   if (shard.has_recovery()) {
     const v1::GetStatusResponse::Recovery& recovery = shard.recovery();
     out << absl::StrFormat(
-        "  recovered %s log records in %.1f s, %s refused as stale, %s cut off; %s updates lost with the machine\n",
+        "  recovered %s log records in %.1f s; %s refused as stale, %s truncated, %s updates lost with the machine\n",
         FormatCount(recovery.records()), recovery.seconds(), FormatCount(recovery.refused_records()),
         BytesText(recovery.cut_bytes()), FormatCount(recovery.lost_updates()));
   }
@@ -124,7 +123,7 @@ void PrintShard(std::ostream& out, const std::string& address, const v1::GetStat
                            FormatCount(shard.snapshot_failures()));
   }
   if (shard.shared_calls() == 0) return;
-  out << absl::StrFormat("  shared    memory with %d clients of this machine, %s calls through it\n",
+  out << absl::StrFormat("  shared    memory with %d clients on this machine, %s calls through it\n",
                          shard.shared_regions(), FormatCount(shard.shared_calls()));
 }
 
@@ -145,19 +144,19 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
                            FormatCount(job.samples_per_second()), FormatClock(absl::Seconds(job.seconds())));
   }
   if (job.epochs() > 0) {
-    out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  largest staleness %d\n",
+    out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  maximum staleness %d\n",
                            job.mode(), job.learning_rate(), 100 * job.wait_share(), job.max_staleness());
   }
   if (job.workers_lost() + job.servers_lost() > 0) {
-    out << absl::StrFormat("  lost %d workers and %d servers so far; examples repeated for that: %s\n",
+    out << absl::StrFormat("  lost so far: %d workers, %d servers; examples repeated because of it: %s\n",
                            job.workers_lost(), job.servers_lost(), FormatCount(job.examples_repeated()));
   }
   if (job.has_last_evaluation() && job.last_evaluation().has_accuracy()) {
     out << absl::StrFormat("  test accuracy %.4f after epoch %d\n", job.last_evaluation().accuracy(),
                            job.last_evaluation().epoch());
   }
-  out << absl::StrFormat("members, of %d servers and %d workers:\n", response.servers(), response.workers());
-  out << absl::StrFormat("  %-10s %-8s %12s %10s  %-22s %s\n", "who", "state", "heard of", "step", "address",
+  out << absl::StrFormat("members (the job has %d servers and %d workers):\n", response.servers(), response.workers());
+  out << absl::StrFormat("  %-10s %-8s %12s %10s  %-22s %s\n", "member", "state", "heartbeat", "step", "address",
                          "process");
   for (const v1::GetProgressResponse::MemberStatus& member : response.members()) {
     const std::string who = absl::StrCat(RoleName(member.member().role()), " ", member.member().rank());
@@ -269,7 +268,8 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
     return kExitSuccess;
   }
   if (arguments->positional().size() != 1) {
-    return Fail(err, absl::InvalidArgumentError("status wants one address, host:port; see --help"), kExitBadInput);
+    return Fail(err, absl::InvalidArgumentError("status: want exactly one address, host:port; see --help"),
+                kExitBadInput);
   }
   const std::string& address = arguments->positional()[0];
   if (absl::Status status = CheckAddress(address); !status.ok()) return Fail(err, status, kExitBadInput);
@@ -287,7 +287,7 @@ int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   const absl::StatusOr<v1::GetStatusResponse> shard = server->GetStatus(kTimeout);
   if (!shard.ok()) return Fail(err, shard.status(), kExitFailure);
   const absl::StatusOr<v1::GetProgressResponse> job = server->GetProgress(kTimeout);
-  // Only one server coordinates.
+  // Servers that do not host the coordinator return UNIMPLEMENTED.
   if (!job.ok() && !absl::IsUnimplemented(job.status())) return Fail(err, job.status(), kExitFailure);
   if (arguments->Has("json")) {
     const Json all = {{"shard", ShardJson(address, *shard)}, {"job", job.ok() ? JobJson(*job) : Json()}};

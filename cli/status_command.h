@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast status`: how one server is, and, where it coordinates, the job and its members.
+// `ballast status`: prints the status of one server and, if it hosts the coordinator, of the job and its members.
 int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -20,6 +20,7 @@ namespace ballast {
 namespace {
 
 using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class FakeShard : public v1::ParameterService::Service {
@@ -118,7 +119,7 @@ TEST_F(StatusCommandTest, ShowsJobMembersAndShard) {
   EXPECT_THAT(out_.str(), HasSubstr("catching up: 512.0 MiB of 2.0 GiB sent, 19.0 MiB/s; 3.0 MiB behind\n"));
   EXPECT_THAT(out_.str(), HasSubstr("host, process 77\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  holds     6 tensors in 7 slices, 3.0 MiB\n"));
-  EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345, of them 1 again (duplicates)\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("  pushes    12,345 (1 duplicates)\n"));
 }
 
 TEST_F(StatusCommandTest, AsksForTheJobThatIsNamed) {
@@ -131,9 +132,9 @@ TEST_F(StatusCommandTest, AsksForTheJobThatIsNamed) {
 TEST_F(StatusCommandTest, ShowsWaitsStalenessAndBytes) {
   EXPECT_EQ(Run({Serve(true)}), 0) << err_.str();
   EXPECT_THAT(out_.str(),
-              HasSubstr("  bounded  learning rate 0.125  workers wait 25% of the time  largest staleness 3\n"));
-  EXPECT_THAT(out_.str(), HasSubstr("0 wait now; 25% waited, on average 2.5ms, at most 2.5ms\n"));
-  EXPECT_THAT(out_.str(), HasSubstr("0 gradients dropped, staleness mean 0.5, largest 3\n"));
+              HasSubstr("  bounded  learning rate 0.125  workers wait 25% of the time  maximum staleness 3\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("0 waiting now; 25% waited, for 2.5ms on average and 2.5ms at most\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("0 gradients dropped, staleness mean 0.5, maximum 3\n"));
   EXPECT_THAT(out_.str(),
               HasSubstr("  bytes     3.0 MiB of gradients, 12.0 MiB of values; in flight 0 B of 256.0 MiB, 0 calls"));
 }
@@ -170,7 +171,7 @@ TEST_F(StatusCommandTest, NamesAServerThatIsNotThere) {
 }
 
 TEST_F(StatusCommandTest, GivesUpOnAServerThatDoesNotAnswer) {
-  // Connections are taken by the kernel and nobody speaks on them.
+  // The kernel accepts connections, but no program responds on them.
   const int mute = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -181,8 +182,8 @@ TEST_F(StatusCommandTest, GivesUpOnAServerThatDoesNotAnswer) {
   ASSERT_EQ(getsockname(mute, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string name = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   EXPECT_EQ(Run({name}), 1);
-  // The command's time and one attempt to connect are over at once.
-  EXPECT_THAT(err_.str(), AnyOf(HasSubstr("server at " + name + " did not answer within 5"),
+  // The command's timeout and the connection attempt end at the same time, so either error may come.
+  EXPECT_THAT(err_.str(), AnyOf(ContainsRegex("timed out after 5.* waiting for a response from the server at " + name),
                                 HasSubstr("cannot reach a server at " + name + " (tried for ")));
   close(mute);
 }

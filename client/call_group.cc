@@ -24,7 +24,7 @@ void CallGroup::Start(uint64_t tag, CallOptions options, RetryingCall::Attempt a
           std::move(options), std::move(attempt),
           [this, id, done = std::move(done)](absl::Status status, uint32_t attempts) mutable {
             done(std::move(status), attempts);
-            // What it captured goes before the group may.
+            // Destroy what `done` captured before the group can be destroyed.
             done = nullptr;
             absl::MutexLock lock(&mutex_);
             calls_.erase(id);

@@ -19,9 +19,9 @@
 
 namespace ballast {
 
-// The calls in flight to one peer, so that they can be ended together. Knows no service.
-// Thread safety: all methods may be called from any thread. Destroy it before what its calls use: its destructor ends
-// them and returns when the last `done` has returned.
+// Owns the calls in flight to one peer, so that they can be cancelled together. Does not know any service.
+// Thread safety: all methods may be called from any thread. The destructor cancels the calls and returns after the last
+// `done` has returned, so destroy the group before the objects that its calls use.
 class CallGroup {
  public:
   CallGroup() = default;
@@ -30,23 +30,23 @@ class CallGroup {
   // `tag` names the calls that CancelTagged ends. After Shutdown, `done` gets CANCELLED before Start returns.
   void Start(uint64_t tag, CallOptions options, RetryingCall::Attempt attempt, RetryingCall::Done done);
 
-  // The same for a call whose answer alone matters. `begin(context, &request, &response, callback)` calls the stub, and
-  // is gone with what it holds before the future is ready.
+  // Like Start, but returns the response. `begin(context, &request, &response, callback)` calls the stub; it is
+  // destroyed before the future is ready.
   template <typename Response, typename Request, typename Begin>
   Future<Response> Ask(CallOptions options, Request request, Begin begin);
 
   void CancelTagged(uint64_t tag, const std::string& reason);
 
-  // Has every call begin its next attempt at once, where it is not on its way there already.
+  // Ends the current attempt or pause of every call, so that its next attempt begins at once.
   void RetryNow();
 
-  // Ends all calls with CANCELLED and the reason, now and from now on. The first reason stands.
+  // Ends all calls, and all later ones, with CANCELLED and the first reason given.
   void Shutdown(const std::string& reason);
 
-  // Blocks until every `done` has returned; to be called after Shutdown.
+  // Blocks until every `done` has returned; call it after Shutdown.
   void WaitUntilIdle();
 
-  // Blocks until Shutdown or for `timeout`; whether it was shut down.
+  // Blocks until Shutdown, but at most for `timeout`. Returns whether the group was shut down.
   bool WaitForShutdown(absl::Duration timeout);
 
  private:
@@ -71,7 +71,7 @@ Future<Response> CallGroup::Ask(CallOptions options, Request request, Begin begi
     Response response;
     Promise<Response> promise;
   };
-  // Shared by the two functions below; lives until the later of them is gone.
+  // Shared by the two functions below, whichever is destroyed last.
   auto exchange = std::make_shared<Exchange>();
   exchange->begin.emplace(std::move(begin));
   exchange->request = std::move(request);

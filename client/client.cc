@@ -25,17 +25,16 @@ namespace {
 
 using Kind = ShardMessage::Kind;
 
-// Of tensors in one DeclareTensorsRequest, well under the limit of a message.
-constexpr size_t kDeclarationBytes = kMaxMessageBytes / 2;
+// Limit for the tensors in one DeclareTensorsRequest, well under the limit for a message.
+constexpr size_t kMaxDeclarationBytes = kMaxMessageBytes / 2;
 
-// Of one call that waits for a newer map; and the pauses after one that failed, or that brought nothing before its
-// time.
+// Timeout of one call that waits for a newer map, and the pauses after one that failed or returned too early.
 constexpr absl::Duration kMapWait = absl::Seconds(20);
 constexpr absl::Duration kFirstMapPause = absl::Milliseconds(100);
-constexpr absl::Duration kLongestMapPause = absl::Seconds(1);
+constexpr absl::Duration kMaxMapPause = absl::Seconds(1);
 
-// Of a shard that moves when it is silent: what was sent to it in vain holds up what is sent again no longer than this.
-constexpr absl::Duration kMovingPeerSilence = absl::Seconds(4);
+// Keep-alive timeout for shards that may move: messages stuck in a dead connection delay their retry at most this long.
+constexpr absl::Duration kMovingPeerTimeout = absl::Seconds(4);
 
 absl::Status CheckRange(const char* field, absl::Duration got, absl::Duration low, absl::Duration high) {
   if (got >= low && got <= high) return absl::OkStatus();
@@ -46,9 +45,9 @@ absl::Status CheckRange(const char* field, absl::Duration got, absl::Duration lo
 absl::Status CheckOptions(const ClientOptions& options) {
   absl::Status status = ValidateJobName(options.job);
   if (options.coordinator.empty() == options.shards.empty()) {
-    status.Update(absl::InvalidArgumentError(
-        absl::StrCat("got ", options.coordinator.empty() ? "neither" : "both",
-                     " of a coordinator's address and shards' addresses, want one of them")));
+    status.Update(absl::InvalidArgumentError(absl::StrCat("coordinator address and shard addresses: got ",
+                                                          options.coordinator.empty() ? "neither" : "both",
+                                                          ", want exactly one of them")));
   }
   if (options.worker >= options.workers) {
     status.Update(absl::InvalidArgumentError(
@@ -83,13 +82,13 @@ absl::string_view NameOf(v1::Encoding encoding) {
   return codec.ok() ? (*codec)->name() : "of an unknown encoding";
 }
 
-// Of a tensor's elements; of nothing, nothing.
+// Returns the slice's part of a tensor's elements; empty if `whole` is empty.
 template <typename T>
 absl::Span<T> PartOf(absl::Span<T> whole, const PlacedSlice& slice) {
   return whole.empty() ? whole : whole.subspan(slice.offset, slice.elements);
 }
 
-// A tensor as floats, or as what is encoded as the client's codec says.
+// Checks a tensor given as floats or encoded with the client's codec.
 template <typename Tensor>
 absl::Status CheckMemory(const char* what, const PlacedTensor& placed, const Tensor& got, v1::Encoding want) {
   if (got.encoded.empty()) return CheckElements(what, placed, got.values.size());
@@ -99,9 +98,9 @@ absl::Status CheckMemory(const char* what, const PlacedTensor& placed, const Ten
   }
   const v1::Encoding encoding = got.encoded.encoding;
   if (encoding != want || (encoding != v1::ENCODING_BF16 && encoding != v1::ENCODING_FP16)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, " is ", NameOf(encoding), ", want floats",
-                                                   ", or bf16 or fp16 where the client's codec is that: it is ",
-                                                   NameOf(want)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is ", NameOf(encoding),
+                     ", want floats, or bf16 or fp16 if that is the client's codec, which is ", NameOf(want)));
   }
   const uint64_t want_bytes = CountElements(placed.spec) * got.encoded.kBytesEach;
   if (got.encoded.bytes.size() == want_bytes) return absl::OkStatus();
@@ -124,12 +123,12 @@ v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard)
 
 }  // namespace
 
-// What the caller of Push, Pull, PushPull or SetValues asked for.
+// The arguments of Push, Pull, PushPull or SetValues.
 struct Client::Request {
   Kind kind;
   uint64_t step = 0;
   uint32_t examples = 0;
-  // Of SetValues: the values.
+  // Holds the values of SetValues.
   absl::Span<const TensorGradient> gradients;
   absl::Span<const TensorValues> values;
   std::optional<double> schedule_position;
@@ -137,7 +136,7 @@ struct Client::Request {
   size_t size() const { return std::max(gradients.size(), values.size()); }
 };
 
-// A request on its way: what its messages brought so far.
+// A request in flight: collects the replies to its messages.
 struct Client::Operation {
   uint64_t id = 0;
   absl::AnyInvocable<void(absl::StatusOr<PushResult>)> finish;
@@ -147,7 +146,7 @@ struct Client::Operation {
   // The first failure.
   absl::Status status ABSL_GUARDED_BY(mutex);
   PushResult result ABSL_GUARDED_BY(mutex);
-  // Of SetValues. Read once the last message has ended.
+  // Results of SetValues, read after the last message has ended.
   std::atomic<uint64_t> set = 0, unchanged = 0;
 
   void AddLocked(const ShardReply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -188,7 +187,7 @@ Client::Client(ClientOptions options)
 Client::~Client() {
   Shutdown("client destroyed");
   if (follower_.joinable()) follower_.join();
-  // A shard's last callbacks may turn to any other shard: none goes before all are silent.
+  // A shard's last callbacks may use other shards' channels, so destroy none before all are idle.
   for (ShardChannel* channel : channels()) channel->WaitUntilIdle();
 }
 
@@ -216,7 +215,7 @@ absl::Status Client::UseMap(ShardMap map) {
   absl::MutexLock lock(&mutex_);
   const std::vector<std::string>& known = map_.shards();
   const std::vector<std::string>& shards = map.shards();
-  // Maps only grow: the newer one has all that an older one has.
+  // Maps only grow, so the newer one contains the older one.
   if (!channels_.empty() && map.epoch() < map_.epoch()) return absl::OkStatus();
   if (shards.size() < known.size() || (!follows_ && !std::equal(known.begin(), known.end(), shards.begin()))) {
     return WithReason(
@@ -239,14 +238,14 @@ absl::Status Client::UseMap(ShardMap map) {
     channel.rpc_timeout = options_.rpc_timeout;
     channel.retry_timeout = options_.retry_timeout;
     channel.wait_timeout = options_.wait_timeout;
-    channel.silence = follows_ ? kMovingPeerSilence : kPeerSilence;
+    channel.silence = follows_ ? kMovingPeerTimeout : kPeerSilence;
     channel.values = options_.codec.values();
-    // A reader's token may not name a worker.
+    // Send it only if it is needed, because a reader's token does not permit naming a worker.
     channel.names_worker_in_pulls = options_.policy.async().delay_compensation() > 0;
     channel.feedback = feedback_.get();
-    // A map that is followed becomes newer by itself.
+    // FollowMap gets newer maps anyway.
     if (coordinator_ != nullptr && !follows_) channel.on_not_owner = [this] { AskForMap(); };
-    // Under other durabilities a shard comes back with all that it has answered, or not at all.
+    // With other durabilities, a shard recovers every acknowledged update or does not return.
     if (options_.durability.mode() == v1::Durability::WAL) {
       channel.on_retry = [this](uint32_t shard) { OnRetry(shard); };
     }
@@ -276,7 +275,7 @@ void Client::RefreshMap() {
       map_is_wrong_ = false;
     }
     absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
-    // The calls that want it ask again.
+    // A retried call asks for the map again.
     if (!map.ok()) continue;
     if (absl::Status status = UseMap(*std::move(map)); !status.ok()) return Shutdown(std::string(status.message()));
   }
@@ -288,7 +287,7 @@ void Client::FollowMap() {
     uint64_t epoch = 0;
     {
       absl::MutexLock lock(&mutex_);
-      // There is nothing to move before the first map is used.
+      // There are no channels to move before the first map is used.
       const auto used = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutdown_ || !channels_.empty(); };
       mutex_.Await(absl::Condition(&used));
       mutex_.AwaitWithTimeout(absl::Condition(&shutdown_), pause);
@@ -301,7 +300,7 @@ void Client::FollowMap() {
     if (newer || (map.ok() && absl::Now() - asked > kMapWait / 2)) {
       pause = absl::ZeroDuration();
     } else {
-      pause = std::clamp(2 * pause, kFirstMapPause, kLongestMapPause);
+      pause = std::clamp(2 * pause, kFirstMapPause, kMaxMapPause);
     }
     if (!newer) continue;
     if (absl::Status status = UseMap(*std::move(map)); !status.ok()) {
@@ -351,15 +350,14 @@ absl::Status Client::Declare(absl::Span<const v1::TensorSpec> specs) {
       v1::TensorDeclaration declaration = DeclarationFor(*placed, channel->rank());
       if (declaration.slices().empty()) continue;
       bytes += declaration.ByteSizeLong();
-      if (bytes > kDeclarationBytes && request.tensors_size() > 0) {
+      if (bytes > kMaxDeclarationBytes && request.tensors_size() > 0) {
         answers.push_back(channel->Declare(std::exchange(request, empty)));
         declared = true;
         bytes = declaration.ByteSizeLong();
       }
       *request.add_tensors() = std::move(declaration);
     }
-    // A shard without slices takes part, too: it learns the job, and answers pauses, captures and standbys as others
-    // do.
+    // A shard without slices must know the job too, because it handles pauses, captures and standbys like the others.
     if (request.tensors_size() > 0 || !declared) answers.push_back(channel->Declare(std::move(request)));
   }
   absl::Status status;
@@ -407,7 +405,7 @@ Future<SetResult> Client::SetValues(absl::Span<const FirstValues> tensors) {
   Promise<SetResult> promise;
   Future<SetResult> future = promise.GetFuture();
   auto operation = std::make_shared<Operation>();
-  // The operation outlives its own end.
+  // A raw pointer, because the operation owns `finish` and is alive when it runs.
   operation->finish = [promise = std::move(promise), of = operation.get()](absl::StatusOr<PushResult> result) mutable {
     if (!result.ok()) return promise.Set(result.status());
     promise.Set(SetResult{of->set, of->unchanged});
@@ -427,7 +425,7 @@ void Client::Begin(const Request& request, std::shared_ptr<Operation> operation)
   std::vector<std::vector<ShardMessage>> messages(by_shard->size());
   for (size_t shard = 0; shard < by_shard->size(); ++shard) {
     for (Slices& slices : PackSlices((*by_shard)[shard])) {
-      // The messages share the operation; the last to end finishes it.
+      // The messages share the operation; the last one to end finishes it.
       messages[shard].push_back({request.kind, operation->id, request.step, request.examples, request.schedule_position,
                                  std::move(slices), [this, operation](const ShardMessage& message, ShardReply reply) {
                                    OnMessageDone(operation.get(), message, std::move(reply));
@@ -469,7 +467,7 @@ absl::StatusOr<std::vector<Client::Slices>> Client::Route(const Request& request
     }
     if (pushes && pulls && request.values[i].tensor_id != id) {
       return absl::InvalidArgumentError(absl::StrCat("push-pull: got values of tensor ", request.values[i].tensor_id,
-                                                     " beside the gradient of tensor ", id, ", want the same"));
+                                                     " with the gradient of tensor ", id, ", want the same"));
     }
     const bool adds = sets || (pushes && request.examples > 0);
     const TensorGradient gradient = pushes ? request.gradients[i] : TensorGradient();
@@ -538,7 +536,7 @@ void Client::Report(uint32_t shard) {
   {
     absl::MutexLock lock(&mutex_);
     if (!reports_in_flight_.emplace(shard, requests.size()).second) {
-      // Another thread was quicker, and may know less.
+      // Another thread reports already, but may have seen less.
       reports_due_.insert(shard);
       return;
     }
@@ -546,7 +544,7 @@ void Client::Report(uint32_t shard) {
   }
   ShardChannel* const channel = channels()[shard];
   for (v1::ReportVersionsRequest& request : requests) {
-    // What refuses it refuses the worker's pushes, too, which tell the worker.
+    // Ignore errors: a shard that refuses the report also refuses pushes, whose errors reach the worker.
     channel->ReportVersions(std::move(request), [this, shard](const absl::Status&) {
       bool again = false;
       {
@@ -584,7 +582,7 @@ void Client::OnMessageDone(Operation* operation, const ShardMessage& message, Sh
     if (last && !operation->status.ok()) result = operation->status;
   }
   if (last) return operation->finish(std::move(result));
-  // The rest would come to nothing, and its memory is the caller's only when all of it has ended.
+  // The other messages are now useless, but the caller gets its memory back only when all of them have ended.
   if (!first_failure) return;
   for (ShardChannel* channel : channels()) channel->Cancel(operation->id, "another part of the call failed");
 }

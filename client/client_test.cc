@@ -28,7 +28,7 @@ v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
   return spec;
 }
 
-// Two shards; a client that knows their addresses.
+// Two shards, and a client that knows their addresses.
 class ClientTest : public testing::Test {
  protected:
   ClientTest() : server0_(&shard0_), server1_(&shard1_) {
@@ -77,7 +77,7 @@ TEST_F(ClientTest, PushPullDoesBothInOneMessage) {
   EXPECT_EQ(shard0_.last_header().job(), "test");
 }
 
-// 1, 2, 3, 4 and -1, -2, -3, -4 in bf16.
+// The bytes are 1, 2, 3, 4 and -1, -2, -3, -4 in bf16.
 TEST_F(ClientTest, EncodedGradientsAndValuesTravelAsTheyAre) {
   options_.codec.set_gradients(v1::ENCODING_BF16);
   options_.codec.set_values(v1::ENCODING_BF16);
@@ -99,25 +99,25 @@ TEST_F(ClientTest, RefusesWhatIsEncodedOtherwiseThanItsCodecSays) {
   auto client = Ready();
   char bytes[8] = {};
   EXPECT_EQ(client->Push(0, 8, {{1, {}, {v1::ENCODING_FP16, bytes}}}).Get().status(),
-            absl::InvalidArgumentError("gradient of \"w\" is fp16, want floats, or bf16 or fp16 where the client's "
-                                       "codec is that: it is bf16"));
+            absl::InvalidArgumentError("gradient of \"w\" is fp16, want floats, or bf16 or fp16 if that is the "
+                                       "client's codec, which is bf16"));
   EXPECT_EQ(client->Pull(0, {{1, {}, {v1::ENCODING_BF16, bytes}}}).Get().status(),
-            absl::InvalidArgumentError("memory for the values of \"w\" is bf16, want floats, or bf16 or fp16 where the "
-                                       "client's codec is that: it is fp32"));
+            absl::InvalidArgumentError("memory for the values of \"w\" is bf16, want floats, or bf16 or fp16 if that "
+                                       "is the client's codec, which is fp32"));
   EXPECT_EQ(client->Push(0, 8, {{1, {}, {v1::ENCODING_BF16, {bytes, 7}}}}).Get().status(),
             absl::InvalidArgumentError("gradient of \"w\", encoded, has 7 bytes, want 8"));
   EXPECT_EQ(client->Push(0, 8, {{1, g4_, {v1::ENCODING_BF16, bytes}}}).Get().status(),
             absl::InvalidArgumentError("gradient of \"w\" is given both as floats and encoded, want one of them"));
 }
 
-// Elements of int8 share a scale.
+// Elements of int8 share a scale, so a caller cannot encode parts of a tensor.
 TEST_F(ClientTest, RefusesEncodedElementsOfAnotherSizeThan16Bits) {
   options_.codec.set_gradients(v1::ENCODING_INT8);
   auto client = Ready();
   const char bytes[8] = {};
   EXPECT_EQ(client->Push(0, 8, {{1, {}, {v1::ENCODING_INT8, bytes}}}).Get().status(),
-            absl::InvalidArgumentError("gradient of \"w\" is int8, want floats, or bf16 or fp16 where the client's "
-                                       "codec is that: it is int8"));
+            absl::InvalidArgumentError("gradient of \"w\" is int8, want floats, or bf16 or fp16 if that is the "
+                                       "client's codec, which is int8"));
 }
 
 TEST_F(ClientTest, SaysWhenAnswersBeganAndEnded) {
@@ -136,7 +136,7 @@ TEST_F(ClientTest, SaysWhenAnswersBeganAndEnded) {
     ASSERT_TRUE(pulled.ok()) << pulled.status();
     EXPECT_LE(result->answers.end, pulled->answers.first);
     EXPECT_LE(pulled->answers.first, pulled->answers.end);
-    // Only a watched answer begins before it is there.
+    // Only a watched response has a start before its end.
     EXPECT_EQ(pulled->answers.first < pulled->answers.end, watch);
   }
 }
@@ -265,7 +265,7 @@ TEST_F(ClientTest, PayloadOfWrongSizeIsAnErrorAndChangesNothing) {
   const absl::Status status = client->Pull(0, {{1, absl::MakeSpan(w_)}}).Get().status();
   EXPECT_EQ(status,
             absl::InternalError(absl::StrCat("shard 0 at ", server0_.address(),
-                                             ": pull: answer's tensor 1 slice 0 has 15 bytes of fp32, want 16")));
+                                             ": pull: response: tensor 1 slice 0 has 15 bytes of fp32, want 16")));
   EXPECT_THAT(w_, ElementsAre(9, 9, 9, 9));
 }
 
@@ -325,7 +325,7 @@ TEST_F(ClientTest, RefusesUnknownAndRepeatedAndMismatchedTensors) {
             absl::InvalidArgumentError("tensor \"v\" is given twice"));
   EXPECT_EQ(
       client->PushPull(0, 1, {{1, g4_}}, {{2, absl::MakeSpan(v_)}}).Get().status(),
-      absl::InvalidArgumentError("push-pull: got values of tensor 2 beside the gradient of tensor 1, want the same"));
+      absl::InvalidArgumentError("push-pull: got values of tensor 2 with the gradient of tensor 1, want the same"));
   EXPECT_EQ(client->PushPull(0, 1, {{1, g4_}}, {}).Get().status(),
             absl::InvalidArgumentError("push-pull: got 1 gradients and 0 tensors of values, want the same tensors"));
 }
@@ -415,7 +415,7 @@ TEST_F(ClientTest, CoordinatorTellsWhereTensorsAre) {
   auto client = Ready();
   ASSERT_TRUE(client->Push(0, 1, {{1, g4_}}).Get().ok());
   EXPECT_EQ(client->shard_map().shards().size(), 2);
-  // One that comes later needs no declaration.
+  // A client that connects later needs no declaration.
   auto reader = Client::Connect(options_);
   ASSERT_TRUE(reader.ok()) << reader.status();
   ASSERT_TRUE((*reader)->Pull(0, {{1, absl::MakeSpan(w_)}}).Get().ok());
@@ -430,7 +430,7 @@ TEST_F(ClientTest, AsksForANewerMapWhenAShardDoesNotOwnASliceAndSendsTheSameAgai
   auto client = Ready();
   const uint64_t epoch = client->shard_map().epoch();
   ASSERT_GT(epoch, 0);
-  // Another client has placed something since.
+  // Another client places a tensor, so the epoch grows.
   ASSERT_TRUE((*Client::Connect(options_))->Declare({Spec(3, "u", 4)}).ok());
   const grpc::Status not_owner =
       ToGrpcStatus(WithReason(v1::ERROR_REASON_NOT_OWNER, absl::FailedPreconditionError("slice 0 is not here")));
@@ -439,7 +439,7 @@ TEST_F(ClientTest, AsksForANewerMapWhenAShardDoesNotOwnASliceAndSendsTheSameAgai
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->retries, 1);
   EXPECT_THAT(shard0_.sequences(), ElementsAre(1, 1));
-  // The map comes in the background.
+  // The new map arrives in the background.
   for (int step = 1; shard0_.last_header().map_epoch() == epoch && step < 1000; ++step) {
     ASSERT_TRUE(client->Push(step, 1, {{1, g4_}}).Get().ok());
   }
@@ -456,7 +456,7 @@ TEST_F(ClientTest, GivesUpWhereNoMapKnowsTheOwner) {
   EXPECT_LT(shard0_.sequences().size(), 10);
 }
 
-// Shards of a job that has standbys: the coordinator tells where they are; a third place for one to move to.
+// A job with standbys: the coordinator knows the shards' addresses, and a third server is there for a shard to move to.
 class ClientFollowTest : public ClientTest {
  protected:
   ClientFollowTest() : coordinator_(options_.shards), coordinator_server_(&coordinator_), standby_server_(&standby_) {
@@ -522,7 +522,7 @@ TEST_F(ClientFollowTest, AddressThatItMayNotSpeakToEndsItsCallsAndSaysWhy) {
   shard0_.Block({1});
   auto push = client->Push(0, 1, {{1, g4_}});
   ASSERT_TRUE(shard0_.AwaitPushes(1));
-  // Beyond this machine, and without TLS.
+  // An address on another machine, without TLS.
   coordinator_.MoveShard(0, "192.0.2.1:7700");
   const absl::Status status = push.Get().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
@@ -532,7 +532,7 @@ TEST_F(ClientFollowTest, AddressThatItMayNotSpeakToEndsItsCallsAndSaysWhy) {
 
 TEST_F(ClientFollowTest, DestructionEndsTheWaitForANewerMap) {
   auto client = Ready();
-  // The first map, and the wait for the next.
+  // Call 1 gets the first map; call 2 waits for the next.
   ASSERT_TRUE(coordinator_.AwaitMapCalls(2));
   const absl::Time begun = absl::Now();
   client.reset();

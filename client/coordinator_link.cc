@@ -12,25 +12,25 @@
 namespace ballast {
 namespace {
 
-// For one answer, less any wait that was asked for.
+// Timeout for one response, not counting a requested wait.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(10);
 constexpr absl::Duration kRetryTimeout = absl::Seconds(10);
-// A coordinator whose connection stands is alive, and busy; for that long a server waits for it, too.
+// A coordinator whose connection stands is alive but busy; servers use the same timeout.
 constexpr absl::Duration kBusyTimeout = absl::Seconds(60);
-// Between attempts to join under a rank that another still has.
+// Pause between attempts to join under a rank that another member still has.
 constexpr absl::Duration kJoinPause = absl::Milliseconds(250);
-// A member that goes does not linger for a coordinator that may be gone.
+// Short, because the coordinator may already be lost.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
-// Of one AcquireLease call; longer waits are several.
-constexpr absl::Duration kLongestPoll = absl::Seconds(10);
-// For a control port that may be out of reach.
+// Wait of one AcquireLease call; a longer wait takes several calls.
+constexpr absl::Duration kMaxPoll = absl::Seconds(10);
+// Timeout for connecting to a control port, which may be unreachable.
 constexpr absl::Duration kControlTimeout = absl::Seconds(2);
-// Between polls that a server answers, with nothing, before their time.
+// Pause between polls if the server returns nothing before the wait is over.
 constexpr absl::Duration kEarlyPollPause = absl::Milliseconds(100);
 
 using Async = v1::CoordinatorService::StubInterface::async_interface;
 
-bool IsSilence(const absl::Status& status) {
+bool IsUnresponsive(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
@@ -42,9 +42,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const 
                                                                           const std::string& job) {
   if (absl::Status status = credentials.CheckTarget(address); !status.ok()) return status;
   auto link = std::unique_ptr<CoordinatorLink>(new CoordinatorLink(address, credentials, job));
-  auto answer = link->Call<v1::GetProgressResponse>(&link->calls_, link->Within("connect", timeout),
-                                                    v1::GetProgressRequest(), &Async::GetProgress);
-  if (absl::Status status = answer.status(); !status.ok()) return status;
+  auto response = link->Call<v1::GetProgressResponse>(&link->calls_, link->Within("connect", timeout),
+                                                      v1::GetProgressRequest(), &Async::GetProgress);
+  if (absl::Status status = response.status(); !status.ok()) return status;
   return link;
 }
 
@@ -61,7 +61,7 @@ std::shared_ptr<v1::CoordinatorService::Stub> CoordinatorLink::stub() const {
 }
 
 void CoordinatorLink::Follow(const ShardMap& map) {
-  // The coordinator is where shard 0 is, but for a standby that has taken that over.
+  // The coordinator is in the process of shard 0, unless a standby has taken over the shard.
   if (map.controls().empty() || map.controls()[0].empty() || map.shards()[0] != address_) return;
   const std::string& address = map.controls()[0];
   {
@@ -90,17 +90,17 @@ CoordinatorLink::~CoordinatorLink() {
 template <typename Response, typename Request>
 absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions options, Request request,
                                                Method<Request, Response> method) {
-  // A Join brings the whole job file instead; PlaceTensors may name its job itself.
+  // JoinRequest contains the whole job file instead; PlaceTensors may name its job itself.
   if constexpr (requires { request.set_job(job_); }) {
     if (request.job().empty()) request.set_job(job_);
   }
-  const auto begin = [this, method](grpc::ClientContext* context, const Request* ask, Response* answer,
+  const auto begin = [this, method](grpc::ClientContext* context, const Request* ask, Response* response,
                                     std::function<void(grpc::Status)> end) {
     const std::shared_ptr<v1::CoordinatorService::Stub> present = stub();
-    (present->async()->*method)(context, ask, answer,
+    (present->async()->*method)(context, ask, response,
                                 [this, present, end = std::move(end)](const grpc::Status& status) {
-                                  // A process that was started again may have another control port; the next attempt
-                                  // asks where it was joined.
+                                  // A restarted process may have another control port, so the next attempt uses the
+                                  // original address.
                                   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) ReturnHome();
                                   end(status);
                                 });
@@ -114,7 +114,7 @@ CallOptions CoordinatorLink::Within(const char* call, absl::Duration timeout) co
 
 CallOptions CoordinatorLink::Options(const char* call, absl::Duration wait) const {
   absl::MutexLock lock(&mutex_);
-  const absl::Duration retry = std::max(kRetryTimeout, patience_);
+  const absl::Duration retry = std::max(kRetryTimeout, return_timeout_);
   return {[name = absl::StrCat(name_, ": ", call)] { return name; }, wait + kAttemptTimeout, retry, wait + retry};
 }
 
@@ -123,23 +123,23 @@ v1::Member CoordinatorLink::member() const {
   return joined_.member();
 }
 
-absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, absl::Duration patience) {
+absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, absl::Duration timeout) {
   request.set_protocol_version(kProtocolVersion);
   request.set_version(kVersion);
   {
     absl::MutexLock lock(&mutex_);
     const v1::Durability& durability = request.job().durability();
-    if (OutlivesAServer(durability)) patience_ = ReturnTime(durability);
+    if (OutlivesAServer(durability)) return_timeout_ = ReturnTime(durability);
   }
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = absl::Now() + timeout;
   while (true) {
-    absl::StatusOr<v1::JoinResponse> answer = Call<v1::JoinResponse>(&calls_, Options("join"), request, &Async::Join);
-    if (absl::IsAlreadyExists(answer.status()) && absl::Now() < deadline && !calls_.WaitForShutdown(kJoinPause))
+    absl::StatusOr<v1::JoinResponse> response = Call<v1::JoinResponse>(&calls_, Options("join"), request, &Async::Join);
+    if (absl::IsAlreadyExists(response.status()) && absl::Now() < deadline && !calls_.WaitForShutdown(kJoinPause))
       continue;
-    if (!answer.ok()) return answer;
+    if (!response.ok()) return response;
     absl::MutexLock lock(&mutex_);
-    joined_ = *answer;
-    return answer;
+    joined_ = *response;
+    return response;
   }
 }
 
@@ -157,16 +157,16 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
     interval = absl::Milliseconds(std::max(joined_.heartbeat_interval_ms(), 1u));
     ttl = absl::Milliseconds(std::max(joined_.member_ttl_ms(), 1u));
   }
-  absl::Time last_answer = absl::Now();
+  absl::Time last_response = absl::Now();
   do {
     CallOptions once = Within("heartbeat", ttl);
     once.retry_timeout = absl::ZeroDuration();
-    absl::StatusOr<v1::HeartbeatResponse> answer =
+    absl::StatusOr<v1::HeartbeatResponse> response =
         Call<v1::HeartbeatResponse>(&heartbeats_, std::move(once), request, &Async::Heartbeat);
     if (heartbeats_.WaitForShutdown(absl::ZeroDuration())) return;
-    const JobCondition now = Judge(answer, last_answer);
-    if (answer.ok()) last_answer = absl::Now();
-    if (IsSilence(answer.status())) ReturnHome();
+    const JobCondition now = Judge(response, last_response);
+    if (response.ok()) last_response = absl::Now();
+    if (IsUnresponsive(response.status())) ReturnHome();
     bool changed;
     {
       absl::MutexLock lock(&mutex_);
@@ -174,28 +174,29 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
       condition_ = now;
     }
     if (changed && on_change) on_change(now);
-    if (!answer.ok() && now.state == v1::JOB_STATE_FAILED) return;
+    if (!response.ok() && now.state == v1::JOB_STATE_FAILED) return;
   } while (!heartbeats_.WaitForShutdown(interval));
 }
 
-JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& answer, absl::Time last_answer) const {
-  if (answer.ok()) return {answer->state(), answer->reason(), answer->failure()};
-  if (!IsSilence(answer.status())) {
+JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& response,
+                                    absl::Time last_response) const {
+  if (response.ok()) return {response->state(), response->reason(), response->failure()};
+  if (!IsUnresponsive(response.status())) {
     return {v1::JOB_STATE_FAILED,
-            std::string(answer.status().message()),
+            std::string(response.status().message()),
             {},
-            ReasonOf(answer.status()) == v1::ERROR_REASON_MEMBER_LOST};
+            ReasonOf(response.status()) == v1::ERROR_REASON_MEMBER_LOST};
   }
   absl::MutexLock lock(&mutex_);
-  const absl::Duration silence = absl::Now() - last_answer;
-  const bool refused = absl::IsUnavailable(answer.status());
+  const absl::Duration elapsed = absl::Now() - last_response;
+  const bool refused = absl::IsUnavailable(response.status());
   const absl::Duration most = refused ? absl::Milliseconds(joined_.member_ttl_ms()) : kBusyTimeout;
-  if (silence < std::max(patience_, most)) return condition_;
+  if (elapsed < std::max(return_timeout_, most)) return condition_;
   JobCondition lost;
   lost.state = v1::JOB_STATE_FAILED;
   lost.reason =
-      absl::StrCat(name_, " has not answered for ", absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(1))),
-                   ": ", answer.status().message());
+      absl::StrCat(name_, " has not responded for ", absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
+                   ": ", response.status().message());
   lost.before_start = condition_.state == v1::JOB_STATE_GATHERING;
   return lost;
 }
@@ -221,26 +222,26 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
   v1::AcquireLeaseRequest request;
   *request.mutable_member() = member();
   while (true) {
-    const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kLongestPoll);
+    const absl::Duration wait = std::clamp(deadline - now, absl::Milliseconds(1), kMaxPoll);
     request.set_wait_ms(absl::ToInt64Milliseconds(wait));
     {
       absl::MutexLock lock(&mutex_);
       request.mutable_held_leases()->Assign(held_.begin(), held_.end());
     }
-    absl::StatusOr<v1::AcquireLeaseResponse> answer =
+    absl::StatusOr<v1::AcquireLeaseResponse> response =
         Call<v1::AcquireLeaseResponse>(&calls_, Options("acquire lease", wait), request, &Async::AcquireLease);
-    if (answer.ok() && answer->has_lease()) {
+    if (response.ok() && response->has_lease()) {
       absl::MutexLock lock(&mutex_);
-      held_.insert(answer->lease().id());
+      held_.insert(response->lease().id());
     }
-    if (!answer.ok() || answer->finished() || answer->has_lease()) return answer;
+    if (!response.ok() || response->finished() || response->has_lease()) return response;
     const absl::Duration waited = absl::Now() - now;
     now += waited;
     if (now >= deadline) {
       return WithReason(v1::ERROR_REASON_WAIT_TIMEOUT,
-                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: no data within ",
-                                                                 absl::FormatDuration(timeout), ", waiting for ",
-                                                                 answer->waiting_for())));
+                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: timed out after ",
+                                                                 absl::FormatDuration(timeout), " waiting for ",
+                                                                 response->waiting_for())));
     }
     if (waited < wait / 2) calls_.WaitForShutdown(kEarlyPollPause);
   }
@@ -267,10 +268,10 @@ absl::StatusOr<v1::JobProgress> CoordinatorLink::ReportProgress(v1::WorkerProgre
   *request.mutable_member() = member();
   *request.mutable_progress() = std::move(progress);
   if (evaluation.has_value()) *request.mutable_evaluation() = *std::move(evaluation);
-  absl::StatusOr<v1::ReportProgressResponse> answer =
+  absl::StatusOr<v1::ReportProgressResponse> response =
       Call<v1::ReportProgressResponse>(&calls_, Options("report progress"), std::move(request), &Async::ReportProgress);
-  if (!answer.ok()) return answer.status();
-  return std::move(*answer->mutable_progress());
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_progress());
 }
 
 absl::StatusOr<v1::GetProgressResponse> CoordinatorLink::GetProgress() {
@@ -282,19 +283,19 @@ absl::StatusOr<ShardMap> CoordinatorLink::PlaceTensors(const std::string& job, a
   v1::PlaceTensorsRequest request;
   request.set_job(job);
   for (const v1::TensorSpec& spec : specs) *request.add_tensors() = spec;
-  absl::StatusOr<v1::PlaceTensorsResponse> answer = Call<v1::PlaceTensorsResponse>(
+  absl::StatusOr<v1::PlaceTensorsResponse> response = Call<v1::PlaceTensorsResponse>(
       &calls_, Within("place tensors", timeout), std::move(request), &Async::PlaceTensors);
-  if (!answer.ok()) return answer.status();
-  absl::StatusOr<ShardMap> map = ShardMap::FromProto(answer->map());
+  if (!response.ok()) return response.status();
+  absl::StatusOr<ShardMap> map = ShardMap::FromProto(response->map());
   if (map.ok()) Follow(*map);
   return map;
 }
 
 absl::StatusOr<ShardMap> CoordinatorLink::GetShardMap() {
-  absl::StatusOr<v1::GetShardMapResponse> answer =
+  absl::StatusOr<v1::GetShardMapResponse> response =
       Call<v1::GetShardMapResponse>(&calls_, Options("get shard map"), v1::GetShardMapRequest(), &Async::GetShardMap);
-  if (!answer.ok()) return answer.status();
-  return ShardMap::FromProto(answer->map());
+  if (!response.ok()) return response.status();
+  return ShardMap::FromProto(response->map());
 }
 
 absl::StatusOr<ShardMap> CoordinatorLink::AwaitShardMap(uint64_t newer_than, absl::Duration wait) {
@@ -303,10 +304,10 @@ absl::StatusOr<ShardMap> CoordinatorLink::AwaitShardMap(uint64_t newer_than, abs
   request.set_wait_ms(absl::ToInt64Milliseconds(wait));
   CallOptions once = Within("await shard map", wait + kAttemptTimeout);
   once.retry_timeout = absl::ZeroDuration();
-  absl::StatusOr<v1::GetShardMapResponse> answer =
+  absl::StatusOr<v1::GetShardMapResponse> response =
       Call<v1::GetShardMapResponse>(&calls_, std::move(once), std::move(request), &Async::GetShardMap);
-  if (!answer.ok()) return answer.status();
-  return ShardMap::FromProto(answer->map());
+  if (!response.ok()) return response.status();
+  return ShardMap::FromProto(response->map());
 }
 
 void CoordinatorLink::CancelCalls(const std::string& reason) { calls_.Shutdown(reason); }

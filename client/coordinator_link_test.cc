@@ -26,7 +26,7 @@ class CoordinatorLinkTest : public testing::Test {
     joined_ = link_->Join(join, absl::ZeroDuration());
   }
 
-  // Starts heartbeats; the future is the first condition in that state.
+  // Starts heartbeats; returns the first condition in that state.
   Future<JobCondition> Await(v1::JobState state) {
     auto promise = std::make_shared<Promise<JobCondition>>();
     link_->StartHeartbeats([promise, state](const JobCondition& condition) {
@@ -54,7 +54,7 @@ TEST_F(CoordinatorLinkTest, FollowsTheSameControlPortAgainOnceItIsBackHome) {
   const ShardMap moved({server_.address()}, {server->address()});
   link_->Follow(moved);
   server->Stop();
-  // Fails at the control port, and then is at home.
+  // The call fails at the control port and is retried at the original address.
   ASSERT_TRUE(link_->GetProgress().ok());
   FakeServer again(&control, nullptr, server->address());
   link_->Follow(moved);
@@ -79,7 +79,7 @@ TEST_F(CoordinatorLinkTest, VanishedCoordinatorFailsTheJobNamingItsAddress) {
   Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
   server_.Stop();
   ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
-  EXPECT_EQ(failed.Get()->reason.find("coordinator at " + server_.address() + " has not answered for "), 0)
+  EXPECT_EQ(failed.Get()->reason.find("coordinator at " + server_.address() + " has not responded for "), 0)
       << failed.Get()->reason;
   EXPECT_EQ(link_->condition().state, v1::JOB_STATE_FAILED);
 }
@@ -88,7 +88,7 @@ TEST_F(CoordinatorLinkTest, ABusyCoordinatorThatHoldsTheConnectionFailsNoJob) {
   Future<JobCondition> running = Await(v1::JOB_STATE_RUNNING);
   ASSERT_TRUE(running.WaitFor(absl::Minutes(1)));
   coordinator_.SetBusy(true);
-  // Each but the last was given up after the time to live.
+  // All but the last timed out after the member's time to live.
   ASSERT_TRUE(coordinator_.AwaitHeartbeats(3));
   EXPECT_EQ(link_->condition().state, v1::JOB_STATE_RUNNING);
   coordinator_.SetBusy(false);
@@ -114,7 +114,7 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
   EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), ElementsAre(11))
-      << "what is held is named, so that a lost answer comes again";
+      << "held leases are named, so that a lost response is sent again";
   EXPECT_TRUE(link_->CompleteLease(11, 5, 5).ok());
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
@@ -126,7 +126,7 @@ TEST_F(CoordinatorLinkTest, LeaseThatDoesNotComeNamesWhomItWaitsFor) {
   const absl::Status none = link_->AcquireLease(absl::Milliseconds(30)).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(none.message(),
-            "coordinator at " + server_.address() + ": acquire lease: no data within 30ms, waiting for worker 1");
+            "coordinator at " + server_.address() + ": acquire lease: timed out after 30ms waiting for worker 1");
 }
 
 TEST_F(CoordinatorLinkTest, CancelEndsTheWaitForALeaseAndLeaveStillWorks) {
@@ -187,7 +187,7 @@ TEST_F(CoordinatorLinkTest, WaitForAMapIsNotTriedAgain) {
 TEST_F(CoordinatorLinkTest, ConnectGivesUpNamingTheAddress) {
   server_.Stop();
   const absl::Status status = CoordinatorLink::Connect(server_.address(), absl::Milliseconds(200)).status();
-  // The latter where the time runs out within an attempt.
+  // DEADLINE_EXCEEDED if the timeout ends during an attempt.
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) << status;
   EXPECT_EQ(status.message().find("coordinator at " + server_.address() + ": connect: gave up after "), 0) << status;
 }

@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// Elements in the caller's memory as they travel: a payload in an encoding that has the same number of bytes for each
-// of them, bf16 or fp16, so that a part of it is the payload of those elements. `Byte` is char, or const char.
+// Encoded elements in the caller's memory, as bf16 or fp16. Each element has the same number of bytes, so a part of the
+// payload is the payload of a part of the elements. `Byte` is char or const char.
 template <typename Byte>
 struct EncodedElements {
   static constexpr size_t kBytesEach = 2;
@@ -18,7 +18,7 @@ struct EncodedElements {
   absl::Span<Byte> bytes;
 
   bool empty() const { return bytes.empty(); }
-  // Of nothing, nothing.
+  // Empty if this is empty.
   EncodedElements Part(size_t offset, size_t elements) const {
     return empty() ? *this : EncodedElements{encoding, bytes.subspan(offset * kBytesEach, elements * kBytesEach)};
   }

@@ -6,7 +6,7 @@
 namespace ballast {
 namespace {
 
-// A difference that is not finite becomes 0. No branches, so that it vectorises.
+// Computes residual - sent; a difference that is not finite becomes 0. Free of branches, so that it is vectorized.
 void Subtract(absl::Span<const float> sent, float* __restrict residual) {
   for (size_t i = 0; i < sent.size(); ++i) {
     const float lost = residual[i] - sent[i];
@@ -34,7 +34,7 @@ size_t ErrorFeedback::Encode(uint32_t tensor_id, uint32_t slice_index, absl::Spa
   const absl::Status status =
       codec_->DecodeBlocks({&payload, 1}, gradient.size(),
                            [meant](size_t first, absl::Span<const float> sent) { Subtract(sent, meant + first); });
-  // Not finite, for there is nothing else that a codec refuses of its own; the shard will refuse it too.
+  // A codec rejects its own output only if the gradient is not finite; the shard will reject it too.
   if (!status.ok()) std::fill(lost.begin(), lost.end(), 0.0f);
   return bytes;
 }

@@ -15,11 +15,11 @@
 
 namespace ballast {
 
-// Encodes a worker's gradients, and owns what the codec lost of them: it is added to the slice's next gradient, so that
-// the sum of what is sent stays within one residual of the sum of what was meant (Karimireddy et al., 2019, algorithm
-// 2). One float for each element, from a slice's first gradient on; none where the codec wants no feedback. Knows
-// nothing of what becomes of a payload: one that is dropped is lost, one that is sent again is not encoded again. A
-// worker that restarts begins without residuals.
+// Encodes a worker's gradients and owns the residuals, which are the encoding errors. Each residual is added to the
+// slice's next gradient, so the sum of the sent gradients stays within one residual of the sum of the true gradients
+// (Karimireddy et al., 2019, algorithm 2). A residual has one float per element, from a slice's first gradient on;
+// there are none if the codec needs no feedback. Does not know the fate of a payload: a dropped one is lost, and a
+// retry does not encode again. A worker that restarts begins without residuals.
 // Thread safety: all methods may be called from any thread.
 class ErrorFeedback {
  public:
@@ -27,8 +27,8 @@ class ErrorFeedback {
 
   const Codec& codec() const { return *codec_; }
 
-  // Writes the payload to `out`, which has codec().EncodedBytes(gradient.size()); answers its length. A gradient that
-  // is not finite goes out as the codec encodes it; its residual, where that is not finite, begins again at 0.
+  // Writes the payload to `out`, which has room for codec().EncodedBytes(gradient.size()) bytes; returns its length. A
+  // gradient that is not finite is sent as the codec encodes it; elements of its residual that are not finite become 0.
   size_t Encode(uint32_t tensor_id, uint32_t slice_index, absl::Span<const float> gradient, uint64_t seed, char* out);
 
  private:
@@ -41,7 +41,7 @@ class ErrorFeedback {
 
   const std::unique_ptr<const Codec> codec_;
   absl::Mutex mutex_;
-  // Nothing is ever removed, so a residual may be used outside the lock.
+  // Residuals are never removed, so they may be used outside the lock.
   absl::node_hash_map<SliceKey, Residual> residuals_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -44,8 +44,8 @@ std::vector<float> SentWithoutFeedback(const Codec& codec, absl::Span<const floa
   return Decoded(codec, payload, gradient.size());
 }
 
-// How far the sum of what was sent is from the sum of what was meant, after each of 500 gradients of one slice: their
-// mean differs from element to element, as a real one's does, and they are noisy.
+// Returns the distance between the sums of the sent and the true gradients after each of 500 noisy gradients of one
+// slice, whose mean differs between elements, like a real one's.
 template <typename Send>
 std::vector<double> DistancesOver500Gradients(Send send) {
   constexpr size_t kElements = 1500;
@@ -72,7 +72,7 @@ double Largest(absl::Span<const double> distances) { return *std::max_element(di
 struct Case {
   std::string name;
   v1::Encoding encoding;
-  // Of the distance, in norms of a gradient.
+  // Bound of the distance, in norms of a gradient.
   double bound;
 };
 
@@ -84,10 +84,10 @@ TEST_P(ErrorFeedbackTest, SumOfWhatIsSentStaysWithinAResidualOfWhatWasMeant) {
   ErrorFeedback feedback(Make(GetParam().encoding, 0.05f));
   const std::vector<double> distances =
       DistancesOver500Gradients([&](const auto& gradient, int t) { return Sent(feedback, gradient, t); });
-  // sqrt(1500 elements * (variance of the mean + of the noise)).
+  // sqrt(1500 elements * (variance of the mean + variance of the noise)).
   constexpr double kNorm = 40.4;
   EXPECT_LT(Largest(distances), GetParam().bound * kNorm);
-  // It does not go on to grow.
+  // The distance stops growing.
   EXPECT_LT(Largest(absl::MakeConstSpan(distances).subspan(400)),
             1.1 * Largest(absl::MakeConstSpan(distances).subspan(200, 200)));
 }
@@ -96,7 +96,7 @@ TEST_P(ErrorFeedbackTest, WithoutFeedbackTheSumDriftsAway) {
   const auto codec = Make(GetParam().encoding, 0.05f);
   const std::vector<double> distances =
       DistancesOver500Gradients([&](const auto& gradient, int t) { return SentWithoutFeedback(*codec, gradient, t); });
-  // Int8 is unbiased: its errors only add up as a random walk's.
+  // Int8 is unbiased, so its errors only add up like a random walk.
   EXPECT_GT(distances[499], (GetParam().encoding == v1::ENCODING_INT8 ? 1.7 : 3.0) * distances[99]);
   ErrorFeedback feedback(Make(GetParam().encoding, 0.05f));
   const std::vector<double> with =
@@ -126,7 +126,7 @@ TEST_P(ErrorFeedbackTest, SlicesHaveResidualsOfTheirOwn) {
 TEST_P(ErrorFeedbackTest, GradientThatIsNotFiniteSpoilsNoLaterOne) {
   ErrorFeedback feedback(Make(GetParam().encoding, 0.05f));
   for (float special : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    // More than top_k sends at once.
+    // More elements than top_k sends in one payload.
     const std::vector<float> bad(100, special);
     std::string payload(feedback.codec().EncodedBytes(100), '\0');
     feedback.Encode(3, 0, bad, 1, payload.data());

@@ -11,22 +11,21 @@
 
 namespace ballast {
 
-// The result of something under way: a T or the status of its failure. Copies look at the same result.
-// Whoever gives one out bounds how long it takes; a future knows no deadline of its own.
-// Thread safety: all methods may be called from any thread.
+// The future result of an operation: a T or the status of its failure. Copies share the result. A future has no
+// deadline of its own; the operation must have one. Thread safety: all methods may be called from any thread.
 template <typename T>
 class Future {
  public:
   bool Ready() const { return WaitFor(absl::ZeroDuration()); }
 
-  // Whether it is ready, having waited at most so long.
+  // Blocks for at most `timeout`; returns whether the result is ready.
   bool WaitFor(absl::Duration timeout) const {
-    // The standard library overflows on times without end.
+    // The standard library overflows on infinite times.
     const absl::Duration bounded = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24 * 365));
     return result_.wait_for(absl::ToChronoNanoseconds(bounded)) == std::future_status::ready;
   }
 
-  // Blocks until ready.
+  // Blocks until the result is ready.
   absl::StatusOr<T> Get() const { return result_.get(); }
 
  private:
@@ -38,7 +37,7 @@ class Future {
   std::shared_future<absl::StatusOr<T>> result_;
 };
 
-// The writing end of a Future. Dropped without a result, it makes the future CANCELLED, so that no one waits for ever.
+// The writing end of a Future. Destroying it without a result makes the future CANCELLED, so that no one waits forever.
 // Thread safety: one thread at a time.
 template <typename T>
 class Promise {
@@ -47,11 +46,11 @@ class Promise {
   Promise(Promise&& other)
       : promise_(std::move(other.promise_)), result_(other.result_), kept_(std::exchange(other.kept_, true)) {}
   Promise& operator=(Promise&&) = delete;
-  ~Promise() { Set(absl::CancelledError("given up without a result")); }
+  ~Promise() { Set(absl::CancelledError("promise destroyed without a result")); }
 
   Future<T> GetFuture() const { return Future<T>(result_); }
 
-  // Only the first result counts.
+  // Ignored after the first result.
   void Set(absl::StatusOr<T> result) {
     if (!std::exchange(kept_, true)) promise_.set_value(std::move(result));
   }
@@ -62,7 +61,6 @@ class Promise {
   bool kept_ = false;
 };
 
-// A future that is ready at once.
 template <typename T>
 Future<T> MakeReadyFuture(absl::StatusOr<T> result) {
   Promise<T> promise;

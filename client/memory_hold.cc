@@ -14,7 +14,7 @@ struct MemoryHold::Token {
 
   ~Token() {
     if (then == nullptr) return;
-    // gRPC gives slices back wherever it stands, with locks of its own held: the rest happens elsewhere.
+    // gRPC releases slices while it holds its own locks, so run `then` on another thread.
     struct Later {
       grpc::Alarm alarm;
       absl::AnyInvocable<void()> then;
@@ -30,7 +30,7 @@ struct MemoryHold::Token {
 MemoryHold::MemoryHold() : token_(std::make_shared<Token>()) {}
 
 grpc::Slice MemoryHold::Lend(const void* memory, size_t bytes) {
-  // gRPC only reads it.
+  // The cast is safe, because gRPC only reads the memory.
   return grpc::Slice(
       const_cast<void*>(memory), bytes, [](void* held) { delete static_cast<std::shared_ptr<Token>*>(held); },
       new std::shared_ptr<Token>(token_));

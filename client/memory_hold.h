@@ -9,17 +9,17 @@
 
 namespace ballast {
 
-// Lends the caller's memory to gRPC and tells when it has it back: a call that was ended may leave bytes behind in a
-// connection's queue that are still to be sent. Thread safety: none; what is lent may be given back on any thread.
+// Lends the caller's memory to gRPC and reports when gRPC has released it: after a call has ended, its bytes may still
+// be in a connection's send queue. Thread safety: none; gRPC may release the memory on any thread.
 class MemoryHold {
  public:
   MemoryHold();
 
-  // Read by gRPC until it lets go of the slice and of its copies.
+  // gRPC reads the memory until it releases the slice and all copies.
   grpc::Slice Lend(const void* memory, size_t bytes);
 
-  // Calls `then` once when all that was lent is back: at once, or later on a thread of gRPC's. To be called last. A
-  // connection lets go at the latest when it is closed, which its keep-alive does to a silent peer.
+  // Calls `then` once after gRPC has released all lent memory: at once, or later on a gRPC thread. Call it last. A
+  // connection releases memory at the latest when it closes, which its keep-alive enforces if the peer is unresponsive.
   void WhenBack(absl::AnyInvocable<void()> then);
 
  private:

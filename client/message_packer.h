@@ -10,28 +10,28 @@
 
 namespace ballast {
 
-// Upper bounds on what protobuf adds around the payloads: tags, lengths and fields of a slice; of a header or outcome.
+// Upper bounds on the protobuf overhead: tags, lengths and fields of one slice, and of a header or outcome.
 inline constexpr uint64_t kSliceOverheadBytes = 48;
 inline constexpr uint64_t kMessageOverheadBytes = 256;
 
-// One slice on its way to or from a shard: which, and where it lies in the caller's memory.
+// One slice in transit to or from a shard, with its place in the caller's memory.
 struct SliceTransfer {
   uint32_t tensor_id = 0;
   uint32_t slice_index = 0;
   uint64_t elements = 0;
-  // Of the values that the gradient was computed from.
+  // Version of the values from which the gradient was computed.
   uint64_t version = 0;
-  // Read by a push; `elements` long, or empty for a gradient that adds nothing.
+  // Read by a push; has `elements` elements, or is empty if the push contributes nothing.
   absl::Span<const float> gradient;
-  // Written by a pull; `elements` long.
+  // Written by a pull; has `elements` elements.
   absl::Span<float> values;
-  // Instead of either where the caller has them encoded.
+  // Used instead if the caller encodes gradients or decodes values itself.
   EncodedElements<const char> encoded_gradient;
   EncodedElements<char> encoded_values;
 };
 
-// Distributes slices over messages, in their order, as many into each as stay under `max_bytes` when encoded, in
-// either direction. A slice that is larger on its own gets a message of its own.
+// Packs slices into messages, in their order. An encoded message stays under `max_bytes` in either direction, unless it
+// consists of a single slice that is larger.
 std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices,
                                                    uint64_t max_bytes = kMaxMessageBytes);
 

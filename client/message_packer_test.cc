@@ -39,7 +39,7 @@ TEST(MessagePackerTest, KeepsTheOrder) {
 
 TEST(MessagePackerTest, NothingNeedsNoMessage) { EXPECT_TRUE(PackSlices({}).empty()); }
 
-// The widest field values around as many payloads as the packer lets in.
+// Uses the widest field values and the largest number of payloads that the packer allows.
 TEST(MessagePackerTest, EncodedMessageStaysUnderTheLimit) {
   for (uint64_t elements : {uint64_t{1}, uint64_t{1000}, kMaxSliceElements}) {
     const std::vector<float> memory(elements, 1.0f);

@@ -13,14 +13,14 @@
 namespace ballast {
 namespace {
 
-// An attempt's own deadline never rings early by more than this.
+// An attempt's deadline never expires early by more than this.
 constexpr absl::Duration kDeadlineSlack = absl::Milliseconds(20);
 
-// With pauses between them, time enough for a newer shard map. One that knows no other owner will not come later.
+// These attempts and their pauses leave enough time to get a newer shard map; more would not help.
 constexpr uint32_t kMaxNotOwner = 6;
 
-// CANCELLED that is not our own comes from a server that was stopped under the call.
-bool IsPassing(const grpc::Status& status, uint32_t failures) {
+// CANCELLED that this client did not cause comes from a server that stopped during the call.
+bool IsTransient(const grpc::Status& status, uint32_t failures) {
   switch (status.error_code()) {
     case grpc::StatusCode::UNAVAILABLE:
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
@@ -33,7 +33,7 @@ bool IsPassing(const grpc::Status& status, uint32_t failures) {
   }
 }
 
-// What a server that has too much to do asks for; else 50 ms.
+// Returns the delay requested by an overloaded server, otherwise 50 ms.
 absl::Duration FirstBackoff(const grpc::ClientContext& ended) {
   const auto& trailers = ended.GetServerTrailingMetadata();
   const auto delay = trailers.find("retry-delay-ms");
@@ -88,7 +88,7 @@ void RetryingCall::RetryNow() {
   {
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return;
-    hurried_ = true;
+    retry_now_ = true;
     failing_since_ = absl::InfiniteFuture();
     failures_ = 0;
     context = context_;
@@ -107,7 +107,7 @@ void RetryingCall::StartAttempt() {
     attempt_deadline_ = std::min(now + options_.attempt_timeout, started_ + options_.total_timeout);
     time = attempt_deadline_ - now;
     ++attempts_;
-    hurried_ = false;
+    retry_now_ = false;
     context = context_ = std::make_shared<grpc::ClientContext>();
     context->set_deadline(absl::ToChronoTime(attempt_deadline_));
     // A call that begins on a cancelled context ends at once with CANCELLED.
@@ -123,8 +123,8 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
     ended = std::move(context_);
   }
   const absl::Duration first_backoff = FirstBackoff(*ended);
-  // It holds the channel. Were it the last to do so, once `done` has returned, gRPC 1.51 would end its callback threads
-  // from within one of them and free their queue twice.
+  // The context owns a reference to the channel. If it were the last one after `done` has returned, gRPC 1.51 would end
+  // its callback threads from within one of them and free their queue twice.
   ended.reset();
   std::string what = status.ok() ? "" : options_.what();
   absl::Status end;
@@ -133,26 +133,26 @@ void RetryingCall::OnAttemptDone(const grpc::Status& status) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
-    const bool rang =
+    const bool expired =
         status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && now + kDeadlineSlack >= attempt_deadline_;
-    // Nor had it answered when it was hurried.
-    const bool no_answer = rang || (hurried_ && status.error_code() == grpc::StatusCode::CANCELLED);
+    // An attempt that RetryNow ended had no response either.
+    const bool no_response = expired || (retry_now_ && status.error_code() == grpc::StatusCode::CANCELLED);
     const absl::Time last = started_ + options_.total_timeout;
     attempts = attempts_;
-    bool retry = !cancelled_ && (no_answer || IsPassing(status, failures_));
-    at_once = retry && hurried_ && now < last;
+    bool retry = !cancelled_ && (no_response || IsTransient(status, failures_));
+    at_once = retry && retry_now_ && now < last;
     if (retry && !at_once) {
       failing_since_ = std::min(failing_since_, now);
       absl::BitGen random;
       const absl::Time next = now + RetryBackoff(++failures_ + 1, absl::Uniform<double>(random, 0, 1), first_backoff);
       if (next < std::min(last, failing_since_ + options_.retry_timeout)) {
-        // Under the lock, so that Cancel finds it either not made or set; it calls back from another thread only.
+        // Set it under the lock, so that Cancel finds it either absent or set. It calls back only from another thread.
         alarm_ = std::make_shared<grpc::Alarm>();
         alarm_->Set(absl::ToChronoTime(next), [self = shared_from_this()](bool) { self->OnBackoffOver(); });
         return;
       }
     }
-    if (!at_once) end = FinalStatusLocked(std::move(what), status, no_answer);
+    if (!at_once) end = FinalStatusLocked(std::move(what), status, no_response);
   }
   if (at_once) return StartAttempt();
   done_(std::move(end), attempts);
@@ -162,7 +162,7 @@ void RetryingCall::OnBackoffOver() {
   std::string what = options_.what();
   absl::Status cancelled;
   uint32_t attempts = 0;
-  // Its callback holds this call: kept, the two would hold each other.
+  // Release the alarm, because its callback owns this call, which would be a reference cycle.
   std::shared_ptr<grpc::Alarm> over;
   {
     absl::MutexLock lock(&mutex_);
@@ -174,16 +174,16 @@ void RetryingCall::OnBackoffOver() {
   StartAttempt();
 }
 
-absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Status& status, bool no_answer) const {
+absl::Status RetryingCall::FinalStatusLocked(std::string what, const grpc::Status& status, bool no_response) const {
   if (status.ok()) return absl::OkStatus();
   if (cancelled_) return absl::CancelledError(absl::StrCat(what, ": cancelled: ", cancel_reason_));
   const absl::Duration elapsed = absl::Now() - started_;
-  if (no_answer || IsPassing(status, 0)) {
+  if (no_response || IsTransient(status, 0)) {
     absl::StrAppend(&what, ": gave up after ", Elapsed(elapsed), " and ", attempts_,
                     attempts_ == 1 ? " attempt" : " attempts");
   }
-  if (no_answer) {
-    return WithReason(v1::ERROR_REASON_UNREACHABLE, absl::DeadlineExceededError(absl::StrCat(what, ": no answer")));
+  if (no_response) {
+    return WithReason(v1::ERROR_REASON_UNREACHABLE, absl::DeadlineExceededError(absl::StrCat(what, ": no response")));
   }
   if (status.error_code() == grpc::StatusCode::CANCELLED) {
     return WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError(absl::StrCat(

@@ -17,53 +17,53 @@
 
 namespace ballast {
 
-// What a call is called in errors, and how long it may take.
+// The name and the timeouts of a call.
 struct CallOptions {
-  // "shard 1 at host:port: push"; asked when there is an error to tell.
+  // Returns the name for errors, such as "shard 1 at host:port: push".
   std::function<std::string()> what;
-  // Of one attempt; a server's own wait included, so that its answer, which says whom it waited for, comes first.
+  // Timeout of one attempt. Includes the server's own wait, so that the server's error, which names whom it waited for,
+  // arrives first.
   absl::Duration attempt_timeout;
-  // After its first failure the call is tried again for so long.
+  // The call is retried until this long after its first failure.
   absl::Duration retry_timeout;
-  // Of all attempts together.
+  // Timeout of all attempts together.
   absl::Duration total_timeout;
 };
 
-// The pause before an attempt (from 2): `first`, doubling up to 2 s, of which a `jitter` in [0, 1] takes away up to
-// half.
+// Returns the pause before an attempt (from 2): `first`, doubling up to 2 s, reduced by jitter / 2 (jitter in [0, 1]).
 absl::Duration RetryBackoff(uint32_t attempt, double jitter, absl::Duration first);
 
-// One unary call, tried again while it fails in passing: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server (told
-// as UNAVAILABLE in the end), no answer within attempt_timeout, or a few times for the reason NOT_OWNER. A
-// DEADLINE_EXCEEDED that the server itself sent is final. No thread waits for it. Invariant: at most one attempt is on
-// its way, its context is gone before the next begins, and before `done`, which is called once. Thread safety: all
+// Owns one unary call and retries it after transient failures: UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED by the server
+// (finally reported as UNAVAILABLE), no response within attempt_timeout, or, a few times, the reason NOT_OWNER. A
+// DEADLINE_EXCEEDED sent by the server is final. Blocks no thread. Invariant: at most one attempt is in flight, and its
+// context is destroyed before the next attempt begins and before `done`, which is called once. Thread safety: all
 // methods may be called from any thread.
 class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
  public:
-  // Starts an asynchronous attempt that may take `time`, its deadline set already, and calls back with its end. What it
-  // sends and receives outlives the callback.
+  // Starts an asynchronous attempt that may take `time`; the context already has the deadline. Calls back when the
+  // attempt ends. Its request and response must outlive the callback.
   using Attempt =
       absl::AnyInvocable<void(grpc::ClientContext* context, absl::Duration time, std::function<void(grpc::Status)>)>;
-  // Gets the end of the call and the number of attempts.
+  // Receives the final status and the number of attempts.
   using Done = absl::AnyInvocable<void(absl::Status, uint32_t attempts)>;
 
   RetryingCall(CallOptions options, Attempt attempt, Done done);
 
-  // Once. The object keeps itself alive until done.
+  // Call it once. The object keeps itself alive until `done`.
   void Start();
 
-  // Ends the call with CANCELLED and the reason, soon, unless it has ended. May be called before Start.
+  // Soon ends the call with CANCELLED and the reason, unless it has ended. May be called before Start.
   void Cancel(std::string reason);
 
-  // For a call whose next attempt goes elsewhere: ends the attempt on its way, or the pause after one, so that the next
-  // begins at once; what failed before does not count any more. Never ends the call.
+  // For a call whose next attempt uses another address: ends the current attempt or pause, so that the next attempt
+  // begins at once, and forgets earlier failures. Never ends the call.
   void RetryNow();
 
  private:
   void StartAttempt();
   void OnAttemptDone(const grpc::Status& status);
   void OnBackoffOver();
-  absl::Status FinalStatusLocked(std::string what, const grpc::Status& status, bool no_answer) const
+  absl::Status FinalStatusLocked(std::string what, const grpc::Status& status, bool no_response) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const CallOptions options_;
@@ -75,13 +75,13 @@ class RetryingCall : public std::enable_shared_from_this<RetryingCall> {
   std::string cancel_reason_ ABSL_GUARDED_BY(mutex_);
   uint32_t attempts_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time started_ ABSL_GUARDED_BY(mutex_);
-  // Since the start or the last RetryNow.
+  // Time of the first failure since the start or the last RetryNow.
   absl::Time failing_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   uint32_t failures_ ABSL_GUARDED_BY(mutex_) = 0;
-  // RetryNow was called since the last attempt began.
-  bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
+  // RetryNow was called after the last attempt began.
+  bool retry_now_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time attempt_deadline_ ABSL_GUARDED_BY(mutex_);
-  // Shared so that Cancel and RetryNow can use them outside the lock while an attempt ends.
+  // Shared, so that Cancel and RetryNow can use them outside the lock while an attempt ends.
   std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
 };

@@ -19,7 +19,7 @@ CallOptions Options() {
   return {[] { return "shard 1 at host:1: push"; }, absl::Seconds(60), absl::Seconds(60), absl::Seconds(60)};
 }
 
-// A call whose attempts end at once with the given statuses; the last of them repeats.
+// Runs a call whose attempts end at once with the given statuses; the last status repeats.
 std::pair<std::shared_ptr<RetryingCall>, Future<Ending>> Call(std::deque<grpc::Status> statuses,
                                                               CallOptions options = Options()) {
   Promise<Ending> promise;
@@ -92,7 +92,7 @@ TEST(RetryingCallTest, CancelEndsTheBackoff) {
   EXPECT_EQ(end.Get()->status, absl::CancelledError("shard 1 at host:1: push: cancelled: job failed"));
 }
 
-// An attempt that ends when it is told to, and counts.
+// Counts attempts, which end when the test ends them.
 struct Attempts {
   absl::Mutex mutex;
   std::vector<std::function<void(grpc::Status)>> ends ABSL_GUARDED_BY(mutex);
@@ -123,7 +123,7 @@ std::pair<std::shared_ptr<RetryingCall>, Future<Ending>> SlowCall(Attempts* atte
 TEST(RetryingCallTest, RetryNowBeginsTheNextAttemptWhenTheLastHasEnded) {
   Attempts attempts;
   CallOptions options = Options();
-  // No time to fail in: what was hurried has not failed.
+  // There is no time for retries, but an attempt that RetryNow ended does not count as failed.
   options.retry_timeout = absl::ZeroDuration();
   auto [call, end] = SlowCall(&attempts, std::move(options));
   call->Start();
@@ -168,7 +168,7 @@ TEST(RetryingCallTest, RetryNowEndsTheBackoff) {
   }
   attempts.Await(401)(grpc::Status::OK);
   EXPECT_TRUE(end.Get()->status.ok());
-  // The shortest pauses that there are would be more than this together.
+  // With pauses, even the shortest ones would take longer.
   EXPECT_LT(absl::Now() - begun, 400 * absl::Milliseconds(25));
 }
 

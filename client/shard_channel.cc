@@ -16,11 +16,11 @@
 namespace ballast {
 namespace {
 
-// How many sequence numbers a shard remembers of each worker.
+// Number of sequence numbers that a shard remembers per worker.
 constexpr uint64_t kSequenceWindow = 1024;
 
-// What is smaller both ways is sent sooner than it is copied.
-constexpr uint64_t kLeastSharedBytes = uint64_t{16} << 10;
+// If request and response are smaller, sending them is faster than copying them to shared memory.
+constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
 
 using Async = v1::ParameterService::StubInterface::async_interface;
 
@@ -56,12 +56,12 @@ const std::string& Method(ShardMessage::Kind kind) {
   return *kSetValues;
 }
 
-// Whether it hands in gradients, and so has a sequence number.
+// True for messages with gradients, which have a sequence number.
 bool Pushes(ShardMessage::Kind kind) {
   return kind == ShardMessage::Kind::kPush || kind == ShardMessage::Kind::kPushPull;
 }
 
-// Whether it may wait on the server for other workers.
+// True for messages that may wait on the server for other workers.
 bool MayWait(ShardMessage::Kind kind) {
   return kind == ShardMessage::Kind::kPull || kind == ShardMessage::Kind::kPushPull;
 }
@@ -76,7 +76,7 @@ void Refuse(Messages messages, const std::string& name, const std::string& reaso
   }
 }
 
-// A call that notes when its answer begins to come: headers come ahead of the answer, when the server has made it.
+// A call that records when its response begins to arrive: the server sends headers when the response is ready.
 class WatchedCall : public grpc::ClientUnaryReactor {
  public:
   // `begun` outlives the call, which deletes itself.
@@ -96,9 +96,9 @@ class WatchedCall : public grpc::ClientUnaryReactor {
   std::function<void(grpc::Status)> end_;
 };
 
-// What a server may need to make tensors before it answers: to compute their values, or to read them and their
-// optimizer's slots from a slow disk.
-absl::Duration TimeToMake(const v1::DeclareTensorsRequest& request) {
+// Returns the time that a server may need to create the tensors: to compute their values, or to read them and their
+// optimizer slots from a slow disk.
+absl::Duration TimeToCreate(const v1::DeclareTensorsRequest& request) {
   constexpr double kElementsPerSecond = 2 << 20;
   uint64_t elements = 0;
   for (const v1::TensorDeclaration& tensor : request.tensors()) {
@@ -110,12 +110,12 @@ absl::Duration TimeToMake(const v1::DeclareTensorsRequest& request) {
 
 }  // namespace
 
-// Connections to one address. Goes when nothing uses it any more, and not on a thread of gRPC's, which in 1.51 may not
-// lose a channel's last user there.
+// Owns the connections to one address. Destroyed when it is unused, but never on a gRPC thread, because gRPC 1.51 must
+// not lose a channel's last reference there.
 struct ShardChannel::Route {
   struct Connection {
     std::unique_ptr<v1::ParameterService::Stub> stub;
-    // The same connection, for messages that are encoded already.
+    // The same connection, for encoded messages.
     grpc::GenericStub raw;
   };
 
@@ -123,9 +123,9 @@ struct ShardChannel::Route {
 
   const std::string address;
   std::vector<std::unique_ptr<Connection>> connections;
-  // Null where messages shall not take that way.
-  std::unique_ptr<SlotSender> lender;
-  // Attempts; guarded by the channel's mutex.
+  // Null if shared memory is disabled.
+  std::unique_ptr<SlotSender> slot_sender;
+  // Number of attempts that use this route; guarded by the channel's mutex.
   int users = 0;
 };
 
@@ -135,7 +135,7 @@ ShardChannel::Route::Route(std::string to, const ShardChannelOptions& options) :
     connections.push_back(
         std::make_unique<Connection>(Connection{v1::ParameterService::NewStub(channel), grpc::GenericStub(channel)}));
   }
-  if (options.shared_memory) lender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job);
+  if (options.shared_memory) slot_sender = std::make_unique<SlotSender>(connections[0]->stub.get(), options.job);
 }
 
 class ShardChannel::RouteUse {
@@ -162,28 +162,28 @@ class ShardChannel::RouteUse {
   Route* route_ = nullptr;
 };
 
-// A message on its way.
+// A message in flight.
 struct ShardChannel::Exchange {
   ShardMessage message;
-  // 0 unless it pushes.
+  // 0 if the message has no gradients.
   uint64_t sequence = 0;
-  // Of the route's, counted on beyond their number.
+  // Index of the connection, modulo the number of connections.
   size_t connection = 0;
   RouteUse route;
   MemoryHold hold;
-  // Of all but a pull; made once, so that a retry sends the same bytes.
+  // Empty for a pull. Encoded once, so that a retry sends the same bytes.
   std::vector<GradientPayload> payloads;
   grpc::ByteBuffer request;
   grpc::ByteBuffer response;
-  // Where the first attempt's request lies and its answer will, if not in those; lasts longer than the route.
+  // Shared memory for the first attempt's request and response, if used; outlives the route.
   std::optional<BlockLoan> loan;
   uint32_t attempts = 0;
   uint64_t bytes_sent = 0;
-  // Where answers are watched.
+  // Set only if responses are watched.
   absl::Time answer_begun = absl::InfiniteFuture();
 
   bool pushes() const { return Pushes(message.kind); }
-  // Of the larger of request and answer, about.
+  // Returns the approximate size of the larger of request and response.
   uint64_t Bytes() const;
   grpc::ByteBuffer Encode(const ShardChannelOptions& options, uint64_t map_epoch, uint32_t wait_ms) const;
   absl::StatusOr<ReceivedBytes> Answer() const;
@@ -242,7 +242,7 @@ grpc::ByteBuffer ShardChannel::Exchange::Encode(const ShardChannelOptions& optio
 absl::StatusOr<ReceivedBytes> ShardChannel::Exchange::Answer() const {
   const std::optional<v1::SharedSlot> reference = FindReference(response);
   if (!reference.has_value()) return BytesOf(response);
-  if (!loan.has_value()) return absl::InternalError("the answer lies in shared memory, the request did not");
+  if (!loan.has_value()) return absl::InternalError("the response is in shared memory, but the request was not");
   const absl::StatusOr<absl::string_view> answer = loan->Answer(*reference);
   if (!answer.ok()) return absl::InternalError(answer.status().message());
   ReceivedBytes bytes = BytesOf(response);
@@ -267,7 +267,7 @@ absl::StatusOr<ShardReply> ShardChannel::Exchange::Decode() const {
     reply.set = *std::move(answer);
     return reply;
   }
-  // The two answers differ in the outcome and in the number of the field that holds the values.
+  // The two responses differ in the outcome and in the number of the field with the values.
   const int field = message.kind == ShardMessage::Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
                                                               : int{v1::PushPullResponse::kValuesFieldNumber};
   auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes->pieces, field, kMaxSlicesPerMessage);
@@ -299,7 +299,7 @@ ShardChannel::RouteUse ShardChannel::UseRoute() {
 }
 
 void ShardChannel::MoveTo(const std::string& address) {
-  // Made, and the old one closed, outside the lock.
+  // Open the new route and close the old one outside the lock.
   std::unique_ptr<Route> route;
   {
     absl::MutexLock lock(&mutex_);
@@ -311,7 +311,7 @@ void ShardChannel::MoveTo(const std::string& address) {
     if (shutdown_) return;
     std::swap(route_, route);
   }
-  if (route->lender != nullptr) route->lender->Shutdown();
+  if (route->slot_sender != nullptr) route->slot_sender->Shutdown();
   calls_.RetryNow();
   const auto unused = [&]() { return route->users == 0; };
   absl::MutexLock lock(&mutex_);
@@ -370,7 +370,7 @@ std::shared_ptr<ShardChannel::Exchange> ShardChannel::TakeLocked(Lane* lane) {
 
 void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
   if (exchange->message.kind != ShardMessage::Kind::kPull) {
-    // What is fed back is lost gradients.
+    // Error feedback applies only to gradients, not to SetValues.
     exchange->payloads = options_.feedback == nullptr || !exchange->pushes()
                              ? LendGradients(exchange->message.slices, exchange->hold)
                              : EncodePayloads(exchange->message.slices,
@@ -390,7 +390,7 @@ void ShardChannel::Begin(std::shared_ptr<Exchange> exchange) {
 
 void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
                                 std::function<void(grpc::Status)> end) {
-  // What remains for the server's own wait: it must end before the attempt does.
+  // The server's own wait must end before the attempt does.
   const auto wait_ms =
       static_cast<uint32_t>(std::max<int64_t>(absl::ToInt64Milliseconds(time - options_.rpc_timeout), 1));
   if (options_.on_not_owner) {
@@ -405,10 +405,10 @@ void ShardChannel::BeginAttempt(Exchange* exchange, grpc::ClientContext* context
   Route::Connection& connection = *route.connections[exchange->connection % route.connections.size()];
   grpc::ByteBuffer request = exchange->Encode(options_, map_epoch_.load(std::memory_order_relaxed), wait_ms);
   exchange->bytes_sent += request.Length();
-  // What failed once takes the ordinary way.
+  // Retries do not use shared memory.
   exchange->loan.reset();
-  if (++exchange->attempts == 1 && route.lender != nullptr && exchange->Bytes() >= kLeastSharedBytes) {
-    exchange->loan = route.lender->Lend(request);
+  if (++exchange->attempts == 1 && route.slot_sender != nullptr && exchange->Bytes() >= kMinSharedBytes) {
+    exchange->loan = route.slot_sender->Lend(request);
   }
   if (exchange->loan.has_value()) request = EncodeReference(exchange->loan->reference());
   exchange->request.Swap(&request);
@@ -439,7 +439,7 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
   reply.answered = absl::Now();
   reply.answer_begun = std::min(exchange->answer_begun, reply.answered);
   if (status.ok() && exchange->pushes()) ++acknowledged_pushes_;
-  // The server has all of what it answered to; of an attempt that failed, gRPC may still have something to send.
+  // After a response, the server has the whole request; after a failed attempt, gRPC may still have bytes to send.
   const bool sent = status.ok() && attempts == 1;
   reply.status = std::move(status);
   reply.bytes_sent = exchange->bytes_sent;
@@ -450,12 +450,12 @@ void ShardChannel::Finish(std::shared_ptr<Exchange> exchange, absl::Status statu
     sequences_in_flight_.erase(exchange->sequence);
     if (!sent) ++lent_;
   }
-  // The next message leaves first: the one that ended may have much to tell.
+  // Send the next message first, because `done` may take long.
   SendQueued();
   if (sent) return exchange->message.done(exchange->message, std::move(reply));
   exchange->payloads.clear();
   exchange->request.Clear();
-  // Apart, since the exchange holds the hold.
+  // Moved out, because the callback owns the exchange, which owns the hold.
   MemoryHold hold = std::move(exchange->hold);
   hold.WhenBack([this, exchange = std::move(exchange), reply = std::move(reply)]() mutable {
     exchange->message.done(exchange->message, std::move(reply));
@@ -499,7 +499,7 @@ void ShardChannel::Shutdown(const std::string& reason) {
       lane->queue.clear();
     }
   }
-  if (const RouteUse route = UseRoute(); route->lender != nullptr) route->lender->Shutdown();
+  if (const RouteUse route = UseRoute(); route->slot_sender != nullptr) route->slot_sender->Shutdown();
   calls_.Shutdown(reason);
   Refuse(std::move(dropped), name(), reason);
 }
@@ -517,7 +517,7 @@ Future<Response> ShardChannel::Ask(CallOptions options, Request request, StubMet
 }
 
 Future<v1::DeclareTensorsResponse> ShardChannel::Declare(v1::DeclareTensorsRequest request) {
-  const absl::Duration work = TimeToMake(request);
+  const absl::Duration work = TimeToCreate(request);
   return Ask<v1::DeclareTensorsResponse>(Options("declare", work), std::move(request), &Async::DeclareTensors);
 }
 

@@ -32,43 +32,40 @@ struct ShardChannelOptions {
   uint32_t worker = 0;
   uint64_t incarnation = 1;
   uint32_t connections = 1;
-  // Of pushes, and again of messages that may wait on the server: these never keep those from being sent.
+  // Limit for pushes, and separately for messages that may wait on the server, so that these never block pushes.
   uint32_t messages_in_flight = 4;
   bool shared_memory = true;
-  // As ClientOptions has them.
+  // The credentials and timeouts have the same meaning as in ClientOptions.
   Credentials credentials;
   absl::Duration rpc_timeout;
   absl::Duration retry_timeout;
   absl::Duration wait_timeout;
-  // As OpenChannel has it. A message whose bytes are stuck with a peer that stopped has moved when they are let go,
-  // too.
+  // Keep-alive timeout, as in OpenChannel. It also bounds how long bytes stuck in a dead connection delay MoveTo.
   absl::Duration silence = kPeerSilence;
-  // Of the values that are pulled.
+  // Encoding of pulled values.
   v1::Encoding values = v1::ENCODING_FP32;
-  // Whether the server is to remember what the worker pulled.
+  // True if the server must remember the values that the worker pulled.
   bool names_worker_in_pulls = false;
-  // As ClientOptions has it.
   bool watch_answers = false;
-  // Called, maybe often, when the shard says that a slice is another's; must not block. May be empty.
+  // Called, maybe often, when the shard reports that it does not own a slice; must not block. May be empty.
   std::function<void()> on_not_owner;
-  // Called before a message is sent again, for who keeps account of what the shard has answered; may be empty. From any
-  // thread, and never under a lock.
+  // Called before each retry of a message, from any thread, without locks held. May be empty.
   std::function<void(uint32_t rank)> on_retry;
-  // Encodes the gradients; null for fp32, which travels as it lies. Outlives the channel.
+  // Encodes the gradients; null for fp32, which is sent without a copy. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
 };
 
-// What came of one message.
+// The result of one message.
 struct ShardReply {
   absl::Status status;
   v1::PushOutcome outcome;
   v1::SetValuesResponse set;
-  // Of the slices' values, where there was a pull.
+  // Versions of the slices' values if the message pulled.
   std::vector<uint64_t> versions;
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint32_t retries = 0;
-  // When the answer began to come, where answers are watched; when it was taken apart.
+  // When the response began to arrive (equal to `answered` if responses are not watched), and when it was decoded.
   absl::Time answer_begun;
   absl::Time answered;
 };
@@ -77,25 +74,25 @@ struct ShardReply {
 struct ShardMessage {
   enum class Kind { kPush, kPull, kPushPull, kSetValues };
   Kind kind = Kind::kPush;
-  // Which call of the client's it is part of, from 1.
+  // The client's call that this message is part of, from 1.
   uint64_t operation = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
   std::optional<double> schedule_position;
   std::vector<SliceTransfer> slices;
-  // Called once, with the message itself; then the slices' memory is the caller's again.
+  // Called once, with the message itself, after which the slices' memory belongs to the caller again.
   absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
 };
 
-// The way to one shard, wherever that is now: its connections, the messages queued for it and the sequence numbers
-// given to pushes. Invariant: sequence numbers in flight lie within the 1024 that a shard remembers. Knows nothing of
-// other shards. Thread safety: all methods may be called from any thread. The destructor returns when every `done` has.
+// Owns the connections to one shard, the messages queued for it and the sequence numbers of pushes; follows the shard
+// when it moves. Invariant: sequence numbers in flight lie within the 1024 that a shard remembers. Does not know other
+// shards. Thread safety: all methods may be called from any thread. The destructor returns after every `done`.
 class ShardChannel {
  public:
   ShardChannel(uint32_t rank, std::string address, ShardChannelOptions options);
   ~ShardChannel();
 
-  // Sends messages as room comes; never blocks. Pushes go in order, and so do the others.
+  // Queues messages and sends them within the limit; never blocks. Pushes keep their order, and so do other messages.
   void Send(std::vector<ShardMessage> messages);
 
   // Ends the operation's messages with CANCELLED; those in flight may have been applied.
@@ -103,40 +100,40 @@ class ShardChannel {
 
   Future<v1::DeclareTensorsResponse> Declare(v1::DeclareTensorsRequest request);
   Future<v1::PauseResponse> Pause();
-  // Calls `done` with the end of the call, unless the channel is shut down first.
+  // Calls `done` with the final status.
   void ReportVersions(v1::ReportVersionsRequest request, std::function<void(absl::Status)> done);
   Future<v1::GetStatusResponse> GetStatus(absl::Duration timeout);
 
-  // The shard is there from now on: what is sent later goes there, and what is on its way is sent again there at once,
-  // the same. Blocks until nothing is on its way to the old address, which takes no answer from it, and closes the
-  // connections. Nothing happens where the shard is there already. Not to be called from a callback.
+  // Switches to the shard's new address: later messages are sent there, and messages in flight are sent again there at
+  // once, unchanged. Blocks until no attempt uses the old address, which requires no response from it, and closes the
+  // old connections. Does nothing if the address is the same. Must not be called from a callback.
   void MoveTo(const std::string& address);
 
-  // Messages that are sent from now on, or again, are routed by a shard map of that epoch.
+  // Sets the epoch of the shard map that later messages and retries carry.
   void UseEpoch(uint64_t map_epoch) { map_epoch_.store(map_epoch, std::memory_order_relaxed); }
 
-  // Ends everything in flight, and all that comes later, with CANCELLED.
+  // Ends all messages in flight, and all later ones, with CANCELLED.
   void Shutdown(const std::string& reason);
 
-  // Blocks until every `done` has returned; to be called after Shutdown.
+  // Blocks until every `done` has returned; call it after Shutdown.
   void WaitUntilIdle();
 
   uint32_t rank() const { return rank_; }
-  // Messages with gradients that the shard has answered with success.
+  // Returns the number of messages with gradients that succeeded.
   uint64_t acknowledged_pushes() const { return acknowledged_pushes_; }
 
  private:
-  // Messages of one sort: those that wait to be sent and the number on their way.
+  // Messages of one kind: the queue, and the number in flight.
   struct Lane {
     std::deque<ShardMessage> queue;
     uint32_t in_flight = 0;
   };
   struct Exchange;
   struct Route;
-  // An attempt's part in the route that it takes, from its beginning to the next one's or to the call's end.
+  // An attempt's reference to its route, held until the next attempt begins or the call ends.
   class RouteUse;
 
-  // "shard 1 at host:port".
+  // Returns "shard 1 at host:port".
   std::string name() const;
   RouteUse UseRoute();
   template <typename Request, typename Response>
@@ -169,10 +166,10 @@ class ShardChannel {
   std::set<uint64_t> sequences_in_flight_ ABSL_GUARDED_BY(mutex_);
   size_t next_connection_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<uint64_t> acknowledged_pushes_{0};
-  // Messages that have ended while gRPC still has memory of theirs.
+  // Messages that have ended while gRPC still uses their memory.
   int lent_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // Last: its destructor waits for calls that use the rest.
+  // Declared last, because its destructor waits for calls that use the other fields.
   CallGroup calls_;
 };
 

@@ -24,7 +24,7 @@ class ShardChannelTest : public testing::Test {
     shard_.DeclareTensors(nullptr, &declare, &response);
   }
 
-  // A message of one slice, and the future of its reply.
+  // Returns a message with one slice, and the future of its reply.
   std::pair<ShardMessage, Future<ShardReply>> Message(ShardMessage::Kind kind) {
     Promise<ShardReply> promise;
     Future<ShardReply> future = promise.GetFuture();
@@ -64,7 +64,7 @@ TEST_F(ShardChannelTest, SendsNoMoreAtOnceThanAllowed) {
   std::vector<Future<ShardReply>> replies;
   for (int i = 0; i < 5; ++i) replies.push_back(Send(&channel, ShardMessage::Kind::kPull));
   ASSERT_TRUE(shard_.AwaitBlocked(2));
-  // A round trip in which a third pull would have come.
+  // During this round trip, a third pull would have arrived.
   ASSERT_TRUE(channel.GetStatus(absl::Seconds(60)).Get().ok());
   shard_.Release();
   for (const auto& reply : replies) EXPECT_TRUE(reply.Get()->status.ok());
@@ -122,14 +122,14 @@ TEST_F(ShardChannelTest, SilentServerIsTriedAgainThenGivenUp) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()),
               testing::MatchesRegex(
-                  "shard 2 at 127.0.0.1:[0-9]+: push: gave up after [0-9.]+m?s and [0-9]+ attempts: no answer"));
+                  "shard 2 at 127.0.0.1:[0-9]+: push: gave up after [0-9.]+m?s and [0-9]+ attempts: no response"));
   shard_.Release();
   const std::vector<uint64_t> sequences = shard_.sequences();
   EXPECT_GE(sequences.size(), 2);
   EXPECT_EQ(std::count(sequences.begin(), sequences.end(), 1), sequences.size());
 }
 
-// The shard, and another place that it moves to.
+// A shard, and another server to which it moves.
 class ShardChannelMoveTest : public ShardChannelTest {
  protected:
   ShardChannelMoveTest() : next_server_(&next_) {
@@ -176,7 +176,7 @@ TEST_F(ShardChannelMoveTest, PullThatWaitsWaitsThere) {
 }
 
 TEST_F(ShardChannelMoveTest, WhatFailsAtADeadServerGoesOnThereAtOnce) {
-  // Less than a dead server would be tried for.
+  // Shorter than the other timeouts.
   options_.retry_timeout = absl::Seconds(50);
   ShardChannel channel(0, server_.address(), options_);
   server_.Stop();
@@ -208,7 +208,7 @@ TEST_F(ShardChannelMoveTest, MessagesStuckInAConnectionThatNobodyReadsMoveToo) {
   const absl::Time moved = absl::Now();
   channel.MoveTo(next_server_.address());
   for (const auto& reply : replies) EXPECT_TRUE(reply.Get()->status.ok()) << reply.Get()->status;
-  // Not the time that is given to a call.
+  // Far less than a call's timeout.
   EXPECT_LT(absl::Now() - moved, absl::Seconds(20));
   EXPECT_EQ(next_.payload_bytes(), 2 * 4 * gradient.size());
 }

@@ -12,35 +12,36 @@
 namespace ballast {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "payloads are used as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "payloads are the bytes in memory, which must be little-endian");
 
 absl::StatusOr<const Codec*> CheckValue(const ItemWithPayload<v1::SliceValue>& got, const SliceTransfer& want) {
   if (got.item.tensor_id() != want.tensor_id || got.item.slice_index() != want.slice_index) {
-    return absl::InternalError(absl::StrCat("answer holds tensor ", got.item.tensor_id(), " slice ",
+    return absl::InternalError(absl::StrCat("response has tensor ", got.item.tensor_id(), " slice ",
                                             got.item.slice_index(), ", want tensor ", want.tensor_id, " slice ",
                                             want.slice_index));
   }
   const absl::StatusOr<const Codec*> codec = FindCodec(got.item.encoding());
   if (!codec.ok()) {
     return absl::InternalError(
-        absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, ": ", codec.status().message()));
+        absl::StrCat("response: tensor ", want.tensor_id, " slice ", want.slice_index, ": ", codec.status().message()));
   }
   const size_t bytes = PayloadBytes(got.payload);
   const size_t want_bytes = (*codec)->EncodedBytes(want.elements);
   const EncodedElements<char>& encoded = want.encoded_values;
   if (!encoded.empty() && got.item.encoding() != encoded.encoding) {
-    return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, " is ",
+    return absl::InternalError(absl::StrCat("response: tensor ", want.tensor_id, " slice ", want.slice_index, " is ",
                                             (*codec)->name(), ", want ", FindCodec(encoded.encoding).value()->name()));
   }
   const bool fits = encoded.empty() ? want.values.size() == want.elements : encoded.bytes.size() == want_bytes;
   if (!(*codec)->carries_values() || bytes != want_bytes || !fits) {
-    return absl::InternalError(absl::StrCat("answer's tensor ", want.tensor_id, " slice ", want.slice_index, " has ",
+    return absl::InternalError(absl::StrCat("response: tensor ", want.tensor_id, " slice ", want.slice_index, " has ",
                                             bytes, " bytes of ", (*codec)->name(), ", want ", want_bytes));
   }
   return codec;
 }
 
-// The pieces one after the other; as many bytes as `to` has.
+// Concatenates the pieces, which together have the size of `to`.
 void CopyPieces(Codec::Pieces pieces, absl::Span<char> to) {
   for (absl::string_view piece : pieces) {
     std::memcpy(to.data(), piece.data(), piece.size());
@@ -73,7 +74,7 @@ std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slic
     if (slice.gradient.empty()) continue;
     payload.encoding = feedback.codec().encoding();
     payload.bytes = grpc::Slice(feedback.codec().EncodedBytes(slice.gradient.size()));
-    // Nobody else has seen it yet.
+    // The cast is safe, because the slice is not shared yet.
     char* bytes = reinterpret_cast<char*>(const_cast<uint8_t*>(payload.bytes.begin()));
     feedback.Encode(slice.tensor_id, slice.slice_index, slice.gradient,
                     CodecSeed({seed, slice.tensor_id, slice.slice_index}), bytes);
@@ -89,27 +90,27 @@ void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request) {
   }
 }
 
-absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
+absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
                                                    absl::Span<const SliceTransfer> slices) {
-  if (answer.size() != slices.size()) {
-    return absl::InternalError(absl::StrCat("answer holds ", answer.size(), " slices, want ", slices.size()));
+  if (response.size() != slices.size()) {
+    return absl::InternalError(absl::StrCat("response has ", response.size(), " slices, want ", slices.size()));
   }
   std::vector<const Codec*> codecs;
   codecs.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    const absl::StatusOr<const Codec*> codec = CheckValue(answer[i], slices[i]);
+    const absl::StatusOr<const Codec*> codec = CheckValue(response[i], slices[i]);
     if (!codec.ok()) return codec.status();
     codecs.push_back(*codec);
   }
   std::vector<uint64_t> versions;
   versions.reserve(slices.size());
   for (size_t i = 0; i < slices.size(); ++i) {
-    versions.push_back(answer[i].item.version());
+    versions.push_back(response[i].item.version());
     if (!slices[i].encoded_values.empty()) {
-      CopyPieces(answer[i].payload, slices[i].encoded_values.bytes);
-    } else if (absl::Status status = codecs[i]->Decode(answer[i].payload, slices[i].values); !status.ok()) {
-      return absl::InternalError(absl::StrCat("answer's tensor ", slices[i].tensor_id, " slice ", slices[i].slice_index,
-                                              ": ", status.message()));
+      CopyPieces(response[i].payload, slices[i].encoded_values.bytes);
+    } else if (absl::Status status = codecs[i]->Decode(response[i].payload, slices[i].values); !status.ok()) {
+      return absl::InternalError(absl::StrCat("response: tensor ", slices[i].tensor_id, " slice ",
+                                              slices[i].slice_index, ": ", status.message()));
     }
   }
   return versions;

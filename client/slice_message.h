@@ -14,22 +14,22 @@
 
 namespace ballast {
 
-// A gradient as it travels: the same bytes in every attempt.
+// An encoded gradient, with the same bytes in every attempt.
 struct GradientPayload {
   v1::Encoding encoding = v1::ENCODING_FP32;
   grpc::Slice bytes;
 };
 
-// The gradients where they lie, lent by `hold`.
+// Returns the gradients without copying them; `hold` lends the memory.
 std::vector<GradientPayload> LendGradients(absl::Span<const SliceTransfer> slices, MemoryHold& hold);
 
-// The gradients as `feedback`'s codec encodes them, in memory of their own; those that the caller has encoded where
-// they lie, lent by `hold`. `seed` is of this message alone.
+// Returns the gradients encoded by `feedback`'s codec in new memory. Gradients that the caller has encoded are not
+// copied; `hold` lends their memory. `seed` is unique to this message.
 std::vector<GradientPayload> EncodePayloads(absl::Span<const SliceTransfer> slices, uint64_t seed,
                                             ErrorFeedback& feedback, MemoryHold& hold);
 
-// A message with a payload for each slice: field `field` of `envelope` holds an Item, a SliceGradient or SliceValue,
-// for each.
+// Returns a message with a payload for each slice: field `field` of `envelope` contains one Item (SliceGradient or
+// SliceValue) per slice.
 template <typename Item>
 grpc::ByteBuffer EncodeSlices(const google::protobuf::MessageLite& envelope, int field,
                               absl::Span<const SliceTransfer> slices, absl::Span<const GradientPayload> payloads) {
@@ -45,20 +45,20 @@ grpc::ByteBuffer EncodeSlices(const google::protobuf::MessageLite& envelope, int
   return writer.Finish();
 }
 
-// The message of a push or, where `envelope` is a PushPullRequest, a push-pull.
+// Returns the message of a push or push-pull; `envelope` is a PushRequest or PushPullRequest.
 template <typename Envelope>
 grpc::ByteBuffer EncodeGradients(const Envelope& envelope, absl::Span<const SliceTransfer> slices,
                                  absl::Span<const GradientPayload> payloads) {
   return EncodeSlices<v1::SliceGradient>(envelope, Envelope::kGradientsFieldNumber, slices, payloads);
 }
 
-// Names the slices of a pull.
+// Adds references to the slices of a pull.
 void AddRefs(absl::Span<const SliceTransfer> slices, v1::PullRequest* request);
 
-// Decodes an answer into the slices' `values`, or copies it to their `encoded_values`, and returns their versions, in
-// order. INTERNAL where the answer is not exactly what was asked for; no value is written then, unless it is a later
-// payload that is not what its encoding says.
-absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> answer,
+// Decodes a response into the slices' `values`, or copies it to their `encoded_values`, and returns their versions, in
+// order. INTERNAL if the response does not match the request, before any value is written, or if a payload is invalid
+// in its encoding, after earlier payloads were written.
+absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayload<v1::SliceValue>> response,
                                                    absl::Span<const SliceTransfer> slices);
 
 }  // namespace ballast

@@ -16,7 +16,7 @@ class SliceMessageTest : public testing::Test {
     value.item.set_slice_index(1);
     value.item.set_version(17);
     value.item.set_encoding(v1::ENCODING_FP32);
-    // Cut within an element.
+    // The split is inside an element.
     const absl::string_view bytes(reinterpret_cast<const char*>(sent_), sizeof(sent_));
     value.payload = {bytes.substr(0, 3), bytes.substr(3)};
   }
@@ -35,26 +35,26 @@ TEST_F(SliceMessageTest, WritesValuesAndReturnsVersions) {
 TEST_F(SliceMessageTest, RefusesPayloadOfWrongSize) {
   answer_[0].payload = {"1234567"};
   EXPECT_EQ(DecodeValues(answer_, slices_).status(),
-            absl::InternalError("answer's tensor 4 slice 1 has 7 bytes of fp32, want 8"));
+            absl::InternalError("response: tensor 4 slice 1 has 7 bytes of fp32, want 8"));
   EXPECT_EQ(memory_, std::vector<float>({0, 0}));
 }
 
 TEST_F(SliceMessageTest, RefusesAnotherSlice) {
   answer_[0].item.set_slice_index(0);
   EXPECT_EQ(DecodeValues(answer_, slices_).status(),
-            absl::InternalError("answer holds tensor 4 slice 0, want tensor 4 slice 1"));
+            absl::InternalError("response has tensor 4 slice 0, want tensor 4 slice 1"));
 }
 
 TEST_F(SliceMessageTest, RefusesUnknownEncoding) {
   answer_[0].item.set_encoding(static_cast<v1::Encoding>(99));
   EXPECT_EQ(DecodeValues(answer_, slices_).status(),
             absl::InternalError(
-                "answer's tensor 4 slice 1: unknown encoding 99, want one of fp32, fp16, bf16, int8, top_k, sign"));
+                "response: tensor 4 slice 1: unknown encoding 99, want one of fp32, fp16, bf16, int8, top_k, sign"));
 }
 
 TEST_F(SliceMessageTest, RefusesMissingSlices) {
   answer_.clear();
-  EXPECT_EQ(DecodeValues(answer_, slices_).status(), absl::InternalError("answer holds 0 slices, want 1"));
+  EXPECT_EQ(DecodeValues(answer_, slices_).status(), absl::InternalError("response has 0 slices, want 1"));
 }
 
 TEST_F(SliceMessageTest, WritesNothingWhenALaterSliceIsWrong) {
@@ -70,7 +70,7 @@ TEST_F(SliceMessageTest, CopiesEncodedValuesAsTheyCame) {
   slices_[0].values = {};
   slices_[0].encoded_values = {v1::ENCODING_BF16, absl::MakeSpan(encoded)};
   answer_[0].item.set_encoding(v1::ENCODING_BF16);
-  // Cut within an element.
+  // The split is inside an element.
   answer_[0].payload = {"\xc0", "\x3f\x01\xc0"};
   EXPECT_EQ(DecodeValues(answer_, slices_).value(), std::vector<uint64_t>({17}));
   EXPECT_EQ(std::string(encoded, 4), "\xc0\x3f\x01\xc0");
@@ -81,7 +81,7 @@ TEST_F(SliceMessageTest, RefusesValuesInAnotherEncodingThanTheirMemorys) {
   slices_[0].values = {};
   slices_[0].encoded_values = {v1::ENCODING_BF16, absl::MakeSpan(encoded)};
   EXPECT_EQ(DecodeValues(answer_, slices_).status(),
-            absl::InternalError("answer's tensor 4 slice 1 is fp32, want bf16"));
+            absl::InternalError("response: tensor 4 slice 1 is fp32, want bf16"));
 }
 
 TEST_F(SliceMessageTest, LendsAnEncodedGradientAndEncodesTheOther) {

@@ -119,7 +119,7 @@ TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
     if (child.Is("ballast_server", "1")) child.Signal(SIGKILL);
   }
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  EXPECT_THAT(launch.output(), HasSubstr("the job goes back to its newest checkpoint"));
+  EXPECT_THAT(launch.output(), HasSubstr("the job restarts from its newest checkpoint"));
   EXPECT_THAT(launch.output(), HasSubstr("the job resumes from "));
   const auto summary = SummaryFromJson(Read("out"));
   ASSERT_TRUE(summary.ok()) << summary.status();

@@ -83,7 +83,7 @@ TEST_F(LaunchFailureTest, Worker0KilledTooOftenEndsTheRunAndIsNamed) {
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: worker 0 (process ", victim.pid(),
                                                           ") was killed by signal 9 (SIGKILL)")));
-  EXPECT_THAT(launch.output(), HasSubstr("the last lines of worker 0, all of them in "));
+  EXPECT_THAT(launch.output(), HasSubstr("last lines of worker 0 (full log: "));
   EXPECT_THAT(launch.output(), HasSubstr("\n  model 4 -> dense 16"));
   ExpectNoChildLeft();
 }
@@ -129,7 +129,7 @@ TEST_F(LaunchFailureTest, CtrlCTwiceEndsAtOnce) {
   // It cannot finish its step, so that once would take long.
   Child("ballast_worker", "0").Signal(SIGSTOP);
   launch.Signal(SIGINT);
-  ASSERT_TRUE(launch.AwaitOutput("once more to stop at once"));
+  ASSERT_TRUE(launch.AwaitOutput("press Ctrl-C again to stop immediately"));
   launch.Signal(SIGINT);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
   ExpectNoChildLeft();

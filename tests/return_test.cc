@@ -67,7 +67,7 @@ TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
   ChildProcess launch = Launch(flags);
   KillWorker(launch, GetParam().rank);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); it is started again in 200ms (1 of 3)"));
+  EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); restarting it in 200ms (restart 1 of 3)"));
   const auto summary = SummaryFromJson(Read("out"));
   ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
   EXPECT_EQ(summary->restarts, 1);
@@ -197,7 +197,7 @@ TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
   ChildProcess launch = Launch({"--workers", "3", "--verbose", "--json", "--max-restarts", "0"});
   KillWorker(launch, "2");
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); the others go on"));
+  EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); the job continues without it"));
   const auto summary = SummaryFromJson(Read("out"));
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->restarts, 0);

@@ -183,7 +183,7 @@ TEST_F(TraceTest, StepsThatAreNoRangeAreRefused) {
             "error: flag --trace-steps: got \"9-3\", want the first and the last step, from 1, as in 1-200");
   ChildProcess alone = Launch({"--trace-steps", "1-3"});
   EXPECT_EQ(alone.Wait().ToString(), "ended with status 2");
-  EXPECT_EQ(alone.last_line(), "error: flag --trace-steps: want --trace beside it");
+  EXPECT_EQ(alone.last_line(), "error: flag --trace-steps: requires --trace");
   ChildProcess worker({Binary("worker/ballast_worker"), "--job", Path("job.textproto"), "--trace_steps", "x"});
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 2");
   EXPECT_THAT(worker.last_line(), StartsWith("error: --trace_steps: got \"x\", want "));

@@ -35,17 +35,16 @@ constexpr char kUsage[] =
     "usage: ballast checkpoint list DIR [--json]\n"
     "       ballast checkpoint verify DIR [--json]\n"
     "       ballast checkpoint export DIR FILE [--json]\n\n"
-    "What a job kept to go on from. DIR is a run folder, a folder of checkpoints, one checkpoint's manifest, or, for\n"
-    "verify, a server's --state_dir.\n"
-    "list shows the whole checkpoints; verify reads all files of each, and the logs and snapshots of each server's\n"
-    "state directory and of the coordinator in it, and checks them; export writes the newest checkpoint's weights as\n"
-    "safetensors.\n"
-    "verify changes nothing, and exits with 1 if a file is damaged or missing. Of a server that runs it may find the\n"
-    "newest file half written.\n\n";
+    "Lists, checks and exports the checkpoints and logs from which a job resumes. DIR is a run directory, a\n"
+    "checkpoint directory, a checkpoint's manifest or, for verify, a server's --state_dir.\n"
+    "list shows the complete checkpoints. verify reads and checks all files of each checkpoint, the logs and\n"
+    "snapshots in each server's state directory, and the coordinator's log; it changes nothing, and exits with 1 if a\n"
+    "file is damaged or missing. While a server runs, its newest file may be incomplete. export writes the newest\n"
+    "checkpoint's weights in safetensors format.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
-      {"json", "", "Print one JSON object, and nothing else, to the output."},
+      {"json", "", "Print only one JSON object to standard output."},
   };
   return *flags;
 }
@@ -63,11 +62,11 @@ absl::StatusOr<std::vector<std::string>> FindManifests(const std::string& where)
   if (!entries.ok()) return entries.status();
   std::vector<std::string> manifests;
   for (const CheckpointFolder::Entry& entry : *entries) manifests.push_back(entry.manifest_path);
-  if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": holds no checkpoint"));
+  if (manifests.empty()) return absl::NotFoundError(absl::StrCat(folder.path(), ": contains no checkpoint"));
   return manifests;
 }
 
-// The state directories that a run folder has, or the folder itself if it is one.
+// Returns the state directories in a run directory; includes `where` itself if it is a state directory.
 absl::StatusOr<std::vector<std::string>> FindStates(const std::string& where) {
   std::vector<std::string> found;
   if (!IsFolder(where)) return found;
@@ -86,7 +85,7 @@ absl::StatusOr<std::vector<std::string>> FindStates(const std::string& where) {
   return found;
 }
 
-// What a state directory holds.
+// Contents of a state directory: the snapshot's log position, log records, log bytes, and bytes of a torn last record.
 struct StateContents {
   uint64_t snapshot = 0, records = 0, bytes = 0, unfinished = 0;
 };
@@ -102,7 +101,7 @@ absl::Status ReadSnapshot(const std::string& path, std::optional<uint32_t>& shar
   }
 }
 
-// Reads what a recovery would.
+// Reads the same files as a recovery.
 absl::StatusOr<StateContents> ReadState(const std::string& directory) {
   StateContents contents;
   std::optional<uint32_t> shard;
@@ -123,7 +122,7 @@ absl::StatusOr<StateContents> ReadState(const std::string& directory) {
   return contents;
 }
 
-// Those of the state directories in which a coordinator keeps its own.
+// Returns the coordinator's directories inside the state directories.
 std::vector<std::string> CoordinatorsOf(absl::Span<const std::string> states) {
   std::vector<std::string> found;
   for (const std::string& state : states) {
@@ -137,7 +136,7 @@ absl::StatusOr<CoordinatorStates> ReadCoordinator(const std::string& directory) 
   absl::StatusOr<CoordinatorStates> states = ReadCoordinatorLogs(*PosixFileSystem(), directory);
   if (!states.ok() || internal::v1::CoordinatorState().ParseFromString(states->last)) return states;
   return absl::DataLossError(
-      absl::StrCat(directory, ": record ", states->last_position, " is no state of a coordinator"));
+      absl::StrCat(directory, ": record ", states->last_position, " is not a valid coordinator state"));
 }
 
 uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
@@ -173,7 +172,8 @@ nlohmann::json Describe(const std::string& path, const internal::v1::CheckpointM
   return json;
 }
 
-// Reads every record of every file; each slice of the map must be there. `take` gets the weights of each.
+// Reads every record of every file and passes each slice's weights to `take`. DATA_LOSS if a slice of the map is
+// missing or a record does not fit the map.
 absl::Status ReadAll(
     const std::string& path, const internal::v1::CheckpointManifest& manifest, const ShardMap& map,
     absl::FunctionRef<void(const PlacedTensor&, const PlacedSlice&, absl::Span<const float> weights)> take) {
@@ -250,7 +250,7 @@ int List(absl::Span<const std::string> manifests, bool json, std::ostream& out, 
   return kExitSuccess;
 }
 
-// What was read, as text or as JSON. Thread safety: none.
+// Collects the results of verify as JSON, or prints each as a line of text. Thread safety: none.
 class Findings {
  public:
   Findings(bool json, std::ostream& out) : json_(json), out_(out) {}
@@ -342,7 +342,7 @@ int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std
   if (verb == "verify") {
     const absl::StatusOr<std::vector<std::string>> states = FindStates(words[1]);
     if (!states.ok()) return Fail(err, states.status(), kExitFailure);
-    // A job that keeps a log need not keep checkpoints.
+    // A job with a log need not have checkpoints.
     if (absl::IsNotFound(manifests.status()) && !states->empty()) manifests = std::vector<std::string>();
     if (!manifests.ok()) return Fail(err, manifests.status(), kExitFailure);
     return VerifyAll(*manifests, *states, json, out, err);

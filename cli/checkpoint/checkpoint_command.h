@@ -9,11 +9,11 @@
 
 namespace ballast {
 
-// `ballast checkpoint list|verify|export`. Answers the exit status.
+// `ballast checkpoint list|verify|export`. Returns the exit status.
 int CheckpointCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
-// The manifest of the newest checkpoint that `where` has: a manifest itself, a folder of checkpoints, or a run folder.
-// NOT_FOUND where there is none.
+// Returns the manifest path of the newest checkpoint in `where`: a run directory, a checkpoint directory, or a manifest
+// itself. NOT_FOUND if a directory contains no checkpoint; any other path is returned unchecked.
 absl::StatusOr<std::string> FindManifest(const std::string& where);
 
 }  // namespace ballast

@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A run folder whose one server kept a log of two files.
+// A run directory whose only server has a log of two files.
 class CheckpointCommandTest : public ::testing::Test {
  protected:
   CheckpointCommandTest() {
@@ -88,11 +88,11 @@ TEST_F(CheckpointCommandTest, VerifiesTheStatesOfACoordinator) {
   auto writer = RecordWriter::Create(PosixFileSystem(), CoordinatorLogPath(directory, 1), 1);
   ASSERT_TRUE(writer.ok()) << writer.status();
   for (uint64_t synced : {0, 1}) ASSERT_TRUE((*writer)->Append({state.SerializeAsString()}, synced).ok());
-  // A mark is no state.
+  // A mark record contains no state.
   ASSERT_TRUE((*writer)->Append({}, 2).ok());
   ASSERT_EQ(Verify(run_), 0) << err_.str();
   EXPECT_EQ(nlohmann::json::parse(out_.str())["coordinators"][0]["log_records"], 2);
-  // The first one was on the disk before the second was written.
+  // The first record was on disk before the second was written.
   const std::string path = CoordinatorLogPath(directory, 1);
   std::string bytes = *ReadFile(path);
   bytes[kRecordHeaderBytes + 3] ^= 1;
@@ -103,7 +103,7 @@ TEST_F(CheckpointCommandTest, VerifiesTheStatesOfACoordinator) {
 
 TEST_F(CheckpointCommandTest, HelpSaysWhatIsVerified) {
   ASSERT_EQ(CheckpointCommand({"--help"}, out_, err_), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("logs and snapshots of each server's\nstate directory"));
+  EXPECT_THAT(out_.str(), HasSubstr("the logs and\nsnapshots in each server's state directory"));
 }
 
 }  // namespace

@@ -81,13 +81,13 @@ std::string Arguments::Get(absl::string_view flag, absl::string_view otherwise) 
   return found == values_.end() ? std::string(otherwise) : found->second;
 }
 
-absl::StatusOr<int> Arguments::GetInt(absl::string_view flag, int otherwise, int least, int most) const {
+absl::StatusOr<int> Arguments::GetInt(absl::string_view flag, int otherwise, int min, int max) const {
   if (!Has(flag)) return otherwise;
   const std::string text = Get(flag, "");
   int number = 0;
-  if (!absl::SimpleAtoi(text, &number) || number < least || number > most) {
+  if (!absl::SimpleAtoi(text, &number) || number < min || number > max) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("flag --%s: got \"%s\", want a number from %d to %d", flag, text, least, most));
+        absl::StrFormat("flag --%s: got \"%s\", want a number from %d to %d", flag, text, min, max));
   }
   return number;
 }
@@ -106,7 +106,7 @@ std::string DescribeFlags(absl::Span<const FlagSpec> flags) {
     const std::string left = absl::StrCat("--", flag.name, flag.value.empty() ? "" : " ", flag.value);
     absl::StrAppendFormat(&text, "  %-22s  %s\n", left, flag.help);
   }
-  absl::StrAppendFormat(&text, "  %-22s  %s\n", "--help", "Show this text.");
+  absl::StrAppendFormat(&text, "  %-22s  %s\n", "--help", "Show this help.");
   return text;
 }
 

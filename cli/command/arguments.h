@@ -12,32 +12,30 @@
 
 namespace ballast {
 
-// A flag that a command takes.
 struct FlagSpec {
-  // Without the dashes before it: "run-dir".
+  // The name without leading dashes, such as "run-dir".
   std::string name;
-  // What --help calls its value: "DIR". Empty: a switch, which takes none.
+  // The placeholder for the value in --help, such as "DIR". Empty: a switch without a value.
   std::string value;
   std::string help;
 };
 
-// The words behind a command's name, sorted into flags and the rest. Knows the flags' names, not what they mean.
-// A flag is written --name value or --name=value; '-' and '_' within a name are the same; "--" ends the flags.
-// Thread safety: immutable.
+// A command's arguments, split into flags and positional words. Does not know what the flags mean. A flag is written
+// --name value or --name=value; '-' and '_' in a name are equivalent; "--" ends the flags. Thread safety: immutable.
 class Arguments {
  public:
-  // INVALID_ARGUMENT names a flag that is unknown (and the nearest known one), given twice, or lacks its value.
-  // --help and -h are known without being listed.
+  // INVALID_ARGUMENT if a flag is unknown (the error suggests the nearest name), repeated, or has no value.
+  // --help and -h are always accepted.
   static absl::StatusOr<Arguments> Parse(absl::Span<const FlagSpec> flags, absl::Span<const std::string> words);
 
   bool help() const { return help_; }
   const std::vector<std::string>& positional() const { return positional_; }
   bool Has(absl::string_view flag) const;
-  // `otherwise` where the flag was not given.
+  // Returns `otherwise` if the flag is absent.
   std::string Get(absl::string_view flag, absl::string_view otherwise) const;
-  // INVALID_ARGUMENT for what is no number from `least` to `most`.
-  absl::StatusOr<int> GetInt(absl::string_view flag, int otherwise, int least, int most) const;
-  // INVALID_ARGUMENT for what is given and not among `choices`.
+  // INVALID_ARGUMENT if the value is not a number from `min` to `max`.
+  absl::StatusOr<int> GetInt(absl::string_view flag, int otherwise, int min, int max) const;
+  // INVALID_ARGUMENT if a given value is not one of `choices`. `otherwise` is not checked.
   absl::StatusOr<std::string> GetChoice(absl::string_view flag, absl::string_view otherwise,
                                         absl::Span<const std::string> choices) const;
 
@@ -47,10 +45,10 @@ class Arguments {
   std::vector<std::string> positional_;
 };
 
-// The flags' part of a --help text, a line each.
+// Returns the flags section of a --help text, with one line per flag.
 std::string DescribeFlags(absl::Span<const FlagSpec> flags);
 
-// "; did you mean "x"?" where one of the names is like `got`, else empty.
+// Returns `; did you mean "x"?` if a name is similar to `got`, otherwise an empty string.
 std::string SuggestNearest(absl::string_view got, absl::Span<const std::string> names);
 
 }  // namespace ballast

@@ -28,7 +28,8 @@ absl::StatusOr<std::string> FindBinary(const std::string& role, const std::strin
   const std::string variable = absl::StrCat("BALLAST_", absl::AsciiStrToUpper(role), "_BINARY");
   if (const char* named = std::getenv(variable.c_str()); named != nullptr && *named != '\0') {
     if (IsProgram(named)) return std::string(named);
-    return absl::NotFoundError(absl::StrCat("environment variable ", variable, ": ", named, " is no program"));
+    return absl::NotFoundError(
+        absl::StrCat("environment variable ", variable, ": ", named, " is not an executable file"));
   }
   const std::string name = absl::StrCat("ballast_", role);
   const std::filesystem::path folder = std::filesystem::path(own_path).parent_path();

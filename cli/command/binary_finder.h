@@ -7,12 +7,12 @@
 
 namespace ballast {
 
-// The path of `ballast_<role>` ("server", "worker"): what the environment variable BALLAST_<ROLE>_BINARY names; else
-// beside the program at `own_path`, in the folder <role> beside that one's folder (as Bazel builds them), or on PATH.
-// NOT_FOUND says where it was looked for.
+// Returns the path of the program `ballast_<role>` ("server", "worker"). If the environment variable
+// BALLAST_<ROLE>_BINARY is set, only its path is tried. Otherwise the search order is: the directory D of `own_path`,
+// D/../<role> (Bazel's layout), PATH. A NOT_FOUND error lists the places that were searched.
 absl::StatusOr<std::string> FindBinary(const std::string& role, const std::string& own_path);
 
-// Of the program that runs, links followed.
+// Returns the path of the running program, with symbolic links resolved.
 std::string OwnPath();
 
 }  // namespace ballast

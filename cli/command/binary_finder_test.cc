@@ -61,7 +61,7 @@ TEST_F(BinaryFinderTest, SaysWhereItLooked) {
 TEST_F(BinaryFinderTest, NamesAVariableThatPointsNowhere) {
   setenv("BALLAST_SERVER_BINARY", "/nonexistent", 1);
   EXPECT_EQ(FindBinary("server", "/x/y").status().message(),
-            "environment variable BALLAST_SERVER_BINARY: /nonexistent is no program");
+            "environment variable BALLAST_SERVER_BINARY: /nonexistent is not an executable file");
 }
 
 }  // namespace

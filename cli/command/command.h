@@ -10,23 +10,23 @@
 
 namespace ballast {
 
-// What every program of Ballast exits with.
+// Exit statuses of every Ballast program.
 inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitBadInput = 2;
-// As EX_TEMPFAIL of sysexits.h: others were missing; the same again may succeed.
+// EX_TEMPFAIL in sysexits.h: other processes did not join in time; a retry may succeed.
 inline constexpr int kExitTemporary = 75;
 inline constexpr int kExitInterrupted = 130;
 
-// One word behind `ballast`. Adding a command touches its own two files and the table in ballast_main.cc.
+// A command of `ballast`. A new command needs its own two files and a row in the table in ballast_main.cc.
 struct Command {
   const char* name;
   const char* summary;
-  // Gets the words behind the command's name; answers the exit status. Results go to `out`, all else to `err`.
+  // Takes the words after the command's name; returns the exit status. Writes results to `out`, all else to `err`.
   int (*run)(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 };
 
-// Says what went wrong as every program does, on the last line, or on several; answers the exit status.
+// Prints the error in the format of every Ballast program, each line prefixed "error: ". Returns `exit_status`.
 inline int Fail(std::ostream& err, const absl::Status& status, int exit_status) {
   err << "error: " << absl::StrReplaceAll(status.message(), {{"\n", "\nerror: "}}) << std::endl;
   return exit_status;

@@ -10,13 +10,13 @@
 
 namespace ballast {
 
-// Where a job's progress is learnt from: a coordinator, or a test.
+// A source of a job's progress: a coordinator, or a fake in tests.
 class ProgressSource {
  public:
   virtual ~ProgressSource() = default;
-  // Blocks for `timeout` at most.
+  // Blocks for at most `timeout`.
   virtual absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) = 0;
-  // Says that a member's process has ended, so that the others need not find out by themselves.
+  // Reports that a member's process has ended, so that the job need not wait for a timeout to detect it.
   virtual absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration timeout) = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace ballast {
 namespace {
 
-// Null where it is not set.
+// Null if the variable is not set.
 const char* FromEnvironment(const std::string& flag) {
   return std::getenv(absl::StrCat("BALLAST_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}}))).c_str());
 }
@@ -20,11 +20,11 @@ const char* FromEnvironment(const std::string& flag) {
 
 const std::vector<FlagSpec>& SecurityFlags() {
   static const auto* flags = new std::vector<FlagSpec>{
-      {"tls-ca", "FILE", "Authorities (PEM) that servers' certificates are from; turns TLS on."},
-      {"tls-cert", "FILE", "A certificate (PEM), for servers that ask for one."},
-      {"tls-key", "FILE", "Its private key (PEM), which only this user may read."},
-      {"token-file", "FILE", "The token that is shown: reader, a job or *, the token."},
-      {"insecure", "", "Speak to servers of other machines without TLS."},
+      {"tls-ca", "FILE", "CA certificates (PEM) that verify servers; enables TLS."},
+      {"tls-cert", "FILE", "Client certificate (PEM), for servers that require one."},
+      {"tls-key", "FILE", "Private key (PEM) of the certificate, in a file that only this user can read."},
+      {"token-file", "FILE", "File with the token to send, in the form: reader JOB|* TOKEN."},
+      {"insecure", "", "Connect to servers on other machines without TLS."},
   };
   return *flags;
 }
@@ -39,7 +39,7 @@ absl::StatusOr<SecurityOptions> ReadSecurity(const Arguments& arguments) {
     const char* const otherwise = FromEnvironment(flag);
     *path = arguments.Get(flag, otherwise == nullptr ? "" : otherwise);
     if (arguments.Has(flag) && path->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want a file"));
+      return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want a file name"));
     }
   }
   options.insecure = arguments.Has("insecure");

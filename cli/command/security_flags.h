@@ -9,11 +9,11 @@
 
 namespace ballast {
 
-// What a command takes that connects to a server: --tls-ca, --tls-cert, --tls-key, --token-file and --insecure.
+// Flags of a command that connects to a server: --tls-ca, --tls-cert, --tls-key, --token-file and --insecure.
 const std::vector<FlagSpec>& SecurityFlags();
 
-// As given, or as the environment says where a flag is not given (BALLAST_TLS_CA …), as for Ballast's other programs.
-// INVALID_ARGUMENT for a flag without its value.
+// Reads the security flags. The environment variable of a flag (BALLAST_TLS_CA …) applies if the flag is absent, as in
+// Ballast's other programs. INVALID_ARGUMENT if a flag has an empty value.
 absl::StatusOr<SecurityOptions> ReadSecurity(const Arguments& arguments);
 
 }  // namespace ballast

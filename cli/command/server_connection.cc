@@ -57,14 +57,15 @@ class GrpcServerConnection : public ServerConnection {
   template <typename Rpc>
   absl::Status Call(absl::Duration timeout, Rpc rpc) {
     grpc::ClientContext context;
-    // Between calls nobody drives a handshake on: one that fails at once would not let it come to its end.
+    // Handshakes make progress only during a call: without the wait, a call fails at once and the handshake never ends.
     context.set_wait_for_ready(patient_);
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     const absl::Time start = absl::Now();
     const grpc::Status status = rpc(&context);
     const std::string waited = absl::FormatDuration(absl::Trunc(absl::Now() - start, absl::Milliseconds(100)));
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      return absl::DeadlineExceededError(absl::StrCat("server at ", address_, " did not answer within ", waited));
+      return absl::DeadlineExceededError(
+          absl::StrCat("timed out after ", waited, " waiting for a response from the server at ", address_));
     }
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
       return absl::UnavailableError(

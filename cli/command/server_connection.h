@@ -11,15 +11,14 @@
 
 namespace ballast {
 
-// Asks one running server how it is; gRPC stays behind it. Each error names the address and how long was waited.
+// A connection to one running server; hides gRPC. Each error names the address and how long the call waited.
 class ServerConnection : public ProgressSource {
  public:
-  // Blocks for `timeout` at most.
+  // Blocks for at most `timeout`.
   virtual absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout) = 0;
 
-  // Does not wait for the server. Starts threads, so fork before. Where it is `patient` a call waits for a server that
-  // is away until its time is over, and so finds one that has just been started again. Each request names `job`; empty:
-  // the server's only job.
+  // Does not wait for the server. Starts threads, so fork first. If `patient`, a call waits for an unreachable server
+  // until its timeout, and so finds one that is restarting. Each request names `job`; empty: the server's only job.
   static std::unique_ptr<ServerConnection> Open(const std::string& address, const Credentials& credentials,
                                                 bool patient, const std::string& job);
 };

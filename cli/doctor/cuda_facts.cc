@@ -18,7 +18,7 @@
 namespace ballast {
 namespace {
 
-// A function of the driver's library (cuda.h); 0 is success.
+// Calls a function of the driver's library (cuda.h); 0 is success.
 template <typename... Args>
 int CallDriver(void* library, const char* name, Args... args) {
   constexpr int kNotFound = 500;
@@ -50,7 +50,7 @@ std::string FindToolkit() {
   return "";
 }
 
-// The first word of the kernel module's line that looks like "550.54.15".
+// Returns the version of the kernel module: the first word of its line that looks like "550.54.15".
 std::string KernelDriver() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
@@ -79,7 +79,7 @@ GpuFacts DescribeGpu(void* library, int index) {
   return gpu;
 }
 
-// Fills in driver and devices; answers why there is none to use.
+// Fills in driver and devices. Returns the reason why no GPU is usable; empty: one is.
 std::string AskDriver(void* library, CudaFacts& facts) {
   int version = 0;
   CallDriver(library, "cuDriverGetVersion", &version);
@@ -88,11 +88,11 @@ std::string AskDriver(void* library, CudaFacts& facts) {
   if (int error = CallDriver(library, "cuInit", 0u); error != 0) {
     constexpr int kNoDevice = 100;
     if (error == kNoDevice) return WhyNoGpu();
-    return absl::StrCat("the NVIDIA driver does not start: ", DescribeError(library, error));
+    return absl::StrCat("cannot initialize the NVIDIA driver: ", DescribeError(library, error));
   }
   int count = 0;
   if (int error = CallDriver(library, "cuDeviceGetCount", &count); error != 0) {
-    return absl::StrCat("the NVIDIA driver counts no GPUs: ", DescribeError(library, error));
+    return absl::StrCat("cannot get the number of GPUs from the NVIDIA driver: ", DescribeError(library, error));
   }
   for (int i = 0; i < count; ++i) facts.devices.push_back(DescribeGpu(library, i));
   if (std::string why = WhyDriverUnfit(version, BALLAST_CUDA_VERSION); !why.empty()) return why;
@@ -103,8 +103,8 @@ std::string AskDriver(void* library, CudaFacts& facts) {
   return facts.devices.front().unfit;
 }
 
-// The file that the loader takes for a name, as the worker has it look; empty: none. It stays
-// loaded until the program ends: what such a library has allocated would be lost if it were unloaded.
+// Returns the file that the loader finds for a name in the worker's search path; empty: none. The library stays loaded,
+// because unloading it would leak its allocations.
 std::string FindLibrary(const std::string& name) {
   for (const std::string& path : {name, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", name)}) {
     void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
@@ -119,14 +119,14 @@ std::string FindLibrary(const std::string& name) {
 
 std::vector<LibraryFacts> ProbeLibraries() {
   std::vector<LibraryFacts> libraries;
-  // A build without CUDA knows no version to look for.
+  // A build without CUDA does not know which version to look for.
   if (BALLAST_CUBLAS_MAJOR == 0) return libraries;
   const std::string blas = absl::StrCat(".so.", BALLAST_CUBLAS_MAJOR);
   libraries = {
-      {"libcublasLt" + blas, "products: no GPU without it", true, ""},
-      {"libcublas" + blas, "the rare products that cuBLASLt has no algorithm for: an error without it", false, ""},
-      {"libcudnn.so.9", "convolutions: slower, as products, without it", false, ""},
-      {"libnccl.so.2", "sums over several GPUs: slower, by the first of them, without it", false, ""}};
+      {"libcublasLt" + blas, "matrix products; required for GPUs", true, ""},
+      {"libcublas" + blas, "the rare matrix products without a cuBLASLt algorithm; they fail without it", false, ""},
+      {"libcudnn.so.9", "convolutions; slower without it, as matrix products", false, ""},
+      {"libnccl.so.2", "sums over several GPUs; slower without it, on the first GPU", false, ""}};
   for (LibraryFacts& library : libraries) library.path = FindLibrary(library.name);
   return libraries;
 }
@@ -147,10 +147,10 @@ CudaFacts ProbeCuda() {
   CudaFacts facts;
   facts.toolkit = FindToolkit();
   facts.driver = KernelDriver();
-  // Stays loaded: the driver's threads do not survive its unloading.
+  // Never unloaded, because the driver's threads would crash.
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   facts.reason = library == nullptr ? WhyDriverUnfit(0, BALLAST_CUDA_VERSION) : AskDriver(library, facts);
-  // A build without CUDA is the first thing to mend, whatever else is missing.
+  // A build without CUDA is the first problem to fix.
   if (std::string why = WhyBuildLacksCuda(BALLAST_CUDA_VERSION); !why.empty()) facts.reason = why;
   facts.libraries = ProbeLibraries();
   if (facts.reason.empty()) facts.reason = WhyLibraryMissing(facts.libraries);

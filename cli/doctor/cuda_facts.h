@@ -9,44 +9,44 @@ namespace ballast {
 
 struct GpuFacts {
   std::string name;
-  // "9.0".
+  // Such as "9.0".
   std::string compute_capability;
   uint64_t memory_bytes = 0;
-  // Why no worker computes on it; empty: one would.
+  // The reason why workers cannot compute on this GPU; empty: they can.
   std::string unfit;
 };
 
-// One of NVIDIA's libraries, as the worker looks for it.
+// An NVIDIA library, searched for in the same places as the worker does.
 struct LibraryFacts {
-  // "libcublasLt.so.13".
+  // Such as "libcublasLt.so.13".
   std::string name;
-  // What a worker does with it, and what it does without.
+  // The worker's use of it, and the consequence if it is missing.
   std::string use;
-  // Without it no worker computes on a GPU here.
+  // Without it, workers cannot compute on a GPU.
   bool needed = false;
-  // Where it was found; empty: nowhere.
+  // Empty: not found.
   std::string path;
 };
 
-// What of CUDA this machine has.
+// The CUDA installation of this machine.
 struct CudaFacts {
-  // Folder that Bazel would build with; empty: none.
+  // Directory of the toolkit with which Bazel would build; empty: none.
   std::string toolkit;
-  // "550.54.15, CUDA 12.4"; empty: none.
+  // Such as "550.54.15, CUDA 12.4"; empty: none.
   std::string driver;
   std::vector<GpuFacts> devices;
   std::vector<LibraryFacts> libraries;
-  // A worker of this build computes on a GPU here.
+  // A worker of this build can compute on a GPU of this machine.
   bool usable = false;
-  // Why not, in the worker's own words.
+  // The reason if not `usable`, worded like the worker's error.
   std::string reason;
 };
 
-// Asks the driver's own library, which is loaded for it and need not be there; starts threads.
+// Loads the driver's library, if there is one, which starts threads.
 CudaFacts ProbeCuda();
 
-// Of the libraries that a worker of this build may load: a missing one that it needs is a reason, in the worker's own
-// words; empty: it has all.
+// Returns an error, worded like the worker's, for the first missing library that the worker needs; empty: none is
+// missing.
 std::string WhyLibraryMissing(const std::vector<LibraryFacts>& libraries);
 
 }  // namespace ballast

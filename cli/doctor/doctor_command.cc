@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kUsage[] =
     "usage: ballast doctor [--json]\n\n"
-    "Says what this machine has for Ballast, and what it lacks. Exit status 0: all that training on the CPU needs.\n\n";
+    "Checks what this machine has for Ballast and what it lacks. Exit status 0: the machine can train on the CPU.\n\n";
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{{"json", "", "Print one JSON object."}};
@@ -42,13 +42,13 @@ struct Diagnosis {
   ProgramFacts worker;
   std::string dataset;
   uint64_t disk_bytes = 0;
-  // What keeps a job from running here.
+  // Reasons why a job cannot run on this machine.
   std::vector<std::string> problems;
 };
 
 Diagnosis Diagnose() {
   Diagnosis found;
-  // First, while there are no threads.
+  // Start programs before the other probes start threads.
   found.server = ProbeProgram("server");
   found.worker = ProbeProgram("worker");
   found.cpu = ProbeCpu();
@@ -72,7 +72,7 @@ std::string ProtobufVersion() {
                       GOOGLE_PROTOBUF_VERSION % 1000);
 }
 
-// Clang names itself in its version, GCC does not.
+// __VERSION__ names Clang, but not GCC.
 std::string Compiler() {
   return absl::StrContains(absl::AsciiStrToLower(__VERSION__), "clang") ? __VERSION__
                                                                         : absl::StrCat("GCC ", __VERSION__);
@@ -144,7 +144,7 @@ std::string CudaText(const CudaFacts& cuda) {
 }
 
 std::string LibrariesText(const std::vector<LibraryFacts>& libraries) {
-  if (libraries.empty()) return "none looked for";
+  if (libraries.empty()) return "not checked (build without CUDA)";
   return absl::StrJoin(libraries, "; ", [](std::string* text, const LibraryFacts& library) {
     absl::StrAppend(text, library.path.empty() ? "no " : "", library.name,
                     library.path.empty() ? absl::StrCat(" (", library.use, ")") : "");
@@ -160,7 +160,7 @@ void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
   line("memory", absl::StrFormat("%s, %s available", Gibibytes(found.memory.total_bytes),
                                  Gibibytes(found.memory.available_bytes)));
   line("disk", absl::StrFormat("%s free here", Gibibytes(found.disk_bytes)));
-  line("blas", found.blas.empty() ? "no shared OpenBLAS; a statically linked worker brings its own" : found.blas);
+  line("blas", found.blas.empty() ? "no shared OpenBLAS; a statically linked worker contains its own" : found.blas);
   line("gpu", CudaText(found.cuda));
   line("cuda", absl::StrFormat("toolkit %s, driver %s", found.cuda.toolkit.empty() ? "none" : found.cuda.toolkit,
                                found.cuda.driver.empty() ? "none" : found.cuda.driver));
@@ -169,7 +169,7 @@ void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
   line("server", ProgramText(found.server));
   line("worker", ProgramText(found.worker));
   line("dataset",
-       found.dataset.empty() ? "no Fashion-MNIST; the example wants the package dataset-fashion-mnist" : found.dataset);
+       found.dataset.empty() ? "no Fashion-MNIST; the example needs the package dataset-fashion-mnist" : found.dataset);
   out << (found.problems.empty() ? "ready: this machine can train on the CPU" : "not ready")
       << (found.problems.empty() && found.cuda.usable ? " and on its GPU" : "") << std::endl;
 }

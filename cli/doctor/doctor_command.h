@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast doctor`: what this machine has. Succeeds where nothing that training on the CPU needs is missing.
+// `ballast doctor`: reports what this machine has. Succeeds if the machine can train on the CPU.
 int DoctorCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

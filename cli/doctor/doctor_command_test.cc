@@ -29,7 +29,7 @@ class DoctorCommandTest : public ::testing::Test {
     Place("worker", "[ \"$1\" = --help ]");
   }
 
-  // A stand-in for a program of ours.
+  // Installs a script in place of a Ballast program.
   void Place(const std::string& role, const std::string& script) {
     const std::string path = ::testing::TempDir() + "/doctor_" + role;
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
@@ -61,7 +61,7 @@ TEST_F(DoctorCommandTest, PrintsOneJsonObject) {
     EXPECT_TRUE(json["cuda"].contains(key)) << key;
   }
   EXPECT_EQ(json["cuda"]["usable"].get<bool>(), json["cuda"]["reason"].is_null());
-  // A GPU may be there and not fit.
+  // A GPU may be present but unusable.
   EXPECT_TRUE(!json["cuda"]["usable"].get<bool>() || !json["cuda"]["devices"].empty());
 }
 
@@ -78,7 +78,7 @@ TEST_F(DoctorCommandTest, NamesEachLibraryOfNvidiasAndWhetherItIsNeeded) {
     names.push_back(name.substr(0, name.find('.')));
     if (library["needed"]) needed.push_back(names.back());
     EXPECT_FALSE(library["use"].get<std::string>().empty());
-    // Where it is there is a file.
+    // A library that was found is a file.
     const std::string path = library["path"].is_null() ? "" : library["path"].get<std::string>();
     EXPECT_TRUE(path.empty() || std::filesystem::exists(path)) << name;
   }

@@ -28,7 +28,7 @@ namespace {
 
 constexpr char kDataset[] = "/usr/share/datasets/fashion-mnist";
 
-// What stands behind "key   :" in a file of /proc; empty where there is no such line.
+// Returns the value after "key   :" in a file of /proc; empty if there is no such line.
 std::string ReadProcLine(const char* path, absl::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -46,19 +46,19 @@ uint64_t ReadKibibytes(absl::string_view key) {
   return absl::SimpleAtoi(absl::StripSuffix(text, " kB"), &number) ? number * 1024 : 0;
 }
 
-// Keeps the end of what one child says.
-class LastWords : public ProcessListener {
+// Keeps the last output of one child and its exit status.
+class LastOutput : public ProcessListener {
  public:
   void OnOutput(int, absl::string_view bytes) override {
     absl::StrAppend(&text_, bytes);
-    if (text_.size() > kMost) text_.erase(0, text_.size() - kMost);
+    if (text_.size() > kMaxBytes) text_.erase(0, text_.size() - kMaxBytes);
   }
   void OnEnd(int, const ExitStatus& status) override { end_ = status; }
   void OnSignal(int) override { interrupted_ = true; }
 
   bool done() const { return end_.has_value() || interrupted_; }
   absl::Status Judge() const {
-    if (!end_.has_value()) return absl::DeadlineExceededError("did not end within 5 s when asked for --help");
+    if (!end_.has_value()) return absl::DeadlineExceededError("timed out after 5 s running --help");
     if (end_->ok()) return absl::OkStatus();
     const std::vector<std::string> lines = absl::StrSplit(text_, '\n', absl::SkipWhitespace());
     return absl::UnknownError(
@@ -66,7 +66,7 @@ class LastWords : public ProcessListener {
   }
 
  private:
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMaxBytes = 4096;
   std::string text_;
   std::optional<ExitStatus> end_;
   bool interrupted_ = false;
@@ -111,13 +111,13 @@ ProgramFacts ProbeProgram(const std::string& role) {
   const absl::StatusOr<std::string> path = FindBinary(role, OwnPath());
   if (!path.ok()) return {"", path.status()};
   program.path = *path;
-  LastWords words;
-  absl::StatusOr<std::unique_ptr<Supervisor>> supervisor = Supervisor::Create(&words);
+  LastOutput output;
+  absl::StatusOr<std::unique_ptr<Supervisor>> supervisor = Supervisor::Create(&output);
   if (!supervisor.ok()) return {*path, supervisor.status()};
   if (auto child = (*supervisor)->Start({*path, "--help"}); !child.ok()) return {*path, child.status()};
   const absl::Time deadline = absl::Now() + absl::Seconds(5);
-  while (!words.done() && absl::Now() < deadline) (*supervisor)->Poll(deadline - absl::Now());
-  program.starts = words.Judge();
+  while (!output.done() && absl::Now() < deadline) (*supervisor)->Poll(deadline - absl::Now());
+  program.starts = output.Judge();
   return program;
 }
 

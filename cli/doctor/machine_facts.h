@@ -20,25 +20,24 @@ struct MemoryFacts {
   uint64_t available_bytes = 0;
 };
 
-// One of Ballast's programs.
 struct ProgramFacts {
   // Empty: not found.
   std::string path;
-  // OK: it starts. Else why not.
+  // OK if it starts, otherwise the reason.
   absl::Status starts;
 };
 
 CpuFacts ProbeCpu();
 MemoryFacts ProbeMemory();
-// What the BLAS library calls itself; empty where it is not found as a shared library.
+// Returns OpenBLAS's description of itself; empty if there is no shared library.
 std::string ProbeBlas();
-// Whether a server could listen on this machine's loopback address.
+// OK if a server could listen on the loopback address.
 absl::Status ProbeLoopback();
-// Runs `ballast_<role> --help`, for at most five seconds. Before any thread is started.
+// Runs `ballast_<role> --help` for at most 5 s. Call it before any thread starts, because it forks.
 ProgramFacts ProbeProgram(const std::string& role);
-// Free for us, in the folder that we are in.
+// Returns the bytes available to this user in the working directory; 0 if unknown.
 uint64_t ProbeDiskBytes();
-// The folder of Fashion-MNIST's files; empty: not installed.
+// Returns the directory of the Fashion-MNIST files; empty: not installed.
 std::string ProbeDataset();
 
 }  // namespace ballast

@@ -13,8 +13,8 @@
 namespace ballast {
 namespace {
 
-constexpr absl::Duration kLeast = absl::Milliseconds(100);
-constexpr absl::Duration kMost = absl::Hours(24);
+constexpr absl::Duration kMinInterval = absl::Milliseconds(100);
+constexpr absl::Duration kMaxInterval = absl::Hours(24);
 
 absl::Status Refuse(absl::string_view part, absl::string_view want) {
   return absl::InvalidArgumentError(absl::StrCat("got \"", part, "\", want ", want));
@@ -31,15 +31,15 @@ absl::StatusOr<ChaosPlan> ParseChaos(absl::string_view text) {
     const auto& [key, value] = pair;
     if (!seen.insert(key).second) return Refuse(part, absl::StrCat(key, " once"));
     if (key == "seed") {
-      if (!absl::SimpleAtoi(value, &plan.seed)) return Refuse(part, "a number of 32 bits");
+      if (!absl::SimpleAtoi(value, &plan.seed)) return Refuse(part, "a 32-bit number");
       continue;
     }
     if (key != "kill-server" && key != "kill-worker") {
       return Refuse(part, "kill-server=TIME, kill-worker=TIME or seed=NUMBER");
     }
     absl::Duration& interval = key == "kill-server" ? plan.kill_server : plan.kill_worker;
-    if (!absl::ParseDuration(value, &interval) || interval < kLeast || interval > kMost) {
-      return Refuse(part, "a time of 100ms to 24h, as 20s or 1m30s");
+    if (!absl::ParseDuration(value, &interval) || interval < kMinInterval || interval > kMaxInterval) {
+      return Refuse(part, "a duration from 100ms to 24h, such as 20s or 1m30s");
     }
   }
   if (std::min(plan.kill_server, plan.kill_worker) == absl::InfiniteDuration()) {

@@ -12,19 +12,20 @@
 
 namespace ballast {
 
-// How often `launch` kills which of its own children, to show that a job outlives it.
+// How often `launch` kills its own servers and workers, to test recovery.
 struct ChaosPlan {
-  // Between two kills; infinite: none.
+  // Interval between kills; infinite: no kills.
   absl::Duration kill_server = absl::InfiniteDuration();
   absl::Duration kill_worker = absl::InfiniteDuration();
-  // Picks the victims.
+  // Seed for the choice of targets.
   uint32_t seed = 1;
 };
 
-// "kill-server=20s,kill-worker=30s,seed=7", each part once, at least one kill. INVALID_ARGUMENT names the part.
+// Parses "kill-server=20s,kill-worker=30s,seed=7": each part at most once, and at least one kill interval.
+// INVALID_ARGUMENT names the bad part.
 absl::StatusOr<ChaosPlan> ParseChaos(absl::string_view text);
 
-// Says when to kill, and whom. Kills nobody itself. Thread safety: none.
+// Decides when to kill and which process. Does not kill it. Thread safety: none.
 class Chaos {
  public:
   // The first kill is one interval after `start`.
@@ -34,10 +35,11 @@ class Chaos {
         next_worker_(start + plan.kill_worker),
         random_(plan.seed) {}
 
-  // When the next kill is due.
+  // Returns the time of the next kill.
   absl::Time next() const;
 
-  // One of those given, where a kill of their sort is due and there are any; the next is an interval later.
+  // If a kill of this kind (server or worker) is due, picks one of `candidates` and schedules the next kill one
+  // interval after `now`, even if there are no candidates.
   std::optional<int> Target(bool server, const std::vector<int>& candidates, absl::Time now);
 
  private:

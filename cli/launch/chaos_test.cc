@@ -22,10 +22,10 @@ TEST(ChaosTest, RefusesWhatItDoesNotKnow) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "got \"\", want kill-server=TIME, kill-worker=TIME or seed=NUMBER"},
       {"kill-disk=3s", "got \"kill-disk=3s\", want kill-server=TIME, kill-worker=TIME or seed=NUMBER"},
-      {"kill-server=20", "got \"kill-server=20\", want a time of 100ms to 24h, as 20s or 1m30s"},
-      {"kill-server=-1s", "got \"kill-server=-1s\", want a time of 100ms to 24h, as 20s or 1m30s"},
+      {"kill-server=20", "got \"kill-server=20\", want a duration from 100ms to 24h, such as 20s or 1m30s"},
+      {"kill-server=-1s", "got \"kill-server=-1s\", want a duration from 100ms to 24h, such as 20s or 1m30s"},
       {"kill-server=1s,kill-server=2s", "got \"kill-server=2s\", want kill-server once"},
-      {"kill-server=1s,seed=x", "got \"seed=x\", want a number of 32 bits"},
+      {"kill-server=1s,seed=x", "got \"seed=x\", want a 32-bit number"},
       {"seed=3", "got \"seed=3\", want kill-server=TIME or kill-worker=TIME"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(ParseChaos(text).status().message(), message) << text;

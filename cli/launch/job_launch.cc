@@ -19,16 +19,16 @@ namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
 constexpr absl::Duration kProgressTimeout = absl::Milliseconds(300);
-// Before a process is started again the first time; doubles with each.
+// Pause before a process is first restarted; doubles with each restart, up to the limit.
 constexpr absl::Duration kRestartPause = absl::Milliseconds(200);
-constexpr absl::Duration kLongestRestartPause = absl::Seconds(30);
-// On top of it, for the coordinator to hear that a worker is gone: it gives no rank away twice.
-constexpr absl::Duration kReportPatience = absl::Seconds(3);
-// Between attempts to say so.
+constexpr absl::Duration kMaxRestartPause = absl::Seconds(30);
+// Additional pause while the coordinator does not know that a worker has ended: it does not assign a rank twice.
+constexpr absl::Duration kReportTimeout = absl::Seconds(3);
+// Pause between attempts to report it.
 constexpr absl::Duration kReportPause = absl::Milliseconds(100);
-// For the process that the coordinator holds at fault to end by itself.
-constexpr absl::Duration kAccused = absl::Seconds(2);
-// What a worker ends with that lost its device or its connections, and the job goes on.
+// Timeout for the child that the coordinator blames to exit by itself.
+constexpr absl::Duration kAccusedTimeout = absl::Seconds(2);
+// Exit status of a worker that lost its device or its connections while the job continues.
 constexpr int kExitLost = 3;
 
 }  // namespace
@@ -54,9 +54,9 @@ LaunchResult JobLaunch::Run() {
   if (failed()) {
     const int culprit = Culprit();
     const ExitStatus& end = *children_[culprit].end;
-    // These say what to do about it.
-    const bool telling = !end.signaled && (end.number == kExitBadInput || end.number == kExitTemporary);
-    return {telling ? end.number : kExitFailure, DescribeFailure(culprit), restarts_};
+    // These exit statuses tell the user what to do.
+    const bool pass_on = !end.signaled && (end.number == kExitBadInput || end.number == kExitTemporary);
+    return {pass_on ? end.number : kExitFailure, DescribeFailure(culprit), restarts_};
   }
   if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
   return {kExitSuccess, "", restarts_};
@@ -65,7 +65,7 @@ LaunchResult JobLaunch::Run() {
 void JobLaunch::OnEnd(int child, const ExitStatus& status) {
   logs_->Finish(child);
   children_[child].end = status;
-  // A worker may be done before the others; a server is never done by itself.
+  // A worker may finish before the others; a server never exits by itself.
   if (restart_all_) return;
   const bool expected = children_[child].asked || (!children_[child].server && status.ok());
   if (!expected && !Outlives(child)) failures_.push_back(child);
@@ -73,7 +73,7 @@ void JobLaunch::OnEnd(int child, const ExitStatus& status) {
 
 bool JobLaunch::Outlives(int index) {
   Child& child = children_[index];
-  // What a process explained it would explain again.
+  // Any other exit is a permanent error: a restarted process would fail in the same way.
   const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
   const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
   if ((!died && !left) || coordinator_.empty()) return false;
@@ -82,28 +82,28 @@ bool JobLaunch::Outlives(int index) {
   if (child.server && plan_.durability.mode() == v1::Durability::CHECKPOINT) {
     if (!child.killed_by_chaos && ++job_restarts_ > plan_.max_restarts) return false;
     restart_all_ = true;
-    display_->PrintLine(absl::StrCat(who, "; the job goes back to its newest checkpoint"));
+    display_->PrintLine(absl::StrCat(who, "; the job restarts from its newest checkpoint"));
     return true;
   }
   if (child.server && !OutlivesAServer(plan_.durability)) return false;
   unreported_.push_back(index);
   if (died && (child.killed_by_chaos || child.restarts < plan_.max_restarts)) {
     const int doublings = child.killed_by_chaos ? 0 : std::min(child.restarts, 16);
-    const absl::Duration pause = std::min(kRestartPause * (1 << doublings), kLongestRestartPause);
+    const absl::Duration pause = std::min(kRestartPause * (1 << doublings), kMaxRestartPause);
     child.restart_at = absl::Now() + pause;
     const std::string count =
-        child.killed_by_chaos ? "" : absl::StrCat(" (", child.restarts + 1, " of ", plan_.max_restarts, ")");
-    display_->PrintLine(absl::StrCat(who, "; it is started again in ", absl::FormatDuration(pause), count));
+        child.killed_by_chaos ? "" : absl::StrCat(" (restart ", child.restarts + 1, " of ", plan_.max_restarts, ")");
+    display_->PrintLine(absl::StrCat(who, "; restarting it in ", absl::FormatDuration(pause), count));
     return true;
   }
   const auto replaces = [&](const Child& other) {
     return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value();
   };
   const bool paired = with_standby() && std::any_of(children_.begin(), children_.end(), replaces);
-  // Worker 0 alone saves what was learnt; of a pair the one that is left goes on.
+  // Only worker 0 saves the model. A server and its standby can each continue without the other.
   const bool dispensable = child.server ? paired && !child.coordinates() : child.rank > 0 && AnyRunning(false, true);
   if (!dispensable) return false;
-  display_->PrintLine(absl::StrCat(who, "; the others go on"));
+  display_->PrintLine(absl::StrCat(who, "; the job continues without it"));
   return true;
 }
 
@@ -137,11 +137,11 @@ absl::Time JobLaunch::RestartTime(int index) const {
   const Child& child = children_[index];
   if (!child.restart_at.has_value()) return absl::InfiniteFuture();
   const bool unreported = std::find(unreported_.begin(), unreported_.end(), index) != unreported_.end();
-  return *child.restart_at + (unreported && !child.server ? kReportPatience : absl::ZeroDuration());
+  return *child.restart_at + (unreported && !child.server ? kReportTimeout : absl::ZeroDuration());
 }
 
 absl::Status JobLaunch::RestartDue() {
-  // By index: starting one adds to the children.
+  // By index, because StartChild appends to children_.
   for (size_t index = 0; index < children_.size(); ++index) {
     if (RestartTime(static_cast<int>(index)) > absl::Now()) continue;
     children_[index].restart_at.reset();
@@ -171,11 +171,14 @@ absl::Status JobLaunch::RestartAll() {
   unreported_.clear();
   const bool ended = PollUntil(kStop, [this] { return !AnyRunning(true, true); });
   restart_all_ = false;
-  if (!ended) return absl::DeadlineExceededError("a process that was killed did not end");
+  if (!ended) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("timed out after ", absl::FormatDuration(kStop), " waiting for killed processes to end"));
+  }
   if (signals_ > 0) return absl::OkStatus();
   restarts_ += plan_.servers + plan_.workers;
   const std::string manifest = ResumeManifest();
-  display_->PrintLine(manifest.empty() ? "there is no checkpoint yet; the job begins anew"
+  display_->PrintLine(manifest.empty() ? "there is no checkpoint yet; the job starts from the beginning"
                                        : absl::StrCat("the job resumes from ", manifest));
   return StartAll(/*again=*/true);
 }
@@ -185,11 +188,11 @@ void JobLaunch::ReportEnds(const v1::GetProgressResponse& progress, ProgressSour
   for (int index : std::exchange(unreported_, {})) {
     Child& child = children_[index];
     for (const v1::GetProgressResponse::MemberStatus& status : progress.members()) {
-      // Its standby may have become the server, and it the standby.
+      // Server and standby may have switched roles, so compare process ids.
       const bool same = (status.member().role() != v1::ROLE_WORKER) == child.server &&
                         status.process() == static_cast<uint64_t>(supervisor_->pid(index));
       if (!same) continue;
-      // It had done its part and saved.
+      // The worker had finished the job and saved.
       if (finished && !child.server && status.state() == "left") child.restart_at.reset();
       source.ReportEnd(status.member(), child.end->ToString(), kProgressTimeout).IgnoreError();
     }
@@ -216,9 +219,9 @@ void JobLaunch::NotePairs(const v1::GetProgressResponse& progress) {
   }
 }
 
-bool JobLaunch::MayStrike(int child) const {
+bool JobLaunch::MayKill(int child) const {
   if (!children_[child].server || !with_standby()) return Alive(child);
-  // A job does not outlive the loss of both of a pair, nor that of one before the other has all.
+  // The job survives only if the other process runs and has the whole shard.
   const auto pair = in_step_.find(child);
   return Alive(child) && pair != in_step_.end() && Alive(pair->second);
 }
@@ -228,12 +231,12 @@ void JobLaunch::InjectKill() {
   for (bool server : {true, false}) {
     std::vector<int> running;
     for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-      if (children_[child].server == server && MayStrike(child)) running.push_back(child);
+      if (children_[child].server == server && MayKill(child)) running.push_back(child);
     }
     const std::optional<int> target = chaos_->Target(server, running, absl::Now());
     if (!target.has_value()) continue;
     display_->PrintLine(
-        absl::StrCat("chaos: kills ", logs_->name(*target), " (process ", supervisor_->pid(*target), ")"));
+        absl::StrCat("chaos: killing ", logs_->name(*target), " (process ", supervisor_->pid(*target), ")"));
     children_[*target].killed_by_chaos = true;
     supervisor_->Signal(*target, SIGKILL);
   }
@@ -248,7 +251,7 @@ absl::Time JobLaunch::NextEvent(absl::Time latest) const {
 void JobLaunch::OnSignal(int) {
   ++signals_;
   if (signals_ == 1 && !failed()) {
-    display_->PrintLine("stopping: the workers finish their step and save; once more to stop at once");
+    display_->PrintLine("stopping: the workers finish their step and save; press Ctrl-C again to stop immediately");
   }
 }
 
@@ -283,7 +286,7 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   flags.insert(flags.end(), {"--address_file", address_file});
   if (with_standby()) flags.push_back("--with_standby");
   if (plan_.durability.mode() != v1::Durability::NONE) {
-    // What a pair holds is in its memory; what the coordinator knows is in its folder alone.
+    // With standbys, shards are held in memory only, but the coordinator's state is on disk.
     if (!with_standby() || coordinates) {
       flags.insert(flags.end(), {"--state_dir", absl::StrCat(plan_.run_dir, "/state/shard-", rank)});
     }
@@ -295,8 +298,8 @@ absl::Status JobLaunch::StartServer(int rank, bool standby, const std::string& r
   if (!coordinates) return absl::OkStatus();
   absl::StatusOr<std::string> address = WaitForAddress(address_file);
   if (!address.ok()) return address.status();
-  if (address->empty()) return absl::CancelledError("the start was ended");
-  // It was written before the other one.
+  if (address->empty()) return absl::CancelledError("startup was interrupted");
+  // The server writes the control file before the address file.
   if (!std::getline(std::ifstream(control_file), coordinator_)) coordinator_ = *address;
   return absl::OkStatus();
 }
@@ -330,20 +333,20 @@ absl::Status JobLaunch::StartChild(Child child, bool again) {
 absl::StatusOr<std::string> JobLaunch::WaitForAddress(const std::string& path) {
   const absl::Time deadline = absl::Now() + kStart;
   while (absl::Now() < deadline && signals_ == 0 && !failed()) {
-    // It is renamed into place, so it is whole as soon as it is there.
+    // The file is renamed into place, so it is complete as soon as it exists.
     std::string address;
     if (std::getline(std::ifstream(path), address) && !address.empty()) return address;
     supervisor_->Poll(absl::Milliseconds(20));
   }
   if (signals_ > 0 || failed()) return std::string();
-  return absl::DeadlineExceededError(absl::StrCat("server 0 (process ", supervisor_->pid(0), ") did not say within ",
-                                                  absl::FormatDuration(kStart), " where it listens; see ",
-                                                  logs_->path(0)));
+  return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(kStart),
+                                                  " waiting for server 0 (process ", supervisor_->pid(0),
+                                                  ") to write its address; see ", logs_->path(0)));
 }
 
-absl::Time JobLaunch::Look(ProgressSource& source) {
+absl::Time JobLaunch::PollProgress(ProgressSource& source) {
   const auto progress = source.GetProgress(kProgressTimeout);
-  // A server that is busy or on its way out answers the next time, or ends and is heard of.
+  // A busy server responds to a later poll; the supervisor detects one that exits.
   if (!progress.ok()) return absl::Now() + (unreported_.empty() ? kProgressInterval : kReportPause);
   ReportEnds(*progress, source);
   NotePairs(*progress);
@@ -363,8 +366,8 @@ absl::Status JobLaunch::Watch() {
       source = connect_(coordinator_);
       continue;
     }
-    if (absl::Now() >= next || unreported_.size() > reported) next = Look(*source);
-    // Those are tried again at that time.
+    if (absl::Now() >= next || unreported_.size() > reported) next = PollProgress(*source);
+    // The ends that are still unreported are retried with the next poll.
     reported = unreported_.size();
     if (absl::Status status = RestartDue(); !status.ok()) return status;
     InjectKill();
@@ -375,25 +378,25 @@ absl::Status JobLaunch::Watch() {
 
 bool JobLaunch::PollUntil(absl::Duration timeout, const std::function<bool()>& done) {
   const absl::Time deadline = absl::Now() + timeout;
-  // The first signal began a stop, unless a failure did.
-  const int patience = failed() ? 1 : 2;
-  while (!done() && signals_ < patience && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
+  // If a failure stops the job, the first signal ends the wait; otherwise the first signal started the stop.
+  const int max_signals = failed() ? 1 : 2;
+  while (!done() && signals_ < max_signals && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
   return done();
 }
 
 void JobLaunch::AwaitAccused() {
   if (coordinator_.empty()) return;
-  // Does not answer if its own process is the one that has failed.
+  // The call fails if the coordinator's own process has failed.
   const auto progress = connect_(coordinator_)->GetProgress(kProgressTimeout);
   if (!progress.ok() || !progress->progress().failure().has_member()) return;
   const uint64_t process = progress->progress().failure().process();
   for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
     if (static_cast<uint64_t>(supervisor_->pid(child)) == process) accused_ = child;
   }
-  if (accused_ >= 0) PollUntil(kAccused, [&] { return !supervisor_->running(accused_); });
+  if (accused_ >= 0) PollUntil(kAccusedTimeout, [&] { return !supervisor_->running(accused_); });
 }
 
-void JobLaunch::Stop(bool servers, bool workers, absl::Duration grace) {
+void JobLaunch::Stop(bool servers, bool workers, absl::Duration timeout) {
   auto signal_running = [&](int signal) {
     for (size_t child = 0; child < children_.size(); ++child) {
       if (!(children_[child].server ? servers : workers) || !supervisor_->running(static_cast<int>(child))) continue;
@@ -403,9 +406,9 @@ void JobLaunch::Stop(bool servers, bool workers, absl::Duration grace) {
   };
   auto all_ended = [&] { return !AnyRunning(servers, workers); };
   signal_running(SIGTERM);
-  if (PollUntil(grace, all_ended)) return;
+  if (PollUntil(timeout, all_ended)) return;
   signal_running(SIGKILL);
-  // A process in the kernel's hands may take a moment; the supervisor's end waits for the rest.
+  // A process inside a system call may take a moment to die; ~Supervisor waits for the rest.
   const absl::Time deadline = absl::Now() + kStop;
   while (!all_ended() && absl::Now() < deadline) supervisor_->Poll(deadline - absl::Now());
 }
@@ -415,7 +418,7 @@ void JobLaunch::StopAll() {
     Stop(true, true, kStop);
     return;
   }
-  // The workers need the servers until they have saved.
+  // Workers need the servers until they have saved.
   Stop(false, true, kSave);
   Stop(true, false, kStop);
 }
@@ -426,7 +429,7 @@ bool JobLaunch::AnyRunning(bool servers, bool workers) const {
 }
 
 int JobLaunch::Culprit() const {
-  // A worker that ends because the coordinator told it of a failure may well end before the one that failed.
+  // Workers that exit because the coordinator reported a failure may exit before the process that failed.
   const bool accused = std::find(failures_.begin(), failures_.end(), accused_) != failures_.end();
   return accused ? accused_ : failures_[0];
 }
@@ -435,8 +438,7 @@ std::string JobLaunch::DescribeFailure(int child) const {
   std::string text =
       absl::StrCat(logs_->name(child), " (process ", supervisor_->pid(child), ") ", children_[child].end->ToString());
   if (children_[child].end->ok()) absl::StrAppend(&text, " before the job was done");
-  display_->PrintLine(
-      absl::StrCat("the last lines of ", logs_->name(child), ", all of them in ", logs_->path(child), ":"));
+  display_->PrintLine(absl::StrCat("last lines of ", logs_->name(child), " (full log: ", logs_->path(child), "):"));
   for (const std::string& line : logs_->last_lines(child)) display_->PrintLine(absl::StrCat("  ", line));
   const std::string error = logs_->LastError(child);
   return error.empty() ? text : absl::StrCat(text, ": ", error);

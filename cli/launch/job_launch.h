@@ -19,92 +19,89 @@
 
 namespace ballast {
 
-// What to start.
+// The processes of a job and their settings.
 struct LaunchPlan {
   std::string job_file;
   int servers = 1;
   int workers = 1;
-  // For the workers: what is to be otherwise than in the job file, and their GPUs: {"--mode", "async"}.
+  // Flags for the workers that override the job file or choose GPUs, such as {"--mode", "async"}.
   std::vector<std::string> job_flags;
   std::string device = "auto";
-  // What makes them known to each other.
+  // Flags for certificates and tokens; empty: none.
   std::vector<std::string> server_security;
   std::vector<std::string> worker_security;
-  // Of each worker.
+  // Compute threads per worker.
   int threads = 1;
-  // The steps of which workers leave timelines, "1-200"; empty: none.
+  // Steps in the workers' timelines, such as "1-200"; empty: no timelines.
   std::string trace_steps;
-  // Has a folder `logs`.
+  // Already contains a directory `logs`.
   std::string run_dir;
   std::string server_binary;
   std::string worker_binary;
-  // Of the job; servers get a folder each for anything but NONE, and under STANDBY each has a standby instead.
+  // With NONE, servers have no state directory. With STANDBY, each server has a standby, and only server 0, which hosts
+  // the coordinator, has a state directory. Otherwise each server has one.
   v1::Durability durability;
-  // The manifest of the checkpoint that the job goes on from; empty: it begins anew.
+  // Manifest of the checkpoint to resume from; empty: the job starts from the beginning.
   std::string resume;
-  // For the processes to find each other.
+  // Timeout for all processes to join.
   int gather_seconds = 300;
-  // How often one process that died is started again.
+  // Maximum number of restarts per process.
   int max_restarts = 3;
   std::optional<ChaosPlan> chaos;
 };
 
-// Where a worker leaves its timeline.
 std::string WorkerTracePath(const std::string& run_dir, int rank);
 
-// How it ended.
 struct LaunchResult {
-  // As the program should exit.
   int exit_status = 0;
-  // Empty on success and when interrupted: who failed and how.
+  // Names the process that failed and its error. Empty on success and if interrupted.
   std::string error;
-  // Of processes that died.
+  // Number of processes that were restarted.
   int restarts = 0;
 };
 
-// The processes of one job on this machine, from the first start to the last end. A worker that died, by a signal or
-// having lost what only it needs, is started again; so is a server whose job outlives it, in the same place. Of a
-// server and its standby either may hold the shard: they are processes of one rank, told apart by how they were
-// started. Where the job goes back to its checkpoints, a server's death ends all processes, and all are started again.
-// When one fails in another way, or too often, it stops the others; when this process is asked to end it asks the
-// workers to, so that they save what is there. No child outlives it. Does not read the job file or the run folder.
+// Owns the processes of one job on this machine, from the first start to the last exit. Restarts a worker that was
+// killed by a signal or lost its device or connections, and a server if the job survives its loss; a restarted server
+// keeps its address. Either a server or its standby may hold the shard: they have the same rank and differ in how they
+// were started. With durability CHECKPOINT, the loss of a server restarts all processes from the newest checkpoint. The
+// job continues without a process that failed too often, if it can; any other failure stops the job. On SIGINT, SIGTERM
+// or SIGHUP the workers save the model and stop. No child outlives this object. Does not read the job file.
 // Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
  public:
   using Connect = std::function<std::unique_ptr<ProgressSource>(const std::string& address)>;
 
-  // Longest waits.
+  // Timeouts: for server 0 to write its address, for processes to exit, and for workers to finish a step and save.
   static constexpr absl::Duration kStart = absl::Seconds(15);
   static constexpr absl::Duration kStop = absl::Seconds(5);
-  // For workers that finish a step and save.
   static constexpr absl::Duration kSave = absl::Seconds(20);
 
   JobLaunch(LaunchPlan plan, LogMerger* logs, ProgressDisplay* display, Connect connect)
       : plan_(std::move(plan)), logs_(logs), display_(display), connect_(std::move(connect)) {}
 
-  // Once. Blocks until every process has ended.
+  // Blocks until every process has ended. Call at most once.
   LaunchResult Run();
 
  private:
-  // One process; those started again have a new one. Indexes agree with the supervisor's and the logs'.
+  // One process. A restart appends a new Child. Indexes are the same in the supervisor and the logs.
   struct Child {
     bool server = false;
-    // Of servers: the second one of its rank.
+    // Started as the standby of the server with its rank.
     bool standby = false;
     int rank = 0;
 
     std::string Name(absl::string_view separator) const;
-    // Comes back to the coordinator's state.
+    // Hosts the coordinator, and recovers its state after a restart.
     bool coordinates() const { return server && !standby && rank == 0; }
     std::vector<std::string> flags;
-    // Of its rank, before it.
+    // Number of earlier restarts that count toward --max-restarts.
     int restarts = 0;
-    // It was told to end, so its end is no failure.
+    // Told to exit, so its exit is not a failure.
     bool asked = false;
-    // Killed from here, to see what happens: that does not count.
+    // Killed by --chaos; not counted toward --max-restarts.
     bool killed_by_chaos = false;
     std::optional<ExitStatus> end;
-    // When another is started in its place.
+    // When its replacement starts.
     std::optional<absl::Time> restart_at;
   };
 
@@ -112,56 +109,54 @@ class JobLaunch : private ProcessListener {
   void OnEnd(int child, const ExitStatus& status) override;
   void OnSignal(int signal) override;
 
-  // Again: in the place of all that were there and have ended.
+  // `again` is true for replacements, whose output is appended to the existing log.
   absl::Status StartAll(bool again);
   absl::Status StartServer(int rank, bool standby, const std::string& resume, bool again);
   std::vector<std::string> WorkerFlags(int rank) const;
-  // As the one whose place it takes, where there was one.
   absl::Status StartChild(Child child, bool again);
-  // Whether its end leaves the job as it is, with another process in its place or without it.
+  // Returns whether the job survives the end of this child; schedules and announces its restart, if any.
   bool Outlives(int child);
-  // Never, of one that is not to be started again.
+  // InfiniteFuture if the child is not to be restarted.
   absl::Time RestartTime(int child) const;
   absl::Status RestartDue();
-  // Under checkpoint: the whole job, from the newest checkpoint.
+  // Under durability CHECKPOINT: kills all processes and starts the job from its newest checkpoint.
   absl::Status RestartAll();
-  // What servers that are started now resume from.
+  // Returns the newest checkpoint of this run, otherwise `plan_.resume`.
   std::string ResumeManifest() const;
-  // With the address that it had.
+  // Returns the flags for a replacement; a server keeps its predecessor's addresses.
   std::vector<std::string> FlagsAgain(const Child& child) const;
-  // Tells the coordinator who has ended; one that it knows to have done its part is not started again.
+  // Reports ended processes to the coordinator; cancels the restart of a worker that had finished the job.
   void ReportEnds(const v1::GetProgressResponse& progress, ProgressSource& source);
-  // Asks how far the job is; answers when to look again.
-  absl::Time Look(ProgressSource& source);
-  // Which pairs the coordinator says are in step.
+  // Polls the job's progress; returns the time of the next poll.
+  absl::Time PollProgress(ProgressSource& source);
+  // Records which servers and standbys are in step, according to the coordinator.
   void NotePairs(const v1::GetProgressResponse& progress);
-  // The server that runs as that process; -1: none.
+  // Returns the index of the running server with this process id; -1: none.
   int RunningServer(uint64_t process) const;
-  // Whether the job outlives its loss now, as far as is known.
-  bool MayStrike(int child) const;
+  // Returns whether the job would survive the loss of this child now, as far as is known.
+  bool MayKill(int child) const;
   void InjectKill();
   bool AnyToRestart() const;
-  // When there is something to do next, at `latest` if there is not.
+  // Returns the time of the next restart or kill, but at most `latest`.
   absl::Time NextEvent(absl::Time latest) const;
   bool with_standby() const { return plan_.durability.mode() == v1::Durability::STANDBY; }
-  // Whether it runs, and was not killed_by_chaos.
   bool Alive(int child) const { return supervisor_->running(child) && !children_[child].killed_by_chaos; }
-  // The files to which a server writes the addresses of its data port and of its control port.
+  // Files to which a server writes the addresses of its data port and of its control port.
   std::string AddressFile(const Child& server) const;
   std::string ControlFile(const Child& server) const;
-  // Empty when the server or the user ended the wait.
+  // Returns an empty address if a signal or a failure ended the wait.
   absl::StatusOr<std::string> WaitForAddress(const std::string& path);
   absl::Status Watch();
-  // Polls until `done`, a second signal or the deadline; whether it is done.
+  // Polls until `done`, the timeout, or a further signal (after a failure, any signal). Returns `done()`.
   bool PollUntil(absl::Duration timeout, const std::function<bool()>& done);
-  // Asks the coordinator which child is at fault, and gives that one time to end by itself.
+  // Asks the coordinator which child caused the failure, and waits a moment for that child to exit by itself.
   void AwaitAccused();
-  // Asks all with that part to end, kills those that do not.
-  void Stop(bool servers, bool workers, absl::Duration grace);
+  // Sends SIGTERM to these children, and SIGKILL to those that still run after `timeout`.
+  void Stop(bool servers, bool workers, absl::Duration timeout);
   void StopAll();
   bool AnyRunning(bool servers, bool workers) const;
   bool failed() const { return !failures_.empty(); }
-  // Among the failures: the one that the coordinator holds at fault, else the first.
+  // Returns the failed child that the coordinator blames, otherwise the first that failed.
   int Culprit() const;
   std::string DescribeFailure(int child) const;
 
@@ -171,22 +166,23 @@ class JobLaunch : private ProcessListener {
   const Connect connect_;
   std::unique_ptr<Supervisor> supervisor_;
   std::vector<Child> children_;
-  // Children that ended and should not have, in the order of their ends.
+  // Children that failed, in the order of their exits.
   std::vector<int> failures_;
-  // The child that the coordinator holds at fault; -1: none.
+  // The child that the coordinator blames for the failure; -1: none.
   int accused_ = -1;
   int signals_ = 0;
-  // Server 0's control port.
+  // Address of server 0's control port.
   std::string coordinator_;
   int restarts_ = 0;
-  // Of the whole job; whether another is due.
+  // Restarts of the whole job, not counting those caused by --chaos.
   int job_restarts_ = 0;
+  // A restart of the whole job is due.
   bool restart_all_ = false;
-  // Children whose end the coordinator is still to hear of.
+  // Ended children not yet reported to the coordinator.
   std::vector<int> unreported_;
-  // Once the job runs.
+  // Set once the job runs.
   std::optional<Chaos> chaos_;
-  // Children of pairs of which either could hold the shard alone when last heard of, each with the other.
+  // Maps a server to its standby and vice versa if, at the last poll, either could take over the shard alone.
   std::map<int, int> in_step_;
 };
 

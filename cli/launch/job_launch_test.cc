@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-// What a server does until it is told to end.
+// A server that runs until SIGTERM.
 constexpr char kGoodServer[] = R"(
 for word; do
   [ "$before" = --address_file ] && file=$word
@@ -32,7 +32,7 @@ trap 'echo drained; exit 0' TERM
 while :; do tail -f /dev/null & wait; done
 )";
 
-// Sets $rank, then does what the test says.
+// The first lines of a worker: sets $rank. Each test appends the rest.
 constexpr char kWorkerHead[] = R"(
 for word; do
   [ "$before" = --rank ] && rank=$word
@@ -44,19 +44,19 @@ echo "worker $rank: $*"
 constexpr char kWaitForTerm[] =
     "trap 'echo saved; exit 130' TERM; echo ready; while :; do tail -f /dev/null & wait; done\n";
 
-// Asked twice a second; can call something when asked. Knows one member, worker 1 if the test says nothing else, of the
-// process that it reads from a file, and writes down whose end it hears of.
+// A fake coordinator, polled twice a second; calls `asked` with each poll. Has one member, by default worker 1, whose
+// process id it reads from a file. Records the ends that are reported to it.
 class FakeProgress : public ProgressSource {
  public:
   struct Script {
-    // That it does not answer first.
+    // Number of polls that fail first.
     int failures = 0;
     // The job is finished, and worker 1 has left it.
     bool finished = false;
     v1::Role role = v1::ROLE_WORKER;
     // The job has failed through the member.
     bool failed = false;
-    // It knows the servers instead, by the files *.pid that they leave beside their addresses; they are in step.
+    // The members are the servers, read from the *.pid files next to their addresses; they are in step.
     bool pairs = false;
   };
   FakeProgress(Script script, std::function<void()> asked, const std::string& run_dir, std::vector<std::string>* ends)
@@ -252,7 +252,7 @@ TEST_F(JobLaunchTest, ExitsWithSeventyFiveWhenOthersWereMissing) {
 }
 
 TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {
-  // Worker 1 dies only once worker 0, told of it by the coordinator, has gone and was reaped. No text says so.
+  // Worker 1 dies only after worker 0, told of it by the coordinator, was reaped. No text says so.
   progress_.failed = true;
   worker_ = std::string(kWorkerHead) + R"(
 folder=${0%/*}
@@ -290,8 +290,8 @@ TEST_F(JobLaunchTest, StartsAWorkerAgainThatDiedAndTellsTheCoordinator) {
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
   EXPECT_EQ(result.restarts, 1);
-  EXPECT_THAT(shown_.str(), ContainsRegex("worker 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it is "
-                                          "started again in 200ms \\(1 of 3\\)"));
+  EXPECT_THAT(shown_.str(), ContainsRegex("worker 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); "
+                                          "restarting it in 200ms \\(restart 1 of 3\\)"));
   EXPECT_THAT(Log("worker-1"), ContainsRegex("first life\n(.|\n)*second life\n")) << "one log of both";
   EXPECT_THAT(ends_, ElementsAre("role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
 }
@@ -330,7 +330,7 @@ TEST_F(JobLaunchTest, GivesAWorker0UpThatDiesAgainAndAgain) {
   EXPECT_THAT(result.error, MatchesRegex("worker 0 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
   EXPECT_EQ(result.restarts, 3);
   EXPECT_GE(seconds_, 1.4) << "0.2 s, 0.4 s, 0.8 s";
-  EXPECT_THAT(shown_.str(), HasSubstr("started again in 800ms (3 of 3)"));
+  EXPECT_THAT(shown_.str(), HasSubstr("restarting it in 800ms (restart 3 of 3)"));
 }
 
 TEST_F(JobLaunchTest, WithoutAnotherWorkerTheOthersGoOn) {
@@ -340,7 +340,8 @@ while ! grep -q 'worker 1' "${0%/*}/gone" 2> /dev/null; do :; done
 exit 0
 )";
   asked_ = [&] {
-    if (shown_.str().find("the others go on") != std::string::npos) std::ofstream(run_dir_ + "/gone") << "worker 1";
+    if (shown_.str().find("the job continues without it") != std::string::npos)
+      std::ofstream(run_dir_ + "/gone") << "worker 1";
   };
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
@@ -396,7 +397,7 @@ TEST_F(ReplicatedJobLaunchTest, GivesEachServerAStandbyAndTheCoordinatorAFolder)
   EXPECT_THAT(log_lines_, ::testing::Contains(HasSubstr("[standby 1] server 1: ")));
 }
 
-// The second process of rank 1 dies once, and leaves its number where the coordinator's member has it from.
+// The second process of rank 1 dies once, and writes its process id to the file that the fake coordinator reads.
 constexpr char kMortalStandby[] = R"(
 for word; do
   [ "$before" = --address_file ] && file=$word
@@ -419,7 +420,7 @@ while :; do tail -f /dev/null & wait; done
 
 TEST_F(ReplicatedJobLaunchTest, StartsAStandbyAgainInItsPlaceAndTellsTheCoordinatorOfItsEnd) {
   server_ = kMortalStandby;
-  // It had become the server meanwhile.
+  // By then it had become the server.
   progress_.role = v1::ROLE_SERVER;
   worker_ = std::string(kWorkerHead) + R"(
 while ! grep -q x "${0%/*}/heard" 2> /dev/null || [ ! -e "${0%/*}/returned" ]; do :; done
@@ -431,8 +432,8 @@ exit 0
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
   EXPECT_EQ(result.restarts, 1);
-  EXPECT_THAT(shown_.str(), ContainsRegex("standby 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); it is "
-                                          "started again in 200ms \\(1 of 3\\)"));
+  EXPECT_THAT(shown_.str(), ContainsRegex("standby 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); "
+                                          "restarting it in 200ms \\(restart 1 of 3\\)"));
   EXPECT_THAT(Log("standby-1"), HasSubstr("--rank 1 --listen 127.0.0.1:4243 ")) << "the address that it had";
   EXPECT_THAT(Log("standby-1"), HasSubstr("--with_standby"));
   EXPECT_THAT(ends_, ElementsAre("role: ROLE_SERVER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
@@ -443,7 +444,8 @@ TEST_F(ReplicatedJobLaunchTest, WithoutRestartsTheOtherOneOfAPairGoesOn) {
   max_restarts_ = 0;
   worker_ = std::string(kWorkerHead) + "while ! grep -q x \"${0%/*}/gone\" 2> /dev/null; do :; done\nexit 0\n";
   asked_ = [&] {
-    if (shown_.str().find("; the others go on") != std::string::npos) std::ofstream(run_dir_ + "/gone") << "x";
+    if (shown_.str().find("; the job continues without it") != std::string::npos)
+      std::ofstream(run_dir_ + "/gone") << "x";
   };
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
@@ -475,7 +477,7 @@ TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbysThatAreInStep) {
   chaos_ = {.kill_server = absl::Milliseconds(100)};
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_THAT(shown_.str(), ContainsRegex("chaos: kills (server|standby) [01] \\(process [0-9]+\\)"));
+  EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing (server|standby) [01] \\(process [0-9]+\\)"));
 }
 
 TEST_F(ReplicatedJobLaunchTest, ChaosLeavesAPairAloneWhoseStandbyHasNotAll) {
@@ -486,7 +488,7 @@ TEST_F(ReplicatedJobLaunchTest, ChaosLeavesAPairAloneWhoseStandbyHasNotAll) {
   chaos_ = {.kill_server = absl::Milliseconds(100)};
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: kills")));
+  EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: killing")));
 }
 
 TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {
@@ -509,7 +511,7 @@ exit 0
   const LaunchResult result = Run();
   EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
   EXPECT_GE(result.restarts, 5) << "more than 3 for one of them";
-  EXPECT_THAT(shown_.str(), ContainsRegex("chaos: kills worker [01] \\(process [0-9]+\\)"));
+  EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing worker [01] \\(process [0-9]+\\)"));
 }
 
 TEST_F(JobLaunchTest, LetsWorkersSaveWhenInterrupted) {

@@ -44,57 +44,58 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
-    "Trains the job that the text file JOB describes, on this machine: starts servers and workers, shows how far they\n"
-    "are, and leaves metrics, model and report in a run folder. Ctrl-C saves what is there; twice ends at once.\n\n";
+    "Trains the job described in the text file JOB on this machine: starts servers and workers, shows the progress,\n"
+    "and writes metrics, model and report to a run directory. Ctrl-C saves the model and stops the job; a second\n"
+    "Ctrl-C stops it immediately.\n\n";
 
-constexpr int kMostProcesses = 64;
-constexpr int kMostThreads = 1024;
-constexpr int kMostGpus = 64;
-constexpr int kMostRestarts = 1000;
-constexpr int kMostGatherSeconds = 86400;
+constexpr int kMaxProcesses = 64;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxGpus = 64;
+constexpr int kMaxRestarts = 1000;
+constexpr int kMaxGatherSeconds = 86400;
 
 const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
-      {"servers", "N", "Parameter servers, 1 to 64 (1)."},
-      {"workers", "N", "Workers, 1 to 64 (1)."},
-      {"mode", "MODE", "sync, async, bounded or local_sgd, instead of the job file's policy."},
-      {"staleness", "S", "With mode bounded: how many steps a worker may be ahead of another, from 0."},
-      {"quorum", "Q", "With mode sync: how many workers' gradients a step waits for, 1 to all."},
-      {"local-steps", "K", "With mode local_sgd: how many steps of its own a worker makes between pushes."},
-      {"codec", "CODEC", "How gradients travel: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 values, too."},
-      {"value-codec", "CODEC", "How values travel: fp32, fp16, bf16 or int8."},
-      {"precision", "PRECISION", "What workers compute in: fp32, tf32, bf16 or fp16; the CPU has fp32 alone."},
-      {"durability", "MODE", "What the job outlives: none, checkpoint, wal, wal_sync or replica."},
-      {"device", "auto|cpu|cuda", "What workers compute on (auto: a GPU where there is one)."},
-      {"gpus", "N|all", "With GPUs: over how many of them each worker splits its batches (1)."},
-      {"threads", "N", "Of each worker (this machine's cores shared out among the workers)."},
-      {"run-dir", "DIR", "A new or empty run folder (runs/JOB-TIME)."},
+      {"servers", "N", "Number of parameter servers, 1 to 64 (default: 1)."},
+      {"workers", "N", "Number of workers, 1 to 64 (default: 1)."},
+      {"mode", "MODE", "Consistency mode: sync, async, bounded or local_sgd (default: the job file's policy)."},
+      {"staleness", "S", "With --mode bounded: maximum number of steps one worker may be ahead of another, from 0."},
+      {"quorum", "Q", "With --mode sync: number of workers whose gradients complete a step, 1 to all."},
+      {"local-steps", "K", "With --mode local_sgd: number of local steps between pushes."},
+      {"codec", "CODEC",
+       "Gradient encoding: fp32, fp16, bf16, int8, top_k or sign; fp16 and bf16 also apply to values."},
+      {"value-codec", "CODEC", "Value encoding: fp32, fp16, bf16 or int8."},
+      {"precision", "PRECISION", "Compute precision of workers: fp32, tf32, bf16 or fp16; CPUs support only fp32."},
+      {"durability", "MODE", "Protection against lost servers: none, checkpoint, wal, wal_sync or standby."},
+      {"device", "auto|cpu|cuda", "Compute device of workers (default: auto, a GPU if there is one)."},
+      {"gpus", "N|all", "Number of GPUs over which each worker splits its batches (default: 1)."},
+      {"threads", "N", "Compute threads per worker (default: cores / workers)."},
+      {"run-dir", "DIR", "Run directory; must be new or empty (default: runs/JOB-TIME)."},
       {"resume", "WHAT",
-       "Go on from a checkpoint: of a run folder, by its manifest, or auto: this job's newest run that has one."},
+       "Checkpoint to resume from: a run directory, a manifest, or auto (this job's newest checkpoint in any run)."},
       {"gather-timeout", "SECONDS",
-       "Longest wait for all processes to join, 1 to 86400 (300); then it ends with 75 and says who is missing."},
-      {"max-restarts", "N", "How often a process that died is started again, 0 to 1000 (3)."},
+       "Timeout for all processes to join, 1 to 86400 (default: 300); exits with 75 and names the missing processes."},
+      {"max-restarts", "N", "Maximum number of restarts per process, 0 to 1000 (default: 3)."},
       {"chaos", "KILLS",
-       "Kill processes of the run to see it outlive that: kill-server=20s,kill-worker=30s,seed=1, or a part of it."},
-      {"trace", "FILE",
-       "Leave a timeline of all workers there (JSON; open it with ui.perfetto.dev or chrome://tracing)."},
-      {"trace-steps", "A-B", "With trace: the first and the last step that it shows (1-200)."},
-      {"insecure", "", "Without certificates and tokens: any process of this machine may take part."},
-      {"json", "", "Print the run's summary as one JSON object, and nothing else, to the output."},
-      {"verbose", "", "Show what all processes log; it is in the run folder in any case."},
+       "Kill processes at intervals to test recovery: any of kill-server=20s,kill-worker=30s,seed=1."},
+      {"trace", "FILE", "Write a timeline of all workers (JSON, for ui.perfetto.dev or chrome://tracing)."},
+      {"trace-steps", "A-B", "With --trace: the first and last step in the timeline (default: 1-200)."},
+      {"insecure", "", "Run without certificates and tokens: any process on this machine can join the job."},
+      {"json", "", "Print only the run's summary, as one JSON object, to standard output."},
+      {"verbose", "", "Show the logs of all processes; the run directory has them in any case."},
   };
   return *flags;
 }
 
-// Beside which folders run folders are made that have no name of their own.
+// Parent of run directories that --run-dir does not name.
 constexpr char kRuns[] = "runs";
 
-// What was asked for, but for what depends on the machine.
+// The parsed command line. `plan` lacks the paths of the programs and of the run directory.
 struct Request {
   LaunchPlan plan;
   v1::Job job;
   std::string run_dir;
-  // Empty: none.
+  // Path of the timeline; empty: none.
   std::string trace;
   bool insecure = false;
   bool json = false;
@@ -114,7 +115,7 @@ absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
   for (const auto& [flag, value] : flags) {
     *value = arguments.Get(flag, "");
     if (arguments.Has(flag) && value->empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want what --help says"));
+      return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want a value that --help lists"));
     }
   }
   return overrides;
@@ -123,7 +124,7 @@ absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
 absl::Status ReadTrace(const Arguments& arguments, Request& request) {
   if (!arguments.Has("trace")) {
     if (!arguments.Has("trace-steps")) return absl::OkStatus();
-    return absl::InvalidArgumentError("flag --trace-steps: want --trace beside it");
+    return absl::InvalidArgumentError("flag --trace-steps: requires --trace");
   }
   request.trace = arguments.Get("trace", "");
   request.plan.trace_steps = arguments.Get("trace-steps", "1-200");
@@ -139,7 +140,7 @@ absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
   if (!arguments.Has("gpus")) return absl::OkStatus();
   const std::string gpus = arguments.Get("gpus", "");
   if (gpus != "all") {
-    if (absl::StatusOr<int> number = arguments.GetInt("gpus", 1, 1, kMostGpus); !number.ok()) {
+    if (absl::StatusOr<int> number = arguments.GetInt("gpus", 1, 1, kMaxGpus); !number.ok()) {
       return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", or all"));
     }
   }
@@ -147,7 +148,7 @@ absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
-// The newest checkpoint among this job's runs; empty where there is none.
+// Returns the manifest of the newest checkpoint among this job's runs; empty if there is none.
 std::string FindNewest(const std::string& runs, const std::string& job) {
   std::string newest;
   int64_t created = 0;
@@ -184,30 +185,30 @@ absl::Status ReadResume(const Arguments& arguments, Request& request) {
 absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (arguments.positional().size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("launch wants one job file, got %d; see --help", arguments.positional().size()));
+        absl::StrFormat("launch: got %d job files, want exactly one; see --help", arguments.positional().size()));
   }
   Request request;
   request.plan.job_file = arguments.positional()[0];
   request.run_dir = arguments.Get("run-dir", "");
   if (arguments.Has("run-dir") && request.run_dir.empty()) {
-    return absl::InvalidArgumentError("flag --run-dir: got \"\", want a folder");
+    return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
   }
   request.insecure = arguments.Has("insecure");
   request.json = arguments.Has("json");
   request.verbose = arguments.Has("verbose");
-  auto servers = arguments.GetInt("servers", 1, 1, kMostProcesses);
+  auto servers = arguments.GetInt("servers", 1, 1, kMaxProcesses);
   if (!servers.ok()) return servers.status();
-  auto workers = arguments.GetInt("workers", 1, 1, kMostProcesses);
+  auto workers = arguments.GetInt("workers", 1, 1, kMaxProcesses);
   if (!workers.ok()) return workers.status();
-  auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMostThreads);
+  auto threads = arguments.GetInt("threads", CoresPerWorker(*workers), 1, kMaxThreads);
   if (!threads.ok()) return threads.status();
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
-  auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMostGatherSeconds);
+  auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMaxGatherSeconds);
   if (!gather.ok()) return gather.status();
   request.plan.gather_seconds = *gather;
-  auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMostRestarts);
+  auto restarts = arguments.GetInt("max-restarts", request.plan.max_restarts, 0, kMaxRestarts);
   if (!restarts.ok()) return restarts.status();
   request.plan.max_restarts = *restarts;
   if (arguments.Has("chaos")) {
@@ -235,8 +236,8 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (kills_servers && !returns) {
     return absl::InvalidArgumentError(absl::StrCat("flag --chaos: got kill-server with durability ",
                                                    DurabilityName(request.plan.durability.mode()),
-                                                   ", want checkpoint, wal, wal_sync or replica: the job would not "
-                                                   "outlive it"));
+                                                   ", want checkpoint, wal, wal_sync or standby: the job would not "
+                                                   "survive the loss of a server"));
   }
   if (absl::Status status = ReadResume(arguments, request); !status.ok()) return status;
   return request;
@@ -250,12 +251,12 @@ absl::StatusOr<RunFolder> CreateRunFolder(const Request& request) {
   std::error_code error;
   std::filesystem::create_directories(folder->path() + "/logs", error);
   if (error) {
-    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", folder->path(), "/logs"));
+    return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot create the directory ", folder->path(), "/logs"));
   }
   return folder;
 }
 
-// Of the terminal behind standard error.
+// Returns the columns of the terminal on standard error.
 int TerminalWidth() {
   winsize size = {};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
@@ -278,23 +279,23 @@ bool SpeaksUtf8() {
   return false;
 }
 
-// Shown by this process itself, which also says of others that they have ended. Without them there is no progress to be
-// seen, and the job goes on all the same.
+// Credentials with which this process itself polls progress and reports ended processes. If they cannot be loaded, the
+// job runs without a progress display.
 Credentials OwnCredentials(const LaunchSecurity* security) {
   if (security == nullptr) return {};
   return Credentials::Load(security->keys().AdminOptions()).value_or(Credentials());
 }
 
-// Asks a launch's server how far the job is, and sees to its certificates meanwhile.
+// Polls the progress of a launch, and renews its certificates with each poll.
 class LaunchProgress : public ProgressSource {
  public:
-  // `security` outlives this; null: there are no certificates.
+  // `security` outlives this; null: no certificates.
   LaunchProgress(const std::string& address, const Credentials& credentials, const std::string& job,
                  LaunchSecurity* security)
       : server_(ServerConnection::Open(address, credentials, /*patient=*/true, job)), security_(security) {}
 
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration timeout) override {
-    // What fails now is tried again the next time; there are hours left.
+    // A failure is retried with the next poll; the certificates stay valid for hours.
     if (security_ != nullptr) security_->RenewIfDue(absl::Now()).IgnoreError();
     return server_->GetProgress(timeout);
   }
@@ -311,7 +312,7 @@ class LaunchProgress : public ProgressSource {
 LaunchResult RunJob(Request& request, std::ostream& err) {
   std::unique_ptr<LaunchSecurity> security;
   if (request.insecure) {
-    err << "WARNING: --insecure: any process of this machine can read and change the job" << std::endl;
+    err << "WARNING: --insecure: any process on this machine can read and change the job" << std::endl;
   } else {
     auto made = LaunchSecurity::Create(request.plan.run_dir, request.job.name(), absl::Now());
     if (!made.ok()) return {kExitFailure, std::string(made.status().message())};
@@ -345,7 +346,7 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
   if (summary.bytes_sent > 0) {
     out << absl::StrFormat(
         "worker 0 waited %.0f%% of the time; staleness %.2g on average, %d at most; %s of gradients, %s of "
-        "weights\n",
+        "values\n",
         100 * summary.wait_share, summary.mean_staleness, summary.max_staleness, BytesText(summary.bytes_sent),
         BytesText(summary.bytes_received));
   }
@@ -356,18 +357,18 @@ void PrintSummary(const Summary& summary, std::ostream& out) {
   if (summary.test_accuracy.has_value()) out << absl::StrFormat("test accuracy: %.4f\n", *summary.test_accuracy);
 }
 
-// Writes the report of what the run left, which may be little, and prints the results; answers the exit status.
+// Writes the report, even of a run that failed early, and prints the results. Returns the exit status.
 int Conclude(const Request& request, const RunFolder& folder, const LaunchResult& result, std::ostream& out,
              std::ostream& err) {
   absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
   if (summary.ok() && result.restarts > 0) {
-    // The worker that wrote it does not know.
+    // The worker that wrote the summary does not know of restarts.
     summary->restarts = result.restarts;
     if (absl::Status status = WriteSummary(folder.summary(), *summary); !status.ok()) summary = status;
   }
   const absl::Status report = WriteReport(folder.path());
   const bool whole = result.exit_status == kExitSuccess;
-  if (!report.ok() && whole) err << "warning: no report: " << report.message() << "\n";
+  if (!report.ok() && whole) err << "warning: the report was not written: " << report.message() << "\n";
   if (!summary.ok() && whole) return Fail(err, summary.status(), kExitFailure);
   if (!summary.ok() && result.exit_status == kExitInterrupted) {
     err << "warning: nothing was saved: " << summary.status().message() << "\n";
@@ -406,16 +407,17 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   request->plan.server_binary = *server;
   request->plan.worker_binary = *worker;
   request->plan.run_dir = folder->path();
-  // Whoever read our output may go; the children must not be left alone for it.
+  // If the reader of our output exits, SIGPIPE must not kill this process and orphan its children.
   signal(SIGPIPE, SIG_IGN);
   const bool with_standby = request->plan.durability.mode() == v1::Durability::STANDBY;
-  err << absl::StrFormat("job %s: %s, servers %d%s, workers %d of %d threads; run folder %s", request->job.name(),
-                         DescribeMode(request->job), request->plan.servers, with_standby ? " with a standby each" : "",
-                         request->plan.workers, request->plan.threads, folder->path())
+  err << absl::StrFormat("job %s: %s, servers %d%s, workers %d with %d threads each; run directory %s",
+                         request->job.name(), DescribeMode(request->job), request->plan.servers,
+                         with_standby ? " with a standby each" : "", request->plan.workers, request->plan.threads,
+                         folder->path())
       << std::endl;
   if (arguments->Has("resume")) {
-    err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; it begins anew"
-                                         : absl::StrCat("resumes from ", request->plan.resume))
+    err << (request->plan.resume.empty() ? "no run of this job has a checkpoint; the job starts from the beginning"
+                                         : absl::StrCat("the job resumes from ", request->plan.resume))
         << std::endl;
   }
   const LaunchResult result = RunJob(*request, err);

@@ -8,7 +8,7 @@
 
 namespace ballast {
 
-// `ballast launch`: trains a job on this machine, with as many servers and workers as asked, and leaves a run folder.
+// `ballast launch`: trains a job on this machine with the given numbers of servers and workers; writes a run directory.
 int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program ballast with stand-ins for the server and the worker.
+// Runs the program ballast with scripts in place of the server and the worker.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -28,7 +28,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Reads the flags into variables of their names.
+// Sets a variable for each flag.
 constexpr char kHead[] = R"(#!/bin/sh
 while [ $# -gt 1 ]; do export "${1#--}=$2"; shift 2; done
 )";
@@ -56,7 +56,7 @@ class LaunchCommandTest : public ::testing::Test {
     Write("job.textproto", kJob);
     Program("server", kServer);
     Program("worker", "exit 0");
-    // The ends of a pipe between the stand-ins and the test.
+    // A pipe from the scripts to the test.
     ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
     pipe_ = open((folder_ + "/pipe").c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_GE(pipe_, 0);
@@ -79,14 +79,14 @@ class LaunchCommandTest : public ::testing::Test {
     setenv(role == "server" ? "BALLAST_SERVER_BINARY" : "BALLAST_WORKER_BINARY", (folder_ + "/" + role).c_str(), 1);
   }
 
-  // Starts `ballast launch` in the test's folder, output and errors each in a file.
+  // Starts `ballast launch` in the test's directory, with its output in the files `out` and `err`.
   Process Start(const std::string& flags) {
     return Process::Start({"/bin/sh", "-c",
                            absl::StrCat("cd ", folder_, " && exec ", ballast_, " launch ", flags, " > out 2> err")})
         .value();
   }
 
-  // Blocks until it has ended.
+  // Blocks until the process ends.
   static ExitStatus Wait(Process& process) {
     const int handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
     pollfd waiting = {handle, POLLIN, 0};
@@ -101,7 +101,7 @@ class LaunchCommandTest : public ::testing::Test {
     return Wait(process).number;
   }
 
-  // The next line that a stand-in writes to $PIPE.
+  // Returns the next line that a script writes to $PIPE.
   std::string NextLine() {
     std::string line;
     char c = 0;
@@ -173,8 +173,8 @@ TEST_F(LaunchCommandTest, RefusesAJobFileWithATypo) {
 
 TEST_F(LaunchCommandTest, RefusesWrongFlags) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "launch wants one job file, got 0"},
-      {"a b", "launch wants one job file, got 2"},
+      {"", "launch: got 0 job files, want exactly one"},
+      {"a b", "launch: got 2 job files, want exactly one"},
       {"missing.textproto", "missing.textproto"},
       {"job.textproto --servers 0", "flag --servers: got \"0\", want a number from 1 to 64"},
       {"job.textproto --workers 65", "flag --workers: got \"65\", want a number from 1 to 64"},
@@ -194,8 +194,8 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --device gpu", "flag --device: got \"gpu\", want auto or cpu or cuda"},
       {"job.textproto --gpus 65", "flag --gpus: got \"65\", want a number from 1 to 64, or all"},
       {"job.textproto --chaos kill-server=5s",
-       "flag --chaos: got kill-server with durability none, want checkpoint, wal, wal_sync or replica: the job would "
-       "not outlive it"},
+       "flag --chaos: got kill-server with durability none, want checkpoint, wal, wal_sync or standby: the "
+       "job would not survive the loss of a server"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
   };
   for (const auto& [flags, message] : cases) {
@@ -215,7 +215,7 @@ TEST_F(LaunchCommandTest, NeverOverwritesARun) {
 TEST_F(LaunchCommandTest, SaysWhichProgramIsMissing) {
   setenv("BALLAST_WORKER_BINARY", "/nonexistent", 1);
   EXPECT_EQ(Run("job.textproto"), 1);
-  EXPECT_EQ(Read("err"), "error: environment variable BALLAST_WORKER_BINARY: /nonexistent is no program\n");
+  EXPECT_EQ(Read("err"), "error: environment variable BALLAST_WORKER_BINARY: /nonexistent is not an executable file\n");
 }
 
 TEST_F(LaunchCommandTest, PassesOnAWorkersBadInput) {
@@ -248,7 +248,7 @@ while :; do tail -f /dev/null & wait; done
 }
 
 TEST_F(LaunchCommandTest, LeavesNoChildWhenItIsKilled) {
-  // They write nowhere: tail would end by itself when nobody reads what it writes.
+  // Its output goes to /dev/null: tail would exit by itself if its output had no reader.
   Program("server", R"(
 echo $$ > $PIPE
 [ -n "$address_file" ] && echo 127.0.0.1:1 > "$address_file.new" && mv "$address_file.new" "$address_file"

@@ -47,7 +47,7 @@ absl::StatusOr<SecurityOptions> LaunchSecurity::OfReader(const std::string& run_
   const std::string path = FolderOf(run_dir);
   if (access(path.c_str(), F_OK) == 0) return KeyFolder::ReaderOptions(path);
   return absl::NotFoundError(
-      absl::StrCat("--run ", run_dir, ": has no folder \"security\": the launch has ended, or was --insecure"));
+      absl::StrCat("--run ", run_dir, ": has no directory \"security\": the launch has ended or runs with --insecure"));
 }
 
 }  // namespace ballast

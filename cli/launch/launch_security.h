@@ -13,11 +13,11 @@
 
 namespace ballast {
 
-// The certificates and tokens of one launch, in the folder `security` of its run folder: good for processes of this
-// machine, renewed while it lasts and removed at its end. Thread safety: confined to one thread.
+// Owns the certificates and tokens of one launch, in the directory `security` of its run directory. They are valid for
+// processes on this machine, and the destructor removes them. Thread safety: confined to one thread.
 class LaunchSecurity {
  public:
-  // Certificates last for two of these: who reads one has it for one at least.
+  // Certificates are valid for two intervals, so a reader always gets one that is valid for at least one more.
   static constexpr absl::Duration kRenewal = absl::Hours(12);
 
   static absl::StatusOr<std::unique_ptr<LaunchSecurity>> Create(const std::string& run_dir, const std::string& job,
@@ -27,11 +27,11 @@ class LaunchSecurity {
 
   const KeyFolder& keys() const { return keys_; }
 
-  // What who looks at a running launch shows its servers. NOT_FOUND where the run folder has none: the launch has
-  // ended, or was --insecure.
+  // Returns the options with which a reader, such as `ballast status`, connects to the servers of a running launch.
+  // NOT_FOUND if the launch has ended or runs with --insecure.
   static absl::StatusOr<SecurityOptions> OfReader(const std::string& run_dir);
 
-  // Replaces the certificates when it is time to.
+  // Replaces the certificates if kRenewal has passed; a failed renewal can be retried.
   absl::Status RenewIfDue(absl::Time now);
 
  private:

@@ -51,7 +51,7 @@ TEST_F(LaunchSecurityTest, IsFoundByWhoLooksAsLongAsItLasts) {
   }
   const absl::Status gone = LaunchSecurity::OfReader(run_).status();
   EXPECT_TRUE(absl::IsNotFound(gone)) << gone;
-  EXPECT_THAT(std::string(gone.message()), HasSubstr("the launch has ended, or was --insecure"));
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("the launch has ended or runs with --insecure"));
 }
 
 TEST_F(LaunchSecurityTest, RenewsCertificatesWhenHalfOfTheirTimeIsOver) {

@@ -10,10 +10,10 @@
 namespace ballast {
 namespace {
 
-// Neighbouring sources differ; red is kept for errors.
+// Adjacent sources get different colors; red is reserved for errors.
 constexpr const char* kColours[] = {"36", "33", "35", "32", "34"};
 
-// A child's control characters must not move our cursor.
+// Replaces control characters, because a child's output must not move the terminal's cursor.
 void MakePrintable(std::string& line) {
   for (char& c : line) {
     if ((static_cast<unsigned char>(c) < ' ' && c != '\t') || c == '\x7f') c = '?';
@@ -35,7 +35,7 @@ absl::Status LogMerger::AddSource(const std::string& name, const std::string& pa
 void LogMerger::Write(int index, absl::string_view bytes) {
   Source& source = *sources_[index];
   if (source.file != nullptr) {
-    // A full disk costs the log, not the run; the workers say so where it costs more.
+    // A full disk must not stop the run, only the log; workers report their own write errors.
     std::fwrite(bytes.data(), 1, bytes.size(), source.file.get());
     std::fflush(source.file.get());
   }

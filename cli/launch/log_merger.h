@@ -13,31 +13,31 @@
 
 namespace ballast {
 
-// The output of several processes: each one's whole in a file of its own, its last lines at hand, and line by line,
-// the name before each, to whoever prints. Does not know what lines say, but for "error: ".
+// Owns the logs of several processes: writes each one's output to its own file, keeps its last lines, and passes each
+// line, prefixed with the process's name, to `print`. Interprets no line except for the prefix "error: ".
 // Thread safety: confined to one thread.
 class LogMerger {
  public:
-  // A line longer than this is cut where it is printed or kept, never in its file.
+  // Longer lines are cut when printed or kept, but never in the file.
   static constexpr size_t kMaxLineBytes = 2048;
   static constexpr size_t kLinesKept = 10;
 
-  // `print` gets lines as "[server 0] text", without a newline, the name in colour where asked; may be empty.
+  // `print` gets lines such as "[server 0] text", without a newline; the name is in color if `colour`. May be empty.
   LogMerger(std::function<void(absl::string_view)> print, bool colour) : print_(std::move(print)), colour_(colour) {}
 
-  // Sources are numbered from 0. The file is replaced; with `append` it goes on, as that of a process before.
+  // Sources are numbered from 0. Replaces the file, or appends to it if `append` (for a restarted process).
   absl::Status AddSource(const std::string& name, const std::string& path, bool append = false);
 
-  // The next bytes of a source, cut anywhere.
+  // Takes the next bytes of a source, which may end in the middle of a line.
   void Write(int source, absl::string_view bytes);
-  // Takes what is left as a line, and closes the file.
+  // Ends a last line without a newline, and closes the file.
   void Finish(int source);
 
   const std::string& name(int source) const { return sources_[source]->name; }
   const std::string& path(int source) const { return sources_[source]->path; }
-  // The newest at the back.
+  // The newest line is at the back.
   const std::deque<std::string>& last_lines(int source) const { return sources_[source]->last_lines; }
-  // What follows "error: " in the newest line kept that starts so; empty where none does.
+  // Returns the text after "error: " in the newest kept line with that prefix; empty if there is none.
   std::string LastError(int source) const;
 
  private:
@@ -49,7 +49,7 @@ class LogMerger {
     std::string path;
     std::unique_ptr<std::FILE, CloseFile> file;
     std::string partial;
-    // Bytes of the current line that partial has no room for.
+    // Bytes of the current line beyond kMaxLineBytes.
     size_t cut = 0;
     std::deque<std::string> last_lines;
   };

@@ -12,8 +12,8 @@
 namespace ballast {
 namespace {
 
-constexpr int kWidestBar = 40;
-constexpr int kNarrowestBar = 8;
+constexpr int kMaxBarColumns = 40;
+constexpr int kMinBarColumns = 8;
 
 uint64_t CountSteps(const v1::JobProgress& progress, uint64_t examples_per_step) {
   if (examples_per_step == 0 || progress.epochs() == 0) return 0;
@@ -70,7 +70,7 @@ void ProgressDisplay::Finish() {
 }
 
 void ProgressDisplay::PrintNotices(const v1::JobProgress& progress) {
-  // The oldest of them may be gone.
+  // The coordinator may have dropped the oldest notices.
   const uint64_t first = progress.notices_made() - progress.notices_size();
   for (int i = 0; i < progress.notices_size(); ++i) {
     if (first + i >= notices_shown_) PrintLine(progress.notices(i));
@@ -99,7 +99,7 @@ std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
     absl::StrAppendFormat(&text, "  test %.3f", progress.last_evaluation().accuracy());
   }
   absl::StrAppend(&text, "  ", FormatCount(progress.samples_per_second()), " samples/s");
-  // What was lost with a worker was seen again.
+  // May be negative: examples lost with a worker are trained on, and counted, again.
   const double left =
       std::max(0.0, static_cast<double>(progress.total_examples()) - static_cast<double>(progress.examples()));
   absl::StrAppend(&text, "  eta ", FormatClock(absl::Seconds(left / progress.samples_per_second())));
@@ -107,14 +107,14 @@ std::string ProgressDisplay::Describe(const v1::JobProgress& progress) const {
 }
 
 void ProgressDisplay::Draw() {
-  // The last column stays free: some terminals wrap as soon as it is written.
+  // Leave the last column free: some terminals wrap as soon as it is written.
   const int width = std::max(options_.width() - 1, 1);
   const int percent = static_cast<int>(100 * share_);
   const std::string head = absl::StrFormat(" %3d%%  ", percent);
   const int room = width - static_cast<int>(head.size() + text_.size()) - (options_.rich ? 0 : 2);
   std::string line;
-  if (room >= kNarrowestBar) {
-    line = absl::StrCat(Bar(share_, std::min(room, kWidestBar), options_.rich), head, text_);
+  if (room >= kMinBarColumns) {
+    line = absl::StrCat(Bar(share_, std::min(room, kMaxBarColumns), options_.rich), head, text_);
   } else {
     line = text_.substr(0, width);
   }

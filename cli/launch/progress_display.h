@@ -14,33 +14,32 @@
 
 namespace ballast {
 
-// Shows how far a job is: one line that changes in place on a terminal, a plain line every few seconds elsewhere.
-// Other lines that must be seen meanwhile go through it, so that they do not run into the bar.
-// Thread safety: confined to one thread.
+// Shows a job's progress: one line updated in place on a terminal, or a plain line every few seconds elsewhere. Print
+// other lines through it, so that they do not run into the bar. Thread safety: confined to one thread.
 class ProgressDisplay {
  public:
   struct Options {
-    // One line that changes in place.
+    // Update one line in place instead of printing plain lines.
     bool in_place = false;
-    // The bar is drawn in UTF-8 and colour.
+    // Draw the bar in UTF-8 and color.
     bool rich = false;
-    // Columns of the terminal, asked at each drawing.
+    // Returns the terminal's columns; called for each drawing.
     std::function<int()> width = [] { return 80; };
-    // Between plain lines.
+    // Interval between plain lines.
     absl::Duration interval = absl::Seconds(3);
-    // Examples that all workers take together in one step, to tell the number of steps; 0: not known.
+    // Examples per step over all workers, from which the number of steps is computed; 0: unknown.
     uint64_t examples_per_step = 0;
   };
   ProgressDisplay(Options options, std::ostream* out, const Clock* clock);
 
   void Update(const v1::JobProgress& progress);
-  // Text without a newline.
+  // `line` has no newline.
   void PrintLine(absl::string_view line);
-  // Takes the bar away; later updates show nothing.
+  // Erases the bar; later updates show nothing.
   void Finish();
 
  private:
-  // What befell members since the last time.
+  // Prints the coordinator's notices about members since the last update.
   void PrintNotices(const v1::JobProgress& progress);
   void PrintEvaluation(const v1::Evaluation& evaluation, uint32_t epochs);
   std::string Describe(const v1::JobProgress& progress) const;
@@ -52,7 +51,7 @@ class ProgressDisplay {
   const Clock* const clock_;
   bool finished_ = false;
   bool drawn_ = false;
-  // What is shown in place.
+  // The text shown in place.
   std::string text_;
   double share_ = 0;
   std::optional<absl::Time> last_line_;
@@ -60,10 +59,10 @@ class ProgressDisplay {
   uint64_t notices_shown_ = 0;
 };
 
-// "0:14", "1:02:05"; "-:--" for what is not finite.
+// Returns "0:14" or "1:02:05"; "-:--" if negative, 100 days or more, or infinite.
 std::string FormatClock(absl::Duration duration);
 
-// 21400.4 as "21,400".
+// Formats 21400.4 as "21,400"; "-" if not finite.
 std::string FormatCount(double number);
 
 }  // namespace ballast

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kPieceBytes = 64 * 1024;
 constexpr int kPiecesPerRound = 4;
-// What a pipe holds at most when its writer has ended.
+// Upper bound for the contents of a pipe whose writer has ended.
 constexpr int kPiecesAtEnd = 64;
 
 }  // namespace
@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(ProcessListener* 
 }
 
 Supervisor::~Supervisor() {
-  // All at once, then each is waited for.
+  // Kill all before waiting for any.
   for (auto& child : children_) child->Signal(SIGKILL);
   children_.clear();
   close(signals_);
@@ -58,24 +58,24 @@ void Supervisor::Poll(absl::Duration timeout) {
   const int64_t milliseconds = absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1)));
   if (poll(waiting.data(), waiting.size(), static_cast<int>(milliseconds)) > 0) {
     for (size_t i = 1; i < waiting.size(); ++i) {
-      if (waiting[i].revents != 0) HearOutput(owners[i], kPiecesPerRound);
+      if (waiting[i].revents != 0) ReadOutput(owners[i], kPiecesPerRound);
     }
-    if (waiting[0].revents != 0) HearSignals();
+    if (waiting[0].revents != 0) ReadSignals();
   }
-  HearEnds();
+  ReapEnded();
 }
 
-void Supervisor::HearSignals() {
+void Supervisor::ReadSignals() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo != SIGCHLD) listener_->OnSignal(static_cast<int>(info.ssi_signo));
   }
 }
 
-void Supervisor::HearOutput(int child, int most_pieces) {
+void Supervisor::ReadOutput(int child, int max_pieces) {
   Process& process = *children_[child];
   std::string buffer(kPieceBytes, '\0');
-  for (int piece = 0; piece < most_pieces && process.output() >= 0; ++piece) {
+  for (int piece = 0; piece < max_pieces && process.output() >= 0; ++piece) {
     const ssize_t got = read(process.output(), buffer.data(), buffer.size());
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
@@ -86,11 +86,11 @@ void Supervisor::HearOutput(int child, int most_pieces) {
   }
 }
 
-void Supervisor::HearEnds() {
+void Supervisor::ReapEnded() {
   for (size_t child = 0; child < children_.size(); ++child) {
     Process& process = *children_[child];
     if (process.status().has_value() || !process.Reap()) continue;
-    HearOutput(static_cast<int>(child), kPiecesAtEnd);
+    ReadOutput(static_cast<int>(child), kPiecesAtEnd);
     process.CloseOutput();
     listener_->OnEnd(static_cast<int>(child), *process.status());
   }

@@ -15,35 +15,35 @@
 
 namespace ballast {
 
-// Who hears what a supervisor's children do. Children are numbered from 0 in the order of their start.
+// Receives the events of a supervisor's children, which are numbered from 0 in the order of their start.
 class ProcessListener {
  public:
   virtual ~ProcessListener() = default;
   virtual void OnOutput(int child, absl::string_view bytes) = 0;
   // Called once, after the child's last output.
   virtual void OnEnd(int child, const ExitStatus& status) = 0;
-  // SIGINT, SIGTERM or SIGHUP came to this process.
+  // This process received SIGINT, SIGTERM or SIGHUP.
   virtual void OnSignal(int signal) = 0;
 };
 
-// Several child processes and the signals that come to this one, heard in one loop. Knows nothing of what the children
-// are for. While it lives SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in its thread and in those started from it.
-// Thread safety: confined to the thread that made it, which should be the main one.
+// Owns child processes, and handles their output, their exits and this process's signals in one loop. Does not know the
+// purpose of the children. While it exists, SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked in its thread and in
+// threads started from it. Thread safety: confined to the thread that created it, which should be the main thread.
 class Supervisor {
  public:
-  // The listener must outlive it.
+  // `listener` must outlive the supervisor.
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create(ProcessListener* listener);
   Supervisor(const Supervisor&) = delete;
-  // Kills and reaps every child that is left; the listener does not hear of it.
+  // Kills and reaps the remaining children without calling the listener.
   ~Supervisor();
 
-  // Answers the child's number.
+  // Returns the child's number.
   absl::StatusOr<int> Start(absl::Span<const std::string> argv);
 
-  // Waits until something happens, at most for `timeout`, and tells the listener all that did.
+  // Blocks for at most `timeout` until there are events, and passes them to the listener.
   void Poll(absl::Duration timeout);
 
-  // Ended children get none.
+  // Does nothing if the child has ended.
   void Signal(int child, int signal) { children_[child]->Signal(signal); }
   pid_t pid(int child) const { return children_[child]->pid(); }
   bool running(int child) const { return !children_[child]->status().has_value(); }
@@ -52,10 +52,10 @@ class Supervisor {
   Supervisor(ProcessListener* listener, int signals, const sigset_t& mask_before)
       : listener_(listener), signals_(signals), mask_before_(mask_before) {}
 
-  void HearSignals();
-  // Reads at most some pieces, so that a child that never stops talking cannot starve the others.
-  void HearOutput(int child, int most_pieces);
-  void HearEnds();
+  void ReadSignals();
+  // Reads at most `max_pieces`, so that a child with endless output cannot starve the others.
+  void ReadOutput(int child, int max_pieces);
+  void ReapEnded();
 
   ProcessListener* const listener_;
   const int signals_;

@@ -30,7 +30,8 @@ void JoinTraces(const std::string& run_dir, int workers, const std::string& path
   const absl::StatusOr<MergedTrace> merged = MergeTraces(traces);
   const absl::Status status = merged.ok() ? WriteFileAtomically(path, {merged->json}) : merged.status();
   if (!status.ok()) {
-    err << "warning: no timeline: " << status.message() << "; the workers' own are in " << run_dir << "/logs\n";
+    err << "warning: cannot merge the timelines: " << status.message() << "; each worker's timeline is in " << run_dir
+        << "/logs\n";
     return;
   }
   for (const std::string& part : joined) unlink(part.c_str());

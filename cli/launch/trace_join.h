@@ -6,8 +6,8 @@
 
 namespace ballast {
 
-// Joins the timelines that a run's workers left into the file `path`, which takes their place, and prints where it is.
-// What is missing or was left out is told as a warning on `err`: a run is no failure for it.
+// Merges the timelines of a run's workers into the file `path`, deletes the originals, and prints the path. Missing
+// timelines and other errors are only warnings on `err`, because they do not make the run a failure.
 void JoinTraces(const std::string& run_dir, int workers, const std::string& path, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

@@ -24,7 +24,7 @@ class TraceJoinTest : public ::testing::Test {
     std::filesystem::create_directories(run_ + "/logs");
   }
 
-  // A timeline with one span, or of a limit that leaves all out.
+  // Writes a timeline with one span; with `most_spans` 0 the span is left out.
   void Leave(int rank, size_t most_spans = 10) {
     TimelineRecorder timeline(StepRange{1, 10}, Clock::Real(), most_spans);
     timeline.Add({.begin = absl::Now(), .end = absl::Now()}, "batch");
@@ -71,7 +71,7 @@ TEST_F(TraceJoinTest, WhatWasLeftOutIsTold) {
 TEST_F(TraceJoinTest, PathThatBecameUnwritableLeavesTheWorkersOwn) {
   Leave(0);
   Join(1, "/nonexistent/trace.json");
-  EXPECT_THAT(err_.str(), HasSubstr("warning: no timeline: "));
+  EXPECT_THAT(err_.str(), HasSubstr("warning: cannot merge the timelines: "));
   EXPECT_EQ(out_.str(), "");
   EXPECT_TRUE(std::filesystem::exists(WorkerTracePath(run_, 0)));
 }

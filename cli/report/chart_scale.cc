@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kTicks = 5;
 
-// The 1, 2 or 5 times a power of ten that cuts span into about kTicks pieces.
+// Returns the multiple (1, 2 or 5) of a power of ten that divides `span` into about kTicks pieces.
 double NiceStep(double span, AxisFormat format) {
   const double rough = span / kTicks;
   const double power = std::pow(10, std::floor(std::log10(rough)));
@@ -26,7 +26,7 @@ double NiceStep(double span, AxisFormat format) {
   return format == AxisFormat::kWhole ? std::max(step, 1.0) : step;
 }
 
-// One value has no span; a chart of it shows the value in the middle.
+// A single value has no span, so center the chart on it.
 void Widen(double& low, double& high) {
   if (high - low > std::max(std::abs(low), std::abs(high)) * 1e-9) return;
   const double margin = low == 0 ? 0.5 : std::abs(low) * 0.5;
@@ -34,7 +34,7 @@ void Widen(double& low, double& high) {
   high += margin;
 }
 
-// Decimals that tell multiples of step apart.
+// Returns the number of decimals that distinguish multiples of `step`.
 int Decimals(double step) {
   return step > 0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 9) : 0;
 }
@@ -90,7 +90,7 @@ std::string ChartScale::Label(double tick) const {
   if (format_ == AxisFormat::kPercent && largest < 1e4) {
     return absl::StrFormat("%.*f%%", Decimals(step_ * 100), tick * 100);
   }
-  // A letter for each thousand; beyond them, or where nine decimals say nothing, the general form.
+  // Use one letter per factor of 1000, or the general format if the letters or nine decimals do not suffice.
   if (largest >= 1e15 || (step_ > 0 && step_ < 1e-6)) return absl::StrFormat("%.4g", tick);
   double unit = 1;
   const char* letter = "";

@@ -6,27 +6,27 @@
 
 namespace ballast {
 
-// How an axis writes its numbers.
+// The number format of an axis.
 enum class AxisFormat { kNumber, kWhole, kPercent };
 
-// Maps an axis's values to 0..1 and knows its ticks: at most a few, at 1, 2 or 5 times a power of ten.
+// Maps an axis's values to 0..1 and places its ticks: a few, at 1, 2 or 5 times a power of ten.
 // Thread safety: immutable.
 class ChartScale {
  public:
-  // Ends at the data's ends. low <= high, finite.
+  // The scale ends at `low` and `high`; both are finite, low <= high.
   static ChartScale Exact(double low, double high, AxisFormat format);
-  // Ends at the ticks around the data.
+  // The scale ends at the ticks around the data.
   static ChartScale Rounded(double low, double high, AxisFormat format);
-  // Logarithmic; 0 < low.
+  // A logarithmic scale; 0 < low.
   static ChartScale Logarithmic(double low, double high, AxisFormat format);
 
-  // 0 at low(), 1 at high(); outside of these beyond, NaN where a logarithm has no value.
+  // Returns 0 at low() and 1 at high(), values beyond 0..1 outside of these, and NaN if a logarithm is undefined.
   double Fraction(double value) const;
   double low() const { return low_; }
   double high() const { return high_; }
   bool logarithmic() const { return logarithmic_; }
   const std::vector<double>& ticks() const { return ticks_; }
-  // 12000 -> "12k"; all ticks of a scale have equally many decimals.
+  // Formats 12000 as "12k"; all ticks of a scale have the same number of decimals.
   std::string Label(double tick) const;
 
  private:
@@ -36,7 +36,7 @@ class ChartScale {
   double high_;
   AxisFormat format_;
   bool logarithmic_ = false;
-  // Between ticks; 0 where they are logarithmic.
+  // Distance between ticks; 0 if logarithmic.
   double step_ = 0;
   std::vector<double> ticks_;
 };

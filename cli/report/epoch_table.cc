@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// Sums on the way to a row's means.
+// Sums from which a row's means are computed.
 struct Epoch {
   EpochRow row;
   int64_t lines = 0;
@@ -23,7 +23,7 @@ std::string Cell(const std::string& text) { return absl::StrCat("<td>", text, "<
 
 std::string ValueCell(const std::optional<double>& value) { return Cell(value ? ValueText(*value) : "–"); }
 
-// The first of the best, or the end where no row has an accuracy.
+// Returns the first row with the best accuracy, or the end if no row has one.
 std::vector<EpochRow>::const_iterator BestRow(const std::vector<EpochRow>& rows) {
   const auto best = std::max_element(rows.begin(), rows.end(), [](const EpochRow& a, const EpochRow& b) {
     return a.test_accuracy.value_or(-1) < b.test_accuracy.value_or(-1);

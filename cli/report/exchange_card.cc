@@ -39,7 +39,7 @@ std::vector<Bar> StalenessBars(const std::vector<int64_t>& buckets) {
   return bars;
 }
 
-// Two buckets a bar, for there are many; without the empty ones before the first wait.
+// Combines two buckets per bar, because there are many, and skips the empty ones before the first wait.
 std::vector<Bar> WaitBars(const std::vector<int64_t>& buckets) {
   std::vector<Bar> bars = {{"none", buckets.empty() ? 0 : buckets[0]}};
   for (size_t i = 1; i < buckets.size(); i += 2) {
@@ -79,12 +79,12 @@ std::string RenderExchangeCard(const Summary& summary) {
       "<section class=\"card\">\n<h2>Between workers and servers</h2>\n<div class=\"exchange\">\n<table>\n";
   absl::StrAppend(
       &html, Fact("Gradients", absl::StrCat(BytesText(summary.bytes_sent), " as ", HtmlText(summary.codec))),
-      Fact("Weights", absl::StrCat(BytesText(summary.bytes_received), " as ", HtmlText(summary.value_codec))),
-      Fact("Worker 0 sent", absl::StrCat(BytesText(summary.bytes_sent_per_step), " a step")),
-      Fact("Worker 0 received", absl::StrCat(BytesText(summary.bytes_received_per_step), " a step")),
+      Fact("Values", absl::StrCat(BytesText(summary.bytes_received), " as ", HtmlText(summary.value_codec))),
+      Fact("Worker 0 sent", absl::StrCat(BytesText(summary.bytes_sent_per_step), " per step")),
+      Fact("Worker 0 received", absl::StrCat(BytesText(summary.bytes_received_per_step), " per step")),
       Fact("Worker 0 waited", PercentText(summary.wait_share)),
       Fact("Staleness",
-           absl::StrCat("mean ", ValueText(summary.mean_staleness), ", largest ", CountText(summary.max_staleness))),
+           absl::StrCat("mean ", ValueText(summary.mean_staleness), ", maximum ", CountText(summary.max_staleness))),
       Fact("Late gradients dropped", CountText(summary.dropped)));
   if (summary.loss_scale.has_value()) {
     absl::StrAppend(&html, Fact("Worker 0 skipped",
@@ -92,15 +92,15 @@ std::string RenderExchangeCard(const Summary& summary) {
                                              ValueText(*summary.loss_scale))));
   }
   absl::StrAppend(&html, "</table>\n");
-  // Bars that are all 0 say less than the table does.
+  // If all bars are 0, the table says enough.
   if (summary.staleness.max > 0) {
     absl::StrAppend(&html, RenderBars("Staleness", "updates, pull to apply", StalenessBars(summary.staleness.buckets)));
   }
   if (summary.wait_microseconds.max > 0) {
     const std::string subtitle =
-        absl::StrCat("for other workers; mean ", MicrosecondsText(summary.wait_microseconds.mean), ", longest ",
+        absl::StrCat("for other workers; mean ", MicrosecondsText(summary.wait_microseconds.mean), ", maximum ",
                      MicrosecondsText(summary.wait_microseconds.max));
-    absl::StrAppend(&html, RenderBars("Waits of a pull", subtitle, WaitBars(summary.wait_microseconds.buckets)));
+    absl::StrAppend(&html, RenderBars("Pull waits", subtitle, WaitBars(summary.wait_microseconds.buckets)));
   }
   return absl::StrCat(html, "</div>\n</section>\n");
 }

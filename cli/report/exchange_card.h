@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// A <section> on what went between workers and servers: bytes, waits, dropped gradients; staleness and waits as bars.
-// Empty where the servers said nothing.
+// Returns a <section> about the traffic between workers and servers: bytes, waits, dropped gradients, and bar charts of
+// staleness and waits. Empty if the servers reported nothing.
 std::string RenderExchangeCard(const Summary& summary);
 
 }  // namespace ballast

@@ -28,10 +28,10 @@ Summary Example() {
 TEST(ExchangeCardTest, TellsBytesWaitsAndStaleness) {
   const std::string html = RenderExchangeCard(Example());
   EXPECT_THAT(html, HasSubstr("<td>Gradients</td><td>3.0 MiB as int8</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Weights</td><td>12.0 MiB as fp32</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Worker 0 received</td><td>6.0 KiB a step</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Values</td><td>12.0 MiB as fp32</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Worker 0 received</td><td>6.0 KiB per step</td>"));
   EXPECT_THAT(html, HasSubstr("<td>Worker 0 waited</td><td>12.50%</td>"));
-  EXPECT_THAT(html, HasSubstr("<td>Staleness</td><td>mean 1.5, largest 5</td>"));
+  EXPECT_THAT(html, HasSubstr("<td>Staleness</td><td>mean 1.5, maximum 5</td>"));
   EXPECT_THAT(html, HasSubstr("<td>Late gradients dropped</td><td>7</td>"));
 }
 
@@ -58,7 +58,7 @@ TEST(ExchangeCardTest, WaitsBeginWithTheFirstThatThereWas) {
   EXPECT_THAT(html, Not(HasSubstr("under 16 µs")));
   EXPECT_THAT(html, HasSubstr("<th>under 64 µs</th><td><i style=\"width:26.7%\"></i></td><td>20.00%</td>"));
   EXPECT_THAT(html, HasSubstr("<th>under 256 µs</th>"));
-  EXPECT_THAT(html, HasSubstr("mean 11 µs, longest 100 µs"));
+  EXPECT_THAT(html, HasSubstr("mean 11 µs, maximum 100 µs"));
 }
 
 TEST(ExchangeCardTest, SyncRunHasNoBarsOfStaleness) {

@@ -15,11 +15,11 @@
 namespace ballast {
 namespace {
 
-// Above this a line has more points than pixels.
+// With more points than this, a line would have more points than pixels.
 constexpr size_t kMaxPoints = 1200;
-// Above this dots touch.
+// With more dots than this, they would touch.
 constexpr size_t kMaxDots = 80;
-// Beyond this an axis's arithmetic would overflow.
+// Larger values would overflow the arithmetic of an axis.
 constexpr double kMaxValue = 1e150;
 
 struct Range {
@@ -84,7 +84,7 @@ Ranges RangesOf(const LineChart& chart) {
   return ranges;
 }
 
-// Draws one chart's parts on two fixed scales.
+// Draws the parts of one chart on two fixed scales.
 class Plot {
  public:
   Plot(const LineChart& chart, ChartScale x, ChartScale y) : chart_(chart), x_(std::move(x)), y_(std::move(y)) {}
@@ -110,7 +110,7 @@ class Plot {
     return svg;
   }
 
-  // In a coordinate system that is stretched to the plot's size, hence without dots.
+  // Draws in a coordinate system that is stretched to the plot's size, so dots, which must stay round, are separate.
   std::string Line(const ChartSeries& series) const {
     std::string path;
     bool pen_down = false;
@@ -137,7 +137,7 @@ class Plot {
     return svg;
   }
 
-  // What the page's script needs to answer a pointer.
+  // Returns the data with which the page's script shows values under the pointer.
   std::string Data() const {
     nlohmann::ordered_json series_list = nlohmann::ordered_json::array();
     for (const ChartSeries& series : chart_.series) {
@@ -154,12 +154,12 @@ class Plot {
                                        {"percent", chart_.y_format == AxisFormat::kPercent},
                                        {"xLabel", chart_.x_label},
                                        {"series", std::move(series_list)}});
-    // No name can end the script element.
+    // Escape, so that no name can end the script element.
     return absl::StrReplaceAll(json, {{"<", "\\u003c"}});
   }
 
  private:
-  // Per cent of the plot's width from its left edge, of its height from its top.
+  // Return the percentage of the plot's width from its left edge, and of its height from its top.
   double Across(double x) const { return 100 * x_.Fraction(x); }
   double Down(double y) const { return 100 * (1 - y_.Fraction(y)); }
 

@@ -10,41 +10,41 @@ namespace ballast {
 
 struct ChartPoint {
   double x = 0;
-  // A point that is not finite interrupts the line.
+  // A value that is not finite interrupts the line.
   double y = 0;
 };
 
 // One line of a chart.
 struct ChartSeries {
   std::string name;
-  // 1 to 4: the page's style sheet gives them their colours. Series of one colour are shown and hidden together.
+  // 1 to 4; the style sheet defines the colors. Series of the same color are shown and hidden together.
   int color = 1;
-  // Drawn thin in the background and not in the legend; its extreme hundredth does not stretch the axis.
+  // Draws a thin line in the background, without a legend; the most extreme 1% of its points do not stretch the axis.
   bool faint = false;
-  // A dot on each point.
+  // Draws a dot on each point.
   bool dots = false;
-  // By rising x.
+  // In ascending order of x.
   std::vector<ChartPoint> points;
 };
 
-// One plot, as data.
+// The data of one plot.
 struct LineChart {
   std::string title;
-  // Unit or explanation, behind the title.
+  // Unit or explanation, shown after the title.
   std::string subtitle;
   std::string x_label;
   AxisFormat x_format = AxisFormat::kNumber;
   AxisFormat y_format = AxisFormat::kNumber;
   bool y_from_zero = false;
   bool logarithmic = false;
-  // Over the whole width of the page.
+  // Spans the full width of the page.
   bool wide = false;
   std::vector<ChartSeries> series;
 };
 
-// A <figure> that holds the plot as inline SVG and, for the page's script, its points as JSON. All positions
-// in it are shares of its size, so it fits any width without its text shrinking and needs no script for
-// that. All names are escaped. Series of very many points are thinned out, their extremes kept.
+// Returns a <figure> with the plot as inline SVG and, for the page's script, its points as JSON. All positions are
+// fractions of the size, so the figure fits any width without a script or smaller text. All names are escaped. Series
+// with very many points are downsampled; their extremes are kept.
 std::string RenderLineChart(const LineChart& chart);
 
 }  // namespace ballast

@@ -20,11 +20,11 @@ constexpr int kBadInput = 2;
 constexpr char kUsage[] =
     "usage: ballast plot RUN_DIR [--json]\n"
     "\n"
-    "Writes RUN_DIR/report.html from the run's metrics.jsonl and summary.json, also while the run goes on,\n"
-    "and prints its path.\n"
+    "Writes RUN_DIR/report.html from the run's metrics.jsonl and summary.json, and prints its path. Also works\n"
+    "during the run.\n"
     "\n"
-    "  --json   print one JSON object with run_dir and report instead\n"
-    "  --help   print this\n";
+    "  --json   Print one JSON object with run_dir and report instead.\n"
+    "  --help   Show this help.\n";
 
 int UsageError(std::ostream& err, const std::string& message) {
   err << kUsage << "error: " << message << "\n";

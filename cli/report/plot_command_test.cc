@@ -64,7 +64,7 @@ TEST_F(PlotCommandTest, WrongArgumentsAreExitCodeTwoAndNamed) {
 
 TEST_F(PlotCommandTest, FolderWithoutARunIsExitCodeTwo) {
   EXPECT_EQ(Run({"/nonexistent/run"}), 2);
-  EXPECT_EQ(err_.str(), "error: run folder /nonexistent/run: has neither metrics.jsonl nor summary.json\n");
+  EXPECT_EQ(err_.str(), "error: run directory /nonexistent/run: has neither metrics.jsonl nor summary.json\n");
 }
 
 TEST_F(PlotCommandTest, ReportThatCannotBeWrittenIsExitCodeOne) {

@@ -17,7 +17,7 @@ absl::Status WriteReport(const std::string& run_dir) {
   absl::StatusOr<Summary> summary = ReadSummary(folder.summary());
   if (absl::IsNotFound(metrics.status()) && absl::IsNotFound(summary.status())) {
     return absl::NotFoundError(
-        absl::StrCat("run folder ", folder.path(), ": has neither metrics.jsonl nor summary.json"));
+        absl::StrCat("run directory ", folder.path(), ": has neither metrics.jsonl nor summary.json"));
   }
   if (metrics.ok()) {
     content.metrics = *std::move(metrics);

@@ -7,9 +7,8 @@
 
 namespace ballast {
 
-// Reads what a run left in run_dir and writes report.html beside it, atomically; may be repeated, also
-// while the run goes on. NOT_FOUND where run_dir holds neither metrics.jsonl nor summary.json,
-// INVALID_ARGUMENT where summary.json is damaged.
+// Reads a run's files in run_dir and atomically writes report.html there. May be repeated, also during the run.
+// NOT_FOUND if run_dir contains neither metrics.jsonl nor summary.json, INVALID_ARGUMENT if summary.json is damaged.
 absl::Status WriteReport(const std::string& run_dir);
 
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers the pointer over a chart and the legend's buttons. The page is whole without it.
+// Shows values under the pointer and toggles series with the legend's buttons. The page is complete without it.
 "use strict";
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -22,7 +22,7 @@ function row(name, value, color) {
   return line;
 }
 
-// Of points by rising x, the one nearest to x.
+// Returns the point nearest to x; points are in ascending order of x.
 function nearest(points, x) {
   let low = 0;
   let high = points.length - 1;
@@ -67,7 +67,7 @@ for (const figure of document.querySelectorAll(".chart")) {
     if (!visible.length) return;
     const hits = visible.map((s) => nearest(s.points, wanted));
     const closest = hits.reduce((a, b) => Math.abs(b[0] - wanted) < Math.abs(a[0] - wanted) ? b : a);
-    // A series whose nearest point lies far from the pointer has nothing to say here.
+    // Skip a series whose nearest point is far from the pointer.
     const reach = (chart.x[1] - chart.x[0]) / 25;
     mark("line", {class: "cross", x1: across(closest[0]), x2: across(closest[0]), y1: 0, y2: "100%"});
     tip.replaceChildren(row(chart.xLabel, shown(closest[0], false)));
@@ -80,7 +80,7 @@ for (const figure of document.querySelectorAll(".chart")) {
     const outer = plot.getBoundingClientRect();
     const at = box.left - outer.left + parseFloat(across(closest[0])) / 100 * box.width;
     const left = at + 14 + tip.offsetWidth > outer.width ? at - 14 - tip.offsetWidth : at + 14;
-    // Above or below, wherever the last line, drawn on top of the others, is not.
+    // Place the tip above or below so that it does not cover the last series, which is drawn on top.
     const high = parseFloat(down(hits[hits.length - 1][1])) < 50;
     tip.style.top = high ? "auto" : "4px";
     tip.style.bottom = high ? "52px" : "auto";

@@ -7,9 +7,9 @@
 namespace ballast {
 namespace {
 
-// With fewer points a smoothed line would hide what there is.
+// With fewer points, a smoothed line would hide the data.
 constexpr size_t kSmoothFrom = 30;
-// A loss that falls further than this shows its end only on a logarithmic axis.
+// If the loss falls by more than this factor, a logarithmic axis is needed to show its end.
 constexpr double kLogarithmicFrom = 20;
 
 template <typename Line, typename Number>
@@ -19,7 +19,7 @@ std::vector<ChartPoint> Points(const std::vector<Line>& lines, Number Line::*x, 
   return points;
 }
 
-// The raw values and their mean, or only the raw ones where they are few.
+// Adds the raw values and, if there are enough points, their smoothed mean.
 void AddSmoothed(std::string name, int color, std::vector<ChartPoint> points, LineChart& chart) {
   if (points.empty()) return;
   if (points.size() < kSmoothFrom) {
@@ -85,7 +85,7 @@ LineChart TrainChart(const Metrics& metrics, LineChart chart, int color, double 
   return chart;
 }
 
-// A constant rate is one number in the job file, not a curve.
+// Returns whether the rate changes: a constant rate is a number in the job file and needs no curve.
 bool LearningRateChanges(const Metrics& metrics) {
   const auto differs = [](const TrainMetrics& a, const TrainMetrics& b) { return a.learning_rate != b.learning_rate; };
   return std::adjacent_find(metrics.train.begin(), metrics.train.end(), differs) != metrics.train.end();
@@ -95,7 +95,7 @@ bool LearningRateChanges(const Metrics& metrics) {
 
 std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points) {
   const size_t reach = std::max<size_t>(points.size() / 80, 1);
-  // Of the finite values before each point.
+  // Prefix sums over the finite values before each point.
   std::vector<double> sums = {0};
   std::vector<size_t> counts = {0};
   for (const ChartPoint& point : points) {
@@ -106,7 +106,7 @@ std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points) {
   std::vector<ChartPoint> smoothed = points;
   for (size_t i = 0; i < points.size(); ++i) {
     if (!std::isfinite(points[i].y)) continue;
-    // Narrow where the curve begins, for there it falls steeply; wide to its end, for there it is quoted.
+    // The window is narrow at the start, where the curve is steep, and wide at the end, whose value is quoted.
     const size_t begin = i - std::min(i, reach);
     const size_t end = std::min(points.size(), i + std::min(i, reach) + 1);
     smoothed[i].y = (sums[end] - sums[begin]) / (counts[end] - counts[begin]);

@@ -8,11 +8,11 @@
 
 namespace ballast {
 
-// Which plots a run is worth: loss always; accuracy, throughput, staleness, waiting and learning rate
-// where there is anything to see.
+// Returns the charts of a run: always the loss; accuracy, throughput, staleness, waiting and learning rate only if they
+// have something to show.
 std::vector<LineChart> ReportCharts(const Metrics& metrics);
 
-// The mean over the eightieth of the points on either side, fewer at the start; gaps stay gaps.
+// Returns the mean over 1/80 of the points on either side, fewer near the start; gaps stay gaps.
 std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points);
 
 }  // namespace ballast

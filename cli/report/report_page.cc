@@ -38,7 +38,7 @@ std::string Badge(const ReportContent& content) {
   return "<span class=\"badge good\">finished</span>";
 }
 
-// "bounded, staleness 4, codec int8".
+// Returns text such as "bounded, staleness 4, codec int8".
 std::string ModeText(const Summary& summary) {
   std::string text = summary.mode;
   const auto add = [&](absl::string_view name, const std::optional<double>& number) {
@@ -75,22 +75,22 @@ std::string Notes(const ReportContent& content) {
   const Metrics& metrics = content.metrics;
   std::string html;
   if (!content.summary.has_value()) {
-    absl::StrAppend(&html, Note("There is no summary.json: the run is still going, or it was killed or failed. "
-                                "This is what metrics.jsonl holds."));
+    absl::StrAppend(&html, Note("There is no summary.json: the run is still in progress, was killed or failed. "
+                                "This report shows the data in metrics.jsonl."));
   } else if (content.summary->interrupted) {
-    absl::StrAppend(&html, Note("The run was interrupted before its last epoch; the model is the one of that moment."));
+    absl::StrAppend(&html, Note("The run was interrupted before its last epoch; the model was saved at that point."));
   }
   if (content.summary.has_value() && content.summary->restarts + content.summary->workers_lost > 0) {
-    absl::StrAppend(&html,
-                    Note(absl::StrCat("Processes died while it ran: ", Plural(content.summary->workers_lost, "worker"),
-                                      " lost, processes started again: ", content.summary->restarts,
-                                      ", examples repeated at the most: ", content.summary->examples_repeated, ".")));
+    absl::StrAppend(
+        &html, Note(absl::StrCat("Processes died during the run: ", Plural(content.summary->workers_lost, "worker"),
+                                 " lost, processes restarted: ", content.summary->restarts,
+                                 ", examples repeated at most: ", content.summary->examples_repeated, ".")));
   }
   if (metrics.train.empty() && metrics.test.empty()) {
-    absl::StrAppend(&html, Note("metrics.jsonl holds no metrics: the run has not come to its first report."));
+    absl::StrAppend(&html, Note("metrics.jsonl contains no metrics: the run has not made its first report."));
   }
   if (metrics.cut_off) {
-    absl::StrAppend(&html, Note("The last line of metrics.jsonl is cut off and was skipped."));
+    absl::StrAppend(&html, Note("The last line of metrics.jsonl is incomplete and was skipped."));
   }
   if (!metrics.malformed_lines.empty()) {
     const size_t named = std::min<size_t>(metrics.malformed_lines.size(), 5);
@@ -108,7 +108,7 @@ std::string Figure(absl::string_view name, absl::string_view value, absl::string
   return absl::StrCat("<div><dt>", name, "</dt><dd>", value, "</dd><dd class=\"more\">", more, "</dd></div>\n");
 }
 
-// What the summary would say, as far as the metrics know it.
+// Returns the part of a summary that can be computed from the metrics.
 Summary SummaryOf(const ReportContent& content, const std::vector<EpochRow>& rows) {
   if (content.summary.has_value()) return *content.summary;
   Summary summary;
@@ -134,7 +134,7 @@ std::string BestEpoch(const std::vector<EpochRow>& rows) {
     if (row.test_accuracy.has_value() && (!best || *row.test_accuracy > *best->test_accuracy)) best = &row;
   }
   if (!best) return "";
-  if (best == &rows.back()) return "the best of the run";
+  if (best == &rows.back()) return "best of the run";
   return absl::StrCat("best ", PercentText(*best->test_accuracy), ", epoch ", best->epoch);
 }
 
@@ -180,7 +180,7 @@ std::string JobText(const std::string& text) {
 std::string Footer(const ReportContent& content) {
   const bool known = content.summary.has_value() && !content.summary->version.empty();
   return absl::StrCat("<footer>Ballast", known ? " " : "", known ? HtmlText(content.summary->version) : "",
-                      ". The figures are in metrics.jsonl and summary.json beside this file.</footer>\n");
+                      ". The data is in metrics.jsonl and summary.json, next to this file.</footer>\n");
 }
 
 }  // namespace

@@ -9,19 +9,18 @@
 
 namespace ballast {
 
-// What a report shows.
 struct ReportContent {
   Metrics metrics;
-  // Absent where the run ended without one, killed or crashed.
+  // Absent if the run is in progress, was killed or crashed.
   std::optional<Summary> summary;
-  // The job file's text; empty where it is not known.
+  // The job file's text; empty if unknown.
   std::string job_text;
-  // Names the run where the summary does not.
+  // Names the run if there is no summary.
   std::string run_dir;
 };
 
-// One HTML page that needs nothing but itself: style, script and plots are inline, and its policy allows
-// the browser no other source. Shows whatever content there is; every text in it is escaped.
+// Returns a self-contained HTML page: style, script and plots are inline, and its security policy forbids other
+// sources. Any part of the content may be missing; all text is escaped.
 std::string RenderReport(const ReportContent& content);
 
 }  // namespace ballast

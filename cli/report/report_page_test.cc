@@ -95,8 +95,8 @@ TEST(ReportPageTest, SaysWhatDiedAndCameBack) {
   content.summary->workers_lost = 1;
   content.summary->restarts = 2;
   content.summary->examples_repeated = 480;
-  EXPECT_THAT(RenderReport(content), HasSubstr("1 worker lost, processes started again: 2, examples repeated at the "
-                                               "most: 480."));
+  EXPECT_THAT(RenderReport(content),
+              HasSubstr("1 worker lost, processes restarted: 2, examples repeated at most: 480."));
 }
 
 TEST(ReportPageTest, WithoutASummaryTheMetricsSpeak) {
@@ -130,7 +130,7 @@ TEST(ReportPageTest, EmptyRunIsAPageThatSaysSo) {
   ReportContent content;
   content.run_dir = "runs/empty";
   const std::string html = RenderReport(content);
-  EXPECT_THAT(html, HasSubstr("metrics.jsonl holds no metrics"));
+  EXPECT_THAT(html, HasSubstr("metrics.jsonl contains no metrics"));
   EXPECT_THAT(html, Not(HasSubstr("<figure")));
   EXPECT_THAT(html, HasSubstr("</html>"));
 }
@@ -140,7 +140,7 @@ TEST(ReportPageTest, SaysWhichLinesItSkipped) {
   content.metrics.cut_off = true;
   content.metrics.malformed_lines = {2, 3, 5, 8, 13, 21};
   const std::string html = RenderReport(content);
-  EXPECT_THAT(html, HasSubstr("The last line of metrics.jsonl is cut off and was skipped."));
+  EXPECT_THAT(html, HasSubstr("The last line of metrics.jsonl is incomplete and was skipped."));
   EXPECT_THAT(html, HasSubstr("6 lines of metrics.jsonl could not be read and were skipped: 2, 3, 5, 8, 13, …"));
 }
 

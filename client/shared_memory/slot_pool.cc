@@ -12,10 +12,10 @@ SlotPool::SlotPool(std::shared_ptr<SharedRegion> region) : region_(std::move(reg
 
 std::optional<uint32_t> SlotPool::Take() {
   absl::MutexLock lock(&mutex_);
-  for (size_t i = left_behind_.size(); i-- > 0;) {
-    if (!region_->TakeBack(left_behind_[i])) continue;
-    free_.push_back(left_behind_[i]);
-    left_behind_.erase(left_behind_.begin() + i);
+  for (size_t i = abandoned_.size(); i-- > 0;) {
+    if (!region_->TakeBack(abandoned_[i])) continue;
+    free_.push_back(abandoned_[i]);
+    abandoned_.erase(abandoned_.begin() + i);
   }
   if (free_.empty()) return std::nullopt;
   const uint32_t slot = free_.back();
@@ -25,7 +25,7 @@ std::optional<uint32_t> SlotPool::Take() {
 
 void SlotPool::Return(uint32_t slot) {
   absl::MutexLock lock(&mutex_);
-  (region_->TakeBack(slot) ? free_ : left_behind_).push_back(slot);
+  (region_->TakeBack(slot) ? free_ : abandoned_).push_back(slot);
 }
 
 std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message) {
@@ -45,7 +45,7 @@ std::optional<BlockLoan> BlockLoan::Make(std::shared_ptr<SlotPool> pool, const g
 
 absl::StatusOr<absl::string_view> BlockLoan::Answer(const v1::SharedSlot& answer) const {
   if (answer.region() != reference_.region() || answer.slot() != reference_.slot()) {
-    return absl::InvalidArgumentError("the answer lies in another slot of shared memory than the request did");
+    return absl::InvalidArgumentError("the response is in another slot of shared memory than the request");
   }
   return MessageAt(answer, pool_->region().Slot(reference_.slot()));
 }

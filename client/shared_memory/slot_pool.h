@@ -17,15 +17,15 @@
 
 namespace ballast {
 
-// A client's slots of a shared region: which are free. Invariant: a slot that the server may still use is not free.
+// Owns the list of free slots in a client's shared region. Invariant: a slot that the server may still use is not free.
 // Thread safety: all methods may be called from any thread.
 class SlotPool {
  public:
   explicit SlotPool(std::shared_ptr<SharedRegion> region);
 
-  // The slot that was free last, whose memory is in the caches still.
+  // Returns the slot that was freed last, because its memory is still in the caches.
   std::optional<uint32_t> Take();
-  // Of a slot that was lent, whatever became of it.
+  // Returns a slot, even if the server may still use it.
   void Return(uint32_t slot);
 
   SharedRegion& region() { return *region_; }
@@ -34,14 +34,14 @@ class SlotPool {
   const std::shared_ptr<SharedRegion> region_;
   absl::Mutex mutex_;
   std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
-  // Of calls that were given up while the server used them.
-  std::vector<uint32_t> left_behind_ ABSL_GUARDED_BY(mutex_);
+  // Slots of calls that ended while the server still used them.
+  std::vector<uint32_t> abandoned_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A message that was lent to the server in a slot, until destroyed. Thread safety: none.
+// Owns a slot that contains a message and is lent to the server until destruction. Thread safety: none.
 class BlockLoan {
  public:
-  // Nothing where no slot is free or large enough.
+  // Copies the message into a slot. Returns nullopt if no slot is free or large enough.
   static std::optional<BlockLoan> Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message);
   BlockLoan(BlockLoan&& other) noexcept = default;
   BlockLoan& operator=(BlockLoan&& other) noexcept {
@@ -53,11 +53,11 @@ class BlockLoan {
     if (pool_ != nullptr) pool_->Return(reference_.slot());
   }
 
-  // To be sent in the message's stead.
+  // The reference to send instead of the message.
   const v1::SharedSlot& reference() const { return reference_; }
 
-  // The answer that the server wrote in the message's place, while this lasts. INVALID_ARGUMENT where it says that it
-  // lies elsewhere.
+  // Returns the response, which the server wrote into the same slot; valid while this object exists. INVALID_ARGUMENT
+  // if `answer` refers to another slot.
   absl::StatusOr<absl::string_view> Answer(const v1::SharedSlot& answer) const;
 
  private:

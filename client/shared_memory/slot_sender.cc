@@ -11,20 +11,20 @@
 namespace ballast {
 namespace {
 
-// After the server was lost.
-constexpr absl::Duration kAskAgain = absl::Seconds(1);
+// Pause before the next request after the server was lost.
+constexpr absl::Duration kRetryPause = absl::Seconds(1);
 
 }  // namespace
 
 class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryResponse> {
  public:
-  explicit Stream(SlotSender* lender) : lender_(*lender) {
-    request_.set_job(lender->job_);
+  explicit Stream(SlotSender* sender) : sender_(*sender) {
+    request_.set_job(sender->job_);
     request_.set_machine(MachineId());
   }
 
   void Start() {
-    lender_.stub_.async()->ShareMemory(&context_, &request_, this);
+    sender_.stub_.async()->ShareMemory(&context_, &request_, this);
     StartRead(&response_);
     StartCall();
   }
@@ -32,14 +32,14 @@ class SlotSender::Stream : public grpc::ClientReadReactor<v1::ShareMemoryRespons
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    lender_.OnArea(response_.region());
-    // Ends when the call does.
+    sender_.OnRegion(response_.region());
+    // This read fails when the call ends.
     StartRead(&response_);
   }
-  void OnDone(const grpc::Status& status) override { lender_.OnEnd(status); }
+  void OnDone(const grpc::Status& status) override { sender_.OnEnd(status); }
 
  private:
-  SlotSender& lender_;
+  SlotSender& sender_;
   grpc::ClientContext context_;
   v1::ShareMemoryRequest request_;
   v1::ShareMemoryResponse response_;
@@ -76,11 +76,11 @@ void SlotSender::AskIfDueLocked() {
   if (shutdown_ || streaming_ || absl::Now() < ask_at_) return;
   streaming_ = true;
   stream_ = std::make_unique<Stream>(this);
-  // It calls back from other threads only.
+  // Safe under the lock, because it calls back only from other threads.
   stream_->Start();
 }
 
-void SlotSender::OnArea(const v1::SharedRegion& description) {
+void SlotSender::OnRegion(const v1::SharedRegion& description) {
   absl::StatusOr<std::shared_ptr<SharedRegion>> region = SharedRegion::Open(description);
   absl::MutexLock lock(&mutex_);
   if (region.ok() && !shutdown_) {
@@ -96,7 +96,7 @@ void SlotSender::OnEnd(const grpc::Status& status) {
   pool_.reset();
   streaming_ = false;
   const bool server_lost = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-  ask_at_ = std::max(ask_at_, server_lost ? absl::Now() + kAskAgain : absl::InfiniteFuture());
+  ask_at_ = std::max(ask_at_, server_lost ? absl::Now() + kRetryPause : absl::InfiniteFuture());
 }
 
 }  // namespace ballast

@@ -17,10 +17,9 @@
 
 namespace ballast {
 
-// Lends messages to a server of the same machine in shared memory, where there is such a server. It asks the server for
-// memory with the first message that it is offered, and again when that is lost with the server; until there is some,
-// messages take the ordinary way.
-// Thread safety: all methods may be called from any thread. The destructor returns when gRPC has let go of it.
+// Owns a client's share of a local server's shared memory, and copies messages into it. Requests the memory with the
+// first message, and again after the server was lost; until the server provides it, Lend returns nullopt.
+// Thread safety: all methods may be called from any thread. The destructor returns after gRPC's last callback.
 class SlotSender {
  public:
   // `stub` outlives this.
@@ -28,31 +27,31 @@ class SlotSender {
   ~SlotSender();
   SlotSender(const SlotSender&) = delete;
 
-  // The message copied into a slot, if there is one; never slots.
+  // Copies the message into a slot; nullopt if there is none. Never blocks.
   std::optional<BlockLoan> Lend(const grpc::ByteBuffer& message);
 
-  // Gives the memory up and asks for none any more. Loans stay valid.
+  // Releases the memory and requests none again. Loans stay valid.
   void Shutdown();
 
  private:
-  // The call that keeps the memory.
+  // The call for whose duration the server provides the memory.
   class Stream;
 
   void AskIfDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void OnArea(const v1::SharedRegion& description);
+  void OnRegion(const v1::SharedRegion& description);
   void OnEnd(const grpc::Status& status);
 
   v1::ParameterService::Stub& stub_;
   const std::string job_;
   absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
-  // When to ask again; infinite where there is nothing to hope for.
+  // Time of the next request for memory; infinite if the server has none for this client.
   absl::Time ask_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // Under way, from its start to its end. The one before is deleted when the next begins: gRPC may not lose a channel's
-  // last user on a thread of its own.
+  // The current or last call. It is deleted only when the next one begins, because gRPC must not lose a channel's last
+  // reference on its own threads.
   std::unique_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   bool streaming_ ABSL_GUARDED_BY(mutex_) = false;
-  // Null where there is no memory.
+  // Null if there is no memory.
   std::shared_ptr<SlotPool> pool_ ABSL_GUARDED_BY(mutex_);
 };
 

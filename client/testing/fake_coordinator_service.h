@@ -14,8 +14,8 @@
 
 namespace ballast {
 
-// A coordinator for tests of its link: places tensors over the given shards, takes any member in, and answers as the
-// test sets. Thread safety: all methods may be called from any thread.
+// A fake coordinator: places tensors on the given shards, accepts any member, and returns the responses that the test
+// sets. Thread safety: all methods may be called from any thread.
 class FakeCoordinatorService : public v1::CoordinatorService::Service {
  public:
   explicit FakeCoordinatorService(std::vector<std::string> shards = {}) : map_(std::move(shards)) {}
@@ -31,36 +31,36 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     heartbeat_.set_state(state);
     heartbeat_.set_reason(std::move(reason));
   }
-  // Heartbeats are not answered as long as it is busy.
+  // While busy, the fake does not respond to heartbeats. Resets their count.
   void SetBusy(bool busy) {
     absl::MutexLock lock(&mutex_);
     busy_ = busy;
     heartbeats_ = 0;
   }
-  // Waits, at most a minute, until so many came since.
+  // Blocks for at most 1 min until that many heartbeats have come since SetBusy.
   bool AwaitHeartbeats(int count) {
     absl::MutexLock lock(&mutex_);
     const auto came = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return heartbeats_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&came), absl::Minutes(1));
   }
-  // Waits, at most a minute, until members have joined so often.
+  // Blocks for at most 1 min until that many members have joined.
   bool AwaitJoins(int count) {
     absl::MutexLock lock(&mutex_);
     const auto joined = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return joins_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&joined), absl::Minutes(1));
   }
-  // Until then AcquireLease waits as long as it is asked to and answers with nothing.
+  // Before this call, AcquireLease blocks for the requested wait and returns nothing.
   void HandOutLeases() {
     absl::MutexLock lock(&mutex_);
     leases_ = true;
   }
-  // Waits, at most a minute, until a lease is being waited for.
+  // Blocks for at most 1 min until a call waits for a lease.
   bool AwaitLeaseWait() {
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&lease_waited_for_), absl::Minutes(1));
   }
 
-  // The shard of that rank is there from now on.
+  // Changes the shard's address in the map, and the map's epoch.
   void MoveShard(int rank, const std::string& address) {
     absl::MutexLock lock(&mutex_);
     v1::ShardMap map = map_.ToProto();
@@ -68,24 +68,24 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     map.set_shards(rank, address);
     map_ = *ShardMap::FromProto(map);
   }
-  // The shard's server has a control port there.
+  // Changes the address of the server's control port in the map.
   void MoveControl(int rank, const std::string& address) {
     absl::MutexLock lock(&mutex_);
     map_.MoveControl(rank, address);
   }
-  // GetShardMap fails so from now on, those that wait among them.
+  // Fails later and waiting calls of GetShardMap.
   void FailMaps(grpc::Status status) {
     absl::MutexLock lock(&mutex_);
     map_status_ = std::move(status);
   }
-  // Waits, at most a minute, until the map was asked for so often.
+  // Blocks for at most 1 min until GetShardMap was called that often.
   bool AwaitMapCalls(int count) {
     absl::MutexLock lock(&mutex_);
     const auto called = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return map_calls_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&called), absl::Minutes(1));
   }
 
-  // As the last AcquireLease named them.
+  // The leases that the last AcquireLease named.
   std::vector<uint64_t> held_leases() {
     absl::MutexLock lock(&mutex_);
     return held_leases_;
@@ -144,7 +144,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
       return map_.epoch() > request->newer_than() || !map_status_.ok();
     };
     const absl::Time deadline = absl::Now() + absl::Milliseconds(request->wait_ms());
-    // In pieces, to hear when nobody waits for the answer any more.
+    // Wait in short steps, to notice when the call is cancelled.
     while (absl::Now() < deadline && !context->IsCancelled()) {
       if (mutex_.AwaitWithTimeout(absl::Condition(&answerable), absl::Milliseconds(10))) break;
     }

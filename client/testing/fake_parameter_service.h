@@ -15,24 +15,24 @@
 
 namespace ballast {
 
-// A shard for tests of clients: holds zeros at first, subtracts gradients, remembers what it was sent, and fails,
-// blocks or lies when told to. Thread safety: all methods may be called from any thread.
+// A fake shard: starts with zeros, subtracts gradients, records requests, and fails, blocks or sends damaged responses
+// on request. Thread safety: all methods may be called from any thread.
 class FakeParameterService : public v1::ParameterService::Service {
  public:
   ~FakeParameterService() override { Release(); }
 
-  // The next `count` data calls fail so.
+  // Fails the next `count` data calls with `status`.
   void FailNext(int count, grpc::Status status) {
     absl::MutexLock lock(&mutex_);
     failures_ = count;
     failure_ = status;
   }
-  // Every push is answered as one that was taken before.
+  // Marks every later push as a duplicate.
   void AnswerAsDuplicates() {
     absl::MutexLock lock(&mutex_);
     duplicates_ = true;
   }
-  // Pulls wait, and so do the pushes with one of these sequence numbers, until Release; at most a minute.
+  // Blocks pulls, and pushes with these sequence numbers, until Release, for at most 1 min.
   void Block(std::vector<uint64_t> sequences = {}) {
     absl::MutexLock lock(&mutex_);
     blocked_ = true;
@@ -42,19 +42,19 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     blocked_ = false;
   }
-  // Waits, at most a minute, until so many calls are blocked at once; whether they are.
+  // Blocks for at most 1 min until that many calls are blocked at once; returns whether they are.
   bool AwaitBlocked(int count) {
     absl::MutexLock lock(&mutex_);
     const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
   }
-  // The same for pushes in all.
+  // Blocks for at most 1 min until that many pushes have come in all; returns whether they have.
   bool AwaitPushes(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sequences_.size() >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
   }
-  // Cuts the last byte off every payload from now on.
+  // Cuts the last byte off every later payload.
   void SpoilAnswers() {
     absl::MutexLock lock(&mutex_);
     spoil_ = true;
@@ -72,14 +72,14 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     return declarations_;
   }
-  // Waits, at most a minute, for the first report of what a client has seen, and returns it.
+  // Blocks for at most 1 min until a client has reported versions; returns the first report.
   v1::ReportVersionsRequest AwaitReport() {
     absl::MutexLock lock(&mutex_);
     const auto reported = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !reports_.empty(); };
     mutex_.AwaitWithTimeout(absl::Condition(&reported), absl::Minutes(1));
     return reports_.empty() ? v1::ReportVersionsRequest() : reports_.front();
   }
-  // That the last declaration may take.
+  // Time from the last declaration's arrival to its deadline.
   absl::Duration declaration_time() const {
     absl::MutexLock lock(&mutex_);
     return declaration_time_;
@@ -88,7 +88,7 @@ class FakeParameterService : public v1::ParameterService::Service {
     absl::MutexLock lock(&mutex_);
     return last_header_;
   }
-  // Of all gradients.
+  // Total over all gradients.
   size_t payload_bytes() const {
     absl::MutexLock lock(&mutex_);
     return payload_bytes_;
@@ -106,7 +106,7 @@ class FakeParameterService : public v1::ParameterService::Service {
     return most_waiting_;
   }
 
-  // The context may be null.
+  // `context` may be null.
   grpc::Status DeclareTensors(grpc::ServerContext* context, const v1::DeclareTensorsRequest* request,
                               v1::DeclareTensorsResponse*) override {
     absl::MutexLock lock(&mutex_);
@@ -199,7 +199,7 @@ class FakeParameterService : public v1::ParameterService::Service {
       payload_bytes_ += gradient.payload().size();
       std::vector<float> g(slice.values.size());
       const absl::string_view payload(gradient.payload());
-      // What has no payload adds nothing; nor does what was not declared.
+      // A gradient without a payload, or of an undeclared slice, contributes nothing.
       const absl::StatusOr<const Codec*> codec = FindCodec(gradient.encoding());
       if (!codec.ok() || !(*codec)->Decode({&payload, 1}, absl::MakeSpan(g)).ok()) g.assign(g.size(), 0);
       for (size_t i = 0; i < g.size(); ++i) slice.values[i] -= g[i];

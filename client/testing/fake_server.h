@@ -11,10 +11,10 @@
 
 namespace ballast {
 
-// A service, or two, on a free port of this host, for tests.
+// Serves one or two services on a free local port, for tests.
 class FakeServer {
  public:
-  // `address`: where another one was before.
+  // Pass `address` to reuse the address of an earlier server.
   explicit FakeServer(grpc::Service* service, grpc::Service* second = nullptr,
                       const std::string& address = "127.0.0.1:0") {
     int port = 0;
@@ -29,7 +29,7 @@ class FakeServer {
 
   const std::string& address() const { return address_; }
 
-  // Waits for the service's calls to return; from then on connections are refused.
+  // Blocks until the service's calls have returned; later connections are refused.
   void Stop() { server_->Shutdown(std::chrono::system_clock::now()); }
 
  private:

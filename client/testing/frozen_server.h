@@ -13,15 +13,15 @@
 
 namespace ballast {
 
-// A gRPC server, as far as a client can tell, that has stopped for tests: connections stand and messages are let go,
-// but nothing is read of them and nothing is answered. Thread safety: confined to one thread.
+// A fake of a gRPC server that hangs: connections stand and clients may send, but it reads nothing and never responds.
+// Thread safety: confined to one thread.
 class FrozenServer {
  public:
   FrozenServer() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    // Little fits into the kernel, so that messages are left to gRPC.
+    // A small kernel buffer leaves most of a message in gRPC's queue.
     const int bytes = 4096;
     setsockopt(listener_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
-    // Readable means that more has come than what makes a connection.
+    // The socket becomes readable only after more bytes than a connection's setup has.
     const int mark = 2000;
     setsockopt(listener_, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof(mark));
     sockaddr_in address = {};
@@ -41,13 +41,13 @@ class FrozenServer {
 
   const std::string& address() const { return address_; }
 
-  // Takes a connection in and waits, at most a minute each, until a message has begun to come; whether one has.
+  // Accepts a connection and blocks until a message begins to arrive, for at most 1 min each. Returns whether one did.
   bool AwaitMessage() {
     if (!Readable(listener_)) return false;
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (connection < 0) return false;
     connections_.push_back(connection);
-    // SETTINGS with INITIAL_WINDOW_SIZE 2^31 - 1, and a WINDOW_UPDATE of the connection to that.
+    // SETTINGS with INITIAL_WINDOW_SIZE 2^31 - 1, and a WINDOW_UPDATE of the connection to the same size.
     static constexpr char kFrames[] =
         "\0\0\6\4\0\0\0\0\0"
         "\0\4\x7f\xff\xff\xff"
