@@ -12,6 +12,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "server/rpc/standby_call.h"
 
 namespace ballast {
 namespace {
@@ -59,7 +60,11 @@ Server::Server(Options options, std::shared_ptr<const TokenTable> tokens)
   StandbyJournal::Options journal;
   journal.shard = options_.rank;
   journal.max_queued_bytes = options_.max_bytes_in_flight;
-  journal.open = [this](const std::string& address) { return OpenServer(address); };
+  journal.open = [this](const std::string& address) -> absl::StatusOr<std::unique_ptr<StandbyStream>> {
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenServer(address);
+    if (!channel.ok()) return channel.status();
+    return CallStandby(*channel);
+  };
   journal.on_news = [this] { HeartbeatNow(); };
   journal.log = options_.log;
   standby_journal_ = std::make_unique<StandbyJournal>(std::move(journal), &shard_);

@@ -19,7 +19,8 @@ std::vector<std::string> NamesOf(const google::protobuf::OneofDescriptor& oneof)
 }  // namespace
 
 std::vector<std::string> KindNames(const google::protobuf::Descriptor& type) {
-  return NamesOf(*type.FindOneofByName("kind"));
+  const google::protobuf::OneofDescriptor* const kinds = type.FindOneofByName("kind");
+  return NamesOf(*kinds);
 }
 
 std::string Phrase(const std::vector<std::string>& names) {
@@ -43,9 +44,9 @@ std::string KindName(const google::protobuf::Message& message) {
 std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type, const std::string& prefix) {
   std::vector<std::string> names;
   for (int i = 0; i < type.value_count(); ++i) {
-    const google::protobuf::EnumValueDescriptor& value = *type.value(i);
-    if (type.FindValueByNumber(value.number()) != &value) continue;
-    names.push_back(absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix)));
+    const google::protobuf::EnumValueDescriptor* const value = type.value(i);
+    if (type.FindValueByNumber(value->number()) != value) continue;
+    names.push_back(absl::AsciiStrToLower(absl::StripPrefix(value->name(), prefix)));
   }
   return names;
 }

@@ -68,15 +68,18 @@ class Walk {
       : message_(message), reflection_(*message.GetReflection()), path_(path), errors_(errors) {}
 
   void Check() {
-    const google::protobuf::Descriptor& type = *message_.GetDescriptor();
-    for (int i = 0; i < type.oneof_decl_count(); ++i) CheckOneof(*type.oneof_decl(i));
-    for (int i = 0; i < type.field_count(); ++i) CheckField(*type.field(i));
+    const google::protobuf::Descriptor* const type = message_.GetDescriptor();
+    for (int i = 0; i < type->oneof_decl_count(); ++i) CheckOneof(type->oneof_decl(i));
+    for (int i = 0; i < type->field_count(); ++i) {
+      const FieldDescriptor* const field = type->field(i);
+      CheckField(*field);
+    }
   }
 
  private:
-  void CheckOneof(const OneofDescriptor& oneof) {
-    if (!oneof.options().GetExtension(v1::required) || reflection_.HasOneof(message_, &oneof)) return;
-    errors_.CheckRequired(false, path_, NamePhrase(oneof));
+  void CheckOneof(const OneofDescriptor* oneof) {
+    if (!oneof->options().GetExtension(v1::required) || reflection_.HasOneof(message_, oneof)) return;
+    errors_.CheckRequired(false, path_, NamePhrase(*oneof));
   }
 
   void CheckField(const FieldDescriptor& field) {
@@ -114,7 +117,8 @@ class Walk {
   void CheckName(const FieldDescriptor& field, const std::string& path) {
     const int value = reflection_.GetEnumValue(message_, &field);
     if (field.enum_type()->FindValueByNumber(value) != nullptr) return;
-    std::vector<std::string> names = ValueNames(*field.enum_type());
+    const google::protobuf::EnumDescriptor* const type = field.enum_type();
+    std::vector<std::string> names = ValueNames(*type);
     for (std::string& name : names) absl::AsciiStrToUpper(&name);
     errors_.Check(false, path, value, Phrase(names));
   }

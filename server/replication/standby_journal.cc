@@ -6,9 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
-#include "grpcpp/grpcpp.h"
 #include "server/replication/shard_stream.h"
 
 namespace ballast {
@@ -73,7 +71,7 @@ void StandbyJournal::BeginServing(uint64_t server) {
 }
 
 void StandbyJournal::StopFeedingLocked() {
-  if (context_ != nullptr) context_->TryCancel();
+  if (stream_ != nullptr) stream_->Cancel();
 }
 
 StandbyJournal::Waits StandbyJournal::TakeWaitsLocked(uint64_t position) {
@@ -271,42 +269,40 @@ void StandbyJournal::FeedUntilStopped() {
 }
 
 void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
-  grpc::ClientContext context;
   absl::Status end;
-  if (absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = options_.open(target.address()); channel.ok()) {
-    const auto stub = internal::v1::StandbyService::NewStub(*channel);
+  if (absl::StatusOr<std::unique_ptr<StandbyStream>> stream = options_.open(target.address()); stream.ok()) {
     {
       absl::MutexLock lock(&mutex_);
-      context_ = &context;
+      stream_ = stream->get();
       ended_ = false;
       reason_.clear();
       progress_.Begin(absl::Now());
     }
     options_.log(absl::StrCat("standby ", options_.shard, " at ", target.address(), ": sending it the shard's state"));
-    const std::unique_ptr<Stream> stream = stub->Replicate(&context);
     std::thread responses([&] {
       internal::v1::ReplicateResponse response;
-      while (stream->Read(&response)) OnResponse(response);
+      while ((*stream)->Read(response)) OnResponse(response);
       absl::MutexLock lock(&mutex_);
       ended_ = true;
     });
-    FeedStream(target, *stream);
+    FeedStream(target, **stream);
     bool ended = false;
     {
       absl::MutexLock lock(&mutex_);
       ended = ended_;
     }
-    if (!ended) context.TryCancel();
+    if (!ended) (*stream)->Cancel();
     responses.join();
-    end = FromGrpcStatus(stream->Finish());
+    end = (*stream)->Finish();
+    absl::MutexLock lock(&mutex_);
+    stream_ = nullptr;
   } else {
-    end = channel.status();
+    end = stream.status();
   }
   Waits released;
   std::string reason;
   {
     absl::MutexLock lock(&mutex_);
-    context_ = nullptr;
     released = queue_.Clear();
     transferring_ = false;
     sent_.clear();
@@ -324,18 +320,17 @@ void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
   options_.on_news();
 }
 
-bool StandbyJournal::Send(Stream& stream, const internal::v1::ReplicateRequest& part) {
+bool StandbyJournal::Send(StandbyStream& stream, const internal::v1::ReplicateRequest& part) {
   bool more = false;
   {
     absl::MutexLock lock(&mutex_);
     progress_.Sent(CountPart(part), absl::Now());
     more = !queue_.empty();
   }
-  // More messages follow at once, so gRPC may buffer this one.
-  return stream.Write(part, more ? grpc::WriteOptions().set_buffer_hint() : grpc::WriteOptions());
+  return stream.Write(part, more);
 }
 
-void StandbyJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream) {
+void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& stream) {
   internal::v1::ReplicateRequest hello;
   hello.mutable_hello()->set_shard(options_.shard);
   hello.mutable_hello()->set_standby(target.incarnation());
@@ -394,7 +389,7 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream)
   Follow(stream, position, end);
 }
 
-bool StandbyJournal::SendSlices(Stream& stream, absl::Span<const OwnedSlice> slices) {
+bool StandbyJournal::SendSlices(StandbyStream& stream, absl::Span<const OwnedSlice> slices) {
   std::vector<SliceKey> keys;
   for (const OwnedSlice& slice : slices) keys.push_back(slice.key);
   uint64_t position = 0;
@@ -417,12 +412,12 @@ bool StandbyJournal::SendSlices(Stream& stream, absl::Span<const OwnedSlice> sli
   return SendChanges(stream, bytes);
 }
 
-bool StandbyJournal::SendChange(Stream& stream, const ChangeQueue::Change& change) {
+bool StandbyJournal::SendChange(StandbyStream& stream, const ChangeQueue::Change& change) {
   return SendRecord(internal::v1::ReplicateRequest::KIND_CHANGE, change.position, change.bytes,
                     [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); });
 }
 
-bool StandbyJournal::SendChanges(Stream& stream, uint64_t bytes) {
+bool StandbyJournal::SendChanges(StandbyStream& stream, uint64_t bytes) {
   uint64_t sent = 0;
   while (sent < bytes) {
     const std::optional<ChangeQueue::Change> change = NextChange(absl::ZeroDuration());
@@ -433,7 +428,7 @@ bool StandbyJournal::SendChanges(Stream& stream, uint64_t bytes) {
   return true;
 }
 
-bool StandbyJournal::SendChangesUpTo(Stream& stream, uint64_t position) {
+bool StandbyJournal::SendChangesUpTo(StandbyStream& stream, uint64_t position) {
   while (true) {
     const std::optional<ChangeQueue::Change> change = NextChange(absl::ZeroDuration());
     if (!change.has_value()) return true;
@@ -458,7 +453,7 @@ std::optional<ChangeQueue::Change> StandbyJournal::NextChange(absl::Duration wai
   return change;
 }
 
-void StandbyJournal::Follow(Stream& stream, uint64_t end_position, const internal::v1::TransferEnd& end) {
+void StandbyJournal::Follow(StandbyStream& stream, uint64_t end_position, const internal::v1::TransferEnd& end) {
   const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
   bool ended = false;
   while (true) {

@@ -15,9 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "ballast/internal/v1/standby_service.grpc.pb.h"
+#include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/replication/change_queue.h"
+#include "server/replication/standby_stream.h"
 #include "server/replication/transfer_progress.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/shard_journal.h"
@@ -48,8 +49,8 @@ class StandbyJournal : public ShardJournal {
     uint64_t most_pace_bytes = uint64_t{16} << 20;
     // A standby that processes none of the sent data for this long is lost; checked with each report.
     absl::Duration timeout = absl::Seconds(5);
-    // Opens a channel to a standby.
-    std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)> open;
+    // Opens a stream to a standby.
+    std::function<absl::StatusOr<std::unique_ptr<StandbyStream>>(const std::string& address)> open;
     // Called when there is something new to report.
     std::function<void()> on_news = [] {};
     // Receives a line for the server's log: a transfer's progress, and why it ended.
@@ -94,21 +95,20 @@ class StandbyJournal : public ShardJournal {
     kLost,
   };
   using Waits = std::vector<std::function<void(absl::Status)>>;
-  using Stream = grpc::ClientReaderWriter<internal::v1::ReplicateRequest, internal::v1::ReplicateResponse>;
 
   void FeedUntilStopped();
   // Returns when the stream ends.
   void FeedOne(const v1::StandbyTarget& target);
   // Sends everything from the hello to the end of the stream.
-  void FeedStream(const v1::StandbyTarget& target, Stream& stream);
-  bool Send(Stream& stream, const internal::v1::ReplicateRequest& part);
+  void FeedStream(const v1::StandbyTarget& target, StandbyStream& stream);
+  bool Send(StandbyStream& stream, const internal::v1::ReplicateRequest& part);
   // Sends the slices' current state, then as many bytes of changes as those took.
-  bool SendSlices(Stream& stream, absl::Span<const OwnedSlice> slices);
-  bool SendChanges(Stream& stream, uint64_t bytes);
-  bool SendChangesUpTo(Stream& stream, uint64_t position);
-  bool SendChange(Stream& stream, const ChangeQueue::Change& change);
+  bool SendSlices(StandbyStream& stream, absl::Span<const OwnedSlice> slices);
+  bool SendChanges(StandbyStream& stream, uint64_t bytes);
+  bool SendChangesUpTo(StandbyStream& stream, uint64_t position);
+  bool SendChange(StandbyStream& stream, const ChangeQueue::Change& change);
   // Sends changes until the stream ends, and the end of the transfer after the changes that came before it.
-  void Follow(Stream& stream, uint64_t end_position, const internal::v1::TransferEnd& end);
+  void Follow(StandbyStream& stream, uint64_t end_position, const internal::v1::TransferEnd& end);
   // Returns the next change, if one arrives within `wait`.
   std::optional<ChangeQueue::Change> NextChange(absl::Duration wait);
   void OnResponse(const internal::v1::ReplicateResponse& response);
@@ -151,8 +151,8 @@ class StandbyJournal : public ShardJournal {
   // Why the last standby was lost.
   std::string reason_ ABSL_GUARDED_BY(mutex_);
   std::multimap<uint64_t, std::function<void(absl::Status)>> waits_ ABSL_GUARDED_BY(mutex_);
-  // Context of the current stream, or null.
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // The current stream, or null.
+  StandbyStream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "server/replication/standby_receiver.h"
 #include "server/rpc/port/access_guard.h"
+#include "server/rpc/standby_call.h"
 #include "server/rpc/standby_service.h"
 #include "server/shard/parameter_shard.h"
 
@@ -76,9 +77,9 @@ class StandbyJournalTest : public testing::Test {
  protected:
   StandbyJournalTest() {
     StandbyJournal::Options options;
-    options.open = [this](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+    options.open = [this](const std::string& address) -> absl::StatusOr<std::unique_ptr<StandbyStream>> {
       on_open_();
-      return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+      return CallStandby(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     };
     options.log = [this](const std::string& line) {
       absl::MutexLock lock(&mutex_);
