@@ -33,7 +33,7 @@ class ShardChannel;
 struct ShardMessage;
 struct ShardReply;
 
-// Flat although it is long, because a caller sets only a few fields by name.
+// Size: one flat struct, because a caller sets only a few fields, by name.
 struct ClientOptions {
   // Set either the coordinator's address (host:port) or the addresses of the shards, by rank.
   std::string coordinator;

@@ -27,6 +27,7 @@
 
 namespace ballast {
 
+// Size: the settings of ClientOptions that concern one shard, and how to reach it.
 struct ShardChannelOptions {
   std::string job;
   uint32_t worker = 0;

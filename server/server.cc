@@ -129,7 +129,6 @@ ParameterShard::Options Server::ShardOptions() {
   options.rank = options_.rank;
   options.max_state_bytes = options_.max_state_bytes;
   options.max_wait_bytes = DataPlane::WaitBytes(options_.max_bytes_in_flight);
-  options.max_wait_bytes = DataPlane::WaitBytes(options_.max_bytes_in_flight);
   if (!options_.state_dir.empty() || options_.with_standby) {
     options.open_journal = [this](const JobConfig& job) { return OpenJournal(job); };
   }

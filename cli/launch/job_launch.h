@@ -19,7 +19,7 @@
 
 namespace ballast {
 
-// The processes of a job and their settings.
+// The processes of a job and their settings. Size: one field for each flag of `ballast launch`.
 struct LaunchPlan {
   std::string job_file;
   int servers = 1;

@@ -20,8 +20,8 @@ struct Distribution {
   int64_t max = 0;
 };
 
-// Result of one run: the content of summary.json and of the last line of `ballast launch --json`. Each field is a key
-// of that object with the same name; hence their number.
+// Result of one run: the content of summary.json and of the last line of `ballast launch --json`. Size: each
+// field is a key of that object with the same name.
 struct Summary {
   std::string job;
   // "sync", "async", "bounded" or "local_sgd", and the number that belongs to it; nullopt for other modes.

@@ -184,6 +184,7 @@ Membership::Id Membership::Promote(uint32_t rank) {
   Member& server = members_[{MemberRole::kServer, rank}];
   server.id = {MemberRole::kServer, rank, server.id.incarnation + 1};
   server.address = std::exchange(standby.address, "");
+  server.control_address = std::exchange(standby.control_address, "");
   server.description = standby.description;
   server.process = standby.process;
   server.state = State::kJoined;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/coordinator/membership.h"
 
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -70,6 +73,16 @@ TEST_F(MembershipTest, AServerThatWasGivenUpIsBackWithItsNextHeartbeatUnlessItWa
 TEST_F(MembershipTest, RefusesARankBeyondTheJob) {
   EXPECT_EQ(membership_.Join(MemberRole::kServer, 1, "a:1", "s").status().message(),
             "got server rank 1, want below 1, the number of servers in the job");
+}
+
+TEST(MembershipOfPairsTest, AStandbyTakesOverWithBothOfItsAddresses) {
+  ManualClock clock;
+  Membership membership(1, 1, absl::Seconds(5), &clock, /*pairs=*/true);
+  ASSERT_TRUE(membership.Join(MemberRole::kServer, 0, "a:1", "server", 1, "a:2").ok());
+  ASSERT_TRUE(membership.Join(MemberRole::kStandby, 0, "b:1", "standby", 2, "b:2").ok());
+  membership.Promote(0);
+  EXPECT_EQ(membership.ServerAddresses(), std::vector<std::string>{"b:1"});
+  EXPECT_EQ(membership.ServerControlAddresses(), std::vector<std::string>{"b:2"});
 }
 
 TEST_F(MembershipTest, OneWhoHasLeftIsNotLost) {

@@ -176,7 +176,7 @@ def method_lines(text, name):
     return total
 
 
-NOUNLESS = re.compile(r"^\s*(?://+|#|\")\s*(Of|What|Whether|As|How|Where|That|Who|Whoever|For|So) (?!course)")
+NOUNLESS = re.compile(r"^\s*(?://+|#)\s*(Of|What|Whether|As|How(?! often| many| much| long)|Where|That|Who|Whoever) (?!course)")
 
 
 def criteria():
@@ -228,6 +228,11 @@ def opens_sentence(before):
     return not stripped.startswith(("//", "#")) or stripped.endswith((".", ":", "//"))
 
 
+def node(name):
+    """The name of a room in the picture. A top folder's own files must not share the name of its frame."""
+    return name.replace("/", "_") if "/" in name else name + "_itself"
+
+
 def picture():
     arrows = room_arrows()
     rooms = sorted({name for arrow in arrows for name in arrow})
@@ -237,7 +242,7 @@ def picture():
         if top in ("tests", "bench", "examples") or not inner:
             continue
         lines.append(f"  subgraph {top}")
-        lines += [f"    {name.replace('/', '_')}[{name.split('/')[-1]}]" for name in inner]
+        lines += [f"    {node(name)}[{name.split('/')[-1]}]" for name in inner]
         lines.append("  end")
     drawn = set()
     for source, target in sorted(arrows):
@@ -245,7 +250,7 @@ def picture():
         if a in ("tests", "bench", "examples"):
             continue
         # Between top folders one arrow stands for all.
-        edge = (source.replace("/", "_"), target.replace("/", "_")) if a == b and a != "common" else (a, b)
+        edge = (node(source), node(target)) if a == b and a != "common" else (a, b)
         if edge[0] != edge[1] and edge not in drawn:
             drawn.add(edge)
             lines.append(f"  {edge[0]} --> {edge[1]}")
