@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/job_length.h"
-#include "common/job/policy_config.h"
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
 #include "server/coordinator/coordinator.h"
