@@ -136,7 +136,7 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsRefused) {
               testing::AllOf(HasSubstr("a checkpoint of another model: tensor"), HasSubstr("weight")));
   WriteLongJob();
   EXPECT_THAT(Refused({"--workers", "2", "--mode", "async", "--resume", Path("whole")}),
-              HasSubstr("it is of a job in mode sync, got async"));
+              HasSubstr("the checkpoint's job was in mode sync, got async"));
   EXPECT_THAT(Refused({"--resume", Path("nowhere")}), HasSubstr("nowhere"));
   WriteLongJob({{"blobs", "drops"}});
   EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}),

@@ -287,7 +287,7 @@ TEST_F(SmallClusterTest, RefusesAnUnknownTensor) {
   EXPECT_EQ(status.error_message(), "shard 0: tensor 8 is not declared");
   v1::PushRequest push = Gradient(12);
   push.mutable_gradients(0)->set_slice_index(4);
-  EXPECT_EQ(Push(push).error_message(), "shard 0: slice 4 of \"w\" is not here");
+  EXPECT_EQ(Push(push).error_message(), "shard 0: does not own slice 4 of \"w\"");
 }
 
 TEST_F(SmallClusterTest, PullThatTimesOutNamesTheMissingWorker) {

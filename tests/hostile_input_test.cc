@@ -180,7 +180,7 @@ class HostileInputTest : public ::testing::Test {
             // thread's is just being applied as; else the connection broke.
             const bool may_refuse = method == "CoordinatorService/PlaceTensors" ||
                                     status.error_message().find("shares no such memory") != std::string::npos ||
-                                    status.error_message().find("is being applied; ask again") != std::string::npos;
+                                    status.error_message().find("is being applied; retry") != std::string::npos;
             EXPECT_TRUE(may_refuse || code != grpc::StatusCode::UNAVAILABLE)
                 << method << ": " << status.error_message();
           }

@@ -17,7 +17,7 @@
 namespace ballast {
 namespace {
 
-// The number of steps that the worker that had finished the most had finished: where all go on (ProgressTracker).
+// The number of steps finished by the furthest worker. All workers resume there (ProgressTracker).
 uint64_t MostSteps(const internal::v1::PolicyState& saved) {
   uint64_t most = saved.slowest();
   for (const internal::v1::PolicyState::Clock& clock : saved.clocks()) most = std::max(most, clock.finished());
@@ -31,8 +31,8 @@ internal::v1::PolicyState::Clock ClockAt(uint64_t steps) {
   return clock;
 }
 
-// A slice's policy between two steps, when no gradient has come: of a job with other workers, or another policy, than
-// the one that saved it.
+// Returns a slice's policy state between two steps, with no gradients, for a job whose workers or policy differ from
+// those of the job that saved it.
 PolicyState AtRest(const PolicyState& saved, uint64_t version, uint32_t workers) {
   PolicyState state;
   const uint64_t steps = MostSteps(saved.fields);
@@ -46,8 +46,7 @@ PolicyState AtRest(const PolicyState& saved, uint64_t version, uint32_t workers)
   return state;
 }
 
-// The job that resumes waits for all its workers. Who had paused when the checkpoint was taken starts anew as any
-// other.
+// A resumed job waits for all its workers, including those that had paused when the checkpoint was taken.
 void IncludeAllWorkers(PolicyState& state) {
   const uint64_t steps = MostSteps(state.fields);
   for (int rank = 0; rank < state.fields.paused_size(); ++rank) state.fields.set_paused(rank, false);
@@ -55,7 +54,7 @@ void IncludeAllWorkers(PolicyState& state) {
   for (internal::v1::PolicyState::Clock& clock : *state.fields.mutable_clocks()) clock = ClockAt(steps);
 }
 
-// The spec without what goes by the job's length, which a resumed job need not share.
+// Returns the spec without the fields that depend on the job's length, which may differ in a resumed job.
 v1::TensorSpec WithoutJobLength(v1::TensorSpec spec) {
   if (!spec.optimizer().schedule().total_from_job()) return spec;
   v1::Schedule& schedule = *spec.mutable_optimizer()->mutable_schedule();
@@ -65,8 +64,7 @@ v1::TensorSpec WithoutJobLength(v1::TensorSpec spec) {
   return spec;
 }
 
-// Whether a tensor goes on as `now` that was saved as `saved`. A release that did not know total_from_job saved the
-// total alone.
+// OK if a tensor saved as `saved` may resume as `now`. A release without total_from_job saved only the total.
 absl::Status CheckResumes(const v1::TensorSpec& saved, const v1::TensorSpec& now) {
   if (saved.optimizer().schedule().total_from_job()) {
     return CheckSameSpec(WithoutJobLength(saved), WithoutJobLength(now));
@@ -83,11 +81,11 @@ absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> 
   for (const OwnedTensor& tensor : tensors) {
     const auto same = std::find_if(saved.begin(), saved.end(),
                                    [&](const PlacedTensor& one) { return one.spec.id() == tensor.spec.id(); });
-    const absl::Status status =
-        same == saved.end()
-            ? WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE, absl::FailedPreconditionError(absl::StrCat(
-                                                                   "tensor \"", tensor.spec.name(), "\" is not in it")))
-            : CheckResumes(same->spec, tensor.spec);
+    const absl::Status status = same == saved.end()
+                                    ? WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+                                                 absl::FailedPreconditionError(absl::StrCat(
+                                                     "tensor \"", tensor.spec.name(), "\" is not in the checkpoint")))
+                                    : CheckResumes(same->spec, tensor.spec);
     if (status.ok()) continue;
     return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
                       absl::FailedPreconditionError(absl::StrCat(
@@ -122,22 +120,23 @@ absl::StatusOr<Resumption> CheckpointSource::Load(const JobConfig& job, absl::Sp
   std::vector<ShardState::SliceEntry>& slices = resumption.slices;
   for (uint32_t shard : shards) {
     if (shard >= static_cast<uint32_t>(manifest_.files_size())) {
-      return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file"));
+      return absl::DataLossError(absl::StrCat(path_, ": shard ", shard, " has no file in the manifest"));
     }
     const auto take = [&](const internal::v1::SnapshotHeader& header,
                           const SnapshotReader::SliceRecord& slice) -> absl::Status {
       const internal::v1::LoggedDeclaration& saved = header.declaration();
       if (saved.policy().kind_case() != job.policy.kind_case()) {
-        return WithReason(v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
-                          absl::FailedPreconditionError(absl::StrCat(
-                              "cannot resume from ", path_, ": it is of a job in mode ", PolicyMode(saved.policy()),
-                              ", got ", PolicyMode(job.policy), "; steps are counted differently in each")));
+        return WithReason(
+            v1::ERROR_REASON_CHECKPOINT_UNUSABLE,
+            absl::FailedPreconditionError(absl::StrCat(
+                "cannot resume from ", path_, ": the checkpoint's job was in mode ", PolicyMode(saved.policy()),
+                ", got ", PolicyMode(job.policy), ", whose steps are counted differently")));
       }
       const auto found = wanted.find({slice.state.tensor_id(), slice.state.slice_index()});
       if (found == wanted.end() || found->second) return absl::OkStatus();
       found->second = true;
       ShardState::SliceEntry& capture = slices.emplace_back(ToSliceEntry(slice));
-      // The job may be longer now; its first push says where in it the checkpoint is.
+      // The job may be longer now; its first push reports its position again.
       capture.weights.position.reset();
       const bool same_terms = saved.workers() == job.workers &&
                               google::protobuf::util::MessageDifferencer::Equals(saved.policy(), job.policy);

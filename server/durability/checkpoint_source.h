@@ -11,19 +11,19 @@
 
 namespace ballast {
 
-// A checkpoint that a job goes on from. Its slices are as they were cut then, which depends on nothing but the tensors:
-// so any number of servers can share them.
+// Owns an open checkpoint from which a job resumes. Its slices depend only on the tensors, so any number of servers
+// can share them.
 // Thread safety: all methods may be called from any thread.
 class CheckpointSource {
  public:
-  // NOT_FOUND, DATA_LOSS where the manifest is damaged, FAILED_PRECONDITION for a newer format.
+  // NOT_FOUND, DATA_LOSS if the manifest is damaged, FAILED_PRECONDITION for a newer format.
   static absl::StatusOr<CheckpointSource> Open(std::string manifest_path);
 
   const internal::v1::CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
 
-  // The state of those tensors' slices, in any order. FAILED_PRECONDITION where the checkpoint is of another model,
-  // with the first tensor that differs, or another mode; DATA_LOSS where one of its files is damaged.
+  // Returns the state of the tensors' slices, in any order. FAILED_PRECONDITION if the checkpoint has another mode or
+  // another model (with the first tensor that differs); DATA_LOSS if one of its files is damaged.
   absl::StatusOr<Resumption> Load(const JobConfig& job, absl::Span<const OwnedTensor> tensors) const;
 
  private:

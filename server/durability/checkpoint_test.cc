@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard's part of a checkpoint, from the capture to shards that begin with it.
+// Tests a shard's part of a checkpoint, from the capture to shards that resume from it.
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -76,7 +76,7 @@ CheckpointWriter::Outcome Await(const CheckpointWriter& writer) {
   }
 }
 
-// Two shards with a tensor each, after three synchronous steps, and their checkpoint.
+// Two shards with one tensor each, after three synchronous steps, and their checkpoint.
 class CheckpointTest : public testing::Test {
  protected:
   CheckpointTest() {
@@ -115,7 +115,7 @@ class CheckpointTest : public testing::Test {
     return {values.begin(), values.end()};
   }
 
-  // Why a shard does not begin with it.
+  // The error with which a shard refuses the checkpoint.
   std::string Refusal(const JobConfig& job, const OwnedTensor& tensor) {
     ParameterShard shard(ShardOptions(0, folder_.ManifestPath(5)), Clock::Real());
     const absl::Status status = shard.Declare(job, {tensor}).status();
@@ -124,7 +124,7 @@ class CheckpointTest : public testing::Test {
     return std::string(status.message());
   }
 
-  // A checkpoint of one shard.
+  // Commits a checkpoint of one shard.
   void Commit(uint64_t id, ParameterShard& shard) {
     internal::v1::CheckpointManifest manifest;
     manifest.set_id(id);
@@ -178,7 +178,7 @@ TEST_F(CheckpointTest, OtherWorkersBeginAtTheSameStep) {
   ASSERT_TRUE(shard.Declare(Job(3), {weights_, bias_}).ok());
   const std::vector<float> before = Values(shard, 1);
   for (uint32_t worker : {0u, 1u}) ASSERT_TRUE(Push(shard, worker, 9, 1, 3, weights_).ok());
-  EXPECT_EQ(Values(shard, 1), before) << "the third is waited for";
+  EXPECT_EQ(Values(shard, 1), before) << "the pull waits for the third worker";
   ASSERT_TRUE(Push(shard, 2, 9, 1, 3, weights_).ok());
   EXPECT_NE(Values(shard, 1), before);
 }
@@ -206,7 +206,7 @@ TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
   ASSERT_TRUE(before.Pause("job", 1, 1).ok());
   for (uint64_t step = 0; step < 5; ++step) ASSERT_TRUE(Push(before, 0, 1, step + 1, step, weights_).ok());
   Commit(7, before);
-  // All go on at the step of the one that was furthest. A third one is new.
+  // All workers resume at the step of the furthest one, including the new third one.
   for (const uint32_t workers : {2u, 3u}) {
     job.workers = workers;
     ParameterShard shard(ShardOptions(0, folder_.ManifestPath(7)), Clock::Real());
@@ -222,8 +222,7 @@ TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
   }
 }
 
-// What the format of logs, snapshots and manifests before this one looked like: gradients lay within the message of
-// their slice.
+// In format 1 of logs, snapshots and manifests, gradients were part of their slice's message.
 TEST_F(CheckpointTest, ACheckpointOfFormat1Loads) {
   JobConfig job = Job(3);
   job.policy.mutable_sync()->set_deterministic(true);
@@ -290,14 +289,14 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
   const std::string longer = Refusal(Job(), Whole(Spec(1, "w", kRows + 1)));
   EXPECT_TRUE(absl::StrContains(longer, "a checkpoint of another model: tensor 1 \"w\"")) << longer;
   const std::string unknown = Refusal(Job(), Whole(Spec(9, "new", 4)));
-  EXPECT_TRUE(absl::StrContains(unknown, "tensor \"new\" is not in it")) << unknown;
+  EXPECT_TRUE(absl::StrContains(unknown, "tensor \"new\" is not in the checkpoint")) << unknown;
   JobConfig async = Job();
   async.policy.mutable_async();
-  EXPECT_TRUE(absl::StrContains(Refusal(async, weights_), "it is of a job in mode sync, got async"));
+  EXPECT_TRUE(absl::StrContains(Refusal(async, weights_), "the checkpoint's job was in mode sync, got async"));
 }
 
-// Saves a shard whose tensor has that polynomial schedule, pushed to at half of the job; then has another begin with it
-// under another schedule. Answers the rate of the first push there, at a quarter of that job.
+// Saves a shard whose tensor has a polynomial schedule, after a push at half of the job, then resumes it under
+// another schedule. Returns the learning rate of the first push there, at a quarter of that job.
 absl::StatusOr<float> ResumeAs(uint64_t saved_total, bool saved_follows, uint64_t total, bool follows) {
   CheckpointFolder folder(PosixFileSystem(), testing::TempDir() + "/checkpoint-of-schedules");
   std::filesystem::remove_all(folder.path());
@@ -395,7 +394,7 @@ TEST_F(CheckpointTest, WhoBeginsAPartNeverWaitsForADiskThatStandsStill) {
   files.Release();
   EXPECT_EQ(Await(writer).id, 8u);
   EXPECT_FALSE(std::filesystem::exists(folder_.PathOf(CheckpointFolder::ShardFileName(7, 0, 2))))
-      << "was given up before it was begun";
+      << "part 7 was dropped before it was written";
 }
 
 TEST_F(CheckpointTest, WhatIsCapturedStaysWhileTheShardGoesOn) {

@@ -20,7 +20,7 @@ CheckpointWriter::~CheckpointWriter() {
 }
 
 void CheckpointWriter::Begin(uint64_t id, uint32_t shards, ShardState capture) {
-  // What is dropped is destroyed outside of the lock.
+  // Swapped, so that a replaced part is destroyed outside the lock.
   std::optional<Part> next = Part{id, shards, std::move(capture)};
   absl::MutexLock lock(&mutex_);
   outcome_.reset();
@@ -42,7 +42,7 @@ void CheckpointWriter::Run() {
       std::swap(part, next_);
     }
     Outcome outcome{part->id, Write(*part)};
-    // What the shard shares with it is the shard's alone again.
+    // Releases the state, so that the shard no longer has to copy before it updates.
     part.reset();
     absl::MutexLock lock(&mutex_);
     if (!next_.has_value()) outcome_ = std::move(outcome);
@@ -53,14 +53,14 @@ absl::StatusOr<FileDigest> CheckpointWriter::Write(const Part& part) {
   if (folder_.path().empty()) {
     return WithReason(
         v1::ERROR_REASON_NO_STORAGE,
-        absl::FailedPreconditionError("has no folder for checkpoints; all servers of a job need --checkpoint_dir"));
+        absl::FailedPreconditionError("has no checkpoint directory; all servers of a job need --checkpoint_dir"));
   }
   if (absl::Status status = files_.MakeFolder(folder_.path()); !status.ok()) return status;
   const std::string path = folder_.PathOf(CheckpointFolder::ShardFileName(part.id, shard_, part.shards));
   if (absl::Status status = files_.Remove(path); !status.ok()) return status;
   const SnapshotPlace place{.shard = shard_, .shards = part.shards, .position = part.id};
   absl::Status status = WriteSnapshot(&files_, path, place, part.capture);
-  // A digest of what is there would hold for damage, too.
+  // Verified first, because a digest would also match a damaged file.
   if (status.ok()) status = VerifySnapshot(path, place, part.capture);
   absl::StatusOr<FileDigest> digest = status.ok() ? DigestFile(path) : status;
   if (!digest.ok()) files_.Remove(path).IgnoreError();

@@ -15,30 +15,29 @@
 
 namespace ballast {
 
-// Writes a shard's part of checkpoints on a thread of its own while the shard goes on, one at a time. Invariant: it
-// holds at most two captured shards, the one that it writes and the newest that waits. Thread safety: all methods may
-// be called from any thread.
+// Owns a thread that writes a shard's part of checkpoints, one at a time, while the shard keeps working. Invariant:
+// it holds at most two captured shards, the one being written and the newest one waiting. Thread safety: all methods
+// may be called from any thread.
 class CheckpointWriter {
  public:
-  // How the last part begun went.
+  // Result of the part that was begun last.
   struct Outcome {
     uint64_t id = 0;
     absl::StatusOr<FileDigest> digest;
   };
 
-  // `files` must outlive it. The folder is made with the first checkpoint; where it is empty there is none, and every
-  // part fails.
+  // `files` must outlive this. The directory is created with the first checkpoint; if `folder` is empty, every part
+  // fails.
   CheckpointWriter(FileSystem* files, std::string folder, uint32_t shard);
-  // Waits for what is being written.
+  // Blocks until the part being written is done.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
 
-  // Begins to write `capture` as this shard's part of checkpoint `id`, after what is being written; never waits. One
-  // that still waits for that was given up, and is dropped.
+  // Starts to write `capture` as this shard's part of checkpoint `id`, after the part being written; never blocks.
+  // Drops a part that is still waiting, because the coordinator has abandoned its checkpoint.
   void Begin(uint64_t id, uint32_t shards, ShardState capture);
 
-  // Nothing until the part begun last is written, read again and found to be on the disk as it should be, or has
-  // failed.
+  // Not set until the part begun last has failed, or was written and verified by reading it back.
   std::optional<Outcome> outcome() const;
 
  private:

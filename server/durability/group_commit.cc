@@ -43,7 +43,7 @@ void GroupCommit::Await(uint64_t position, Done done) {
   {
     absl::MutexLock lock(&mutex_);
     failed = failed_;
-    const bool in_time = !options_.wait_for_sync && absl::Now() - unsynced_since_ < options_.patience;
+    const bool in_time = !options_.wait_for_sync && absl::Now() - unsynced_since_ < options_.max_unsynced_age;
     if (failed.ok() && position > synced_ && !in_time) {
       waiting_.emplace(position, std::move(done));
       changed_.SignalAll();
@@ -82,7 +82,7 @@ void GroupCommit::Fail(absl::Status status) {
 
 bool GroupCommit::MustSyncLocked() const { return stopping_ || !waiting_.empty() || !failed_elsewhere_.ok(); }
 
-// When what is not synced must be, though nobody waits.
+// The time by which unsynced records must be synced even if nobody waits for them.
 absl::Time GroupCommit::DueLocked() const {
   if (options_.wait_for_sync || written_ == synced_) return absl::InfiniteFuture();
   return hurried_ ? absl::InfinitePast() : unsynced_since_ + options_.interval;
@@ -120,9 +120,9 @@ void GroupCommit::Run() {
       absl::MutexLock lock(&mutex_);
       if (status.ok()) {
         synced_ = position;
-        // Of what was written meanwhile nobody noted when.
+        // The time of a record that was written during the sync is unknown; it is not before `began`.
         unsynced_since_ = written_ == synced_ ? absl::InfiniteFuture() : began;
-        // The newest file goes on.
+        // The newest file may still be written to.
         if (!files.empty()) files_.erase(files_.begin(), files_.begin() + (files.size() - 1));
       } else {
         failed_ = WithReason(v1::ERROR_REASON_STORAGE_FAILED,

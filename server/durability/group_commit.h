@@ -16,46 +16,46 @@
 
 namespace ballast {
 
-// Syncs a log's files from a thread of its own: many records at once, and calls back whoever waits for one of them.
-// Knows nothing of what is in a record. Thread safety: all methods may be called from any thread.
+// Owns a thread that syncs a log's files, many records at once, and then calls the waits for those records.
+// Deliberately does not know what a record contains. Thread safety: all methods may be called from any thread.
 class GroupCommit {
  public:
   struct Options {
-    // Those that wait wait for their record to be synced. Else only where a record has been unsynced for `patience`.
+    // True if Await always waits for the sync. Otherwise it waits only if a record is unsynced for max_unsynced_age.
     bool wait_for_sync = false;
-    // Position of the last record that was on the disk before.
+    // Position of the last record that is already on the disk.
     uint64_t synced = 0;
-    // Without waits: how long after a record was written it is synced.
+    // If nobody waits, a record is synced this long after it was written.
     absl::Duration interval = absl::Milliseconds(300);
-    absl::Duration patience = absl::Milliseconds(800);
-    // Called from the thread that syncs with the position that is on the disk now; may be empty.
+    absl::Duration max_unsynced_age = absl::Milliseconds(800);
+    // Called from the syncing thread with the newest position on the disk; may be empty.
     std::function<void(uint64_t position)> on_synced = {};
   };
   using Done = std::function<void(absl::Status)>;
 
-  // `on_failure` is called once, when a sync has failed; nothing is synced from then on.
+  // Calls `on_failure` once when a sync has failed; nothing is synced after that.
   GroupCommit(Options options, std::function<void(absl::Status)> on_failure);
-  // Syncs what was written; who waits still hears of it.
+  // Syncs all written records and calls all waits.
   ~GroupCommit();
   GroupCommit(const GroupCommit&) = delete;
 
-  // The record was written to that file; positions ascend.
+  // Reports that the record was written to `file`. Positions ascend.
   void OnWritten(uint64_t position, std::shared_ptr<RecordWriter> file);
 
-  // Calls `done` once; may call it before returning.
+  // Calls `done` once, possibly before returning. UNAVAILABLE if a sync failed.
   void Await(uint64_t position, Done done);
 
-  // Calls `done` once, when the record is on the disk, however long others may wait; may call it before returning.
+  // Calls `done` once the record is on the disk, even if `wait_for_sync` is false; possibly before returning.
   void AwaitSynced(uint64_t position, Done done);
 
-  // From now on until the next file is written to, syncs again as soon as a sync has ended: a file is about to be
-  // finished, and whoever finishes it will wait for what is not synced by then.
+  // Starts each sync right after the one before, until the next file is written to. Keeps a nearly full file's last
+  // sync short.
   void Hurry();
 
-  // A sync elsewhere has failed: as if one here had.
+  // Reports that a sync elsewhere failed; has the effect of a failed sync here.
   void Fail(absl::Status status);
 
-  // All records up to it are on the disk.
+  // Position up to which all records are on the disk.
   uint64_t synced() const;
 
  private:
@@ -70,13 +70,13 @@ class GroupCommit {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool hurried_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
-  // Told by Fail, and not taken up yet.
+  // The failure passed to Fail, until the thread handles it.
   absl::Status failed_elsewhere_ ABSL_GUARDED_BY(mutex_);
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;
-  // When the first record was written that is not synced.
+  // When the first unsynced record was written.
   absl::Time unsynced_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // Files with such records, the newest last.
+  // Files with unsynced records, the newest last.
   std::vector<std::shared_ptr<RecordWriter>> files_ ABSL_GUARDED_BY(mutex_);
   std::multimap<uint64_t, Done> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::CondVar changed_;

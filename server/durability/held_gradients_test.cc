@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slice of full size in a synchronous job of 601 workers: what 600 of them handed in outlives the process.
+// Tests that a synchronous slice's held gradients, those of 600 of 601 workers, survive the process.
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -46,7 +46,7 @@ TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
     const absl::Time start = absl::Now();
     const ShardState capture = shard.Capture([] {});
     std::cout << "captured in " << absl::Now() - start << std::endl;
-    // Shared, not copied.
+    // The capture shares the gradients and does not copy them.
     EXPECT_LT(absl::Now() - start, absl::Milliseconds(200));
     EXPECT_EQ(capture.slices[0].policy.held.size(), kWorkers - 1);
     const SnapshotPlace place{.shard = 0, .position = 9};

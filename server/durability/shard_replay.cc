@@ -79,7 +79,7 @@ absl::Status Apply(ParameterShard& shard, const internal::v1::ShardRecord& chang
     case internal::v1::ShardRecord::kCatchUp:
       return ApplyCatchUp(shard, change.catch_up());
     default:
-      return absl::DataLossError("is of no known kind");
+      return absl::DataLossError("has an unknown kind");
   }
 }
 
@@ -114,7 +114,7 @@ absl::Status ApplyChange(ShardBuilder& shard, uint64_t position, const internal:
     case internal::v1::ShardRecord::kPause:
       return shard.Pause(position, change.pause().worker());
     default:
-      return absl::DataLossError("is of no known kind");
+      return absl::DataLossError("has an unknown kind");
   }
 }
 

@@ -10,15 +10,15 @@
 
 namespace ballast {
 
-// Makes a change again that another shard, or this one in an earlier life, has made and recorded: a declaration, push
-// or pause, with what stands behind the record. One after another, in their order, they make the same shard. What a
-// change was answered with it is answered with again. Answers false, having changed nothing, for a change that would
-// have been refused as of an older incarnation or of a forgotten sequence number if it had come in now.
+// Replays a recorded change (a declaration, push, values, pause or catch-up) of another shard or of an earlier
+// process of this one; `behind` holds the bytes after the record's message. The same changes in the same order
+// produce the same shard, with the same results of pushes. Returns false and changes nothing if the shard would now
+// refuse the change because of an older incarnation or a forgotten sequence number.
 absl::StatusOr<bool> ApplyChange(ParameterShard& shard, const internal::v1::ShardRecord& change,
                                  absl::string_view behind);
 
-// The same change, which is at `position`, to a shard that is put together: a push of slices that are there; of a
-// declaration the tensors alone.
+// Like above, for a change at `position` and a shard under construction: applies a push to the slices that were
+// added, and only adds the tensors of a declaration.
 absl::Status ApplyChange(ShardBuilder& shard, uint64_t position, const internal::v1::ShardRecord& change,
                          absl::string_view behind);
 

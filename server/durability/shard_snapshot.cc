@@ -26,7 +26,7 @@ ValueBuffer ToBuffer(absl::string_view bytes) {
   return ToBuffer(values);
 }
 
-// They lay in the message then.
+// Format 1 stored the gradients in the message.
 void TakeGradientsOfFormat1(PolicyState& state) {
   state.sum = ToBuffer(state.fields.sum());
   for (const internal::v1::PolicyState::Held& held : state.fields.held()) {
@@ -145,7 +145,7 @@ ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice) {
   to.weights.pushed = state.pushed();
   if (state.has_set_checksum()) to.weights.set_checksum = state.set_checksum();
   if (state.has_schedule_position()) to.weights.position = state.schedule_position();
-  // One copy at a time, for a slice may hold a gradient of each worker.
+  // Copies and frees one array at a time, because a slice may hold a gradient of each worker.
   for (std::vector<float>& array : slice.arrays) to.weights.arrays.push_back(ToBuffer(std::exchange(array, {})));
   to.policy.fields = state.policy();
   TakeGradientsOfFormat1(to.policy);

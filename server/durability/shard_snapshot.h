@@ -14,38 +14,38 @@
 
 namespace ballast {
 
-// Where a captured shard stands among others.
+// Identifies a captured shard.
 struct SnapshotPlace {
   uint32_t shard = 0;
-  // How many there are; 0 where that is not known.
+  // Number of shards; 0 if unknown.
   uint32_t shards = 0;
-  // As ballast.internal.v1.SnapshotHeader.
+  // See ballast.internal.v1.SnapshotHeader.
   uint64_t position = 0;
 };
 
-// Writes a captured shard to a new file, and syncs it. RESOURCE_EXHAUSTED where the disk is full; some of the file may
-// be there then.
+// Writes a captured shard to a new file and syncs it. RESOURCE_EXHAUSTED if the disk is full; part of the file may
+// remain.
 absl::Status WriteSnapshot(FileSystem* files, const std::string& path, const SnapshotPlace& place,
                            const ShardState& capture);
 
-// Reads a snapshot again as a recovery would, all of it: DATA_LOSS with file and offset where it is not what was
+// Reads the whole snapshot back as a recovery would. DATA_LOSS with file and offset if it differs from what was
 // written.
 absl::Status VerifySnapshot(const std::string& path, const SnapshotPlace& place, const ShardState& capture);
 
-// What a snapshot says of the whole shard, and of a slice besides its values.
+// The messages of a snapshot for the whole shard, and for one slice without its values.
 internal::v1::SnapshotHeader MakeHeader(const SnapshotPlace& place, const ShardState& capture);
 internal::v1::SliceState MakeState(const ShardState::SliceEntry& slice);
 
-// Hands over the records of a slice: its own, and one for each gradient that it holds. Each has a framed message and
-// what comes behind it. Ends with the first that `take` refuses.
+// Passes `take` each record of a slice: its own, and one for each gradient that it holds. A record is a framed
+// message and the arrays that follow it. Stops at the first error that `take` returns.
 absl::Status VisitSlice(
     const ShardState::SliceEntry& slice,
     absl::FunctionRef<absl::Status(absl::string_view frame, absl::Span<const absl::Span<const float>> behind)> take);
 
-// The number of those records.
+// The number of records that VisitSlice passes.
 uint64_t CountRecords(const ShardState::SliceEntry& slice);
 
-// The same, read again. Slices and values come later.
+// Decodes the messages. ToCapture returns a state without slices.
 ShardState ToCapture(const internal::v1::SnapshotHeader& header);
 ShardState::SliceEntry ToSliceEntry(SnapshotSlice slice);
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr absl::string_view kPartial = ".partial";
 
-// A file that is so full is synced without pause, so that little is left to wait for when it ends.
+// From this size on, a file is synced continuously, so that little is left to sync when it ends.
 uint64_t AlmostFull(uint64_t file_bytes) { return file_bytes - file_bytes / 8; }
 
 absl::Status In(const std::string& path, const absl::Status& status) { return Annotate(status, path); }
@@ -54,9 +54,10 @@ absl::StatusOr<std::unique_ptr<ShardStore>> ShardStore::Open(Options options, Fi
   if (lock < 0) return absl::ErrnoToStatus(errno, path);
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     close(lock);
-    return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
-                      absl::FailedPreconditionError(absl::StrCat(
-                          "state folder ", options.folder, ": another process uses it; each server needs its own")));
+    return WithReason(
+        v1::ERROR_REASON_STORAGE_FAILED,
+        absl::FailedPreconditionError(absl::StrCat("state directory ", options.folder,
+                                                   " is in use by another process; each server needs its own")));
   }
   return std::unique_ptr<ShardStore>(new ShardStore(std::move(options), files, shard, lock));
 }
@@ -113,7 +114,7 @@ absl::Status ShardStore::Replay(const LogRecord& record, Recovered& recovered) {
     ++(*applied ? recovered.records : recovered.refused_records);
     return absl::OkStatus();
   }
-  // Each was found good when it was written.
+  // Every record was valid when it was written.
   const absl::StatusCode code = absl::IsFailedPrecondition(applied.status()) ? absl::StatusCode::kFailedPrecondition
                                                                              : absl::StatusCode::kDataLoss;
   return WithReason(v1::ERROR_REASON_STORAGE_FAILED,
@@ -128,7 +129,7 @@ absl::StatusOr<LogEnd> ShardStore::ReplayLogs(Recovered& recovered, uint64_t nex
   recovered.found = true;
   recovered.log_bytes = end->bytes;
   recovered.cut_bytes = end->unfinished;
-  // Also where nothing is cut: what was read may not be on the disk yet.
+  // Truncates (and syncs) even if nothing is cut, because the records may not be on the disk yet.
   absl::Status cut = files_->Truncate(LogPath(options_.folder, *end->newest), end->newest_bytes);
   if (!cut.ok()) return cut;
   return end;
@@ -136,9 +137,9 @@ absl::StatusOr<LogEnd> ShardStore::ReplayLogs(Recovered& recovered, uint64_t nex
 
 absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   const absl::Time start = absl::Now();
-  // What is declared again is written down already.
+  // Declarations that are replayed are already in the log.
   recovering_ = true;
-  const absl::Cleanup recovering_no_more = [this] { recovering_ = false; };
+  const absl::Cleanup end_recovery = [this] { recovering_ = false; };
   Recovered recovered;
   const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*files_, options_.folder);
   if (!snapshots.ok()) return snapshots.status();
@@ -164,7 +165,7 @@ absl::StatusOr<ShardStore::Recovered> ShardStore::Recover() {
   }
   recovered.took = absl::Now() - start;
   if (recovered.found) {
-    // Of a process's death nothing is lost, but nobody can tell that from the machine's.
+    // A process failure loses nothing, but it cannot be distinguished from a machine failure.
     const bool may_have_lost = job.durability.mode() == v1::Durability::WAL;
     shard_->NoteRecovery({may_have_lost, recovered.records, recovered.refused_records, recovered.cut_bytes,
                           absl::ToDoubleSeconds(recovered.took)});
@@ -182,7 +183,7 @@ absl::StatusOr<ShardJournal*> ShardStore::Start(const JobConfig& job) {
 
 absl::Status ShardStore::BeginWriting(const JobConfig& job, const LogEnd& end) {
   const uint64_t next = end.next;
-  // A file that was begun and never written to.
+  // Removes a file that was created but never written to.
   if (absl::Status status = files_->Remove(LogPath(options_.folder, next)); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<RecordWriter>> log = CreateLog(job.name, next, end.last, std::nullopt);
   if (!log.ok()) return log.status();
@@ -210,7 +211,7 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> ShardStore::OpenLog(uint64_t first
     const std::string old = LogPath(options_.folder, *spare);
     absl::StatusOr<std::unique_ptr<RecordWriter>> log = RecordWriter::Reuse(files_, old, path, first);
     if (log.ok() || absl::IsDataLoss(log.status())) return log;
-    // Not every file system can.
+    // Not every file system supports reuse.
     files_->Remove(old).IgnoreError();
   }
   return RecordWriter::Create(files_, path, first);
@@ -227,18 +228,18 @@ absl::StatusOr<std::shared_ptr<RecordWriter>> ShardStore::CreateLog(
   header->set_job(job);
   header->set_shard(options_.shard);
   if (previous.has_value()) *header->mutable_previous() = *previous;
-  // All before it are on the disk.
+  // All earlier records are on the disk.
   absl::Status status = (*log)->Append({FrameMessage(record)}, first - 1);
   if (status.ok()) return std::shared_ptr<RecordWriter>(*std::move(log));
   return DropLog(LogPath(options_.folder, first), status);
 }
 
 absl::Status ShardStore::DropLog(const std::string& path, const absl::Status& reason) {
-  // A removal may not outlive the machine, but a rename does, and a recovery removes what has that name.
+  // A machine failure can undo a removal but not a rename, and a recovery removes files with this name.
   const std::string partial = absl::StrCat(path, kPartial);
   if (absl::Status renamed = files_->Rename(path, partial); !renamed.ok()) {
     return absl::DataLossError(
-        absl::StrCat(reason.message(), "; ", path, " cannot be removed for good: ", renamed.message()));
+        absl::StrCat(reason.message(), "; ", path, " cannot be removed durably: ", renamed.message()));
   }
   files_->Remove(partial).IgnoreError();
   return reason;
@@ -247,14 +248,14 @@ absl::Status ShardStore::DropLog(const std::string& path, const absl::Status& re
 absl::Status ShardStore::SyncLog(RecordWriter& log) {
   const absl::Status status = log.Sync();
   if (status.ok()) return status;
-  // The next sync of the file may succeed all the same, without what this one has lost.
+  // The next sync of the file may succeed even though this one lost data.
   commit_->Fail(status);
   return WithReason(v1::ERROR_REASON_STORAGE_FAILED, absl::UnavailableError(status.message()));
 }
 
 absl::Status ShardStore::RotateLocked() {
   if (!failed_.ok()) return failed_;
-  // A file that another follows has no torn end: what is broken in it is damage, and is not taken for a crash's work.
+  // Only the last file may have a torn end; a recovery treats a broken record in any other file as damage.
   if (absl::Status status = SyncLog(*log_); !status.ok()) return status;
   const uint64_t first = log_->next();
   std::optional<uint64_t> spare;
@@ -265,7 +266,7 @@ absl::Status ShardStore::RotateLocked() {
   absl::StatusOr<std::shared_ptr<RecordWriter>> log =
       CreateLog(job_, first, DescribePrevious(logs_.back(), log_->digest()), spare);
   if (absl::IsDataLoss(log.status())) {
-    // With a record more in this file a recovery would find two that begin at that position, and refuse both.
+    // If one more record went to this file, a recovery would find two files with that position and refuse both.
     failed_ = WithReason(v1::ERROR_REASON_STORAGE_FAILED, absl::UnavailableError(log.status().message()));
     commit_->Fail(log.status());
     return failed_;
@@ -293,7 +294,7 @@ void ShardStore::Mark(uint64_t synced) {
   internal::v1::ShardRecord record;
   record.mutable_mark();
   absl::MutexLock lock(&write_mutex_);
-  // It need not be there: without it, damage to the last record looks like a crash's work.
+  // The mark is optional: without it, damage to the last record looks like an unfinished write.
   if (failed_.ok() && log_->next() == synced + 1) log_->Append({FrameMessage(record)}, synced).IgnoreError();
 }
 
@@ -304,7 +305,7 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
   std::vector<absl::string_view> parts = {frame};
   parts.insert(parts.end(), behind.begin(), behind.end());
   uint64_t position = 0;
-  bool long_enough = false;
+  bool snapshot_due = false;
   {
     absl::MutexLock lock(&write_mutex_);
     if (!failed_.ok()) return failed_;
@@ -317,11 +318,11 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
     commit_->OnWritten(position, log_);
     in_order();
     if (log_->size() >= AlmostFull(options_.file_bytes)) commit_->Hurry();
-    // The checkpoint that a tensor began with may be gone later.
-    long_enough =
+    // The checkpoint from which a tensor started may be deleted later.
+    snapshot_due =
         finished_bytes_ + log_->size() >= SnapshotLengthLocked() || !record.declaration().checkpoint().empty();
   }
-  if (long_enough) {
+  if (snapshot_due) {
     absl::MutexLock lock(&mutex_);
     snapshot_due_ = true;
   }
@@ -338,19 +339,18 @@ void ShardStore::AwaitSynced(uint64_t position, std::function<void(absl::Status)
 
 absl::Status ShardStore::TakeSnapshot() {
   absl::MutexLock one(&snapshot_mutex_);
-  // Not under the shard's gate, for it waits for the disk. The snapshot then stands for the beginning of the new file,
-  // too.
+  // Outside the shard's gate, because it waits for the disk. The snapshot then also covers the start of the new file.
   if (absl::Status status = Rotate(); !status.ok()) return status;
   uint64_t position = 0, log_bytes = 0;
   ShardState capture = shard_->Capture([&] {
     absl::MutexLock lock(&write_mutex_);
     position = log_->next() - 1;
-    // Else the next record would ask for another snapshot.
+    // Reset here, or the next record would request another snapshot.
     log_bytes = std::exchange(finished_bytes_, 0);
   });
   const absl::Status status = WriteSnapshotOf(capture, position);
   const uint64_t state_bytes = StateBytes(capture);
-  // What the shard shares with it is the shard's alone again.
+  // Releases the state, so that the shard no longer has to copy before it updates.
   capture = ShardState();
   {
     absl::MutexLock lock(&write_mutex_);
@@ -369,9 +369,9 @@ absl::Status ShardStore::WriteSnapshotOf(const ShardState& capture, uint64_t pos
   const SnapshotPlace place{.shard = options_.shard, .position = position};
   absl::Status status = files_->Remove(partial);
   if (status.ok()) status = WriteSnapshot(files_, partial, place, capture);
-  // The log goes once the snapshot stands for it, so it must be one that a recovery can read.
+  // The snapshot replaces the log, so a recovery must be able to read it.
   if (status.ok()) status = VerifySnapshot(partial, place, capture);
-  // The log must not end before its snapshot: a recovery would take that for damage.
+  // The log must reach the snapshot's position on the disk, or a recovery would report damage.
   std::shared_ptr<RecordWriter> log;
   {
     absl::MutexLock lock(&write_mutex_);
@@ -386,7 +386,7 @@ absl::Status ShardStore::WriteSnapshotOf(const ShardState& capture, uint64_t pos
 uint64_t ShardStore::SnapshotLengthLocked() const { return std::max(options_.log_bytes, state_bytes_); }
 
 uint64_t ShardStore::KeepSparesLocked(uint64_t position) {
-  // What the log needs until the next snapshot.
+  // The number of files that the log needs until the next snapshot.
   const size_t most = SnapshotLengthLocked() / options_.file_bytes + 1;
   const auto end = std::prev(std::upper_bound(logs_.begin(), logs_.end(), position + 1));
   for (auto first = logs_.begin(); first != end && spares_.size() < most; ++first) spares_.push_back(*first);
@@ -394,7 +394,7 @@ uint64_t ShardStore::KeepSparesLocked(uint64_t position) {
   return logs_.front();
 }
 
-// What the snapshot at that position stands for.
+// Removes the files that the snapshot at that position replaces.
 absl::Status ShardStore::Prune(uint64_t position) {
   const absl::StatusOr<std::vector<uint64_t>> snapshots = ListSnapshots(*files_, options_.folder);
   if (!snapshots.ok()) return snapshots.status();
@@ -407,7 +407,7 @@ absl::Status ShardStore::Prune(uint64_t position) {
     kept = KeepSparesLocked(position);
     spares = spares_;
   }
-  // Older logs first: where this is cut short, a snapshot and all behind it stay.
+  // Older logs first: if this is interrupted, a snapshot and all of the log after it remain.
   for (uint64_t first : *logs) {
     if (first >= kept || std::find(spares.begin(), spares.end(), first) != spares.end()) continue;
     if (absl::Status status = files_->Remove(LogPath(options_.folder, first)); !status.ok()) return status;
@@ -435,7 +435,7 @@ bool ShardStore::AwaitSnapshotDue() {
 void ShardStore::NoteFailure(const absl::Status& status, absl::Duration retry) {
   if (options_.log) {
     options_.log(absl::StrCat("shard ", options_.shard, ": snapshot failed: ", status.message(),
-                              "; the log is kept, next try in ", absl::FormatDuration(retry)));
+                              "; the log is kept, next attempt in ", absl::FormatDuration(retry)));
   }
   absl::MutexLock lock(&write_mutex_);
   ++snapshot_failures_;
@@ -450,7 +450,7 @@ void ShardStore::SnapshotUntilStopped() {
       retry = options_.first_retry;
       continue;
     }
-    // A disk that is full may have room later; until then the log is all there is.
+    // A full disk may have space later; until then the log holds the only copy of the changes.
     NoteFailure(status, retry);
     absl::MutexLock lock(&mutex_);
     mutex_.AwaitWithTimeout(absl::Condition(&stopping_), retry);

@@ -50,7 +50,7 @@ void AppendBytes(const ValueBuffer& values, std::string& to) {
   to.append(reinterpret_cast<const char*>(values.values().data()), values.size() * sizeof(float));
 }
 
-// The lines that a store logs. Thread safety: all methods may be called from any thread.
+// Collects the lines that a store logs. Thread safety: all methods may be called from any thread.
 class Lines {
  public:
   void Add(const std::string& line) {
@@ -72,7 +72,7 @@ class Lines {
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A shard with its folder, as a server holds them.
+// A shard and its state directory, as in a server process.
 struct Process {
   explicit Process(const std::string& folder, FileSystem* files = PosixFileSystem(), uint64_t log_bytes = 1 << 28,
                    uint32_t rank = 0, absl::Duration first_retry = absl::Milliseconds(1))
@@ -117,7 +117,7 @@ struct Process {
     return shard.Push("job", {worker, incarnation, sequence, step, 1, position}, views);
   }
 
-  // Pushes and waits until the answer may be given.
+  // Pushes and waits until the push is durable.
   absl::Status PushDurably(uint32_t worker, uint64_t sequence, uint64_t step, float value) {
     const absl::StatusOr<PushOutcome> outcome = Push(worker, sequence, step, value);
     if (!outcome.ok()) return outcome.status();
@@ -133,7 +133,7 @@ struct Process {
 
   uint64_t Version() { return shard.Pull({1, 0}, std::nullopt)->version; }
 
-  // Everything that a later push or pull could tell from another shard.
+  // All state that later pushes and pulls can observe.
   std::string Fingerprint() {
     std::string text;
     const ShardState capture = shard.Capture([] {});
@@ -182,7 +182,7 @@ TEST(ShardStoreTest, GivesBackTheShardToTheBit) {
 }
 
 TEST(ShardStoreTest, KnowsHowFarTheJobsScheduleWas) {
-  // From the log alone, and from a snapshot: a small log is rotated many times.
+  // The large limit recovers from the log alone; the small one from a snapshot after many rotations.
   for (uint64_t log_bytes : {1 << 28, 1 << 14}) {
     const std::string folder = NewFolder();
     std::string before;
@@ -212,7 +212,7 @@ TEST(ShardStoreTest, KeepsTheValuesThatWereSet) {
     Process process(folder);
     process.Declare(Job(v1::Durability::WAL));
     ASSERT_TRUE(set(process, values).ok());
-    // One that was refused is not in the log.
+    // A refused call is not recorded.
     ASSERT_FALSE(set(process, others).ok());
     ASSERT_TRUE(process.Push(0, 1, 0, 1).ok());
     before = process.Fingerprint();
@@ -286,7 +286,7 @@ TEST(ShardStoreTest, StartsWithALogInWhichAnOldIncarnationFollowsANewOne) {
     before = process.Fingerprint();
   }
   {
-    // As a shard wrote it that checked, recorded and ordered in three steps.
+    // Imitates a shard that checked, recorded and ordered in three separate steps.
     const uint64_t first = ListLogs(*PosixFileSystem(), folder)->back();
     const std::string path = LogPath(folder, first);
     auto reader = RecordReader::Open(path, first);
@@ -328,7 +328,7 @@ TEST(ShardStoreTest, RecordsNoPushOrPauseOfAnOldIncarnationBehindANewerOne) {
   {
     Process process(folder);
     process.Declare(Job(v1::Durability::WAL));
-    // Each thread is a life of worker 0 that does not know of the later ones.
+    // Each thread is an incarnation of worker 0 that does not know the later ones.
     std::atomic<uint64_t> newest = 1;
     std::vector<std::thread> lives;
     for (uint64_t thread = 0; thread < 4; ++thread) {
@@ -383,7 +383,7 @@ TEST(ShardStoreTest, KeepsTheGradientsThat600WorkersHandedIn) {
     const std::string path = NewFolder();
     auto process = std::make_unique<Process>(path);
     process->Declare(job);
-    // The first gradient in order is missing, so that all others are held.
+    // The gradient that comes first in rank order is missing, so all others are held.
     for (uint32_t worker = 600; worker > 0; --worker) ASSERT_TRUE(process->Push(worker, 1, 0, 0.01f * worker).ok());
     if (crash) {
       const std::string before = process->Fingerprint();
@@ -442,9 +442,9 @@ TEST(ShardStoreTest, WaitsLongerAfterEachSnapshotThatFailed) {
   }
   const std::vector<std::string> lines = process.lines.Await(3);
   EXPECT_TRUE(absl::StrContains(lines[0], "shard 0: snapshot failed: ")) << lines[0];
-  EXPECT_TRUE(absl::EndsWith(lines[0], "the log is kept, next try in 1ms")) << lines[0];
-  EXPECT_TRUE(absl::EndsWith(lines[1], "next try in 2ms")) << lines[1];
-  EXPECT_TRUE(absl::EndsWith(lines[2], "next try in 4ms")) << lines[2];
+  EXPECT_TRUE(absl::EndsWith(lines[0], "the log is kept, next attempt in 1ms")) << lines[0];
+  EXPECT_TRUE(absl::EndsWith(lines[1], "next attempt in 2ms")) << lines[1];
+  EXPECT_TRUE(absl::EndsWith(lines[2], "next attempt in 4ms")) << lines[2];
   EXPECT_FALSE(process.failed.HasBeenNotified());
   EXPECT_GE(process.store->status().snapshot_failures, 2);
 }
@@ -474,7 +474,7 @@ TEST(ShardStoreTest, RemembersPausesOfTheSameRun) {
     }
     const absl::StatusOr<PushOutcome> outcome = process.Push(0, next, next - 1, 1);
     ASSERT_TRUE(outcome.ok()) << outcome.status();
-    EXPECT_EQ(outcome->applied, 2) << "nobody waits for the one that paused";
+    EXPECT_EQ(outcome->applied, 2) << "the step does not wait for the paused worker";
     ASSERT_TRUE(process.store->TakeSnapshot().ok());
   }
 }
@@ -524,7 +524,7 @@ TEST(ShardStoreTest, WritesTheLogInThePlaceOfFilesThatASnapshotStandsFor) {
   const std::string folder = NewFolder();
   std::string before;
   {
-    // About three pushes are a file, and two files are kept.
+    // A file holds about three pushes.
     Process process(folder, &files, /*log_bytes=*/6000);
     process.Declare(Job(v1::Durability::WAL));
     for (uint64_t i = 1; i <= 30; ++i) {
@@ -537,12 +537,12 @@ TEST(ShardStoreTest, WritesTheLogInThePlaceOfFilesThatASnapshotStandsFor) {
     before = process.Fingerprint();
   }
   EXPECT_GE(files.reuses(), 5);
-  // A snapshot, the lock, the log and its spares.
+  // The snapshot, the lock, the log and its spares.
   EXPECT_LE(files.List(folder)->size(), 5);
   Process process(folder);
   ASSERT_TRUE(process.status.ok()) << process.status;
   EXPECT_LE(process.recovered.records, 2);
-  // Old records behind the log's end are nothing that a crash left.
+  // Old records after the log's end do not count as an unfinished write.
   EXPECT_EQ(process.recovered.cut_bytes, 0);
   EXPECT_EQ(process.Fingerprint(), before);
 }
@@ -551,7 +551,7 @@ TEST(ShardStoreTest, ReplaysPushesThatCameAtOnceInTheOrderInWhichTheyWereApplied
   const std::string folder = NewFolder();
   std::string before;
   {
-    // Snapshots are taken meanwhile, whenever the log is long.
+    // Snapshots are taken during the pushes, whenever the log is long enough.
     Process process(folder, PosixFileSystem(), /*log_bytes=*/100000);
     process.Declare(Job(v1::Durability::WAL, 4));
     std::vector<std::thread> workers;
@@ -582,7 +582,7 @@ TEST(ShardStoreTest, WalSyncLosesNothingThatWasAcknowledgedWhenTheMachineDies) {
         ASSERT_TRUE(process.PushDurably(0, i, i - 1, i).ok());
         acknowledged = i;
       }
-      // Not waited for.
+      // The push is not awaited.
       ASSERT_TRUE(process.Push(0, pushes + 1, pushes, 1).ok());
       files.LoseUnsyncedFromNowOn();
     }
@@ -595,7 +595,7 @@ TEST(ShardStoreTest, WalSyncLosesNothingThatWasAcknowledgedWhenTheMachineDies) {
   }
 }
 
-// A synchronous job of two workers whose machine dies when they have both seen ten steps and the disk has `synced`.
+// A synchronous job of two workers whose machine fails after both have seen ten steps and `synced` are on the disk.
 class LostSecond {
  public:
   explicit LostSecond(uint64_t synced) {
@@ -637,7 +637,7 @@ TEST(ShardStoreTest, AShardThatLostItsLastSecondGoesOnAtTheStepOfItsWorkers) {
   std::string before;
   {
     auto process = lost.ComeBack();
-    // Nobody has told it anything: the push of step 10 itself says that nine updates were seen.
+    // No worker has reported versions: the push of step 10 itself proves that nine updates were seen.
     ASSERT_TRUE(process->Push(0, 11, 10, 1).ok());
     EXPECT_EQ(process->Version(), 10);
     const absl::StatusOr<PushOutcome> last = process->Push(1, 11, 10, 1);
@@ -649,7 +649,7 @@ TEST(ShardStoreTest, AShardThatLostItsLastSecondGoesOnAtTheStepOfItsWorkers) {
   }
   Process process(lost.folder());
   ASSERT_TRUE(process.status.ok()) << process.status;
-  EXPECT_EQ(process.Fingerprint(), before) << "what was caught up with is in the log";
+  EXPECT_EQ(process.Fingerprint(), before) << "the catch-up is in the log";
 }
 
 TEST(ShardStoreTest, AppliesARetryOfWhatWasLostAndNoDuplicateOfWhatWasKept) {
@@ -657,7 +657,7 @@ TEST(ShardStoreTest, AppliesARetryOfWhatWasLostAndNoDuplicateOfWhatWasKept) {
   const absl::StatusOr<PushOutcome> kept = process->Push(0, 4, 3, 1);
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_TRUE(kept->duplicate);
-  // Worker 1 has no answer to its last push. Worker 0 has, and with it version 10.
+  // Worker 1 got no response to its last push. Worker 0 did, and has seen version 10.
   const absl::StatusOr<PushOutcome> again = process->Push(1, 10, 9, 1);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_FALSE(again->duplicate);
@@ -719,7 +719,7 @@ TEST(ShardStoreTest, ALogThatCouldNotBeBegunDoesNotComeBackWhenTheMachineDies) {
     files.SetFree(10);
     EXPECT_EQ(process.store->TakeSnapshot().code(), absl::StatusCode::kResourceExhausted);
     files.SetFree(1 << 20);
-    // The file before it goes on, at the position at which the new one would have begun.
+    // The previous file continues at the position at which the new one would have started.
     ASSERT_TRUE(process.Push(0, 2, 1, 1).ok());
     before = process.Fingerprint();
   }
@@ -779,17 +779,19 @@ TEST(ShardStoreTest, RefusesASecondProcessInAFolder) {
   Process first(folder);
   Process second(folder);
   EXPECT_EQ(second.status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(second.status.message(), "another process uses it")) << second.status;
+  EXPECT_TRUE(absl::StrContains(second.status.message(), "is in use by another process; each server needs its own"))
+      << second.status;
 }
 
 TEST(ShardStoreTest, AJobWithoutAFolderIsRefused) {
   ParameterShard shard({}, Clock::Real());
   const absl::Status status = shard.Declare(Job(v1::Durability::WAL), {Tensor(1, "w", 3)}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "wants durability WAL, but shard 0 has no folder")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "wants durability WAL, but shard 0 has no state directory"))
+      << status;
 }
 
-// Every file of the folder, by name.
+// Contents of every file in the directory, with its name.
 std::vector<std::pair<std::string, std::string>> Files(const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> files;
   const absl::StatusOr<std::vector<std::string>> names = PosixFileSystem()->List(folder);
@@ -799,7 +801,7 @@ std::vector<std::pair<std::string, std::string>> Files(const std::string& folder
   return files;
 }
 
-// Without what a file of the log has of its former life. Files that wait to be written anew have nothing else.
+// Size of a file without the old records of a reused log file. Spares contain nothing else.
 size_t UsedBytes(const std::string& folder, const std::string& name, size_t size) {
   uint64_t first = 0;
   if (!absl::SimpleAtoi(absl::StripPrefix(name, "log-"), &first)) return size;
@@ -813,7 +815,7 @@ size_t UsedBytes(const std::string& folder, const std::string& name, size_t size
   return (*reader)->end();
 }
 
-// Every change that a folder's log has, in order; or why it cannot be read.
+// Every change in a directory's log, in order, or the error that prevents reading it.
 absl::StatusOr<std::vector<std::string>> ReadChanges(const std::string& folder) {
   std::vector<std::string> changes;
   const auto take = [&](const LogRecord& record) {
@@ -825,11 +827,11 @@ absl::StatusOr<std::vector<std::string>> ReadChanges(const std::string& folder) 
   return changes;
 }
 
-// A log of three files, closed: all that it holds was acknowledged.
+// A closed log of three files, all of whose records were acknowledged.
 void WriteThreeFiles(const std::string& folder, v1::Durability::Mode mode) {
   Process process(folder);
   process.Declare(Job(mode));
-  // About three pushes are a file.
+  // A file holds about three pushes.
   for (uint64_t i = 1; i <= 8; ++i) ASSERT_TRUE(process.PushDurably(0, i, i - 1, 0.1f * i).ok());
 }
 
@@ -839,7 +841,7 @@ void WriteFiles(const std::string& folder, const std::vector<std::pair<std::stri
   }
 }
 
-// Every byte of the records' headers and of what frames their bodies, and some of each body.
+// Offsets of every byte of the record headers and of the body framing, and of some bytes of each body.
 std::vector<size_t> PositionsIn(const std::string& folder, const std::string& name, size_t size) {
   uint64_t first = 0;
   EXPECT_TRUE(absl::SimpleAtoi(absl::StripPrefix(name, "log-"), &first));
@@ -884,7 +886,7 @@ TEST(ShardStoreTest, NoFlippedBitInALogLosesARecordSilently) {
       }
       WriteFiles(copy, {{name, bytes}});
     }
-    // Padding, and the last file's mark.
+    // The harmless bytes are padding and the last file's mark.
     EXPECT_LT(harmless, 200);
     EXPECT_GT(refused, 900);
   }
@@ -985,7 +987,7 @@ TEST(ShardStoreTest, GoesOnBehindAFileThatACrashHasCut) {
     for (uint64_t i = 1; i <= 5; ++i) ASSERT_TRUE(process.Push(0, life * 5 + i, 0, 0.1f * i).ok());
     before = process.Fingerprint();
     process.store.reset();
-    // The last record is the mark of what was synced.
+    // The last record is the mark of the synced position.
     const uint64_t newest = ListLogs(*PosixFileSystem(), folder)->back();
     const std::string bytes = *ReadFile(LogPath(folder, newest));
     std::ofstream(LogPath(folder, newest), std::ios::binary | std::ios::trunc) << bytes.substr(0, bytes.size() - 8);
@@ -1033,12 +1035,12 @@ TEST(ShardStoreTest, FlippedBitsAndCutFilesAreFoundOrCutOffCleanly) {
       continue;
     }
     const auto state = std::find(states.begin(), states.end(), process.Fingerprint());
-    ASSERT_NE(state, states.end()) << "round " << round << ": loaded what never was";
+    ASSERT_NE(state, states.end()) << "round " << round << ": loaded a state that the shard never had";
     ++(state + 1 == states.end() ? harmless : cut);
   }
   EXPECT_GT(refused, 100);
   EXPECT_GT(cut, 0);
-  // Padding, and the end that only the last file has.
+  // The harmless bytes are padding and the end of the last file.
   EXPECT_LT(harmless, 40);
 }
 

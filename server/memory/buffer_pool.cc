@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// A smaller message gets memory of its own.
+// Smaller messages do not use the pool.
 constexpr size_t kLeastPooledBytes = 64 << 10;
 
 size_t RoundUp(size_t bytes) {

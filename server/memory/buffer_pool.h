@@ -13,12 +13,12 @@
 
 namespace ballast {
 
-// Copies of messages, in memory of this process alone. Large ones lie in buffers of one size, a few of which are kept
-// for the next: new memory of that size costs as much as the copy. Does not bound how many there are.
-// Thread safety: all methods may be called from any thread; a buffer is confined to one at a time.
+// Owns private copies of messages. Large copies use buffers of one size, and a few are kept for reuse, because new
+// memory of that size costs as much as the copy. Deliberately does not limit the number of buffers.
+// Thread safety: all methods may be called from any thread; a buffer may be used by one thread at a time.
 class BufferPool {
  public:
-  // A copy, until destroyed. The pool outlives it.
+  // A copy of a message, until destroyed. The pool must outlive it.
   class Buffer {
    public:
     Buffer() = default;
@@ -46,15 +46,15 @@ class BufferPool {
     }
 
     Memory memory_;
-    // Null for memory that does not go back.
+    // Null for memory that does not return to the pool.
     BufferPool* pool_ = nullptr;
     absl::string_view bytes_;
   };
 
-  // `buffer_bytes`: of the largest message, with kAlignment to spare.
+  // `buffer_bytes`: size of the largest message plus kAlignment.
   BufferPool(size_t buffer_bytes, size_t kept) : buffer_bytes_(buffer_bytes), kept_(kept) {}
 
-  // Reads each byte once. What is aligned to kAlignment in `message` is in the copy.
+  // Reads each byte once. Bytes that are aligned to kAlignment in `message` are also aligned in the copy.
   Buffer Copy(absl::string_view message);
 
   static constexpr size_t kAlignment = 64;

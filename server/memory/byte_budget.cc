@@ -11,10 +11,11 @@ absl::StatusOr<ByteBudget::Reservation> ByteBudget::Reserve(uint64_t bytes) {
   do {
     if (used > 0 && used + bytes > limit_) {
       refused_.fetch_add(1, std::memory_order_relaxed);
-      return WithReason(v1::ERROR_REASON_BYTES_IN_FLIGHT, absl::ResourceExhaustedError(absl::StrCat(
-                                                              "got ", bytes, " bytes more while ", used,
-                                                              " bytes of requests and answers are held, want at most ",
-                                                              limit_, " in all; try again later")));
+      return WithReason(
+          v1::ERROR_REASON_BYTES_IN_FLIGHT,
+          absl::ResourceExhaustedError(absl::StrCat("got ", bytes, " bytes more while ", used,
+                                                    " bytes of requests and responses are held, want at most ", limit_,
+                                                    " in all; try again later")));
     }
   } while (!used_->compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
   Reservation reservation(used_, bytes);

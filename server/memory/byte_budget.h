@@ -10,14 +10,15 @@
 
 namespace ballast {
 
-// Bounds the bytes of requests and answers that a server holds at once, so that slow or greedy peers cannot make its
-// memory grow. Knows nothing of who sends them. Thread safety: all methods may be called from any thread.
+// Owns and limits the count of bytes of requests and responses that a server holds, so that slow or greedy peers
+// cannot exhaust its memory. Deliberately does not know the senders. Thread safety: all methods may be called from
+// any thread.
 class ByteBudget {
  public:
-  // What a call takes at least while it waits or is sent, however small its message: gRPC's own objects.
+  // Minimum memory of a call while it waits or is sent, whatever its size: gRPC's own objects.
   static constexpr uint64_t kCallBytes = 16 << 10;
 
-  // Bytes that were let in, until destroyed. May outlive the budget: the network lets go of an answer when it likes.
+  // Reserved bytes, until destroyed. May outlive the budget, because gRPC frees a response at any time.
   class Reservation {
    public:
     Reservation() = default;
@@ -37,7 +38,7 @@ class ByteBudget {
       if (used_of_whole_ != nullptr) used_of_whole_->fetch_sub(bytes, std::memory_order_relaxed);
     }
 
-    // Gives back what is more than `bytes`.
+    // Releases the bytes above `bytes`.
     void ShrinkTo(uint64_t bytes) {
       if (bytes_ <= bytes) return;
       Reservation rest;
@@ -55,10 +56,10 @@ class ByteBudget {
     uint64_t bytes_ = 0;
   };
 
-  // With a `whole`, which must outlive it, this limits a part of that: what is reserved here counts there, too.
+  // With `whole`, which must outlive this, this limits a part of it: each reservation also counts there.
   explicit ByteBudget(uint64_t limit, ByteBudget* whole = nullptr) : limit_(limit), whole_(whole) {}
 
-  // RESOURCE_EXHAUSTED, and counted, if more would be held than the limit; a single one always gets in.
+  // RESOURCE_EXHAUSTED, and counted, above the limit; but a reservation always succeeds if none is held.
   absl::StatusOr<Reservation> Reserve(uint64_t bytes);
 
   uint64_t used() const { return used_->load(std::memory_order_relaxed); }

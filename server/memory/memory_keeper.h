@@ -13,28 +13,28 @@
 
 namespace ballast {
 
-// Decides when memory that malloc keeps for the next messages goes back to the kernel: once more of it than kSpare has
-// been without use in each of the last kReadings readings, or more than kSettled while they hardly differed, because
-// then nothing comes and goes. Malloc keeps what a burst of calls has freed, which is right while messages of that size
-// come and go, and would be for ever otherwise. Thread safety: none.
+// Decides when free memory that malloc keeps is returned to the kernel: once more than kSpare was unused in each of
+// the last kReadings readings, or more than kSettled while the readings hardly differed, which means that no messages
+// come and go. Malloc keeps the memory that a burst of calls freed; this helps while similar messages follow, but
+// would otherwise last forever. Thread safety: none.
 class UnusedMemory {
  public:
   static constexpr size_t kReadings = 5;
   static constexpr uint64_t kSpare = uint64_t{16} << 20;
   static constexpr uint64_t kSettled = uint64_t{1} << 20;
 
-  // A reading of the bytes without use. True if they should be given back now.
+  // Adds a reading of the unused bytes. True if they should be returned now.
   bool Add(uint64_t unused);
-  // They were; `unused` are left, which cannot be given back.
+  // Reports a return, after which `unused` bytes remain that cannot be returned.
   void GivenBack(uint64_t unused);
 
  private:
   std::deque<uint64_t> readings_;
-  // Memory that is counted as unused and is not, such as stacks; the smallest reading after a return.
+  // Memory counted as unused although it is in use, such as stacks: the reading after the last return.
   uint64_t floor_ = 0;
 };
 
-// Gives memory without use back to the kernel, on a thread of its own. Thread safety: nothing to call.
+// Owns a thread that returns unused memory to the kernel. Thread safety: nothing to call.
 class MemoryKeeper {
  public:
   explicit MemoryKeeper(absl::Duration period = absl::Seconds(1));

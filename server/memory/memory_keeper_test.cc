@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMuch = UnusedMemory::kSpare + 1;
 
-// How many readings it takes.
+// Number of readings until memory should be returned; 0 if never.
 size_t ReadingsUntilReturn(UnusedMemory& unused, uint64_t bytes) {
   for (size_t readings = 1; readings <= 100; ++readings) {
     if (unused.Add(bytes)) return readings;

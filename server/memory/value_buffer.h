@@ -10,14 +10,14 @@
 
 namespace ballast {
 
-// A slice's values at one version, shared by those that read them. A pull holds them while they are sent; an update
-// changes them in place where it is the only holder, and writes new ones else.
-// Thread safety: as a pointer's: each handle is one thread's, what they share is counted atomically. Written only while
-// unique(), and a handle is copied only under the lock of the slice that holds the first one.
+// Owns a slice's values at one version, shared by their readers. A pull holds them while they are sent; an update
+// changes them in place if it is the only holder, and otherwise writes new ones.
+// Thread safety: like a pointer's: each handle belongs to one thread, and the shared count is atomic. Written only
+// while unique(), and a handle is copied only under the lock of the slice that holds the first one.
 class ValueBuffer {
  public:
   ValueBuffer() = default;
-  // Not initialised.
+  // The values are not initialized.
   explicit ValueBuffer(size_t elements) : shared_(new Shared{{1}, elements, {}}) {
     shared_->data.reset(static_cast<float*>(::operator new[](elements * sizeof(float), kAlignment)));
   }
@@ -37,7 +37,7 @@ class ValueBuffer {
   absl::Span<const float> values() const { return {shared_ == nullptr ? nullptr : shared_->data.get(), size()}; }
   absl::Span<float> mutable_values() { return {shared_->data.get(), size()}; }
 
-  // Whether this is the only holder; what the others read is then over.
+  // True if this is the only holder; all reads by other holders are then complete.
   bool unique() const { return shared_->holders.load(std::memory_order_acquire) == 1; }
 
  private:

@@ -8,8 +8,7 @@
 namespace ballast {
 namespace {
 
-// A gradient is applied on arrival; nobody waits. For delay compensation it holds, for each worker, the values that the
-// worker was handed last.
+// Applies a gradient on arrival; no pull waits. For delay compensation, keeps each worker's last pulled values.
 class AsyncPolicy : public SlicePolicy {
  public:
   AsyncPolicy(const v1::ConsistencyPolicy::Async& config, uint32_t workers)
@@ -46,15 +45,15 @@ class AsyncPolicy : public SlicePolicy {
   absl::Status Restore(PolicyState, const SliceWeights&) override { return absl::OkStatus(); }
 
  private:
-  // The term is zero where the worker has the newest values.
+  // The compensation is zero if the worker has the newest values.
   bool WantsCompensation(uint32_t worker, const SliceWeights& weights) const {
     return worker < handed_out_.size() && handed_out_[worker].size() > 0 &&
            handed_out_[worker].values().data() != weights.values().data();
   }
 
-  // g + lambda * g * g * (w - w_then) (DC-ASGD: Zheng et al., 2017, eq. 10). Good until this thread's next call.
+  // g + lambda * g * g * (w - w_then) (DC-ASGD: Zheng et al., 2017, eq. 10). Valid until this thread's next call.
   Gradient Compensate(const Contribution& contribution, const SliceWeights& weights) const {
-    // The thread's, not the slice's: it would double the memory of the weights.
+    // Per thread, because a buffer per slice would double the memory of the weights.
     static thread_local std::vector<float> compensated;
     compensated.resize(contribution.gradient.size());
     const float* now = weights.values().data();
@@ -70,7 +69,7 @@ class AsyncPolicy : public SlicePolicy {
 
   const bool scale_by_staleness_;
   const float lambda_;
-  // By rank; none where nothing is compensated.
+  // By rank; empty without delay compensation.
   std::vector<ValueBuffer> handed_out_;
 };
 

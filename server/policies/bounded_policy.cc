@@ -11,21 +11,20 @@
 namespace ballast {
 namespace {
 
-// So many that no job gets there, and few enough that sums of a few clocks fit.
+// Above any real job's steps, and low enough that sums of a few clocks do not overflow.
 constexpr uint64_t kMaxSteps = uint64_t{1} << 60;
 
-// A gradient is applied on arrival. A worker's clock is the number of steps that it has finished; a pull at step t
-// waits while the slowest worker that takes part has a clock below t - staleness (stale synchronous parallel: Ho et
+// Applies a gradient on arrival. A worker's clock is the number of steps that it has finished; a pull at step t waits
+// while the slowest active (not paused) worker has a clock below t - staleness (stale synchronous parallel: Ho et
 // al., 2013).
 //
-// A worker that returns from a pause behind all others would make them wait until it has caught up. Its clock goes on
-// at the slowest one's instead, and rises with its steps, though no further above the slowest than the bound lets
-// others get, until its own count has caught up: so it is waited for as any other is. The slowest clock never goes
-// back.
+// A worker that returns from a pause far behind would block all others until it has caught up. Instead, its clock
+// resumes at the slowest worker's and rises with its steps, but stays within the bound above the slowest until its
+// own count has caught up. So others wait for it like for any worker. The slowest clock never goes back.
 //
-// Its pulls still go by its own count. Were they lifted like its clock, slices could wait for each other in a circle,
-// as messages reach each at another time and lifts differ by slice. As it is, whoever is waited for has finished fewer
-// steps than who waits, by counts that are the same at every slice.
+// Its pulls still use its own count. If they used the raised clock, slices could wait for each other in a cycle,
+// because messages reach each slice at a different time and clocks differ by slice. With its own count, every worker
+// that is waited for has finished fewer steps than the one that waits, by counts that are equal at every slice.
 class BoundedPolicy : public SlicePolicy {
  public:
   BoundedPolicy(const v1::ConsistencyPolicy::Bounded& config, uint32_t workers)
@@ -63,8 +62,8 @@ class BoundedPolicy : public SlicePolicy {
   }
 
   bool MayPull(const PullQuery& pull, const SliceWeights&) const override {
-    const auto takes_part = [](const Worker& worker) { return !worker.paused; };
-    return slowest_ >= WantedClock(pull) || std::none_of(workers_.begin(), workers_.end(), takes_part);
+    const auto is_active = [](const Worker& worker) { return !worker.paused; };
+    return slowest_ >= WantedClock(pull) || std::none_of(workers_.begin(), workers_.end(), is_active);
   }
 
   void OnPull(uint32_t, const SliceWeights&) override {}
@@ -92,7 +91,7 @@ class BoundedPolicy : public SlicePolicy {
   absl::Status Restore(PolicyState state, const SliceWeights&) override {
     if (static_cast<size_t>(state.fields.clocks_size()) != workers_.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("clocks: got those of ", state.fields.clocks_size(), " workers, want ", workers_.size()));
+          absl::StrCat("clocks: got ", state.fields.clocks_size(), " workers, want ", workers_.size()));
     }
     for (size_t rank = 0; rank < workers_.size(); ++rank) {
       const internal::v1::PolicyState::Clock& clock = state.fields.clocks(rank);
@@ -105,16 +104,16 @@ class BoundedPolicy : public SlicePolicy {
  private:
   struct Worker {
     bool paused = false;
-    // By its own count, since it returned last.
+    // The worker's own count since it last returned.
     uint64_t finished = 0;
-    // At least that.
+    // At least `finished`.
     uint64_t clock = 0;
   };
 
   void AdvanceClock(Worker& worker, uint64_t finished) const {
     if (worker.paused) {
       worker.paused = false;
-      // It may have started anew, at step 0.
+      // The worker may have restarted at step 0.
       worker.finished = finished;
       worker.clock = std::max(finished, slowest_);
     } else if (finished > worker.finished) {
@@ -125,7 +124,7 @@ class BoundedPolicy : public SlicePolicy {
     }
   }
 
-  // Where nobody takes part the clock stands.
+  // Without active workers the clock does not change.
   void RaiseSlowest() {
     uint64_t slowest = std::numeric_limits<uint64_t>::max();
     for (const Worker& worker : workers_) {
@@ -134,14 +133,14 @@ class BoundedPolicy : public SlicePolicy {
     if (slowest != std::numeric_limits<uint64_t>::max()) slowest_ = slowest;
   }
 
-  // What the slowest must have come to before the pull is answered.
+  // The clock that the slowest worker must reach before the pull may proceed.
   uint64_t WantedClock(const PullQuery& pull) const { return pull.step > staleness_ ? pull.step - staleness_ : 0; }
 
   const uint64_t staleness_;
   const bool scale_by_staleness_;
-  // By rank. All take part from the start.
+  // By rank. All workers are active at the start.
   std::vector<Worker> workers_;
-  // Clock of the slowest worker that takes part.
+  // Clock of the slowest active worker.
   uint64_t slowest_ = 0;
 };
 

@@ -9,19 +9,18 @@
 
 namespace ballast {
 
-// What a slice's policy remembers, at one moment. Its gradients are shared with the policy, which leaves them as they
-// are.
+// The state of a slice's policy at one moment. Shares its gradients with the policy, which does not change them.
 struct PolicyState {
-  // A gradient that waits for others of its step; of none examples it has no values.
+  // A gradient that waits for others of its step; has no values if it has no examples.
   struct Held {
     uint32_t worker = 0;
     uint32_t examples = 0;
     ValueBuffer values;
   };
 
-  // Without the gradients.
+  // Everything except the gradients.
   internal::v1::PolicyState fields;
-  // Of those gradients that were added up already; empty if there are none.
+  // Sum of the gradients added so far; empty if there are none.
   ValueBuffer sum;
   std::vector<Held> held;
 };

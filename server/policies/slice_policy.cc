@@ -12,7 +12,7 @@ namespace {
 
 using Maker = std::unique_ptr<SlicePolicy> (*)(const v1::ConsistencyPolicy&, uint32_t workers);
 
-// Every policy there is: a line each.
+// All policies, one per line.
 constexpr struct {
   v1::ConsistencyPolicy::KindCase kind;
   Maker make;

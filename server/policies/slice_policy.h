@@ -15,73 +15,73 @@
 
 namespace ballast {
 
-// What one worker hands in for one slice. `examples` is the gradient's weight; at 0 the gradient may be empty.
+// One worker's contribution to one slice. `examples` is the gradient's weight; at 0 the gradient may be empty.
 struct Contribution {
   uint32_t worker = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
-  // Of the values that the gradient was computed from.
+  // Version of the values that the gradient was computed from.
   uint64_t from_version = 0;
   Gradient gradient;
-  // PushHeader.schedule_position; a policy that takes the contribution tells the weights before it updates them.
+  // PushHeader.schedule_position. A policy that accepts the contribution passes it to the weights before the update.
   std::optional<double> position;
 };
 
-// Who wants to pull, and at which step. Not every puller is a worker.
+// A pull's step and worker; readers have no worker.
 struct PullQuery {
   uint64_t step = 0;
   std::optional<uint32_t> worker;
 };
 
 enum class PushDisposition {
-  // The weights have been updated, by this contribution or with it as the last of its step.
+  // The weights were updated, by this contribution alone or as the last of its step.
   kApplied,
-  // It waits for the others of its step.
+  // Waits for other contributions to its step.
   kBuffered,
-  // Its step is over; it was not used.
+  // Not used, because its step is over.
   kDropped,
 };
 
-// Who waits for whom at one slice. Holds the contributions that wait; the weights are handed in.
-// Thread safety: none; its slice guards it.
+// Decides which pulls wait for which workers at one slice, and owns the contributions that wait; the caller passes
+// the weights. Thread safety: none; guarded by its slice.
 class SlicePolicy {
  public:
   virtual ~SlicePolicy() = default;
 
-  // FAILED_PRECONDITION when a worker cannot be at `step`, whatever the others do. Once OK, later calls stay so.
+  // FAILED_PRECONDITION if no worker can be at `step`, whatever the others do. Once OK, it stays OK.
   virtual absl::Status CheckStep(uint64_t step, const SliceWeights& weights) const = 0;
 
-  // Takes a contribution for which CheckStep was OK. The worker takes part from now on, had it paused.
+  // Takes a contribution for which CheckStep returned OK. Ends the worker's pause, if any.
   virtual PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) = 0;
 
-  // Nobody waits for the worker until it contributes again. Whether that let an update be applied.
+  // No pull or step waits for the worker until it contributes again. Returns true if that applied an update.
   virtual bool Pause(uint32_t worker, SliceWeights& weights) = 0;
 
-  // The worker has seen `version` and has finished `finished` steps here, of which the slice knows less: it came back
-  // from a log whose end was lost. Counts the lost updates as made, so that nobody waits for a gradient that was handed
-  // in before and is lost. Changes nothing where the slice knows as much.
+  // Handles a worker that has seen `version` and finished `finished` steps, of which the slice knows fewer because it
+  // was restored from a log whose end was lost. Counts the lost updates as applied, so that no pull waits for a
+  // gradient that was pushed and lost. Changes nothing if the slice is not behind.
   virtual void CatchUp(uint32_t worker, uint64_t version, uint64_t finished, SliceWeights& weights) = 0;
 
-  // Whether a pull may be answered. This depends on its step alone, and a step that may be pulled allows every earlier
-  // one: so a slice looks at no more of its waiting pulls than may go on.
+  // True if a pull may proceed. The result depends on its step alone, and a step that may be pulled allows every
+  // earlier one, so a slice checks only the waiting pulls that it releases.
   virtual bool MayPull(const PullQuery& pull, const SliceWeights& weights) const = 0;
 
-  // The worker was handed the weights as they are.
+  // Records that the worker received the current weights.
   virtual void OnPull(uint32_t worker, const SliceWeights& weights) = 0;
 
-  // The ranks whose contributions that pull waits for.
+  // Ranks whose contributions the pull waits for.
   virtual std::vector<uint32_t> Missing(const PullQuery& pull) const = 0;
 
-  // All that it remembers, but for what it handed out: a worker's next pull makes that good. Gradients are shared, not
-  // copied.
+  // Returns the policy's state, except the values that workers received, which their next pulls restore. Gradients
+  // are shared, not copied.
   virtual PolicyState Save() const = 0;
 
-  // As saved by a policy of the same kind, of as many workers; `weights` have been restored. INVALID_ARGUMENT for
-  // anything else.
+  // Restores the state that a policy of the same kind and number of workers saved; `weights` must be restored first.
+  // INVALID_ARGUMENT for any other state.
   virtual absl::Status Restore(PolicyState state, const SliceWeights& weights) = 0;
 };
 
-// Every slice of a job gets its own. INVALID_ARGUMENT where no kind is set.
+// Every slice of a job has its own policy. INVALID_ARGUMENT if no kind is set.
 absl::StatusOr<std::unique_ptr<SlicePolicy>> MakeSlicePolicy(const v1::ConsistencyPolicy& config, uint32_t workers);
 
 }  // namespace ballast

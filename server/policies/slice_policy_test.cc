@@ -30,7 +30,7 @@ class SlicePolicyTest : public testing::Test {
 
   static std::unique_ptr<SlicePolicy> Sync(uint32_t workers) { return Make("sync { deterministic: true }", workers); }
 
-  // One example, both elements the same.
+  // A contribution of one example with two equal elements.
   PushDisposition OfferFrom(SlicePolicy& policy, uint32_t worker, uint64_t step, uint64_t from_version,
                             float gradient) {
     const std::vector<float> both = {gradient, gradient};
@@ -160,7 +160,7 @@ TEST_F(SlicePolicyTest, AWorkerThatFellBehindTakesPartWithAGradientOfTheNewestVa
   }
   EXPECT_EQ(OfferFrom(*policy, 2, 0, 0, 9), PushDisposition::kDropped);
   EXPECT_EQ(OfferFrom(*policy, 2, 1, 3, 4), PushDisposition::kBuffered);
-  EXPECT_EQ(OfferFrom(*policy, 2, 2, 3, 9), PushDisposition::kDropped) << "takes part in a step once";
+  EXPECT_EQ(OfferFrom(*policy, 2, 2, 3, 9), PushDisposition::kDropped) << "counts once per step";
   EXPECT_EQ(OfferFrom(*policy, 0, 3, 3, 2), PushDisposition::kApplied);
   EXPECT_EQ(values(), (std::vector<float>{-6, -6}));
 }
@@ -337,11 +337,11 @@ TEST_F(SlicePolicyTest, AWorkerThatReturnsGoesOnAtTheClockOfTheSlowest) {
     OfferFrom(*policy, 1, step, 0, 1);
   }
   OfferFrom(*policy, 2, 0, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 11)) << "the one that returned is at 10, not at 1";
+  EXPECT_TRUE(MayPull(*policy, 0, 11)) << "the returned worker's clock is 10, not 1";
   EXPECT_FALSE(MayPull(*policy, 0, 12));
   EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1, 2}));
   OfferFrom(*policy, 2, 1, 0, 1);
-  EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1})) << "it is at 11, having finished 2";
+  EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1})) << "its clock is 11 after 2 steps";
 }
 
 TEST_F(SlicePolicyTest, AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt) {
@@ -351,11 +351,11 @@ TEST_F(SlicePolicyTest, AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt) {
   for (uint64_t step = 0; step < 8; ++step) OfferFrom(*policy, 1, step, 0, 1);
   EXPECT_TRUE(MayPull(*policy, 1, 8));
   for (uint64_t step = 10; step < 13; ++step) OfferFrom(*policy, 0, step, 0, 1);
-  // The slowest was at 10, so it is at 12 and not at 10 + 7.
+  // The slowest was at 10, so the clock is 12, not 10 + 7.
   EXPECT_TRUE(MayPull(*policy, 0, 13));
   EXPECT_FALSE(MayPull(*policy, 0, 14));
   EXPECT_EQ(policy->Missing({.step = 14, .worker = 0}), Ranks{1});
-  EXPECT_FALSE(MayPull(*policy, 1, 14)) << "the bound holds for its own steps";
+  EXPECT_FALSE(MayPull(*policy, 1, 14)) << "the bound applies to its own count";
 }
 
 TEST_F(SlicePolicyTest, AWorkerThatReturnsAheadKeepsItsClock) {
@@ -376,12 +376,12 @@ TEST_F(SlicePolicyTest, TheSlowestClockStandsWhileNobodyTakesPart) {
   }
   policy->Pause(0, *weights_);
   policy->Pause(1, *weights_);
-  // It started anew.
+  // The worker restarted.
   OfferFrom(*policy, 1, 0, 0, 1);
   OfferFrom(*policy, 0, 5, 0, 1);
   EXPECT_EQ(policy->Missing({.step = 6, .worker = 0}), Ranks{1});
   OfferFrom(*policy, 1, 1, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 6)) << "5 and 1 more steps are finished";
+  EXPECT_TRUE(MayPull(*policy, 0, 6)) << "6 steps are finished";
 }
 
 TEST_F(SlicePolicyTest, AStepGoesOnWithoutGradientsThatWereTakenAndLost) {
@@ -391,22 +391,22 @@ TEST_F(SlicePolicyTest, AStepGoesOnWithoutGradientsThatWereTakenAndLost) {
   EXPECT_EQ(weights_->version(), 3);
   EXPECT_EQ(weights_->applied(), 0);
   EXPECT_TRUE(MayPull(*policy, 0, 3));
-  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), PushDisposition::kDropped) << "sent again, and its step is over";
-  // The second one's gradient for step 3 was answered, but without an update.
+  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), PushDisposition::kDropped) << "a retry for a step that is over";
+  // The second worker's gradient for step 3 was accepted, without an update, and is lost.
   policy->CatchUp(1, 3, 4, *weights_);
   EXPECT_EQ(policy->Missing({.step = 4, .worker = 0}), (Ranks{0, 2}));
   OfferFrom(*policy, 0, 3, 3, 2);
   EXPECT_EQ(OfferFrom(*policy, 2, 3, 3, 4), PushDisposition::kApplied);
   EXPECT_EQ(weights_->version(), 4);
-  EXPECT_EQ(values()[0], -3) << "the mean of the two that are there";
+  EXPECT_EQ(values()[0], -3) << "the mean of the two gradients that arrived";
   policy->CatchUp(1, 3, 4, *weights_);
-  EXPECT_EQ(weights_->version(), 4) << "it knows that";
+  EXPECT_EQ(weights_->version(), 4) << "the slice was not behind";
 }
 
 TEST_F(SlicePolicyTest, GradientsOfAStepThatOthersHaveSeenOverAreUsedAllTheSame) {
   auto policy = Sync(2);
   EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 5), PushDisposition::kBuffered);
-  // Its gradient for step 0 is lost, and it has the update.
+  // Its gradient for step 0 is lost, although it has seen the update.
   policy->CatchUp(0, 1, 1, *weights_);
   EXPECT_EQ(weights_->version(), 1);
   EXPECT_EQ(weights_->applied(), 1);
@@ -418,11 +418,11 @@ TEST_F(SlicePolicyTest, BoundedWorkersAreWhereTheySayThatTheyAre) {
   auto policy = Make("bounded { staleness: 1 }", 2);
   OfferFrom(*policy, 0, 0, 0, 1);
   OfferFrom(*policy, 1, 0, 0, 1);
-  // Both have lost the same nine steps, and would wait for each other.
+  // Both lost the same nine steps, and would otherwise wait for each other.
   EXPECT_FALSE(MayPull(*policy, 0, 10));
   EXPECT_FALSE(MayPull(*policy, 1, 10));
   policy->CatchUp(1, 19, 10, *weights_);
-  EXPECT_FALSE(MayPull(*policy, 1, 10)) << "the other has not said so";
+  EXPECT_FALSE(MayPull(*policy, 1, 10)) << "the other worker has not reported it";
   policy->CatchUp(0, 20, 10, *weights_);
   EXPECT_TRUE(MayPull(*policy, 0, 10));
   EXPECT_TRUE(MayPull(*policy, 1, 11));

@@ -12,13 +12,13 @@
 namespace ballast {
 namespace {
 
-// Gathers contributions for a step until a quorum is in, or those of all who have not paused, then applies their mean
-// weighted by examples, once. The slice's version is the step that gathers.
+// Gathers contributions to a step until a quorum or all active (not paused) workers have contributed, then applies
+// their mean, weighted by examples, once. The slice's version is the step being gathered.
 //
-// A worker that fell behind, for its steps closed without it or it had paused, pulls without waiting. As its own count
-// of steps stays behind, a gradient also counts for the step whose values it was computed from: so the worker takes
-// part again as soon as it has the newest values. Workers behind never wait, so slices cannot wait for each other in a
-// circle.
+// A worker that fell behind, because steps closed without it or it had paused, pulls without waiting. Its own count
+// of steps stays behind, so a gradient also counts for the step whose values it was computed from; the worker is
+// active again as soon as it has the newest values. Workers that are behind never wait, so slices cannot wait for
+// each other in a cycle.
 class SyncPolicy : public SlicePolicy {
  public:
   SyncPolicy(bool deterministic, uint32_t quorum, uint32_t workers)
@@ -61,17 +61,17 @@ class SyncPolicy : public SlicePolicy {
   }
 
   void CatchUp(uint32_t worker, uint64_t version, uint64_t finished, SliceWeights& weights) override {
-    // A gradient for a step was taken only once the update of the step before it was done.
+    // A gradient for a step was accepted only after the update of the step before.
     const uint64_t seen = std::max(version, finished > 0 ? finished - 1 : 0);
     if (weights.version() < seen) {
-      // Who comes with a gradient for the older step again will find it over; what came so far is all there is of it.
+      // A repeated gradient for the older step will be dropped, so the contributions so far are all that it will get.
       if (arrivals_ > 0) Close(weights);
       weights.SkipTo(seen);
       BeginNext(weights);
     }
     gathering_ = weights.version();
     if (finished != gathering_ + 1 || arrived_[worker]) return;
-    // Its gradient for the step that gathers was taken and lost.
+    // Its gradient for the step being gathered was accepted and lost.
     arrived_[worker] = true;
     ++arrivals_;
     if (MayClose()) Close(weights);
@@ -84,7 +84,7 @@ class SyncPolicy : public SlicePolicy {
   void OnPull(uint32_t, const SliceWeights&) override {}
 
   std::vector<uint32_t> Missing(const PullQuery& pull) const override {
-    // For a later step those are waited for again that are in.
+    // A later step also needs the workers that have already contributed to this one.
     const bool later = pull.step > gathering_ + 1;
     std::vector<uint32_t> missing;
     for (uint32_t rank = 0; rank < arrived_.size(); ++rank) {
@@ -121,7 +121,7 @@ class SyncPolicy : public SlicePolicy {
     for (PolicyState::Held& held : state.held) {
       const size_t want = held.examples > 0 ? elements : 0;
       if (held.values.size() != want || held.worker >= arrived_.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("gradient held of worker ", held.worker, ": got ",
+        return absl::InvalidArgumentError(absl::StrCat("held gradient of worker ", held.worker, ": got ",
                                                        held.values.size(), " elements, want ", want,
                                                        " and a worker below ", workers));
       }
@@ -145,7 +145,7 @@ class SyncPolicy : public SlicePolicy {
     return true;
   }
 
-  // Where the order matters, what comes before a lower rank's is held until that one is in or the step closes.
+  // If the order matters, a gradient is held until all lower ranks are in or the step closes.
   void Take(const Contribution& contribution) {
     if (!deterministic_ || contribution.worker == folded_) {
       sum_.Add(contribution.examples, contribution.gradient);
@@ -183,13 +183,13 @@ class SyncPolicy : public SlicePolicy {
 
   const bool deterministic_;
   const uint32_t quorum_;
-  // The step that gathers, and who is in, by rank.
+  // The step being gathered, and by rank, whether the worker has contributed.
   uint64_t gathering_ = 0;
   std::vector<bool> arrived_;
   uint32_t arrivals_ = 0;
   uint64_t examples_ = 0;
   std::vector<bool> paused_;
-  // All ranks below it are in the sum, where the order matters.
+  // If the order matters, all ranks below this one are in the sum.
   uint32_t folded_ = 0;
   std::map<uint32_t, WeightedSum::Kept> held_;
   WeightedSum sum_;

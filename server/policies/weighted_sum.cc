@@ -9,7 +9,7 @@
 namespace ballast {
 namespace {
 
-// What is there is written over, unless others share it.
+// Reuses the memory of `to`, unless it is shared.
 void Copy(const Gradient& gradient, ValueBuffer& to) {
   if (to.size() == 0 || to.size() != gradient.size() || !to.unique()) to = ValueBuffer(gradient.size());
   float* const values = to.mutable_values().data();
@@ -22,7 +22,7 @@ void Copy(const Gradient& gradient, ValueBuffer& to) {
 void WeightedSum::Add(uint32_t examples, const Gradient& gradient) {
   if (examples == 0) return;
   const float weight = examples;
-  // The first one is weighted when a second comes: alone it needs no weight, and its copy is a plain one.
+  // The first gradient is weighted only when a second arrives: alone it needs no weight, so a plain copy is enough.
   const float first_weight = examples_;
   ++addends_;
   examples_ += examples;

@@ -11,41 +11,40 @@
 
 namespace ballast {
 
-// A sum of gradients weighted by their numbers of examples, and the memory that it takes: what it needed once it keeps,
-// so that a step like the one before allocates nothing. The bits depend on the order of the additions; those of a
-// gradient without examples, or alone, are as if it had been used directly.
-// Thread safety: none; the slice of its policy guards it.
+// Owns a sum of gradients weighted by their numbers of examples, and its memory, which it keeps, so a step like the
+// one before allocates nothing. The bits depend on the order of the additions; a single gradient is kept bit for bit,
+// and one without examples changes nothing. Thread safety: none; guarded by its policy's slice.
 class WeightedSum {
  public:
-  // A copy of a gradient that is not added yet. Never changed while others share it.
+  // A copy of a gradient that has not been added yet. Never changed while shared.
   struct Kept {
     uint32_t examples = 0;
     ValueBuffer values;
   };
 
-  // Without examples nothing is added.
+  // Adds nothing if there are no examples.
   void Add(uint32_t examples, const Gradient& gradient);
   void Add(Kept kept);
 
   Kept Keep(uint32_t examples, const Gradient& gradient);
 
-  // Times scale() it is the mean.
+  // The mean is gradient() * scale().
   Gradient gradient() const { return Gradient(sum_.values()); }
   float scale() const { return addends_ == 1 ? 1.0f : static_cast<float>(1.0 / static_cast<double>(examples_)); }
 
   void Clear();
 
-  // What is in the sum so far, shared: a state's sum, and its fields addends and sum_examples.
+  // Saves the current sum, shared, and the fields addends and sum_examples.
   void Save(PolicyState& to) const;
-  // As saved, for a slice of that many elements; INVALID_ARGUMENT for what no Save wrote.
+  // Restores a saved sum for a slice of that many elements. INVALID_ARGUMENT for a sum of another size.
   absl::Status Restore(const PolicyState& from, size_t elements);
 
  private:
-  // As long as there are addends; else memory to be used again.
+  // The sum, if there are addends; otherwise memory for reuse.
   ValueBuffer sum_;
   uint32_t addends_ = 0;
   uint64_t examples_ = 0;
-  // Of Kept ones that have been added; nobody else has them.
+  // Unshared buffers of Kept gradients that were added, for reuse.
   std::vector<ValueBuffer> spare_;
 };
 

@@ -9,17 +9,18 @@
 namespace ballast {
 namespace {
 
-// A push that found no room is sent again no sooner: it costs its bytes each time.
+// Minimum delay before a refused push is retried, because each retry sends its bytes again.
 constexpr char kRetryDelayMs[] = "200";
 
 }  // namespace
 
 absl::Status ChangeQueue::CheckRoom(uint64_t bytes) const {
   if (bytes_ + bytes <= max_bytes_) return absl::OkStatus();
-  return WithReason(v1::ERROR_REASON_STANDBY_BEHIND,
-                    absl::ResourceExhaustedError(absl::StrCat("the standby is behind by ", bytes_, " bytes, want ",
-                                                              bytes, " more within ", max_bytes_)),
-                    {{"retry_delay_ms", kRetryDelayMs}});
+  return WithReason(
+      v1::ERROR_REASON_STANDBY_BEHIND,
+      absl::ResourceExhaustedError(absl::StrCat("the standby is ", bytes_, " bytes behind: got a change of ", bytes,
+                                                " bytes, want at most ", max_bytes_, " in all")),
+      {{"retry_delay_ms", kRetryDelayMs}});
 }
 
 void ChangeQueue::Push(uint64_t position, std::string bytes) {
@@ -42,7 +43,7 @@ std::optional<ChangeQueue::Change> ChangeQueue::Pop(std::vector<Done>& released)
 bool ChangeQueue::HoldBack(uint64_t position, Done& done) {
   if (changes_.empty() || position < changes_.front().change.position) return false;
   const uint64_t index = position - changes_.front().change.position;
-  // A position above the last one is of nothing that was queued.
+  // A position above the last one has no queued change.
   const Queued& queued = index < changes_.size() ? changes_[index] : changes_.back();
   if (queued.end <= sent_ + pace_bytes_) return false;
   held_back_.emplace(queued.end, std::move(done));

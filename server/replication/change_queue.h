@@ -13,10 +13,10 @@
 
 namespace ballast {
 
-// Changes that wait to be sent to a standby, and the answers that are held back until the link has caught up.
-// Invariant: changes never have more bytes than the limit. An answer is held back while more than `pace_bytes` are
-// queued before it, so clients that wait for answers push no faster than the link carries.
-// Knows nothing of streams. Thread safety: none; its journal guards it.
+// Owns the changes that wait to be sent to a standby, and the responses held back until the link has caught up.
+// Invariant: the changes never exceed the byte limit. A response is held back while more than `pace_bytes` are queued
+// before it, so clients push no faster than the link carries. Deliberately does not know streams. Thread safety:
+// none; guarded by its journal.
 class ChangeQueue {
  public:
   using Done = std::function<void(absl::Status)>;
@@ -27,24 +27,24 @@ class ChangeQueue {
 
   ChangeQueue(uint64_t max_bytes, uint64_t pace_bytes) : max_bytes_(max_bytes), pace_bytes_(pace_bytes) {}
 
-  // From now on, for the answers that come.
+  // Applies to responses held back from now on.
   void set_pace_bytes(uint64_t bytes) { pace_bytes_ = bytes; }
 
-  // RESOURCE_EXHAUSTED, with STANDBY_BEHIND and the delay of a retry, if there is no room for so many bytes more.
+  // RESOURCE_EXHAUSTED with STANDBY_BEHIND and a retry delay, if that many more bytes exceed the limit.
   absl::Status CheckRoom(uint64_t bytes) const;
 
   // Positions ascend by one.
   void Push(uint64_t position, std::string bytes);
 
-  // The next to send; nothing if none waits. Adds to `released` the answers that are not held back any more.
+  // Removes and returns the next change, if any. Adds to `released` the responses that are no longer held back.
   std::optional<Change> Pop(std::vector<Done>& released);
 
-  // Holds back the answer to the change at that position. False, and `done` stays, if it need not be held back.
+  // Holds back the response to the change at that position. Returns false and leaves `done` if that is not needed.
   bool HoldBack(uint64_t position, Done& done);
 
-  // Holds nothing back any more.
+  // Releases all responses.
   std::vector<Done> Release();
-  // The same, and forgets all changes.
+  // Releases all responses and drops all changes.
   std::vector<Done> Clear();
 
   bool empty() const { return changes_.empty(); }
@@ -53,7 +53,7 @@ class ChangeQueue {
  private:
   struct Queued {
     Change change;
-    // Of all changes that were ever queued, up to this one's end.
+    // Total bytes ever queued, up to the end of this change.
     uint64_t end = 0;
   };
 
@@ -61,9 +61,9 @@ class ChangeQueue {
   uint64_t pace_bytes_;
   std::deque<Queued> changes_;
   uint64_t bytes_ = 0;
-  // Of all changes that were ever taken out.
+  // Total bytes ever removed.
   uint64_t sent_ = 0;
-  // By where their changes end.
+  // By the `end` of their changes.
   std::multimap<uint64_t, Done> held_back_;
 };
 

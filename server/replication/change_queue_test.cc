@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-// Room for 100 bytes; answers behind more than 20 are held back.
+// A queue of 100 bytes that holds back responses behind more than 20 bytes.
 class ChangeQueueTest : public testing::Test {
  protected:
   void Push(uint64_t position, size_t bytes) { queue_.Push(position, std::string(bytes, 'x')); }
@@ -15,7 +15,7 @@ class ChangeQueueTest : public testing::Test {
     ChangeQueue::Done done = [this](const absl::Status&) { ++answered_; };
     return queue_.HoldBack(position, done);
   }
-  // Takes the next change out, and answers whom that releases.
+  // Removes the next change and sends the responses that this releases.
   uint64_t Pop() {
     std::vector<ChangeQueue::Done> released;
     const std::optional<ChangeQueue::Change> change = queue_.Pop(released);
@@ -32,7 +32,7 @@ TEST_F(ChangeQueueTest, RefusesWhatItHasNoRoomFor) {
   EXPECT_TRUE(queue_.CheckRoom(40).ok());
   const absl::Status refused = queue_.CheckRoom(41);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(refused.message(), "the standby is behind by 60 bytes, want 41 more within 100");
+  EXPECT_EQ(refused.message(), "the standby is 60 bytes behind: got a change of 41 bytes, want at most 100 in all");
   EXPECT_EQ(ReasonOf(refused), v1::ERROR_REASON_STANDBY_BEHIND);
   EXPECT_EQ(SubjectOf(refused, "retry_delay_ms"), "200");
   EXPECT_EQ(Pop(), 1);
@@ -64,7 +64,7 @@ TEST_F(ChangeQueueTest, ClearAnswersAllAndForgetsTheBytes) {
   EXPECT_TRUE(queue_.empty());
   EXPECT_TRUE(queue_.CheckRoom(100).ok());
   EXPECT_EQ(Pop(), 0);
-  // What comes later is measured anew.
+  // Later changes are measured from the new start.
   Push(3, 20);
   EXPECT_FALSE(HoldBack(3));
 }

@@ -21,12 +21,12 @@ absl::Status ShardLoader::Take(internal::v1::ReplicateRequest::Kind kind, uint64
     case internal::v1::ReplicateRequest::KIND_END:
       return TakeEnd(position, record);
     default:
-      return absl::DataLossError(absl::StrCat("record of kind ", kind));
+      return absl::DataLossError(absl::StrCat("got a record of kind ", kind, ", want a snapshot, a change or an end"));
   }
 }
 
 absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view bytes) {
-  if (whole_) return absl::DataLossError("snapshot: more of it came after its end");
+  if (whole_) return absl::DataLossError("snapshot: got a record after the end of the transfer");
   internal::v1::SnapshotRecord record;
   const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, record);
   if (!behind.ok()) return Annotate(behind.status(), "snapshot");
@@ -66,9 +66,10 @@ absl::Status ShardLoader::TakeChange(uint64_t position, absl::string_view bytes)
     made = status;
   }
   if (!made.ok()) return absl::DataLossError(absl::StrCat("change ", position, ": ", made.status().message()));
-  // The server made it, so this shard is not the same any more.
+  // The server applied the change, so this shard is no longer equal to the server's.
   if (!*made) {
-    return absl::DataLossError(absl::StrCat("change ", position, " is of an incarnation that has restarted"));
+    return absl::DataLossError(
+        absl::StrCat("change ", position, " has an old incarnation or a forgotten sequence number"));
   }
   position_ = position;
   return absl::OkStatus();

@@ -13,19 +13,19 @@
 
 namespace ballast {
 
-// A standby's shard from a stream's records: put together beside the shard until the transfer has ended, then the shard
-// itself. Invariant: what was taken is equal to the server's as of position(). Thread safety: none.
+// Owns a standby's shard while it is loaded from a stream's records: a separate builder until the transfer ends, then
+// the shard itself. Invariant: the loaded state equals the server's as of position(). Thread safety: none.
 class ShardLoader {
  public:
-  // The shard is new.
+  // `shard` must be new.
   ShardLoader(uint32_t rank, ParameterShard* shard) : rank_(rank), shard_(shard) {}
 
-  // The next record. DATA_LOSS for one that is not, FAILED_PRECONDITION for another shard's or one of a newer format.
+  // Takes a record. DATA_LOSS if it is invalid, FAILED_PRECONDITION if it is another shard's or has a newer format.
   absl::Status Take(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record);
 
-  // All changes up to this one are made.
+  // All changes up to this position are applied.
   uint64_t position() const { return position_; }
-  // The transfer has ended.
+  // True once the transfer has ended.
   bool whole() const { return whole_; }
 
  private:
@@ -36,7 +36,7 @@ class ShardLoader {
   const uint32_t rank_;
   ParameterShard* const shard_;
   SnapshotParser parser_;
-  // From the outline to the end.
+  // Set from the outline until the end of the transfer.
   std::optional<ShardBuilder> builder_;
   uint64_t position_ = 0;
   bool whole_ = false;

@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// Short enough for a slow link to show progress.
+// Small enough that a slow link shows progress.
 constexpr size_t kMaxPartBytes = size_t{256} << 10;
 
 std::string Join(absl::string_view frame, absl::Span<const absl::Span<const float>> behind) {
@@ -41,7 +41,7 @@ std::string JoinPushOf(const std::vector<bool>& keep, const internal::v1::ShardR
   for (int i = 0; i < record.push().gradients_size(); ++i) {
     const internal::v1::LoggedPush::Gradient& gradient = record.push().gradients(i);
     if (keep[i]) *kept.mutable_push()->add_gradients() = gradient;
-    // Pieces may end anywhere, even within a gradient.
+    // A piece may end anywhere, even within a gradient.
     for (size_t left = gradient.bytes(); left > 0 && piece < behind.size();) {
       const absl::string_view part = behind[piece].substr(offset, left);
       if (keep[i] && !part.empty()) pieces.push_back(part);
@@ -74,7 +74,7 @@ bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, S
   internal::v1::SnapshotRecord record;
   *record.mutable_header() = MakeHeader({.shard = shard, .position = position}, outline);
   record.mutable_header()->set_format(kStorageFormat);
-  // They come with the end.
+  // The windows are sent with the end of the transfer.
   record.mutable_header()->clear_windows();
   return SendRecord(internal::v1::ReplicateRequest::KIND_SNAPSHOT, position, FrameMessage(record), send);
 }

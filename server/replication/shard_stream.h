@@ -16,26 +16,26 @@
 
 namespace ballast {
 
-// What a server sends to its standby, as ballast/internal/v1/standby_service.proto has it: records of storage.proto,
-// cut into messages.
+// The server's messages to its standby (ballast/internal/v1/standby_service.proto): records of storage.proto, split
+// into parts.
 
-// The bytes of a change: the message, and what stands behind it.
+// Returns the bytes of a change: the message and the bytes that follow it.
 std::string JoinChange(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind);
 
-// The same of a push, with those of its gradients alone for which `keep` has true.
+// Like JoinChange, for a push with only those gradients for which `keep` is true.
 std::string JoinPushOf(const std::vector<bool>& keep, const internal::v1::ShardRecord& record,
                        absl::Span<const absl::string_view> behind);
 
-// Sends one record; false as soon as `send` says so.
+// Sends one record. Stops and returns false when `send` does.
 using SendPart = absl::FunctionRef<bool(const internal::v1::ReplicateRequest& part)>;
 bool SendRecord(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record, SendPart send);
 
-// The pieces of a transfer: a shard's job and tensors, then slices of them, then the end.
+// The parts of a transfer, in this order: the shard's job and tensors, the slices, the end.
 bool SendOutline(uint32_t shard, uint64_t position, const ShardState& outline, SendPart send);
 bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart send);
 bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart send);
 
-// Messages and bytes of data, as ReplicateResponse.taken counts them.
+// The number of messages plus bytes of data, as in ReplicateResponse.taken.
 inline uint64_t CountPart(const internal::v1::ReplicateRequest& part) { return 1 + part.data().size(); }
 
 }  // namespace ballast

@@ -70,7 +70,7 @@ ParameterShard::Options Options() {
   return options;
 }
 
-// A shard of two tensors, and what is sent of it to a receiver of another.
+// A shard with two tensors, a receiver of another shard, and the messages from the first to the second.
 class StandbyStreamTest : public testing::Test {
  protected:
   StandbyStreamTest() {
@@ -130,7 +130,7 @@ TEST_F(StandbyStreamTest, AnswersEachMessageAndIsWholeAtTheEnd) {
   EXPECT_EQ(response_.position(), 5);
   ASSERT_TRUE(GiveSlice(2));
   EXPECT_FALSE(response_.whole());
-  EXPECT_EQ(copy_.job_name(), "") << "nobody sees a shard that is not whole";
+  EXPECT_EQ(copy_.job_name(), "") << "an incomplete shard is not visible";
   EXPECT_EQ(TakeOver().code(), absl::StatusCode::kInternal);
   ASSERT_TRUE(GiveEnd(5, 2)) << status_;
   EXPECT_TRUE(response_.whole());
@@ -190,7 +190,7 @@ TEST_F(StandbyStreamTest, RefusesAnotherShard) {
 TEST_F(StandbyStreamTest, RefusesASliceWhoseLengthOverflows) {
   ASSERT_TRUE(GiveOutline());
   internal::v1::SnapshotRecord record;
-  // Times the four bytes of an element it is four.
+  // This number times the four bytes of an element overflows to 4.
   record.mutable_slice()->set_elements((uint64_t{1} << 62) + 1);
   record.mutable_slice()->set_arrays(1);
   EXPECT_FALSE(SendRecord(kSnapshot, 0, FrameMessage(record) + "1234", Giver()));
@@ -203,7 +203,7 @@ TEST_F(StandbyStreamTest, RefusesAStreamForAnotherStandbyAndASecondOne) {
   hello.mutable_hello()->set_standby(8);
   EXPECT_EQ(receiver_.Open(hello).message(), "replicate: standby 0: got incarnation 8, want 7");
   hello.mutable_hello()->set_standby(7);
-  EXPECT_EQ(receiver_.Open(hello).message(), "replicate: standby 0 was fed before; it wants to be started anew");
+  EXPECT_EQ(receiver_.Open(hello).message(), "replicate: standby 0 has already followed a server; restart it");
   hello.mutable_hello()->set_shard(3);
   EXPECT_EQ(receiver_.Open(hello).message(), "replicate: got shard 3, want shard 0");
 }

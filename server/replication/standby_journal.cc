@@ -14,15 +14,14 @@
 namespace ballast {
 namespace {
 
-// To a standby that has nothing to do.
-constexpr absl::Duration kSignOfLife = absl::Milliseconds(250);
+// Interval of the empty messages that show an idle standby that the server is alive.
+constexpr absl::Duration kKeepaliveInterval = absl::Milliseconds(250);
 
-// Of slices that are captured at once, while no push is taken: what is shared with the shard at a time, and what
-// changes wait for.
+// Limits of one capture of slices, which blocks pushes and shares memory with the shard: changes wait until these
+// slices are sent.
 constexpr uint64_t kSlicesElements = uint64_t{2} << 20;
 constexpr size_t kSlicesAtOnce = 1024;
 
-// The slices of all tensors.
 std::vector<OwnedSlice> SlicesOf(absl::Span<const OwnedTensor> tensors) {
   std::vector<OwnedSlice> slices;
   for (const OwnedTensor& tensor : tensors) {
@@ -33,7 +32,7 @@ std::vector<OwnedSlice> SlicesOf(absl::Span<const OwnedTensor> tensors) {
   return slices;
 }
 
-// How many of the first slices are captured at once; at least one.
+// Number of leading slices to capture together; at least one.
 size_t CountAtOnce(absl::Span<const OwnedSlice> slices) {
   uint64_t elements = 0;
   size_t count = 0;
@@ -54,7 +53,7 @@ StandbyJournal::StandbyJournal(Options options, ParameterShard* shard)
       thread_([this] { FeedUntilStopped(); }) {}
 
 StandbyJournal::~StandbyJournal() {
-  Close(WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("the server ends")));
+  Close(WithReason(v1::ERROR_REASON_DRAINING, absl::UnavailableError("the server is stopping")));
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
@@ -85,27 +84,27 @@ StandbyJournal::Waits StandbyJournal::TakeWaitsLocked(uint64_t position) {
   return taken;
 }
 
-StandbyJournal::Waits StandbyJournal::LetGoLocked() {
+StandbyJournal::Waits StandbyJournal::DropStandbyLocked() {
   if (FedLocked()) StopFeedingLocked();
   stage_ = Stage::kNone;
   reported_ = false;
-  Waits over = queue_.Clear();
-  for (auto& done : TakeWaitsLocked(position_)) over.push_back(std::move(done));
-  return over;
+  Waits released = queue_.Clear();
+  for (auto& done : TakeWaitsLocked(position_)) released.push_back(std::move(done));
+  return released;
 }
 
 void StandbyJournal::Feed(const v1::StandbyTarget& target) {
-  Waits over;
+  Waits released;
   {
     absl::MutexLock lock(&mutex_);
-    // One that was fed is never fed again: it asks to join anew.
+    // A standby never follows twice: it joins again as a new incarnation.
     if (target.incarnation() == standby_) return;
-    // The coordinator has forgotten the one before.
-    over = LetGoLocked();
+    // The coordinator has already dropped the previous standby.
+    released = DropStandbyLocked();
     next_target_ = target;
     if (target.incarnation() == 0) standby_ = 0;
   }
-  for (const auto& done : over) done(absl::OkStatus());
+  for (const auto& done : released) done(absl::OkStatus());
 }
 
 v1::StandbyReport StandbyJournal::Report() {
@@ -114,8 +113,9 @@ v1::StandbyReport StandbyJournal::Report() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
-    if (const absl::Duration silence = progress_.Silence(now); FedLocked() && silence > options_.patience) {
-      reason_ = absl::StrCat("it took in nothing for ", absl::FormatDuration(absl::Trunc(silence, absl::Seconds(1))));
+    if (const absl::Duration idle = progress_.Silence(now); FedLocked() && idle > options_.timeout) {
+      reason_ = absl::StrCat("timed out after ", absl::FormatDuration(absl::Trunc(idle, absl::Seconds(1))),
+                             " waiting for it to process data");
       StopFeedingLocked();
     }
     report.set_incarnation(standby_);
@@ -146,27 +146,27 @@ v1::StandbyReport StandbyJournal::Report() {
 }
 
 void StandbyJournal::OnHeartbeat(const v1::StandbyReport& report) {
-  Waits over;
+  Waits released;
   {
     absl::MutexLock lock(&mutex_);
     const bool lost = report.stage() == v1::StandbyReport::STAGE_LOST && report.incarnation() == standby_;
     if (!lost || stage_ != Stage::kLost) return;
-    over = LetGoLocked();
+    released = DropStandbyLocked();
   }
-  for (const auto& done : over) done(absl::OkStatus());
+  for (const auto& done : released) done(absl::OkStatus());
 }
 
 void StandbyJournal::Close(absl::Status reason) {
-  Waits over;
+  Waits released;
   absl::Status closed;
   {
     absl::MutexLock lock(&mutex_);
     if (closed_.ok()) closed_ = std::move(reason);
     closed = closed_;
-    over = queue_.Release();
-    for (auto& done : TakeWaitsLocked(position_)) over.push_back(std::move(done));
+    released = queue_.Release();
+    for (auto& done : TakeWaitsLocked(position_)) released.push_back(std::move(done));
   }
-  for (const auto& done : over) done(closed);
+  for (const auto& done : released) done(closed);
 }
 
 std::vector<bool> StandbyJournal::WantedLocked(const internal::v1::ShardRecord& record) const {
@@ -188,8 +188,8 @@ absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord&
     fed = FedLocked();
     if (fed) wanted = WantedLocked(record);
   }
-  // A standby begins to be fed, and slices are captured, while nothing is appended: so no change that has to travel
-  // goes without its bytes, and what travels does not change meanwhile.
+  // No record is appended while a standby starts to follow or slices are captured. So every change that must be sent
+  // has its bytes, and the set of gradients to send does not change meanwhile.
   std::string bytes;
   if (fed) bytes = wanted.empty() ? JoinChange(record, behind) : JoinPushOf(wanted, record, behind);
   absl::MutexLock lock(&mutex_);
@@ -202,7 +202,8 @@ absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord&
   } else if (!admit()) {
     return 0;
   }
-  // The first change is the job's declaration. A standby is fed once that was made: the gate is held until then.
+  // The first change is the job's declaration. A standby starts to follow only after it is applied, because the gate
+  // is held until then.
   has_job_ = true;
   in_order();
   return ++position_;
@@ -212,7 +213,7 @@ void StandbyJournal::AwaitDurable(uint64_t position, std::function<void(absl::St
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_.ok() && WaitsLocked() && position > answered_) {
+    if (closed_.ok() && WaitsLocked() && position > acknowledged_) {
       waits_.emplace(position, std::move(done));
       return;
     }
@@ -222,30 +223,30 @@ void StandbyJournal::AwaitDurable(uint64_t position, std::function<void(absl::St
   done(status);
 }
 
-void StandbyJournal::OnAnswer(const internal::v1::ReplicateResponse& answer) {
-  Waits over;
-  bool news = false;
+void StandbyJournal::OnResponse(const internal::v1::ReplicateResponse& response) {
+  Waits released;
+  bool in_step = false;
   std::string line;
   {
     absl::MutexLock lock(&mutex_);
     if (!FedLocked()) return;
     const absl::Time now = absl::Now();
-    progress_.Taken(answer.taken(), now);
-    answered_ = answer.position();
-    if (stage_ == Stage::kCatchingUp && answer.whole()) {
+    progress_.Taken(response.taken(), now);
+    acknowledged_ = response.position();
+    if (stage_ == Stage::kCatchingUp && response.whole()) {
       stage_ = Stage::kClosingUp;
       mark_ = position_;
     }
-    news = stage_ == Stage::kClosingUp && answered_ >= mark_;
-    if (news) {
+    in_step = stage_ == Stage::kClosingUp && acknowledged_ >= mark_;
+    if (in_step) {
       stage_ = Stage::kInStep;
       line = absl::StrCat("standby ", options_.shard, ": in step after ",
                           absl::FormatDuration(absl::Trunc(progress_.took(now), absl::Milliseconds(100))));
     }
-    over = TakeWaitsLocked(answered_);
+    released = TakeWaitsLocked(acknowledged_);
   }
-  for (const auto& done : over) done(absl::OkStatus());
-  if (!news) return;
+  for (const auto& done : released) done(absl::OkStatus());
+  if (!in_step) return;
   options_.log(line);
   options_.on_news();
 }
@@ -281,11 +282,11 @@ void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
       reason_.clear();
       progress_.Begin(absl::Now());
     }
-    options_.log(absl::StrCat("standby ", options_.shard, " at ", target.address(), ": is being brought up to date"));
+    options_.log(absl::StrCat("standby ", options_.shard, " at ", target.address(), ": sending it the shard's state"));
     const std::unique_ptr<Stream> stream = stub->Replicate(&context);
-    std::thread answers([&] {
-      internal::v1::ReplicateResponse answer;
-      while (stream->Read(&answer)) OnAnswer(answer);
+    std::thread responses([&] {
+      internal::v1::ReplicateResponse response;
+      while (stream->Read(&response)) OnResponse(response);
       absl::MutexLock lock(&mutex_);
       ended_ = true;
     });
@@ -296,31 +297,30 @@ void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
       ended = ended_;
     }
     if (!ended) context.TryCancel();
-    answers.join();
+    responses.join();
     end = FromGrpcStatus(stream->Finish());
   } else {
     end = channel.status();
   }
-  Waits over;
+  Waits released;
   std::string reason;
   {
     absl::MutexLock lock(&mutex_);
     context_ = nullptr;
-    over = queue_.Clear();
+    released = queue_.Clear();
     transferring_ = false;
     sent_.clear();
-    // One whose place another takes is not lost: the coordinator has forgotten it.
+    // A replaced standby is not lost: the coordinator has already dropped it.
     if (standby_ == target.incarnation() && next_target_.incarnation() == 0) stage_ = Stage::kLost;
-    if (reason_.empty()) reason_ = end.ok() ? "it ended the stream" : std::string(end.message());
+    if (reason_.empty()) reason_ = end.ok() ? "the standby ended the stream" : std::string(end.message());
     reason = reason_;
-    // One that was never said to be in step nobody waits for.
+    // No change waits for a standby that was never reported in step.
     if (!reported_) {
-      for (auto& done : TakeWaitsLocked(position_)) over.push_back(std::move(done));
+      for (auto& done : TakeWaitsLocked(position_)) released.push_back(std::move(done));
     }
   }
-  for (const auto& done : over) done(absl::OkStatus());
-  options_.log(
-      absl::StrCat("standby ", options_.shard, " at ", target.address(), ": does not follow any more: ", reason));
+  for (const auto& done : released) done(absl::OkStatus());
+  options_.log(absl::StrCat("standby ", options_.shard, " at ", target.address(), ": stopped following: ", reason));
   options_.on_news();
 }
 
@@ -331,7 +331,7 @@ bool StandbyJournal::Send(Stream& stream, const internal::v1::ReplicateRequest& 
     progress_.Sent(CountPart(part), absl::Now());
     more = !queue_.empty();
   }
-  // More follows at once, and may go with it.
+  // More messages follow at once, so gRPC may buffer this one.
   return stream.Write(part, more ? grpc::WriteOptions().set_buffer_hint() : grpc::WriteOptions());
 }
 
@@ -343,13 +343,13 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream)
   uint64_t position = 0;
   ShardState outline = shard_->CaptureOutline([&] {
     absl::MutexLock lock(&mutex_);
-    // It may have been called off meanwhile.
+    // The target may have changed meanwhile.
     still = !stopping_ && standby_ == target.incarnation() && next_target_.incarnation() == 0;
     stage_ = still ? Stage::kCatchingUp : Stage::kNone;
     transferring_ = still;
     declared_ = false;
     sent_.clear();
-    answered_ = 0;
+    acknowledged_ = 0;
     position = position_;
     hello.mutable_hello()->set_server(server_);
   });
@@ -369,7 +369,7 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream)
       left.remove_prefix(count);
     }
     sent += slices.size();
-    // More tensors may have been declared meanwhile.
+    // More tensors may have been declared during the transfer.
     outline = shard_->CaptureOutline([&] {
       absl::MutexLock lock(&mutex_);
       all = !declared_;
@@ -377,7 +377,7 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, Stream& stream)
       transferring_ = !all;
       position = position_;
     });
-    // The standby has to know tensors before their slices come.
+    // The standby needs a tensor's declaration before its slices.
     if (!all && !SendChangesUpTo(stream, position)) return;
     slices = SlicesOf(outline.tensors);
     absl::MutexLock lock(&mutex_);
@@ -413,7 +413,7 @@ bool StandbyJournal::SendSlices(Stream& stream, absl::Span<const OwnedSlice> sli
     absl::MutexLock lock(&mutex_);
     progress_.AddDone(slice_bytes);
   }
-  // Half of the link is the changes'; if they want more, pushes are slowed, so that the transfer comes to its end.
+  // Changes get half of the link. If they need more, pushes are slowed so that the transfer completes.
   return SendChanges(stream, bytes);
 }
 
@@ -462,7 +462,7 @@ void StandbyJournal::Follow(Stream& stream, uint64_t end_position, const interna
   const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
   bool ended = false;
   while (true) {
-    const std::optional<ChangeQueue::Change> change = NextChange(ended ? kSignOfLife : absl::ZeroDuration());
+    const std::optional<ChangeQueue::Change> change = NextChange(ended ? kKeepaliveInterval : absl::ZeroDuration());
     {
       absl::MutexLock lock(&mutex_);
       if (ended_ || !FedLocked() || stopping_) return;

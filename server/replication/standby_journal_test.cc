@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both sides of the stream, over the loopback: a shard that changes all the time, and its standby's.
+// Tests both sides of the stream over loopback: a shard that changes all the time, and its standby's shard.
 #include "server/replication/standby_journal.h"
 
 #include <atomic>
@@ -25,8 +25,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
-// More than are captured at once.
+constexpr absl::Duration kTimeout = absl::Seconds(30);
+// More tensors than one capture takes.
 constexpr uint32_t kTensors = 5000;
 
 ParameterShard::Options ShardOptions(ShardJournal* journal) {
@@ -45,7 +45,7 @@ OwnedTensor Tensor(uint32_t id, int64_t elements) {
   return tensor;
 }
 
-// A standby's process, but for its part in a job.
+// A standby's process, except for its membership in the job.
 class Standby {
  public:
   explicit Standby(uint64_t incarnation) {
@@ -84,7 +84,7 @@ class StandbyJournalTest : public testing::Test {
       absl::MutexLock lock(&mutex_);
       absl::StrAppend(&log_, line, "\n");
     };
-    options.patience = absl::Seconds(20);
+    options.timeout = absl::Seconds(20);
     journal_ = std::make_unique<StandbyJournal>(std::move(options), &shard_);
     journal_->BeginServing(1);
     job_.name = "job";
@@ -105,7 +105,7 @@ class StandbyJournalTest : public testing::Test {
     ASSERT_TRUE(owned.ok()) << owned.status();
   }
 
-  // A gradient of 3 elements for each of some tensors.
+  // Pushes a gradient of 3 elements for each of the given tensors.
   absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, absl::Span<const uint32_t> tensors) {
     const std::vector<float> values = {1, -2, static_cast<float>(sequence % 5)};
     const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), 12);
@@ -114,7 +114,7 @@ class StandbyJournalTest : public testing::Test {
     return shard_.Push("job", {worker, 1, sequence, 0, 1}, gradients);
   }
 
-  // Both workers push all the time, each push to tensors all over the shard.
+  // Both workers push continuously, each push to tensors all over the shard.
   void StartPushing() {
     for (uint32_t worker = 0; worker < 2; ++worker) {
       threads_.emplace_back([this, worker] {
@@ -125,7 +125,7 @@ class StandbyJournalTest : public testing::Test {
           ASSERT_TRUE(pushed.ok()) << pushed.status();
           absl::Notification durable;
           shard_.AwaitDurable(*pushed, [&](const absl::Status&) { durable.Notify(); });
-          ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kPatience));
+          ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kTimeout));
         }
       });
     }
@@ -136,9 +136,9 @@ class StandbyJournalTest : public testing::Test {
     threads_.clear();
   }
 
-  // What a heartbeat would do, until the standby is in that stage.
+  // Reports like heartbeats do, until the standby is in that stage.
   void Await(v1::StandbyReport::Stage stage) {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTimeout;
     while (true) {
       report_ = journal_->Report();
       journal_->OnHeartbeat(report_);
@@ -151,11 +151,11 @@ class StandbyJournalTest : public testing::Test {
     return log_;
   }
 
-  // Once all that was changed is there.
+  // Compares the shards once all changes are durable.
   void ExpectEqual(Standby& standby) {
     absl::Notification durable;
     shard_.AwaitDurable([&](const absl::Status&) { durable.Notify(); });
-    ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kTimeout));
     const ShardState a = shard_.Capture([] {}), b = standby.shard().Capture([] {});
     ASSERT_EQ(a.slices.size(), b.slices.size());
     for (size_t i = 0; i < a.slices.size(); ++i) {
@@ -171,10 +171,10 @@ class StandbyJournalTest : public testing::Test {
   }
 
   JobConfig job_;
-  // Called before the way to a standby is opened.
+  // Called before a channel to a standby is opened.
   std::function<void()> on_open_ = [] {};
   std::unique_ptr<StandbyJournal> journal_;
-  // The journal is asked for when the first tensors are declared.
+  // The first declaration opens the journal.
   ParameterShard shard_{[this] {
                           ParameterShard::Options options = ShardOptions(nullptr);
                           options.open_journal = [this](const JobConfig&) -> absl::StatusOr<ShardJournal*> {
@@ -209,7 +209,7 @@ TEST_F(StandbyJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
   journal_->Feed(standby.target());
   Declare(kTensors / 2 + 1, kTensors / 2);
   StartPushing();
-  // Of more than one slice.
+  // This tensor has more than one slice.
   Declare(kTensors + 1, 3, 2 << 20);
   Await(v1::StandbyReport::STAGE_IN_STEP);
   StopPushing();
@@ -238,9 +238,9 @@ TEST_F(StandbyJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
     early = journal_->Report();
     opened.Notify();
   };
-  // The first one's stream still runs.
+  // The first standby's stream is still open.
   journal_->Feed(second.target());
-  ASSERT_TRUE(opened.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(opened.WaitForNotificationWithTimeout(kTimeout));
   Await(v1::StandbyReport::STAGE_IN_STEP);
   EXPECT_NE(early.stage(), v1::StandbyReport::STAGE_LOST) << early.DebugString();
   EXPECT_EQ(report_.incarnation(), 8);
@@ -254,13 +254,13 @@ TEST_F(StandbyJournalTest, SaysWhyAStandbyWasLost) {
     journal_->Feed(standby.target());
     Await(v1::StandbyReport::STAGE_IN_STEP);
   }
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = absl::Now() + kTimeout;
   do {
     report_ = journal_->Report();
     ASSERT_LT(absl::Now(), deadline);
   } while (report_.stage() != v1::StandbyReport::STAGE_LOST);
   EXPECT_NE(report_.reason(), "");
-  EXPECT_THAT(log(), HasSubstr("does not follow any more: " + report_.reason()));
+  EXPECT_THAT(log(), HasSubstr("stopped following: " + report_.reason()));
 }
 
 }  // namespace

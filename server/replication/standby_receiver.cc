@@ -12,8 +12,8 @@
 namespace ballast {
 namespace {
 
-// Of a server that says something every quarter of a second.
-constexpr absl::Duration kSilence = absl::Milliseconds(1200);
+// Timeout for a message from the server, which sends one at least every 250 ms.
+constexpr absl::Duration kServerTimeout = absl::Milliseconds(1200);
 
 }  // namespace
 
@@ -33,12 +33,12 @@ absl::Status StandbyReceiver::Open(const internal::v1::ReplicateRequest& first) 
     return WithReason(v1::ERROR_REASON_MEMBER_LOST,
                       absl::FailedPreconditionError(
                           absl::StrCat("replicate: standby ", rank_, ": got incarnation ", hello.standby(), ", want ",
-                                       standby_ == 0 ? "none: this server is no standby" : absl::StrCat(standby_))));
+                                       standby_ == 0 ? "none: this server is not a standby" : absl::StrCat(standby_))));
   }
   if (stage_ != Stage::kIdle) {
     return WithReason(v1::ERROR_REASON_MEMBER_LOST,
                       absl::FailedPreconditionError(
-                          absl::StrCat("replicate: standby ", rank_, " was fed before; it wants to be started anew")));
+                          absl::StrCat("replicate: standby ", rank_, " has already followed a server; restart it")));
   }
   stage_ = Stage::kFollowing;
   response_.set_taken(CountPart(first));
@@ -52,7 +52,7 @@ absl::StatusOr<internal::v1::ReplicateResponse> StandbyReceiver::Take(const inte
       return WithReason(v1::ERROR_REASON_MEMBER_LOST,
                         absl::FailedPreconditionError(
                             absl::StrCat("replicate: standby ", rank_,
-                                         stage_ == Stage::kServer ? " has taken over" : " does not follow any more")));
+                                         stage_ == Stage::kServer ? " has taken over" : " is not following a server")));
     }
     taking_ = true;
   }
@@ -61,12 +61,12 @@ absl::StatusOr<internal::v1::ReplicateResponse> StandbyReceiver::Take(const inte
   {
     absl::MutexLock lock(&mutex_);
     taking_ = false;
-    // Not before: what it does itself is no silence of its server.
-    heard_ = absl::Now();
+    // Set after the change, because the time to apply it does not count toward the server's timeout.
+    last_message_ = absl::Now();
     whole_ = loader_.whole();
     taken_over = std::exchange(taken_over_, nullptr);
   }
-  // A change that was refused has changed nothing, and was not answered.
+  // A refused change had no effect and was not acknowledged.
   if (taken_over) taken_over(absl::OkStatus());
   if (!taken.ok()) return taken;
   response_.set_taken(response_.taken() + CountPart(part));
@@ -100,8 +100,8 @@ void StandbyReceiver::Close() {
 
 bool StandbyReceiver::lost() const {
   absl::MutexLock lock(&mutex_);
-  const bool silent = whole_ && !taking_ && absl::Now() - heard_ > kSilence;
-  return stage_ == Stage::kLost || (stage_ == Stage::kFollowing && silent);
+  const bool timed_out = whole_ && !taking_ && absl::Now() - last_message_ > kServerTimeout;
+  return stage_ == Stage::kLost || (stage_ == Stage::kFollowing && timed_out);
 }
 
 void StandbyReceiver::TakeOver(std::function<void(absl::Status)> done) {
@@ -114,7 +114,8 @@ void StandbyReceiver::TakeOver(std::function<void(absl::Status)> done) {
       return;
     }
     if (!whole_) {
-      status = absl::InternalError(absl::StrCat("standby ", rank_, " is to take over and has no whole shard"));
+      status =
+          absl::InternalError(absl::StrCat("standby ", rank_, " cannot take over: it does not have the whole shard"));
     }
   }
   done(status);

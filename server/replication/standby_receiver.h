@@ -17,34 +17,34 @@
 
 namespace ballast {
 
-// A standby's side of the stream: makes its own shard equal to the server's, change by change, until it takes over.
-// Invariant: from the moment in which it takes over it takes nothing more from the stream, so that a server that was
-// given up and lives can have nothing acknowledged. No lock is held while a change is made, so that heartbeats, which
-// ask lost() and order the takeover, wait for none. Knows nothing of gRPC.
-// Thread safety: all methods may be called from any thread, Take by one at a time.
+// Owns a standby's side of the stream: makes its shard equal to the server's, change by change, until it takes over.
+// Invariant: once it takes over, it accepts nothing from the stream, so a server that was declared lost but still
+// runs cannot get anything acknowledged. It holds no lock while it applies a change, so heartbeats, which call lost()
+// and TakeOver(), never block on one. Deliberately does not know gRPC.
+// Thread safety: all methods may be called from any thread, Take from one at a time.
 class StandbyReceiver {
  public:
-  // The shard is new, and nobody else's to change until TakeOver. `on_lost` is called when the stream has ended.
+  // `shard` must be new, and nothing else may change it until TakeOver. Calls `on_lost` when the stream has ended.
   StandbyReceiver(uint32_t rank, ParameterShard* shard, std::function<void()> on_lost)
       : rank_(rank), on_lost_(std::move(on_lost)), loader_(rank, shard) {}
 
-  // This process is a standby, of that incarnation.
+  // Makes this process a standby with that incarnation.
   void Begin(uint64_t standby);
 
-  // The first message of a stream. FAILED_PRECONDITION where it is not for this standby, or not the first stream.
+  // Takes the first message of a stream. FAILED_PRECONDITION if it is not for this standby, or not its first stream.
   absl::Status Open(const internal::v1::ReplicateRequest& first);
 
-  // The next message. Answers how far the standby is. After an error the stream is of no use. FAILED_PRECONDITION once
-  // it has taken over.
+  // Takes the next message and returns the standby's progress. After an error the stream is unusable.
+  // FAILED_PRECONDITION after the takeover.
   absl::StatusOr<internal::v1::ReplicateResponse> Take(const internal::v1::ReplicateRequest& part);
 
-  // The stream has ended.
+  // Reports that the stream has ended.
   void Close();
-  // Whether it has, or its server, which says something all the time, has not been heard of for too long.
+  // True if the stream has ended or, once the shard is whole, no message arrived within the server's timeout.
   bool lost() const;
 
-  // It is the server from now on: takes nothing more, and calls `done` once the change that is being made, if any is,
-  // has been made. FAILED_PRECONDITION where it never had the whole shard.
+  // Makes this the server: accepts no more messages, and calls `done` once the change being applied, if any, is
+  // applied. INTERNAL if the standby never had the whole shard.
   void TakeOver(std::function<void(absl::Status)> done);
 
  private:
@@ -54,7 +54,7 @@ class StandbyReceiver {
 
   const uint32_t rank_;
   const std::function<void()> on_lost_;
-  // Of the thread that takes; the parts so far of the record that comes.
+  // Used only by the thread that calls Take. `parts_` holds the parts of an incomplete record.
   ShardLoader loader_;
   std::string parts_;
   internal::v1::ReplicateResponse response_;
@@ -62,10 +62,10 @@ class StandbyReceiver {
   uint64_t standby_ ABSL_GUARDED_BY(mutex_) = 0;
   Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kIdle;
   bool whole_ ABSL_GUARDED_BY(mutex_) = false;
-  // A change is being made, and who is to be told when it was.
+  // True while a change is applied; taken_over_ is called after it.
   bool taking_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void(absl::Status)> taken_over_ ABSL_GUARDED_BY(mutex_);
-  absl::Time heard_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  absl::Time last_message_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 }  // namespace ballast

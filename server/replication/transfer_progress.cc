@@ -21,7 +21,7 @@ void TransferProgress::Begin(absl::Time now) {
 }
 
 void TransferProgress::Sent(uint64_t sent, absl::Time now) {
-  // What was idle until now is not late.
+  // Idle time before this message does not count.
   if (sent_ <= taken_) progressed_ = now;
   sent_ += sent;
 }

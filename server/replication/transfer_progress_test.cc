@@ -18,12 +18,12 @@ class TransferProgressTest : public testing::Test {
 };
 
 TEST_F(TransferProgressTest, SilenceBeginsAnewWithWhateverIsTakenIn) {
-  EXPECT_EQ(progress_.Silence(now_ + absl::Hours(1)), absl::ZeroDuration()) << "nothing is on its way";
+  EXPECT_EQ(progress_.Silence(now_ + absl::Hours(1)), absl::ZeroDuration()) << "no sent data is outstanding";
   progress_.Sent(100, now_);
   EXPECT_EQ(progress_.Silence(now_ + absl::Seconds(4)), absl::Seconds(4));
   progress_.Taken(1, now_ + absl::Seconds(4));
   EXPECT_EQ(progress_.Silence(now_ + absl::Seconds(6)), absl::Seconds(2));
-  // Sending alone is none: bytes may lie in buffers of a peer that is gone.
+  // Sent data alone is no progress: it may be in the buffers of a lost peer.
   progress_.Sent(100, now_ + absl::Seconds(7));
   progress_.Taken(1, now_ + absl::Seconds(8));
   EXPECT_EQ(progress_.Silence(now_ + absl::Seconds(9)), absl::Seconds(5));

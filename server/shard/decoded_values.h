@@ -10,13 +10,13 @@
 
 namespace ballast {
 
-// A slice's first values, and the checksum that tells them from others.
+// A slice's first values and the checksum that identifies them.
 struct DecodedValues {
   ValueBuffer values;
   uint64_t checksum = 0;
 };
 
-// INVALID_ARGUMENT for values that are not `elements` ones of their encoding, or not finite unless that is accepted.
+// INVALID_ARGUMENT unless the values decode to `elements` floats that are finite or `accept_non_finite` is true.
 absl::StatusOr<DecodedValues> DecodeValues(const ValueView& view, size_t elements, bool accept_non_finite);
 
 }  // namespace ballast

@@ -19,10 +19,10 @@
 namespace ballast {
 namespace {
 
-// Of the slices in one message: those of 4 MiB of fp32.
+// Limit on the elements of all slices in one message: 4 MiB of fp32.
 constexpr uint64_t kMaxMessageElements = kMaxMessageBytes / sizeof(float);
 
-// The part of the memory of waits that readers' pulls may take.
+// Pulls by readers may use 1 / kReaderShare of the memory for waiting pulls.
 constexpr uint64_t kReaderShare = 4;
 
 std::string Describe(const Slice& slice) {
@@ -35,7 +35,7 @@ void RaiseTo(std::atomic<uint64_t>& most, uint64_t value) {
   }
 }
 
-// The end of a wait that ran out, with whom and what it was for.
+// Adds to a timeout error the workers, the step and the tensor that the pull waited for.
 absl::Status WithMissing(const absl::Status& status, const PullWait& wait) {
   const Slice& slice = wait.at();
   return WithSubjects(status, {{"workers", absl::StrJoin(slice.Missing(wait.pull()), ",")},
@@ -43,7 +43,7 @@ absl::Status WithMissing(const absl::Status& status, const PullWait& wait) {
                                {"tensor", slice.tensor()}});
 }
 
-// A slice's place in the order of changes, where there is one.
+// A slice's place in the order of changes; none if the change was not recorded.
 std::optional<uint64_t> At(const std::vector<uint64_t>& order, size_t index) {
   if (order.empty()) return std::nullopt;
   return order[index];
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
                                                                      const JobConfig& job,
                                                                      std::vector<OwnedTensor> tensors) {
   if (absl::Status status = ValidateJobConfig(job); !status.ok()) return status;
-  // What the catalog finds to fit now still fits when it is added: nothing else adds to it.
+  // Tensors that fit the catalog now still fit when they are added, because only a declaration adds to it.
   absl::MutexLock declaring(&declaring_);
   absl::StatusOr<TensorCatalog::Addition> addition;
   {
@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::
   const absl::StatusOr<ShardJournal*> journal = OpenJournal(job);
   if (!journal.ok()) return journal.status();
   absl::MutexLock gate(&gate_);
-  // The shard may have been closed meanwhile.
+  // The shard may have been closed during the load.
   if (absl::Status status = closed(); !status.ok()) return status;
   ShardJournal* const before = journal_.exchange(*journal);
   if (absl::Status status = WriteDeclaration(job, tensors, checkpoint); !status.ok()) {
@@ -131,17 +131,17 @@ absl::Status ParameterShard::CheckDurability(const JobConfig& job) const {
   const v1::Durability::Mode mode = job.durability.mode();
   if (mode == v1::Durability::CHECKPOINT) {
     if (options_.keeps_checkpoints) return absl::OkStatus();
-    return WithReason(v1::ERROR_REASON_NO_STORAGE,
-                      absl::FailedPreconditionError(
-                          absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ", options_.rank,
-                                       " has no folder to keep checkpoints in (--checkpoint_dir)")),
-                      {{"job", job.name}});
+    return WithReason(
+        v1::ERROR_REASON_NO_STORAGE,
+        absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ",
+                                                   options_.rank, " has no checkpoint directory (--checkpoint_dir)")),
+        {{"job", job.name}});
   }
   if (journal_ != nullptr || mode == v1::Durability::NONE || options_.open_journal) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_NO_STORAGE,
-                    absl::FailedPreconditionError(absl::StrCat(
-                        "job \"", job.name, "\" wants durability ", v1::Durability::Mode_Name(mode), ", but shard ",
-                        options_.rank, " has no folder to keep its state in (--state_dir)")),
+                    absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
+                                                               v1::Durability::Mode_Name(mode), ", but shard ",
+                                                               options_.rank, " has no state directory (--state_dir)")),
                     {{"job", job.name}});
 }
 
@@ -246,11 +246,11 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
     return absl::InvalidArgumentError(absl::StrCat("push: got incarnation ", push.incarnation, " and sequence ",
                                                    push.sequence, ", want both from 1"));
   }
-  // NaN is in no range.
+  // This form of the comparison also rejects NaN.
   if (push.schedule_position.has_value() && !(*push.schedule_position >= 0 && *push.schedule_position <= 1)) {
     return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
-                      absl::InvalidArgumentError(absl::StrCat("push: got schedule_position ", *push.schedule_position,
-                                                              ", want a share, 0 to 1")));
+                      absl::InvalidArgumentError(
+                          absl::StrCat("push: got schedule_position ", *push.schedule_position, ", want 0 to 1")));
   }
   std::vector<SliceKey> keys;
   keys.reserve(gradients.size());
@@ -268,7 +268,7 @@ absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::Che
   uint64_t elements = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
     Slice* slice = (*slices)[i];
-    // However small its payload, a gradient costs the work of its elements.
+    // The work to apply a gradient depends on its elements, not on the size of its payload.
     elements += slice->range().elements();
     if (elements > kMaxMessageElements) {
       return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
@@ -344,7 +344,7 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
   return outcome;
 }
 
-absl::Status ParameterShard::OfWorker(const absl::Status& status, uint32_t worker) const {
+absl::Status ParameterShard::AddWorker(const absl::Status& status, uint32_t worker) const {
   return WithSubjects(Annotate(status, absl::StrCat("shard ", options_.rank, ": worker ", worker)),
                       {{"worker", absl::StrCat(worker)}});
 }
@@ -358,7 +358,7 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   if (absl::Status status = CheckSteps(push, job, *checked); !status.ok()) return status;
   std::vector<WaitList::Ticket> released;
   absl::StatusOr<PushOutcome> outcome = TakePush(push, gradients, *checked, **window, released);
-  // Waits end outside the gate, for what they end with may take its time.
+  // Waits end outside the gate, because their callbacks may take long.
   for (WaitList::Ticket ticket : released) waits_.CountDown(ticket);
   return outcome;
 }
@@ -367,8 +367,8 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
                                                      absl::Span<const CheckedGradient> checked, PushWindow& window,
                                                      std::vector<WaitList::Ticket>& released) {
   absl::ReaderMutexLock gate(&gate_);
-  absl::StatusOr<PushWindow::Begun> begun = absl::UnknownError("the window was not asked");
-  // Asked where records have their order, so that no push of an incarnation follows one of a newer incarnation.
+  absl::StatusOr<PushWindow::Begun> begun = absl::UnknownError("the push window was not consulted");
+  // The journal calls this in record order, so no push of an incarnation follows one of a newer incarnation.
   const auto admit = [&] {
     begun = window.Begin(push.incarnation, push.sequence);
     return begun.ok() && begun->start == PushWindow::Start::kNew;
@@ -379,7 +379,7 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
     if (begun.ok()) window.Abandon(push.incarnation, push.sequence);
     return Annotate(position.status(), absl::StrCat("shard ", options_.rank, ": log"));
   }
-  if (!begun.ok()) return OfWorker(begun.status(), push.worker);
+  if (!begun.ok()) return AddWorker(begun.status(), push.worker);
   ++pushes_;
   if (begun->start == PushWindow::Start::kDuplicate) {
     ++duplicates_;
@@ -399,7 +399,7 @@ absl::Status ParameterShard::CheckSteps(const PushTicket& push, absl::string_vie
     const Slice& slice = *gradient.slice;
     absl::Status status = slice.CheckStep(push.step);
     if (status.ok()) continue;
-    // Nobody gets to a step without the update of the step before: the worker has seen what the shard has lost.
+    // A worker reaches a step only after it has seen the previous update, so this shard lost updates that it saw.
     const uint64_t least = push.step - std::min(push.step, SliceWeights::kMostSkipped);
     if (may_have_lost_ && slice.CheckStep(least).ok()) {
       behind.push_back({gradient.key, push.step, push.step});
@@ -420,7 +420,7 @@ absl::StatusOr<uint32_t> ParameterShard::ReportVersions(absl::string_view job, u
   const absl::StatusOr<PushWindow*> window = WindowOf(worker);
   if (!window.ok()) return window.status();
   if (absl::Status status = (*window)->CheckIncarnation(incarnation); !status.ok()) {
-    return OfWorker(status, worker);
+    return AddWorker(status, worker);
   }
   return 0;
 }
@@ -458,7 +458,7 @@ absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t
       for (Slice* slice : *slices) order.push_back(slice->ReserveOrder());
     });
     if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
-    if (!known.ok()) return OfWorker(known, worker);
+    if (!known.ok()) return AddWorker(known, worker);
     for (size_t i = 0; i < seen.size(); ++i) {
       const Slice::CaughtUp caught_up =
           (*slices)[i]->CatchUp(worker, seen[i].version, seen[i].finished_steps, At(order, i));
@@ -479,7 +479,7 @@ void ParameterShard::AwaitSynced(std::function<void(absl::Status)> done) {
 }
 
 void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
-  // Not under the gate: whoever writes may hold that for as long as the disk takes.
+  // Does not take the gate, because a writer may hold it for as long as a disk operation takes.
   ShardJournal* const journal = position > 0 ? journal_.load() : nullptr;
   if (journal == nullptr) return done(absl::OkStatus());
   journal->AwaitDurable(position, std::move(done));
@@ -492,7 +492,7 @@ std::string ParameterShard::ExplainWait(const PullWait& wait) const {
   if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
   const std::vector<uint32_t> missing = slice.Missing(wait.pull());
   return absl::StrCat(what, missing.empty()
-                                ? ": the wait ran out"
+                                ? " timed out"
                                 : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
 }
 
@@ -536,11 +536,11 @@ WaitList::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullQuer
   absl::StatusOr<ByteBudget::Reservation> room =
       (by_reader ? reader_waits_ : worker_waits_).Reserve(PullWait::BytesOf(keys.size()));
   if (!room.ok()) {
-    done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": pulls that wait")));
+    done(Annotate(room.status(), absl::StrCat("shard ", options_.rank, ": waiting pulls")));
     return WaitList::kNoTicket;
   }
   const absl::Time start = clock_->Now();
-  // Shared by the three functions, which the wait room keeps and frees together.
+  // Shared by the three callbacks, which the wait list keeps and frees together.
   const size_t at = first - found->begin();
   const auto waiting = std::make_shared<PullWait>(pull, *std::move(found), at, *std::move(room));
   const WaitList::Ticket ticket = waits_.Add(
@@ -553,7 +553,7 @@ WaitList::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullQuer
         done(std::move(status));
       });
   waits_.CountDown(ticket);
-  // Asked last, so that a Close from here on finds the wait in the room and ends it.
+  // Checked last, so that a later Close finds the wait in the list and ends it.
   if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
   return ticket;
 }
@@ -576,7 +576,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
   std::vector<WaitList::Ticket> released;
   {
     absl::ReaderMutexLock gate(&gate_);
-    // Listed within the gate, because a replay pauses all tensors whose declaration was written before this record.
+    // Listed under the gate, because a replay pauses all tensors whose declaration was recorded before this pause.
     std::vector<std::pair<SliceKey, Slice*>> slices;
     {
       absl::ReaderMutexLock lock(&mutex_);
@@ -595,7 +595,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
       for (const auto& [key, slice] : slices) order.push_back(slice->ReserveOrder());
     });
     if (!written.ok()) return Annotate(written.status(), absl::StrCat("shard ", options_.rank, ": log"));
-    if (!known.ok()) return OfWorker(known, worker);
+    if (!known.ok()) return AddWorker(known, worker);
     for (size_t i = 0; i < slices.size(); ++i) {
       const std::vector<WaitList::Ticket> tickets = slices[i].second->Pause(worker, At(order, i));
       released.insert(released.end(), tickets.begin(), tickets.end());

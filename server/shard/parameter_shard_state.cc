@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a ParameterShard: what it is captured as, and begins with.
+// Capture and restore of a ParameterShard.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -81,7 +81,7 @@ absl::Status ParameterShard::MakeSlices(const JobConfig& job, std::vector<ShardS
   for (ShardState::SliceEntry& slice : saved) {
     slices[slice.key] = {std::move(slice.weights), std::move(slice.policy)};
   }
-  // A shard that is closed has no use for them.
+  // A closed shard does not need the slices.
   return TensorCatalog::MakeSlices(
       job.policy, job.workers, std::move(slices), [this] { return closed(); }, addition);
 }
@@ -93,7 +93,7 @@ absl::Status ParameterShard::Restore(ShardState capture) {
   {
     absl::ReaderMutexLock lock(&mutex_);
     if (!job_.name.empty())
-      return WithReason(v1::ERROR_REASON_JOB_DIFFERS, absl::FailedPreconditionError("the shard holds a job already"));
+      return WithReason(v1::ERROR_REASON_JOB_DIFFERS, absl::FailedPreconditionError("the shard already holds a job"));
     addition = catalog_.Check(capture.tensors);
   }
   if (!addition.ok()) return addition.status();
@@ -126,7 +126,7 @@ absl::Status ParameterShard::Adopt(BuiltShard built) {
   absl::MutexLock gate(&gate_);
   absl::MutexLock lock(&mutex_);
   if (!job_.name.empty()) {
-    return WithReason(v1::ERROR_REASON_WRONG_JOB, absl::FailedPreconditionError("the shard holds a job already"));
+    return WithReason(v1::ERROR_REASON_WRONG_JOB, absl::FailedPreconditionError("the shard already holds a job"));
   }
   job_ = std::move(built.job);
   catalog_ = std::move(built.catalog);
@@ -142,7 +142,7 @@ void ParameterShard::NoteRecovery(const ShardRecovery& recovery) {
 
 void ParameterShard::ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) {
   for (size_t rank = 0; rank < std::min(windows.size(), windows_.size()); ++rank) {
-    // What was pushed before this declaration is the resumed job's own.
+    // A window that already has pushes belongs to the resumed job.
     if (windows_[rank]->count().incarnation == 0) windows_[rank]->Restore(windows[rank]);
   }
 }

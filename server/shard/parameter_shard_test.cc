@@ -21,7 +21,7 @@ namespace {
 
 using testing::Test;
 
-// A shard whose one weight has a schedule that falls from 8 to 0 along a line, with the job.
+// A shard with one weight, whose learning rate falls linearly from 8 to 0 over the job.
 class FollowingShard {
  public:
   explicit FollowingShard(const v1::ConsistencyPolicy& policy, uint32_t workers = 3) {
@@ -69,7 +69,7 @@ TEST(ScheduleOfAJobTest, TheRateFollowsTheShareOfTheJobDone) {
   FollowingShard job(AsyncPolicy());
   EXPECT_EQ(job.Push(0, 0, 0.25)->learning_rate, 6);
   EXPECT_EQ(job.weight(), -6);
-  // Many more updates than were planned, at the same place in the job.
+  // Many more updates than planned, all at the same position in the job.
   for (uint64_t step = 1; step < 300; ++step) EXPECT_EQ(job.Push(1, step, 0.5)->learning_rate, 4);
   EXPECT_EQ(job.Push(2, 0, 1.0)->learning_rate, 0);
 }
@@ -89,7 +89,7 @@ TEST(ScheduleOfAJobTest, PushesWithoutAPositionCountUpdates) {
 }
 
 TEST(ScheduleOfAJobTest, InSyncTheOrderOfArrivalDoesNotMatter) {
-  // The ranks of a step agree but for one that is late with its data.
+  // All ranks of a step report the same position, except one that is late with its data.
   const double positions[] = {0.5, 0.25, 0.5};
   std::vector<uint32_t> order = {0, 1, 2};
   do {
@@ -131,7 +131,7 @@ TEST(ScheduleOfAJobTest, ThePositionIsPartOfWhatIsCaptured) {
   EXPECT_EQ(restored.Push("job", {1, 1, 1, 0, 1, 0.25}, {view})->learning_rate, 4);
 }
 
-// A shard with a tensor of two elements whose values are to be provided, or begin as zeros.
+// A shard with a two-element tensor whose values a client provides, or which starts at zero.
 class SetValuesTest : public Test {
  protected:
   void Declare(const v1::ConsistencyPolicy& policy, bool provided = true, const std::string& optimizer = "") {
@@ -170,7 +170,7 @@ class SetValuesTest : public Test {
     return {snapshot->values.values().begin(), snapshot->values.values().end()};
   }
 
-  // The status that a pull at step 0 ended with; kUnknown while it waits.
+  // The status with which a pull at step 0 ended; kUnknown while it waits.
   std::shared_ptr<absl::Status> Await() {
     auto ended = std::make_shared<absl::Status>(absl::UnknownError("waits"));
     shard_.AwaitPull("job", {.step = 0}, {{1, 0}}, absl::Seconds(30), /*by_reader=*/false,
@@ -238,13 +238,13 @@ TEST_F(SetValuesTest, RefusesOtherValuesAndThenSetsNothing) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_VALUES_SET);
   EXPECT_EQ(SubjectOf(status, "tensor"), "w");
-  EXPECT_EQ(status.message(), "shard 3: \"w\" slice 0: values cannot be set: others were set before");
+  EXPECT_EQ(status.message(), "shard 3: \"w\" slice 0: values cannot be set: other values were set before");
   EXPECT_EQ(Values(1), (std::vector<float>{1, 2}));
   EXPECT_EQ(Values(2), (std::vector<float>{0, 0}));
 }
 
 TEST_F(SetValuesTest, RefusesValuesOnceAPushHasReachedTheSlice) {
-  // Under sync the push waits for the other worker's: the slice is still at version 0.
+  // Under sync the push waits for the other worker's push, so the slice is still at version 0.
   for (const bool sync : {false, true}) {
     SCOPED_TRACE(sync);
     ParameterShard shard({.rank = 3, .max_state_bytes = 1 << 20}, &clock_);
@@ -260,7 +260,7 @@ TEST_F(SetValuesTest, RefusesValuesOnceAPushHasReachedTheSlice) {
     const absl::Status status = shard.SetValues("job", {{{1, 0}, v1::ENCODING_FP32, {&payload, 1}}}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_VALUES_SET);
-    // A restored shard knows it, too.
+    // A restored shard also knows that a push was taken.
     ParameterShard restored({.rank = 3, .max_state_bytes = 1 << 20}, &clock_);
     ASSERT_TRUE(restored.Restore(shard.Capture([] {})).ok());
     EXPECT_EQ(ReasonOf(restored.SetValues("job", {{{1, 0}, v1::ENCODING_FP32, {&payload, 1}}}).status()),
@@ -304,7 +304,7 @@ TEST_F(SetValuesTest, FtrlTrainsOnFromThem) {
   Declare(AsyncPolicy(), /*provided=*/true, "ftrl");
   ASSERT_TRUE(Set({5, -5}, {0, 0}).ok());
   ASSERT_TRUE(Push(0, {1, 0}).ok());
-  // A step of 1 / (beta + sqrt(1)).
+  // The step size is 1 / (beta + sqrt(1)).
   EXPECT_EQ(Values(), (std::vector<float>{4.5, -5}));
 }
 
@@ -355,14 +355,14 @@ class ParameterShardTest : public Test {
     return {snapshot->values.values().begin(), snapshot->values.values().end()};
   }
 
-  // The status that a pull ended with; kUnknown while it waits.
+  // The status with which a pull ended; kUnknown while it waits.
   void Await(uint64_t step, absl::Status& ended) {
     ended = absl::UnknownError("waits");
     ticket_ = shard_.AwaitPull("job", {.step = step}, {{1, 0}}, absl::Seconds(30), /*by_reader=*/false,
                                [&](absl::Status status) { ended = status; });
   }
 
-  // Room for as many pulls that wait, of one slice each.
+  // Number of waiting pulls, of one slice each, that fit the memory limit.
   static constexpr int kWaits = 8;
 
   ManualClock clock_;
@@ -593,7 +593,7 @@ TEST_F(ParameterShardTest, RefusesStrangers) {
   EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
             "this shard holds job \"job\", got \"other\"");
   EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
-            "shard 3: slice 5 of \"w\" is not here");
+            "shard 3: does not own slice 5 of \"w\"");
   EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
             "shard 3: tensor 9 is not declared");
 }
@@ -627,7 +627,7 @@ TEST_F(ParameterShardTest, RefusesADeclarationThatDiffers) {
 TEST_F(ParameterShardTest, RefusesStateBeyondItsMemoryBeforeAllocating) {
   EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "huge", int64_t{1} << 40)}).status().code(),
             absl::StatusCode::kFailedPrecondition);
-  // Each of them would fit.
+  // Each tensor would fit alone.
   EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "a", 200000), Tensor(2, "b", 200000)}).status().message(),
             "tensor \"b\": this shard would hold 1600000 bytes, at most 1048576 are allowed");
   OwnedTensor adam = Tensor(1, "adam", 100000);

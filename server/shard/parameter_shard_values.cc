@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a ParameterShard: the first values that clients set.
+// First values of a ParameterShard's slices, set by clients.
 #include <utility>
 #include <vector>
 
@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<ParameterShard::CheckedValues>> ParameterShard::Check
     keys.push_back(view.key);
     if (seen.insert(view.key).second) continue;
     return Invalid(absl::StrCat("shard ", options_.rank, ": values of tensor ", view.key.tensor_id, " slice ",
-                                view.key.slice_index, " stand in the message twice"));
+                                view.key.slice_index, " appear twice in the message"));
   }
   bool accept_non_finite = false;
   {
@@ -80,7 +80,7 @@ absl::StatusOr<uint64_t> ParameterShard::WriteValues(absl::Span<const ValueView>
 absl::StatusOr<SetOutcome> ParameterShard::TakeValues(absl::Span<const ValueView> values,
                                                       std::vector<CheckedValues> checked,
                                                       std::vector<WaitList::Ticket>& released) {
-  // Alone, so that no push reaches a slice between its check and its change.
+  // Exclusive, so that no push reaches a slice between its check and its change.
   absl::MutexLock gate(&gate_);
   if (absl::Status status = closed(); !status.ok()) return status;
   std::vector<size_t> fresh;
@@ -110,8 +110,8 @@ absl::StatusOr<SetOutcome> ParameterShard::SetValues(absl::string_view job, absl
   std::vector<WaitList::Ticket> released;
   const absl::StatusOr<SetOutcome> outcome = TakeValues(values, *std::move(checked), released);
   if (released.empty()) return outcome;
-  // Whoever goes on with values that a machine's death takes builds on what nobody may set again. Waits end outside the
-  // gate, for what they end with may take its time.
+  // A pull must not return values that a machine failure could lose, because nobody can set them again. Waits end
+  // outside the gate, because their callbacks may take long.
   AwaitSynced([this, released = std::move(released)](const absl::Status& synced) {
     for (WaitList::Ticket ticket : released) {
       if (synced.ok()) {

@@ -4,9 +4,9 @@
 namespace ballast {
 namespace {
 
-// A call that waits, in gRPC and in here; docs/decisions/0022-what-waits-is-counted.md says how it was measured.
+// Memory of one waiting call in gRPC and here, measured in docs/decisions/0022-what-waits-is-counted.md.
 constexpr uint64_t kBytesPerWait = 16 << 10;
-// A slice's key and the pointer to it.
+// Memory of a slice's key and of the pointer to the slice.
 constexpr uint64_t kBytesPerSlice = 16;
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 constexpr WaitList::Ticket kTicket = 7;
 
-// Three slices of a synchronous job of one worker: a push at one of them lets pulls at step 1 go on there.
+// Three slices of a synchronous job with one worker; a push to a slice lets pulls at step 1 proceed there.
 class PullWaitTest : public ::testing::Test {
  protected:
   PullWaitTest() {
@@ -35,7 +35,7 @@ class PullWaitTest : public ::testing::Test {
     room_ = *budget_.Reserve(PullWait::BytesOf(3));
   }
 
-  // The tickets that go on.
+  // Returns the released tickets.
   std::vector<WaitList::Ticket> PushTo(size_t slice) {
     const float gradient = 1;
     return slices_[slice]->Offer({0, 0, 1, 0, Gradient(absl::MakeConstSpan(&gradient, 1))}, std::nullopt).released;
@@ -58,7 +58,7 @@ TEST_F(PullWaitTest, WaitsAtOneSliceAtATime) {
   PullWait wait({.step = 1}, pointers_, 0, std::move(room_));
   EXPECT_FALSE(wait.Release(kTicket));
   EXPECT_EQ(Waiting(), (std::vector<size_t>{1, 0, 0}));
-  // Passed over when its turn comes.
+  // Skipped later, because it already allows the pull.
   EXPECT_TRUE(PushTo(1).empty());
   EXPECT_EQ(PushTo(0), std::vector<WaitList::Ticket>{kTicket});
   EXPECT_FALSE(wait.Release(kTicket));

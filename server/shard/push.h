@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// A gradient as it came, over the caller's memory.
+// A received gradient, as a view of the caller's memory.
 struct GradientView {
   SliceKey key;
   uint64_t version = 0;
@@ -19,20 +19,20 @@ struct GradientView {
   absl::Span<const absl::string_view> payload;
 };
 
-// A slice's first values as they came, over the caller's memory.
+// A slice's received first values, as a view of the caller's memory.
 struct ValueView {
   SliceKey key;
   v1::Encoding encoding = v1::ENCODING_FP32;
   absl::Span<const absl::string_view> payload;
 };
 
-// What became of setting them: ballast.v1.SetValuesResponse.
+// Result of setting values; see ballast.v1.SetValuesResponse.
 struct SetOutcome {
   uint32_t set = 0;
   uint32_t unchanged = 0;
 };
 
-// Who pushes, and when: ballast.v1.PushHeader.
+// Identifies a push; see ballast.v1.PushHeader.
 struct PushTicket {
   uint32_t worker = 0;
   uint64_t incarnation = 0;

@@ -35,14 +35,14 @@ absl::StatusOr<PushWindow::Begun> PushWindow::Begin(uint64_t incarnation, uint64
   if (entry.sequence == sequence) {
     if (entry.finished) return Begun{Start::kDuplicate, entry.outcome};
     return WithReason(v1::ERROR_REASON_PUSH_IN_PROGRESS,
-                      absl::UnavailableError(absl::StrCat("push ", sequence, " is being applied; ask again")),
+                      absl::UnavailableError(absl::StrCat("push ", sequence, " is being applied; retry")),
                       {{"sequence", absl::StrCat(sequence)}});
   }
   if (sequence + kSize <= highest_) {
     return WithReason(
         v1::ERROR_REASON_SEQUENCE_FORGOTTEN,
         absl::FailedPreconditionError(absl::StrCat("push has sequence number ", sequence, ", want at least ",
-                                                   highest_ - kSize + 1, ": older answers are forgotten")),
+                                                   highest_ - kSize + 1, ": older results are no longer kept")),
         {{"sequence", absl::StrCat(sequence)}});
   }
   if (entry.sequence != 0 && !entry.finished) {
@@ -60,7 +60,7 @@ absl::StatusOr<PushWindow::Begun> PushWindow::Begin(uint64_t incarnation, uint64
 
 void PushWindow::Finish(uint64_t incarnation, uint64_t sequence, const PushOutcome& outcome) {
   absl::MutexLock lock(&mutex_);
-  // A newer incarnation may have begun meanwhile; the answer is nobody's then.
+  // If a newer incarnation has begun meanwhile, nobody needs this result.
   Entry& entry = entries_[sequence % kSize];
   if (incarnation != incarnation_ || entry.sequence != sequence) return;
   entry.finished = true;

@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// What became of a push, slice by slice summed up.
+// Result of a push, summed over its slices.
 struct PushOutcome {
   uint32_t applied = 0;
   uint32_t buffered = 0;
@@ -19,50 +19,50 @@ struct PushOutcome {
   uint64_t max_staleness = 0;
   float learning_rate = 0;
   bool duplicate = false;
-  // Of its record, where one was written.
+  // Position of the push's record; 0 if none was written.
   uint64_t position = 0;
 };
 
-// One worker's recent pushes and their answers: what makes a retry harmless.
-// Invariant: a sequence number of an incarnation is begun at most once. Knows nothing of what a push does.
+// Owns one worker's recent pushes and their results, so that a retry is safe. Invariant: a sequence number of an
+// incarnation begins at most once. Deliberately does not know what a push does.
 // Thread safety: all methods may be called from any thread.
 class PushWindow {
  public:
-  // How many sequence numbers back an answer is remembered.
+  // Number of sequence numbers whose results are kept.
   static constexpr uint64_t kSize = 1024;
 
   enum class Start { kNew, kDuplicate };
   struct Begun {
     Start start = Start::kNew;
-    // The first answer, of a duplicate.
+    // For a duplicate, the result of the first attempt.
     PushOutcome outcome;
   };
 
-  // kNew: the caller applies the push and calls Finish. FAILED_PRECONDITION for an older incarnation or a sequence
-  // number that is no longer remembered, UNAVAILABLE (retry) while the first attempt is being applied.
+  // kNew: the caller applies the push and calls Finish. FAILED_PRECONDITION for an older incarnation or for a
+  // sequence number whose result is no longer kept; UNAVAILABLE (retry) while the first attempt is being applied;
+  // RESOURCE_EXHAUSTED if kSize pushes are in flight.
   absl::StatusOr<Begun> Begin(uint64_t incarnation, uint64_t sequence);
 
-  // Ends what Begin answered kNew to.
+  // Stores the result of a push for which Begin returned kNew.
   void Finish(uint64_t incarnation, uint64_t sequence, const PushOutcome& outcome);
 
-  // Ends it as if it had not begun.
+  // Undoes a Begin that returned kNew.
   void Abandon(uint64_t incarnation, uint64_t sequence);
 
-  // How many pushes were begun and not abandoned, in all incarnations, and how far the newest one's numbers go.
+  // Pushes begun and not abandoned, in all incarnations, and the newest incarnation's highest sequence number.
   struct Count {
     uint64_t incarnation = 0;
     uint64_t highest = 0;
     uint64_t accepted = 0;
-    // Of the newest incarnation.
     uint64_t accepted_of_incarnation = 0;
   };
   Count count() const;
 
-  // While no push is between Begin and Finish.
+  // Must not be called while a push is between Begin and Finish.
   internal::v1::WindowState Save() const;
   void Restore(const internal::v1::WindowState& state);
 
-  // FAILED_PRECONDITION for an incarnation older than the newest that Begin has seen. Changes nothing.
+  // FAILED_PRECONDITION for an incarnation older than the newest that Begin has seen.
   absl::Status CheckIncarnation(uint64_t incarnation) const;
 
  private:
@@ -79,7 +79,7 @@ class PushWindow {
   uint64_t highest_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t accepted_of_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
-  // By sequence number modulo kSize; empty until the first push.
+  // Indexed by sequence number modulo kSize; empty until the first push.
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 

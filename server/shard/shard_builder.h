@@ -16,7 +16,7 @@
 
 namespace ballast {
 
-// What a shard consists of.
+// The complete contents of a shard.
 struct BuiltShard {
   JobConfig job;
   TensorCatalog catalog;
@@ -24,35 +24,35 @@ struct BuiltShard {
   std::vector<internal::v1::WindowState> windows;
 };
 
-// A shard that is put together from captured slices, while nobody else sees it. Slices may be captured one after
-// another, and a slice that is here follows the changes that its original makes meanwhile. A change may come after a
-// slice that was captured later: the capture holds it already, so it is not made to that slice again.
-// Invariant: each slice equals its original as of the last change that was made to both. Deliberately has no push
-// windows: changes were found good where they were first made, and come once.
+// Owns a shard under construction from captured slices, which nobody else sees. Slices may be captured one after
+// another; a slice that has been added follows the changes that its original makes. A change may arrive after a slice
+// that was captured later: that capture already contains it, so it is not applied to that slice again. Invariant:
+// each slice equals its original as of the last change applied to both. Deliberately has no push windows: each change
+// was validated where it was first made, and arrives once.
 // Thread safety: none.
 class ShardBuilder {
  public:
-  // INVALID_ARGUMENT and FAILED_PRECONDITION as ParameterShard::Declare.
+  // Returns the same errors as ParameterShard::Declare.
   static absl::StatusOr<ShardBuilder> Begin(uint32_t shard, uint64_t max_bytes, JobConfig job,
                                             std::vector<OwnedTensor> tensors);
 
-  // More tensors; those that are known already may be among them. Their slices are to be added.
+  // Adds tensors, and skips known ones. The caller adds their slices with Add.
   absl::Status Declare(std::vector<OwnedTensor> tensors);
 
-  // A slice whose capture holds all changes up to `captured_at`. INVALID_ARGUMENT for a slice that no tensor has, that
-  // came before, or that does not fit.
+  // Adds a slice whose capture contains all changes up to `captured_at`. INVALID_ARGUMENT if no tensor has the slice,
+  // if it was already added, or if it does not fit.
   absl::Status Add(ShardState::SliceEntry slice, uint64_t captured_at);
 
-  // Gradients of slices that were here when the push was made: FAILED_PRECONDITION for a gradient of another,
-  // INVALID_ARGUMENT for one that does not fit.
+  // Applies gradients of slices that had been added when the push was made. FAILED_PRECONDITION for a gradient of any
+  // other slice, INVALID_ARGUMENT for one that does not fit.
   absl::Status Push(const PushTicket& push, absl::Span<const GradientView> gradients);
-  // The change at `position`, made to the slices that are here and were captured before it; the captures of the others
-  // hold it. INVALID_ARGUMENT for values that do not fit.
+  // Applies the change at `position` to the added slices that were captured before it; later captures contain it.
+  // INVALID_ARGUMENT for values that do not fit.
   absl::Status SetValues(uint64_t position, absl::Span<const ValueView> values);
-  // The same for a worker that pauses. INVALID_ARGUMENT for a rank that the job does not have.
+  // Like SetValues, for a worker that pauses. INVALID_ARGUMENT for a rank that the job does not have.
   absl::Status Pause(uint64_t position, uint32_t worker);
 
-  // INVALID_ARGUMENT while slices are missing, and for more windows than workers.
+  // INVALID_ARGUMENT if slices are missing or there are more windows than workers.
   absl::StatusOr<BuiltShard> Finish(std::vector<internal::v1::WindowState> windows) &&;
 
   uint64_t slices() const { return built_.catalog.slice_count(); }
@@ -61,11 +61,11 @@ class ShardBuilder {
   explicit ShardBuilder(BuiltShard built) : built_(std::move(built)) {}
   absl::Status CheckWorker(uint32_t worker) const;
   absl::Status Offer(const PushTicket& push, const GradientView& view);
-  // True if the slice is here and its capture does not hold the change at that position.
+  // True if the slice has been added and its capture does not contain the change at that position.
   bool Lacks(const SliceKey& key, uint64_t position) const;
 
   BuiltShard built_;
-  // By slice: the last change that its capture holds.
+  // By slice: position of the last change that its capture contains.
   absl::flat_hash_map<SliceKey, uint64_t> captured_at_;
 };
 

@@ -21,7 +21,7 @@ OwnedTensor Tensor(uint32_t id, int64_t elements) {
   return tensor;
 }
 
-// A shard of tensors 1 and 2, of two workers under `sync`, and another that is built from it.
+// A shard with tensors 1 and 2 and two workers under `sync`, and a copy that a builder makes of it.
 class ShardBuilderTest : public testing::Test {
  protected:
   ShardBuilderTest() {
@@ -43,7 +43,7 @@ class ShardBuilderTest : public testing::Test {
       EXPECT_TRUE(added.ok()) << added;
     }
   }
-  // To the shard, and its gradients of these tensors to the builder.
+  // Pushes to the shard, and the gradients of the tensors in `to` to the builder.
   void Push(uint32_t worker, uint64_t step, ShardBuilder& builder, const std::vector<uint32_t>& to) {
     const std::vector<float> values = {1, 2, 3};
     const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), 12);
@@ -83,7 +83,7 @@ class ShardBuilderTest : public testing::Test {
   }
 
   JobConfig job_;
-  // The last change that shard_ has made.
+  // Position of the last change that shard_ made.
   uint64_t position_ = 0;
   ParameterShard shard_{{.max_state_bytes = kMaxBytes}, Clock::Real()};
   ParameterShard copy_{{.max_state_bytes = kMaxBytes}, Clock::Real()};
@@ -92,7 +92,7 @@ class ShardBuilderTest : public testing::Test {
 TEST_F(ShardBuilderTest, SlicesThatAreCopiedAtDifferentTimesMakeTheSameShard) {
   ShardBuilder builder = Begin();
   Copy(1, builder);
-  // A step that is half gathered when tensor 2 is copied, and one that is gathered after.
+  // One step is half gathered when tensor 2 is copied; the other is gathered afterwards.
   Push(0, 0, builder, {1});
   Copy(2, builder);
   Push(1, 0, builder, {1, 2});
@@ -102,7 +102,7 @@ TEST_F(ShardBuilderTest, SlicesThatAreCopiedAtDifferentTimesMakeTheSameShard) {
   ASSERT_TRUE(Finish(std::move(builder)).ok());
   EXPECT_EQ(copy_.status().state_bytes, shard_.status().state_bytes);
   ExpectEqual(shard_, copy_);
-  // And later pushes find the windows: this one is known.
+  // The copy has the push windows: it knows this push.
   const auto again = copy_.Push("job", {1, 1, 2, 1, 1}, {});
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(again->duplicate);
@@ -127,7 +127,7 @@ TEST_F(ShardBuilderTest, ValuesThatAreSetMeanwhileAreSetOnce) {
   const std::vector<ValueView> views = {{{1, 0}, v1::ENCODING_FP32, {&of_1, 1}},
                                         {{2, 0}, v1::ENCODING_FP32, {&of_2, 1}}};
   ASSERT_TRUE(shard_.SetValues("job", views).ok());
-  // The builder has not heard of tensor 2 yet: that one comes with its values.
+  // The builder does not have tensor 2 yet; the later copy of tensor 2 contains these values.
   ASSERT_EQ(builder.SetValues(++position_, views), absl::OkStatus());
   Copy(2, builder);
   Push(0, 0, builder, {1, 2});
@@ -147,7 +147,7 @@ TEST_F(ShardBuilderTest, ACaptureIsNotChangedAgainByWhatItHolds) {
   const uint64_t set_at = ++position_;
   Push(0, 0, builder, {1});
   Push(1, 0, builder, {1});
-  // Tensor 2 is captured before the builder hears of the values that the two pushes have built on.
+  // Tensor 2 is captured, with the effect of the values and both pushes, before the builder receives the values.
   Copy(2, builder);
   ASSERT_EQ(builder.SetValues(set_at, views), absl::OkStatus());
   ASSERT_TRUE(Finish(std::move(builder)).ok());
@@ -182,7 +182,7 @@ TEST_F(ShardBuilderTest, RefusesWhatDoesNotFit) {
   ShardBuilder builder = Begin();
   Copy(1, builder);
   auto slice = shard_.CaptureSlices({{1, 0}}, [] {});
-  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w1\" slice 0 came twice"));
+  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w1\" slice 0 was added twice"));
   slice[0].key = {2, 0};
   EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w2\" slice 0: got 3 elements, want 2"));
   slice[0].key = {2, 1};

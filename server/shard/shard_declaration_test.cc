@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other calls may do while a shard makes its tensors, however long that takes.
+// Tests that other calls proceed while a shard creates its tensors, however long that takes.
 #include <unistd.h>
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace {
 
 using testing::Test;
 
-// A journal that keeps nothing.
+// A journal that stores nothing.
 class CountingJournal : public ShardJournal {
  public:
   absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view>,
@@ -36,13 +36,13 @@ class CountingJournal : public ShardJournal {
 
   uint64_t records = 0;
   absl::Status status;
-  // Called while a declaration is written.
+  // Called while a declaration is being written.
   std::function<void()> on_declaration = [] {};
 };
 
 class ShardDeclarationTest : public Test {
  protected:
-  // Its checkpoint is read by `load_`, which a test lets take its time.
+  // Options whose checkpoints are loaded by `load_`, which a test can block.
   ParameterShard::Options Options() {
     ParameterShard::Options options;
     options.max_state_bytes = 1 << 20;
@@ -71,7 +71,7 @@ class ShardDeclarationTest : public Test {
     return tensor;
   }
 
-  // The tensors' state in a checkpoint: `value` in each element.
+  // Checkpoint state of the tensors, with `value` in each element.
   static Resumption Saved(absl::Span<const OwnedTensor> tensors, float value, uint64_t elements = 3) {
     Resumption resumption;
     for (const OwnedTensor& tensor : tensors) {
@@ -135,7 +135,7 @@ TEST_F(ShardDeclarationTest, AllOtherCallsGoOnWhileTensorsAreMade) {
   EXPECT_EQ(Values(2), (std::vector<float>{7, 7, 7}));
 }
 
-// Returns once the thread of this process waits for something.
+// Returns once that thread of this process is blocked.
 void AwaitBlocked(pid_t thread) {
   const std::string path = absl::StrCat("/proc/self/task/", thread, "/stat");
   for (std::string stat; !absl::StrContains(stat, ") S ");) {
@@ -144,7 +144,7 @@ void AwaitBlocked(pid_t thread) {
   }
 }
 
-// Its record stands behind the declaration's, so a replay pauses those tensors, too.
+// The pause is recorded after the declaration, so a replay pauses those tensors too.
 TEST_F(ShardDeclarationTest, APauseBehindADeclarationCoversItsTensors) {
   JobConfig job = Job(v1::Durability::WAL);
   job.policy.mutable_sync();
@@ -163,7 +163,7 @@ TEST_F(ShardDeclarationTest, APauseBehindADeclarationCoversItsTensors) {
   };
   ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w"), Tensor(2, "v")}).ok());
   pausing.join();
-  // Worker 0 alone makes an update.
+  // The update needs worker 0 only.
   EXPECT_EQ(Push(2, 1)->applied, 1u);
   EXPECT_EQ(Values(2), (std::vector<float>{-1, -1, -1}));
 }

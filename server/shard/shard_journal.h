@@ -13,25 +13,25 @@
 
 namespace ballast {
 
-// What a shard tells of each change before it makes it, so that the change outlives the process.
+// Write-ahead log: the shard appends a record before it applies a change, so that the change survives the process.
 // Thread safety: all methods may be called from any thread.
 class ShardJournal {
  public:
   virtual ~ShardJournal() = default;
 
-  // Writes a record, `behind` following the message, and answers its position. Calls `admit` first, which says whether
-  // the record is still wanted; 0 if it is not, and nothing is written. Calls `in_order` once the record is written.
-  // Both calls for one record come before those for the next: so check, record and order are one step. Neither may
-  // block. RESOURCE_EXHAUSTED where there is no room, UNAVAILABLE where nothing can be written any more: nothing is
-  // written then, and `in_order` is not called, though `admit` may have been.
+  // Appends a record, followed by the bytes of `behind`, and returns its position. First calls `admit`; if that
+  // returns false, writes nothing and returns 0. Calls `in_order` after the record is written. Both calls for one
+  // record happen before those for the next, so check, record and order are atomic; neither may block.
+  // RESOURCE_EXHAUSTED if there is no space, UNAVAILABLE if the log can no longer be written; then nothing was
+  // written and `in_order` is not called, though `admit` may have been.
   virtual absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record,
                                           absl::Span<const absl::string_view> behind, absl::FunctionRef<bool()> admit,
                                           absl::FunctionRef<void()> in_order) = 0;
 
-  // Calls `done` once, when the record and those before it outlive what they must; may call it before returning.
+  // Calls `done` once this record and all earlier ones are as durable as the job requires, possibly before returning.
   virtual void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) = 0;
 
-  // The same, when no death of a machine takes the record any more, whatever the job's durability promises of others.
+  // Like AwaitDurable, but waits until a machine failure cannot lose the record, whatever the job requires.
   virtual void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) = 0;
 };
 

@@ -14,7 +14,7 @@
 
 namespace ballast {
 
-// What the job is, as the first declaration says.
+// The configuration of a job, taken from its first declaration.
 struct JobConfig {
   std::string name;
   v1::ConsistencyPolicy policy;
@@ -22,11 +22,11 @@ struct JobConfig {
   v1::Durability durability;
 };
 
-// INVALID_ARGUMENT for a name, a policy or a number of workers that no job may have.
+// INVALID_ARGUMENT for an invalid name, policy or number of workers.
 absl::Status ValidateJobConfig(const JobConfig& job);
 
-// A shard at one moment, between pushes. What it holds of the weights is shared with the shard; updates leave it as it
-// is, at the price of a copy.
+// State of a shard between two pushes. It shares its weights with the shard; an update copies them first, so the
+// state never changes.
 struct ShardState {
   struct SliceEntry {
     SliceKey key;
@@ -40,10 +40,10 @@ struct ShardState {
   std::vector<internal::v1::WindowState> windows;
 };
 
-// What a job goes on with that resumes from a checkpoint.
+// The state from which a job resumes after a checkpoint.
 struct Resumption {
   std::vector<ShardState::SliceEntry> slices;
-  // By rank: from which incarnation on a worker is one of the resumed job's.
+  // By rank: the first incarnation of each worker that belongs to the resumed job.
   std::vector<internal::v1::WindowState> windows;
 };
 

@@ -24,11 +24,11 @@ absl::StatusOr<bool> Slice::CheckValues(uint64_t checksum) const {
   const std::optional<uint64_t> set = weights_->set_checksum();
   if (set == checksum) return false;
   if (!set.has_value() && !weights_->pushed()) return true;
-  return WithReason(
-      v1::ERROR_REASON_VALUES_SET,
-      absl::FailedPreconditionError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": values cannot be set: ",
-                                                 set.has_value() ? "others were set before" : "a push has reached it")),
-      {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
+  return WithReason(v1::ERROR_REASON_VALUES_SET,
+                    absl::FailedPreconditionError(
+                        absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": values cannot be set: ",
+                                     set.has_value() ? "other values were set before" : "it has received a push")),
+                    {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
 }
 
 std::vector<WaitList::Ticket> Slice::SetValues(ValueBuffer values, uint64_t checksum) {
@@ -50,9 +50,9 @@ absl::Status Slice::CheckStep(uint64_t step) const {
 void Slice::AwaitOrderLocked(std::optional<uint64_t> order) {
   if (!order.has_value()) return;
   struct Wanted {
-    const uint64_t* turns;
+    const uint64_t* changes;
     uint64_t order;
-    bool IsDue() const { return *turns == order; }
+    bool IsDue() const { return *changes == order; }
   } wanted{&changes_, *order};
   mutex_.Await(absl::Condition(&wanted, &Wanted::IsDue));
   ++changes_;

@@ -16,23 +16,23 @@
 
 namespace ballast {
 
-// What a pull reads of a slice. Later updates leave the values as they are.
+// The values that a pull reads from a slice. Later updates do not change them.
 struct PulledValues {
   uint64_t version = 0;
   ValueBuffer values;
 };
 
-// A slice's state at one moment, its values shared with the slice.
+// A slice's state at one moment. It shares memory with the slice.
 struct SliceState {
   SliceWeights::State weights;
   PolicyState policy;
 };
 
-// A slice that many workers push to and pull from: weights, the policy that guards them, and the pulls that wait.
-// Knows nothing of its siblings. Thread safety: all methods may be called from any thread.
+// Owns one slice: its weights, the policy that guards them, and its waiting pulls. Deliberately does not know the
+// other slices. Thread safety: all methods may be called from any thread.
 class Slice {
  public:
-  // `provided`: its values come by SetValues, and nobody may pull or push before.
+  // `provided`: the values come from SetValues; no pull or push is allowed before.
   Slice(std::string tensor, const v1::SliceRange& range, std::unique_ptr<SliceWeights> weights,
         std::unique_ptr<SlicePolicy> policy, bool provided = false)
       : tensor_(std::move(tensor)),
@@ -43,66 +43,65 @@ class Slice {
 
   struct Applied {
     PushDisposition disposition = PushDisposition::kBuffered;
-    // Version at apply minus the version that the gradient was computed from; 0 unless applied.
+    // Version at apply minus the version that the gradient was computed from; 0 if not applied.
     uint64_t staleness = 0;
     float learning_rate = 0;
-    // Waits that the update lets go on: the caller reports them to the wait room, outside all locks.
+    // Waits that the update released. The caller counts them down in the wait list, outside all locks.
     std::vector<WaitList::Ticket> released;
   };
 
-  // As SlicePolicy::CheckStep; FAILED_PRECONDITION too while the values are still to be provided.
+  // Like SlicePolicy::CheckStep; also FAILED_PRECONDITION while the values have not been provided.
   absl::Status CheckStep(uint64_t step) const;
 
-  // Whether values of that checksum may be set; false: they were. FAILED_PRECONDITION where others were, or a push was
-  // taken.
+  // True if values with that checksum may be set, false if they already were. FAILED_PRECONDITION if other values
+  // were set or a push was accepted.
   absl::StatusOr<bool> CheckValues(uint64_t checksum) const;
 
-  // Sets the first values, as many as the slice has; answers the waits that may go on. CheckValues allowed it, and the
-  // slice has not changed since.
+  // Sets the first values, one for each element, and returns the waits that this releases. CheckValues must have
+  // returned true, with no change to the slice since.
   std::vector<WaitList::Ticket> SetValues(ValueBuffer values, uint64_t checksum);
 
-  // False while the values are still to be provided.
+  // False while the values have not been provided.
   bool HasValues() const;
 
-  // Where changes must come in a certain order: the next place in it. The change that takes it must come, and soon, for
-  // all later ones wait for it. Places at several slices are taken in the same order at each.
+  // Reserves the next place in the order of changes. The change with that place must follow soon, because all later
+  // ones wait for it. Places at several slices must be reserved in the same order at each.
   uint64_t ReserveOrder() { return next_order_.fetch_add(1); }
 
-  // `order`: its place, where changes have one.
+  // `order`: its reserved place, if changes are ordered.
   Applied Offer(const Contribution& contribution, std::optional<uint64_t> order);
 
-  // As SlicePolicy::Pause; answers the waits that may go on.
+  // Like SlicePolicy::Pause; returns the released waits.
   std::vector<WaitList::Ticket> Pause(uint32_t worker, std::optional<uint64_t> order);
 
-  // As SlicePolicy::CatchUp.
+  // Like SlicePolicy::CatchUp.
   struct CaughtUp {
-    // By how many updates the slice knew less.
+    // Number of updates that the slice was behind.
     uint64_t lost_updates = 0;
     std::vector<WaitList::Ticket> released;
   };
   CaughtUp CatchUp(uint32_t worker, uint64_t version, uint64_t finished, std::optional<uint64_t> order);
 
-  // Whether the pull may be answered now.
   bool MayPull(const PullQuery& pull) const;
 
-  // As MayPull; if not, `ticket` is among the released of the update that allows it, unless Forget comes first.
+  // Like MayPull. If false, the update that allows the pull releases `ticket`, unless Forget is called first.
   bool MayPullOrRelease(const PullQuery& pull, WaitList::Ticket ticket);
 
-  // The pull does not wait here any more; nothing if it was released.
+  // Removes a waiting pull. Does nothing if it was released.
   void Forget(const PullQuery& pull, WaitList::Ticket ticket);
 
-  // Number of pulls that wait here.
+  // Number of waiting pulls.
   size_t waiting() const;
 
-  // Ranks that the pull waits for; empty when it may be answered.
+  // Ranks that the pull waits for; empty if it need not wait.
   std::vector<uint32_t> Missing(const PullQuery& pull) const;
 
-  // The values as they are now, for `worker` if it is one that asks. Later updates leave them as they are.
+  // Returns the current values, which updates do not change, and records that `worker`, if set, received them.
   PulledValues Pull(std::optional<uint32_t> worker);
 
-  // The state now, its values shared.
+  // Returns the current state, which shares memory with the slice.
   SliceState Share() const;
-  // INVALID_ARGUMENT for what was not shared by a slice like this.
+  // INVALID_ARGUMENT if the state does not fit this slice.
   absl::Status Restore(SliceState state);
 
   const std::string& tensor() const { return tensor_; }
@@ -120,10 +119,10 @@ class Slice {
   mutable absl::Mutex mutex_;
   const std::unique_ptr<SliceWeights> weights_ ABSL_PT_GUARDED_BY(mutex_);
   const std::unique_ptr<SlicePolicy> policy_ ABSL_PT_GUARDED_BY(mutex_);
-  // Pulls by their step, in the order in which they came.
+  // Waiting pulls by step, then in order of arrival.
   std::set<std::pair<uint64_t, WaitList::Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
   std::atomic<uint64_t> next_order_{0};
-  // Changes that have been made.
+  // Number of changes made.
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-// Of a tensor, and of each of its slices: names, entries of tables, the policy's and the buffers' own objects.
+// Estimated bytes for a tensor, and again for each of its slices: names, table entries, policy and buffer objects.
 constexpr uint64_t kKeptBytes = 1024;
 
 absl::Status CheckSlices(OwnedTensor& tensor) {
@@ -49,7 +49,7 @@ absl::Status TensorCatalog::CutWhole(std::vector<OwnedTensor>& tensors) const {
     if (!tensor.slices.empty()) continue;
     const uint64_t elements = CountElements(tensor.spec);
     bytes += elements * sizeof(float);
-    // Refuse what cannot fit before a list of its slices is made.
+    // Checked before a huge tensor's list of slices is built.
     if (bytes > max_bytes_) {
       return WithReason(
           v1::ERROR_REASON_MEMORY_LIMIT,
@@ -86,7 +86,7 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Plan(std::vector<OwnedTen
     }
     if (same_name != names.end()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("tensor \"", tensor.spec.name(), "\" stands in the message twice"));
+          absl::StrCat("tensor \"", tensor.spec.name(), "\" appears twice in the message"));
     }
     absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(tensor.spec.optimizer());
     if (!optimizer.ok()) return optimizer.status();
@@ -104,7 +104,7 @@ absl::StatusOr<TensorCatalog::Addition> TensorCatalog::Plan(std::vector<OwnedTen
     }
     names.emplace(tensor.spec.name(), tensor.spec.id());
     if (!ids.insert(tensor.spec.id()).second) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor id ", tensor.spec.id(), " stands in the message twice"));
+      return absl::InvalidArgumentError(absl::StrCat("tensor id ", tensor.spec.id(), " appears twice in the message"));
     }
     addition.tensors.emplace_back(tensor.spec.id(),
                                   std::make_unique<Tensor>(Tensor{tensor.spec, *std::move(optimizer), tensor.slices}));
@@ -181,10 +181,12 @@ absl::Status TensorCatalog::Insert(SliceKey key, SliceState captured, const v1::
   const auto range = std::lower_bound(of.slices.begin(), of.slices.end(), key.slice_index,
                                       [](const v1::SliceRange& a, uint32_t index) { return a.index() < index; });
   if (range == of.slices.end() || range->index() != key.slice_index) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", of.spec.name(), "\" has no slice ", key.slice_index, " here"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", of.spec.name(), "\" has no slice ", key.slice_index, " on this shard"));
   }
   if (slices_.contains(key)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", of.spec.name(), "\" slice ", key.slice_index, " came twice"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", of.spec.name(), "\" slice ", key.slice_index, " was added twice"));
   }
   auto slice_policy = MakeSlicePolicy(policy, workers);
   if (!slice_policy.ok()) return slice_policy.status();
@@ -209,7 +211,7 @@ absl::StatusOr<Slice*> TensorCatalog::Find(SliceKey key) const {
   const std::string& name = tensor->second->spec.name();
   return WithReason(v1::ERROR_REASON_NOT_OWNER,
                     absl::FailedPreconditionError(
-                        absl::StrCat("shard ", shard_, ": slice ", key.slice_index, " of \"", name, "\" is not here")),
+                        absl::StrCat("shard ", shard_, ": does not own slice ", key.slice_index, " of \"", name, "\"")),
                     {{"tensor", name}, {"slice", absl::StrCat(key.slice_index)}});
 }
 

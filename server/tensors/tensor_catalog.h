@@ -16,7 +16,7 @@
 
 namespace ballast {
 
-// Names a slice of a shard.
+// Identifies a slice within a shard.
 struct SliceKey {
   uint32_t tensor_id = 0;
   uint32_t slice_index = 0;
@@ -28,17 +28,16 @@ struct SliceKey {
   }
 };
 
-// A tensor and the part of it that a shard owns.
+// A tensor and the slices of it that a shard owns.
 struct OwnedTensor {
   v1::TensorSpec spec;
   std::vector<v1::SliceRange> slices;
 };
 
-// A shard's tensors, and the slices of them that it owns. Nothing is ever removed, so pointers to slices stay good.
-// Knows neither the job nor its workers. Thread safety: none; its shard guards it.
+// Owns a shard's tensors and slices. Nothing is ever removed, so pointers to slices stay valid. Deliberately knows
+// neither the job nor its workers. Thread safety: none; guarded by its shard.
 class TensorCatalog {
  public:
-  // What a declaration adds.
   struct Tensor {
     v1::TensorSpec spec;
     std::unique_ptr<Optimizer> optimizer;
@@ -46,48 +45,48 @@ class TensorCatalog {
   };
   struct Addition {
     std::vector<std::pair<uint32_t, std::unique_ptr<Tensor>>> tensors;
-    // Of weights and slots, and of what is kept about them.
+    // Bytes of weights and slots, and estimated bytes of other data.
     uint64_t bytes = 0, other_bytes = 0;
-    // Once MakeSlices has made them.
+    // Filled in by MakeSlices.
     std::vector<std::pair<SliceKey, std::unique_ptr<Slice>>> slices;
   };
-  // A slice's state that takes the place of its initial values.
+  // State that replaces the initial values of slices.
   using SavedSlices = absl::flat_hash_map<SliceKey, SliceState>;
 
-  // `max_bytes`: of weights, optimizer slots and what is kept about them, which of many small tensors is the most.
-  // `shard` is for messages.
+  // `max_bytes`: limit on weights, optimizer slots and other data, which dominates for many small tensors. `shard` is
+  // used in messages.
   TensorCatalog(uint32_t shard, uint64_t max_bytes) : shard_(shard), max_bytes_(max_bytes) {}
 
-  // What is new among the tensors, after cutting those without slices. INVALID_ARGUMENT for what is wrong in itself,
-  // FAILED_PRECONDITION for what was declared differently before, and for what does not fit.
+  // Returns the new tensors, after cutting tensors without slices. INVALID_ARGUMENT for an invalid declaration,
+  // FAILED_PRECONDITION for one that differs from an earlier one or does not fit.
   absl::StatusOr<Addition> Check(std::vector<OwnedTensor>& tensors) const;
 
-  // Makes the slices of an addition, each as it was saved or else with its initial values. Takes as long as there is
-  // data, with all cores; knows no catalog, so that no lock need be held. `check` is asked before each slice, from any
-  // thread: its first error ends the work. NOT_FOUND for a saved slice that is not among them, INVALID_ARGUMENT for one
-  // that is not like them.
+  // Creates the slices of an addition, with saved state or initial values. Uses all cores and takes time proportional
+  // to the data; needs no catalog and so no lock. Calls `check` before each slice, from any thread; its first error
+  // ends the work. NOT_FOUND for a saved slice that was not added, INVALID_ARGUMENT for one that does not fit.
   static absl::Status MakeSlices(const v1::ConsistencyPolicy& policy, uint32_t workers, SavedSlices saved,
                                  absl::FunctionRef<absl::Status()> check, Addition& addition);
 
-  // What Check answered since the last Add, its slices made, or without slices for Insert to bring them.
+  // Adds what the last Check since the last Add returned, with its slices made, or without slices if Insert adds
+  // them.
   void Add(Addition addition);
 
-  // A saved slice of a tensor that was added without slices. INVALID_ARGUMENT for one that no tensor has, that is here
-  // already, or that does not fit its tensor.
+  // Adds a saved slice of a tensor that was added without slices. INVALID_ARGUMENT if no tensor has it, if it was
+  // already added, or if it does not fit its tensor.
   absl::Status Insert(SliceKey key, SliceState captured, const v1::ConsistencyPolicy& policy, uint32_t workers);
-  // How many slices the tensors have; Insert has not brought all of them where slice_count() is less.
+  // Number of slices of all tensors; larger than slice_count() until Insert has added all of them.
   size_t declared_slices() const { return declared_slices_; }
 
-  // NOT_FOUND for what is not here.
+  // NOT_FOUND for an unknown tensor, FAILED_PRECONDITION for a slice that this shard does not own.
   absl::StatusOr<Slice*> Find(SliceKey key) const;
 
-  // By id; slices by index.
+  // Sorted by id; slices by index.
   std::vector<OwnedTensor> Tensors() const;
   std::vector<std::pair<SliceKey, Slice*>> Slices() const;
 
   size_t tensor_count() const { return tensors_.size(); }
   size_t slice_count() const { return slices_.size(); }
-  // Of weights and slots.
+  // Bytes of weights and slots.
   uint64_t bytes() const { return bytes_; }
 
  private:

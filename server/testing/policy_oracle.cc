@@ -23,8 +23,7 @@ PolicyOracle::PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers
 
 void PolicyOracle::Compare(const Seen& after) {
   Expect(after.version == version_, "version is ", after.version, ", want ", version_);
-  Expect(after.value == value_, "weight is ", after.value, ", want ", value_,
-         ": exactly the gradients that were applied");
+  Expect(after.value == value_, "weight is ", after.value, ", want ", value_, ", from exactly the applied gradients");
   Expect(after.rate == rate_, "learning rate was scaled by ", after.rate, ", want ", rate_);
 }
 
@@ -104,7 +103,7 @@ void PolicyOracle::MoveClock(const Push& push) {
     if (finished < slowest_) ++tally_.lifted;
     worker.lift = slowest_ > finished ? slowest_ - finished : 0;
   } else {
-    // What it lacks to the front is taken off the lift as it catches up.
+    // The lift shrinks so that the clock does not pass the front.
     const uint64_t before = worker.finished + worker.lift, front = slowest_ + policy_.bounded().staleness() + 1;
     while (worker.lift > 0 && finished + worker.lift > std::max(before, front)) --worker.lift;
   }
@@ -124,7 +123,7 @@ uint64_t PolicyOracle::Slowest() const {
 void PolicyOracle::Paused(uint32_t worker, const Seen& after) {
   workers_[worker].paused = workers_[worker].ever_paused = true;
   const uint64_t slowest = Slowest();
-  Expect(slowest >= slowest_, "the slowest clock went back");
+  Expect(slowest >= slowest_, "the slowest clock decreased");
   slowest_ = slowest;
   if (is_sync()) {
     Expect((after.version > version_) == MayClose(), "worker ", worker, "'s pause ",
@@ -167,7 +166,7 @@ void PolicyOracle::Answered(const PullQuery& pull, const Seen& now) {
   puller.pulled = true;
   puller.handed_out = now.value;
   if (!policy_.has_bounded() || puller.ever_paused) return;
-  // The same without a word of lifts.
+  // The same promise for workers that never paused, without lifts.
   for (const Worker& worker : workers_) {
     Expect(worker.ever_paused || pull.step <= worker.finished + policy_.bounded().staleness(),
            "answered a pull at step ", pull.step, " while a worker had finished ", worker.finished);
@@ -178,7 +177,7 @@ void PolicyOracle::Waits(const PullQuery& pull, const std::vector<uint32_t>& mis
   const std::vector<uint32_t> want = Waited(pull);
   Expect(missing == want, "a pull at step ", pull.step, " names workers ", absl::StrJoin(missing, ", "), ", want ",
          absl::StrJoin(want, ", "));
-  Expect(!want.empty() || MayWaitForEver(pull), "a pull at step ", pull.step, " waits for nobody");
+  Expect(!want.empty() || MayWaitForEver(pull), "a pull at step ", pull.step, " waits for no worker");
 }
 
 bool PolicyOracle::MayWaitForEver(const PullQuery& pull) const {

@@ -10,18 +10,18 @@
 
 namespace ballast {
 
-// What one slice promises under a policy, told from outside: it is shown everything that happens at the slice, and
-// notes the first promise that was broken. Gradients are of one element; the weights begin at 0 and an update takes the
-// gradient, rounded to a whole number, off them.
+// Checks from outside the promises of one slice under a policy: it is told every event at the slice, and records the
+// first broken promise. Gradients have one element; the weights start at 0 and an update subtracts the gradient,
+// rounded to a whole number.
 class PolicyOracle {
  public:
   PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers);
 
-  // The slice after an event.
+  // State of the slice after an event.
   struct Seen {
     uint64_t version = 0;
     float value = 0;
-    // Of the last update.
+    // Learning rate of the last update.
     float rate = 1;
   };
 
@@ -36,12 +36,12 @@ class PolicyOracle {
   void Offered(const Push& push, PushDisposition disposition, const Seen& after);
   void Paused(uint32_t worker, const Seen& after);
   void Answered(const PullQuery& pull, const Seen& now);
-  // It is not answered, and these are named.
+  // The pull must wait, for the workers in `missing`.
   void Waits(const PullQuery& pull, const std::vector<uint32_t>& missing);
-  // Nothing will happen any more.
+  // The schedule has ended.
   void Ended();
 
-  // Whether a pull that nobody will ever answer is right to wait: it asks for an update that nobody is to make.
+  // True if a pull may wait forever, because no worker will ever make the update that it needs.
   bool MayWaitForEver(const PullQuery& pull) const;
 
   // Empty while all promises are kept.
@@ -55,7 +55,7 @@ class PolicyOracle {
  private:
   struct Worker {
     bool paused = false, ever_paused = false;
-    // Steps finished, by its own count since it came last, and how many count on top since it returned.
+    // Steps finished by the worker's own count since it last joined, and steps added to it since it returned.
     uint64_t finished = 0, lift = 0;
     bool pulled = false;
     float handed_out = 0;
@@ -76,15 +76,15 @@ class PolicyOracle {
   void Compare(const Seen& after);
 
   const v1::ConsistencyPolicy policy_;
-  // Of sync and local_sgd; else 0.
+  // Quorum of sync and local_sgd; otherwise 0.
   const uint32_t quorum_;
   std::vector<Worker> workers_;
   uint64_t version_ = 0;
   float value_ = 0;
   float rate_ = 1;
-  // The lowest clock among those that take part, or that it had when someone did last.
+  // The lowest clock of the active workers, or the last such clock if there are none.
   uint64_t slowest_ = 0;
-  // Contributions to the step that gathers.
+  // Contributions to the step being gathered.
   std::vector<Push> gathered_;
   std::string fault_;
   Tally tally_;

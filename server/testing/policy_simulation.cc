@@ -12,19 +12,19 @@
 namespace ballast {
 namespace {
 
-// More than any schedule has, unless it goes round in circles.
+// Above the number of events of any schedule, unless it loops.
 constexpr uint64_t kMaxEvents = 100000;
 constexpr uint64_t kLongestSchedule = 2000;
 
 const char* NameOf(PushDisposition disposition) {
   return disposition == PushDisposition::kApplied    ? "applied"
-         : disposition == PushDisposition::kBuffered ? "kept"
+         : disposition == PushDisposition::kBuffered ? "buffered"
                                                      : "dropped";
 }
 
 }  // namespace
 
-// Takes whole numbers off the weights: a mean of whole numbers, whose scale was rounded, is one again.
+// Subtracts whole numbers from the weights: the mean of whole numbers, whose scale was rounded, becomes whole again.
 class PolicySimulation::RoundingSgd : public Optimizer {
  public:
   int slots() const override { return 0; }
@@ -52,7 +52,7 @@ struct PolicySimulation::Place {
 
   Slice slice;
   PolicyOracle oracle;
-  // Of its last update.
+  // Learning rate of its last update.
   float rate = 1;
 };
 
@@ -92,7 +92,7 @@ void PolicySimulation::DrawPolicy() {
       break;
     case 3:
     case 4:
-      // The tighter, the sooner a circle of waits closes.
+      // A tighter bound reaches a cycle of waits sooner.
       policy_.mutable_bounded()->set_staleness(Chance(2) ? 0 : Below(5));
       policy_.mutable_bounded()->set_scale_by_staleness(Chance(2));
       break;
@@ -111,7 +111,7 @@ void PolicySimulation::PlanWorker(uint32_t rank) {
   const uint64_t losses = Chance(3) ? 1 + Below(2) : 0;
   for (uint64_t i = 0; i < losses; ++i) After(Below(kLongestSchedule / 2), [this, rank] { Lose(rank); });
   if (Chance(12)) {
-    // It does not come; once it is given up it may.
+    // The worker does not join at first; it may after it was declared lost.
     const bool comes = Chance(2);
     After(Below(kLongestSchedule / 2), [this, rank, comes] {
       GiveUp(rank, [this, rank, comes] {
@@ -137,12 +137,12 @@ std::string PolicySimulation::Run() {
     queue_.pop();
     now_ = event.time;
     event.happen();
-    if (++events_ > kMaxEvents) Fail(absl::StrCat("still going on after ", kMaxEvents, " events"));
+    if (++events_ > kMaxEvents) Fail(absl::StrCat("still running after ", kMaxEvents, " events"));
   }
   for (const auto& [ticket, wait] : waits_) {
     if (!places_[wait.place]->oracle.MayWaitForEver(wait.pull)) {
-      Fail(absl::StrCat("deadlock: nothing will happen any more, but a pull at step ", wait.pull.step, " of slice ",
-                        wait.place, " still waits"));
+      Fail(absl::StrCat("deadlock: no event is left, but a pull at step ", wait.pull.step, " of slice ", wait.place,
+                        " still waits"));
     }
   }
   for (size_t i = 0; i < places_.size(); ++i) {
@@ -150,7 +150,7 @@ std::string PolicySimulation::Run() {
     Look(i);
   }
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
-    if (workers_[rank].up) Fail(absl::StrCat("worker ", rank, " never came to its end"));
+    if (workers_[rank].up) Fail(absl::StrCat("worker ", rank, " never finished"));
   }
   return fault_;
 }
@@ -174,7 +174,7 @@ std::string PolicySimulation::description() const {
 }
 
 void PolicySimulation::After(uint64_t ticks, std::function<void()> happen) {
-  // The number keeps the order of what happens at once, so that a seed always gives the same schedule.
+  // The order number breaks ties, so that a seed always gives the same schedule.
   queue_.push({now_ + ticks, next_order_++, std::move(happen)});
 }
 
@@ -187,7 +187,7 @@ void PolicySimulation::Join(uint32_t rank) {
   worker.up = true;
   worker.pushes_left = 1 + Below(Chance(2) ? 3 : 12);
   worker.answers_awaited = places_.size();
-  Log("worker ", rank, " comes at step ", worker.step);
+  Log("worker ", rank, " joins at step ", worker.step);
   for (size_t place = 0; place < places_.size(); ++place) {
     const uint64_t life = worker.life;
     const PullQuery pull{.step = worker.step, .worker = rank};
@@ -224,12 +224,12 @@ void PolicySimulation::PushAll(uint32_t rank) {
   Worker& worker = workers_[rank];
   --worker.pushes_left;
   worker.answers_awaited = places_.size();
-  // The last one may come without a pull.
+  // The last push may come without a pull.
   const bool pulls = worker.pushes_left > 0 || Chance(2);
   const bool on_arrival = policy_.has_async() || policy_.has_bounded();
   const uint32_t examples = Chance(8) ? 0 : 64;
   for (size_t place = 0; place < places_.size(); ++place) {
-    // 840 can be divided by each number of workers: means are whole, too.
+    // 840 is divisible by each number of workers, so means are whole too.
     const float gradient = on_arrival ? 1 + Below(10) : 840 * (1 + Below(100));
     Send(rank, place, {rank, worker.step, examples, worker.versions[place], gradient}, pulls);
   }
@@ -239,7 +239,7 @@ void PolicySimulation::PushAll(uint32_t rank) {
 void PolicySimulation::Send(uint32_t rank, size_t place, const PolicyOracle::Push& push, bool pulls) {
   const uint64_t life = workers_[rank].life;
   After(Delay(), [this, rank, place, push, pulls, life] {
-    // What a worker sent before it was lost may arrive, or not.
+    // Messages that a worker sent before it was lost may arrive or not.
     if (workers_[rank].life != life && Chance(2)) return;
     Deliver(place, push);
     if (!fault_.empty()) return;
@@ -308,7 +308,7 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
   }
   const bool in_steps = policy_.has_sync() || policy_.has_local_sgd();
   if (in_steps && at.slice.CheckStep(Look(place).version + 1 + Below(3)).ok()) {
-    return Fail("took a gradient for a step that cannot have begun");
+    return Fail("accepted a gradient for a step that cannot have begun");
   }
   optimizer_->set_rate(at.rate);
   const Slice::Applied applied = at.slice.Offer(

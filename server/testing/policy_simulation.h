@@ -18,20 +18,20 @@
 
 namespace ballast {
 
-// One job's life at a few slices, drawn from a seed: a policy, workers of different speed that join late or never,
-// pause, return, get lost and start anew, messages that take their time slice by slice, and onlookers that pull. The
-// slices are real ones; clock, network and workers are events in one queue. Oracles watch each slice.
+// Owns the simulation of one job at a few slices, drawn from a seed: a policy; workers of different speed that join
+// late or never, pause, return, are lost and restart; messages with different delays per slice; and readers that
+// pull. The slices are real; clock, network and workers are events in one queue. An oracle checks each slice.
 //
-// Assumed of the world: a push is not delivered twice; a worker pauses once its pushes are acknowledged, and returns
-// once its pause is; a lost worker's last messages arrive before it is given up, or never. Thread safety: none; there
-// are no threads.
+// Assumptions: a push is not delivered twice; a worker pauses after its pushes are acknowledged, and returns after
+// its pause is; a lost worker's last messages arrive before it is declared lost, or never. Thread safety: none; it
+// uses no threads.
 class PolicySimulation {
  public:
-  // With `logs` it writes down what happens.
+  // With `logs`, records all events in log().
   PolicySimulation(uint64_t seed, bool logs);
   ~PolicySimulation();
 
-  // Runs until nothing happens any more. The first broken promise, and when; empty where all were kept.
+  // Runs until no event is left. Returns the first broken promise and its time; empty if all were kept.
   std::string Run();
 
   struct Tally {
@@ -48,14 +48,14 @@ class PolicySimulation {
   struct Place;
   struct Worker {
     bool up = false;
-    // Raised when it is lost: messages to and from an earlier life go nowhere.
+    // Incremented when the worker is lost; messages to and from an earlier life are dropped.
     uint64_t life = 0;
     uint64_t pace = 1;
-    // The step to push next, and the last one whose values it had in full.
+    // The next step to push, and the last step whose values the worker pulled completely.
     uint64_t step = 0, full_step = 0;
     std::vector<uint64_t> versions;
     size_t answers_awaited = 0;
-    // Pushes until it pauses, and how often it will return.
+    // Pushes until it pauses, and the number of later returns.
     uint64_t pushes_left = 0, returns_left = 0;
   };
   struct Wait {
@@ -85,7 +85,7 @@ class PolicySimulation {
   void PlanWorker(uint32_t rank);
   void PlanOnlookers();
 
-  // A worker's life.
+  // Events of a worker.
   void Join(uint32_t rank);
   void Ready(uint32_t rank);
   void PushAll(uint32_t rank);
@@ -95,7 +95,7 @@ class PolicySimulation {
   void Lose(uint32_t rank);
   void GiveUp(uint32_t rank, std::function<void()> then);
 
-  // What happens at a slice.
+  // Events at a slice.
   void Deliver(size_t place, const PolicyOracle::Push& push);
   void Pause(size_t place, uint32_t rank);
   void Pull(size_t place, const PullQuery& pull, std::function<void(uint64_t version)> answer);

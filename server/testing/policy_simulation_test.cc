@@ -12,7 +12,7 @@ namespace {
 constexpr uint64_t kSchedules = 20000;
 constexpr char kSeedVariable[] = "BALLAST_SIMULATION_SEED";
 
-// Each schedule's promises: see PolicyOracle.
+// PolicyOracle defines the promises of each schedule.
 TEST(PolicySimulationTest, EveryPolicyKeepsItsPromisesInEverySchedule) {
   if (const char* seed = std::getenv(kSeedVariable)) {
     PolicySimulation simulation(std::strtoull(seed, nullptr, 10), true);
@@ -25,7 +25,8 @@ TEST(PolicySimulationTest, EveryPolicyKeepsItsPromisesInEverySchedule) {
     PolicySimulation simulation(seed, false);
     const std::string fault = simulation.Run();
     ASSERT_EQ(fault, "") << simulation.description()
-                         << "\nit alone, with all that happens: --test_env=" << kSeedVariable << "=" << seed;
+                         << "\nto run this schedule alone, with all events: --test_env=" << kSeedVariable << "="
+                         << seed;
     const PolicySimulation::Tally tally = simulation.tally();
     all.waits += tally.waits;
     all.losses += tally.losses;
@@ -36,7 +37,7 @@ TEST(PolicySimulationTest, EveryPolicyKeepsItsPromisesInEverySchedule) {
     all.slices.closed_below_quorum += tally.slices.closed_below_quorum;
     all.slices.lifted += tally.slices.lifted;
   }
-  // Nothing is proved where nothing happens.
+  // The test proves nothing unless these events happened.
   EXPECT_GT(all.slices.applied, 100 * kSchedules / 10);
   EXPECT_GT(all.waits, kSchedules);
   EXPECT_GT(all.losses, kSchedules / 10);

@@ -26,7 +26,7 @@ uint64_t StreamOf(const v1::TensorSpec& spec) {
 // Uniform in [0, 1), 53 bits.
 double Uniform(uint64_t bits) { return (bits >> 11) * 0x1p-53; }
 
-// Box and Muller, 1958. Takes two draws for each element.
+// Box and Muller, 1958. Uses two draws per element.
 double Normal(uint64_t stream, uint64_t index) {
   const double u = 1.0 - Uniform(Mix(stream + 2 * index));
   const double v = Uniform(Mix(stream + 2 * index + 1));
@@ -45,7 +45,7 @@ void FillUniform(uint64_t stream, uint64_t offset, double low, double high, absl
 
 void Initialize(const v1::TensorSpec& spec, uint64_t offset, absl::Span<float> out) {
   const uint64_t stream = StreamOf(spec);
-  // Of filters, each weight is used with all of the window's pixels.
+  // Each weight of a convolution filter is used with every pixel of its window.
   double between = 1;
   for (int i = 1; i + 1 < spec.shape_size(); ++i) between *= spec.shape(i);
   const double fan_in = between * spec.shape(spec.shape_size() - 1);
@@ -65,7 +65,7 @@ void Initialize(const v1::TensorSpec& spec, uint64_t offset, absl::Span<float> o
       const double limit = std::sqrt(6.0 / (fan_in + fan_out));
       return FillUniform(stream, offset, -limit, limit, out);
     }
-    // Nobody sees these.
+    // The first values of a provided tensor are never visible.
     case v1::Initializer::kProvided:
     case v1::Initializer::kZeros:
     case v1::Initializer::KIND_NOT_SET:

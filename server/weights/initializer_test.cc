@@ -41,7 +41,7 @@ TEST(InitializerTest, HeNormalHasVarianceTwoOverFanIn) {
   EXPECT_NEAR(squares / 40000, 2.0 / 400, 0.0002);
 }
 
-// A weight of a filter is used at each pixel of its window: [filters, height, width, channels].
+// A filter's weight is used at each pixel of its window: [filters, height, width, channels].
 TEST(InitializerTest, FansOfFiltersCountTheWindow) {
   v1::TensorSpec spec = Spec(100, 5);
   spec.add_shape(4);

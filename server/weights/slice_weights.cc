@@ -33,7 +33,7 @@ void SliceWeights::Apply(const Gradient& gradient, const ApplyOptions& options) 
   ++applied_;
   const OptimizerStep step{applied_, options.rate_scale * optimizer_->LearningRate(applied_, position_),
                            options.gradient_scale, set_checksum_.has_value()};
-  // Pulls may still be sending the old values.
+  // Pulls may still send the old values, so they are not overwritten if shared.
   ValueBuffer updated = values_.unique() ? values_ : ValueBuffer(values_.size());
   OptimizerState state{values_.values().data(), updated.mutable_values().data(), {}};
   for (int slot = 0; slot < optimizer_->slots(); ++slot) {

@@ -15,57 +15,56 @@
 
 namespace ballast {
 
-// One slice's weights, the optimizer's slots beside them, and how many updates they have seen.
-// Knows nothing of workers or policies. Thread safety: none; its slice guards it.
+// Owns one slice's weights, their optimizer slots, and the number of updates. Deliberately knows neither workers nor
+// policies. Thread safety: none; guarded by its slice.
 class SliceWeights {
  public:
-  // How an update departs from the plain one.
+  // Factors of the gradient and of the learning rate.
   struct ApplyOptions {
-    // The gradient and the learning rate are multiplied by them.
     float gradient_scale = 1;
     float rate_scale = 1;
   };
 
-  // With initial values. `optimizer` must outlive this.
+  // Starts with initial values. `optimizer` must outlive this.
   SliceWeights(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer);
 
-  // With no values yet: Restore comes before anything else.
+  // Starts without values; Restore must be called first.
   SliceWeights(const v1::SliceRange& range, const Optimizer* optimizer);
 
-  // Applies one update; `gradient` has as many elements as values().
+  // `gradient` must have as many elements as values().
   void Apply(const Gradient& gradient) { Apply(gradient, ApplyOptions()); }
   void Apply(const Gradient& gradient, const ApplyOptions& options);
 
-  // A push is taken. `position`: how far the job is by it, PushHeader.schedule_position; it never goes back.
+  // Records an accepted push. `position`: the job's progress, PushHeader.schedule_position; it never decreases.
   void Reach(std::optional<double> position) {
     position_ = Furthest(position);
     pushed_ = true;
   }
 
-  // Replaces the initial values; the slots are untouched. `checksum`: what tells these from others. Before any push.
+  // Replaces the initial values, but not the slots. `checksum` identifies the values. Must precede any push.
   void SetValues(ValueBuffer values, uint64_t checksum) {
     values_ = std::move(values);
     set_checksum_ = checksum;
   }
-  // Of the values that were set, if any were.
+  // Checksum of the set values, if any were set.
   std::optional<uint64_t> set_checksum() const { return set_checksum_; }
-  // Whether a push was taken.
+  // True if a push was accepted.
   bool pushed() const { return pushed_ || version_ > 0; }
 
   // Counts an update that changes nothing.
   void Skip() { ++version_; }
-  // Counts as many as are missing to that version, at most kMostSkipped.
+  // Counts skipped updates up to that version, at most kMostSkipped.
   static constexpr uint64_t kMostSkipped = uint64_t{1} << 20;
   void SkipTo(uint64_t version) { version_ = std::max(version_, std::min(version, version_ + kMostSkipped)); }
 
   absl::Span<const float> values() const { return values_.values(); }
-  // Those values, for longer than the lock is held: later updates leave them as they are.
+  // Values that stay valid after the lock is released; later updates do not change them.
   ValueBuffer ShareValues() const { return values_; }
   uint64_t version() const { return version_; }
-  // Updates that were not skipped.
+  // Number of updates that were not skipped.
   uint64_t applied() const { return applied_; }
 
-  // All of it, shared: later updates leave it as it is.
+  // The whole state, shared; later updates do not change it.
   struct State {
     uint64_t version = 0;
     uint64_t applied = 0;
@@ -77,26 +76,26 @@ class SliceWeights {
   };
   State Share() const;
 
-  // As captured from weights of the same spec, range and optimizer: as many arrays of as many elements.
+  // Restores state from weights of the same spec, range and optimizer: equally many arrays and elements.
   void Restore(State state);
 
-  // The rate of the next update, by a push at that position.
+  // The learning rate of the next update by a push at that position.
   float LearningRate(std::optional<double> position) const {
     return optimizer_->LearningRate(applied_ + 1, Furthest(position));
   }
 
  private:
-  // Nothing is before 0.
+  // A missing position compares below 0.
   std::optional<double> Furthest(std::optional<double> position) const { return std::max(position_, position); }
 
   const Optimizer* const optimizer_;
   ValueBuffer values_;
-  // One for each of the optimizer's slots. Only captures share them; they are as well aligned as the values.
+  // One per optimizer slot. Only captures share them; their alignment equals that of the values.
   std::vector<ValueBuffer> slots_;
-  // Clock of the slice: applied_ and the skipped ones.
+  // The slice's clock: applied_ plus the skipped updates.
   uint64_t version_ = 0;
   uint64_t applied_ = 0;
-  // The furthest of the pushes that were taken.
+  // The furthest position of the accepted pushes.
   std::optional<double> position_;
   bool pushed_ = false;
   std::optional<uint64_t> set_checksum_;

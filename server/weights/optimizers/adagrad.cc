@@ -8,8 +8,8 @@
 namespace ballast {
 namespace {
 
-// s += g^2; w -= lr * g / (sqrt(s) + epsilon) (Duchi et al., "Adaptive Subgradient Methods", 2011; as
-// torch.optim.Adagrad, whose epsilon stands outside the root).
+// s += g^2; w -= lr * g / (sqrt(s) + epsilon) (Duchi et al., "Adaptive Subgradient Methods", 2011; like
+// torch.optim.Adagrad, with epsilon outside the root).
 struct Adagrad {
   static constexpr int kSlots = 1;
   static constexpr bool kDecaysWeightsItself = false;

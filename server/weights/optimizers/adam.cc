@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-// w -= lr * direction, by AdamMoments.
+// w -= lr * direction, with the direction of AdamMoments.
 struct Adam {
   static constexpr int kSlots = 2;
   static constexpr bool kDecaysWeightsItself = false;

@@ -9,12 +9,12 @@
 
 namespace ballast {
 
-// The running moments of a gradient, and the direction that they give (Kingma and Ba, "Adam: A Method for Stochastic
+// The running moments of a gradient, and the update direction they give (Kingma and Ba, "Adam: A Method for Stochastic
 // Optimization", 2015, algorithm 1):
 //   m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
 //   direction = (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 struct AdamMoments {
-  // Config is v1::Optimizer::Adam or another with its fields.
+  // Config is v1::Optimizer::Adam or a message with the same fields.
   template <typename Config>
   AdamMoments(const Config& config, double default_epsilon)
       : beta1(config.has_beta1() ? config.beta1() : 0.9),
@@ -26,7 +26,7 @@ struct AdamMoments {
     float rest1;
     float beta2;
     float rest2;
-    // Of the direction, and of the root of v.
+    // Factors of the direction and of the root of v.
     float scale;
     float root_scale;
     float epsilon;
@@ -35,13 +35,13 @@ struct AdamMoments {
       m = beta1 * m + rest1 * g;
       v = beta2 * v + rest2 * (g * g);
     }
-    // Times the scale that For was given.
+    // Includes the factor `scale` of For.
     ABSL_ATTRIBUTE_ALWAYS_INLINE float Direction(float m, float v) const {
       return scale * m / (std::sqrt(v) * root_scale + epsilon);
     }
   };
 
-  // Of update t, from 1; the directions are multiplied by `scale`.
+  // Returns the values for update t, from 1; directions are multiplied by `scale`.
   Element For(uint64_t t, double scale) const {
     return {static_cast<float>(beta1),
             static_cast<float>(1 - beta1),

@@ -7,7 +7,7 @@
 namespace ballast {
 namespace {
 
-// w *= 1 - lr * weight_decay; w -= lr * direction, by AdamMoments (Loshchilov and Hutter, "Decoupled Weight Decay
+// w *= 1 - lr * weight_decay; w -= lr * direction of AdamMoments (Loshchilov and Hutter, "Decoupled Weight Decay
 // Regularization", 2019, algorithm 2, in the form of torch.optim.AdamW, which multiplies the decay by lr).
 struct AdamW {
   static constexpr int kSlots = 2;

@@ -10,12 +10,12 @@
 
 namespace ballast {
 
-// A rule that changes each weight by that weight's own gradient and slots. A Rule has
+// Applies a rule that updates each weight from its own gradient and slots only. A Rule has
 //   kSlots, kDecaysWeightsItself    constants;
 //   Rule(const v1::Optimizer&)      its hyperparameters, learning_rate among them;
 //   For(const OptimizerStep&)       a value for one update, whose operator()(w, g, slots&...) changes the slots and
 //                                   returns the new weight. It is ABSL_ATTRIBUTE_ALWAYS_INLINE, has no branches, and
-//                                   its numbers are float: so it is compiled into vectors.
+//                                   uses only floats, so the compiler vectorizes it.
 // Thread safety: immutable.
 template <typename Rule>
 class ElementwiseOptimizer : public Optimizer {

@@ -9,19 +9,19 @@
 namespace ballast {
 namespace {
 
-// A lower rate counts as this one, so that P stays in float's range. Neither moves a weight by more than 1e-30.
+// Lower rates are raised to this one, to keep P in float's range. Neither moves a weight by more than 1e-30.
 constexpr float kSmallestRate = 1e-30f;
 
 // FTRL-proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013, algorithm 1), with the learning
 // rate of each update. With P = (beta + sqrt(n)) / lr, the weight of all proximal terms together:
 //   n += g^2; z += g - (P - P of the previous update) * w
-//   w = 0 where |z| <= l1, else -(z - sign(z) * l1) / (P + l2)
+//   w = 0 if |z| <= l1, otherwise -(z - sign(z) * l1) / (P + l2)
 // The previous P is not needed: the previous update left z = clamp(z, l1) - (previous P + l2) * w, so
 //   z = clamp(z, l1) + g - (P + l2) * w
-//   w = 0 where |z| <= l1, else w - (g + clamp(previous z, l1) - clamp(z, l1)) / (P + l2)
-// A rate that changes moves no weight by itself, and rounding errors of large z do not add up.
-// The paper's w follows from z and n alone, so before the first update it is 0 whatever the initial weights are; unless
-// they were set, which makes them the center of the first proximal term.
+//   w = 0 if |z| <= l1, otherwise w - (g + clamp(previous z, l1) - clamp(z, l1)) / (P + l2)
+// A change of the rate alone moves no weight, and rounding errors of large z do not accumulate.
+// The paper's w depends on z and n alone, so before the first update it is 0 whatever the initial weights are, unless
+// those were set, which makes them the center of the first proximal term.
 struct Ftrl {
   static constexpr int kSlots = 2;
   static constexpr bool kDecaysWeightsItself = false;
@@ -37,7 +37,7 @@ struct Ftrl {
     float beta;
     float l1;
     float l2;
-    // 0 in the first update, unless that begins from the weights.
+    // 0 in the first update, unless it starts from set weights; otherwise 1.
     float trust;
 
     ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& z, float& n) const {
@@ -66,7 +66,7 @@ struct Ftrl {
   float l2;
 };
 
-// At a rate of 0, by which the rule cannot divide, nothing changes.
+// Changes nothing at a rate of 0, by which the rule cannot divide.
 class FtrlOptimizer : public ElementwiseOptimizer<Ftrl> {
  public:
   using ElementwiseOptimizer::ElementwiseOptimizer;

@@ -16,7 +16,7 @@ namespace {
 
 bool IsAligned(const char* data) { return reinterpret_cast<uintptr_t>(data) % alignof(float) == 0; }
 
-// The largest magnitude, as bits: those of infinity and NaN are the largest of all. Elements need not be aligned.
+// Finds the largest magnitude as bits; infinity and NaN have the largest of all. Elements need not be aligned.
 struct LargestLoop {
   const char* elements;
   size_t count;
@@ -54,7 +54,7 @@ absl::StatusOr<Gradient> Gradient::Open(const Codec& codec, absl::Span<const abs
   gradient.elements_ = elements;
   if (codec.encoding() != v1::ENCODING_FP32) {
     gradient.codec_ = &codec;
-    // The whole payload is looked at: nothing is left to fail while it is applied.
+    // Checks the whole payload, so that nothing can fail while it is applied.
     if (absl::Status status = codec.OpenPayload(gradient.pieces_, elements).status(); !status.ok()) return status;
     return gradient;
   }
@@ -68,7 +68,7 @@ absl::StatusOr<Gradient> Gradient::Open(const Codec& codec, absl::Span<const abs
 
 void Gradient::ForEachBlock(absl::FunctionRef<void(size_t, absl::Span<const float>)> visit) const {
   if (codec_ == nullptr) return ForEachPlainBlock(visit);
-  // Open has looked at the payload: only a bug of ours could make it fail now, and half an update must not go on.
+  // Open has checked the payload, so only a bug can make this fail, and half an update must not remain.
   if (!codec_->DecodeBlocks(pieces_, elements_, visit).ok()) std::abort();
 }
 
@@ -96,7 +96,7 @@ bool Gradient::AllFinite() const {
     });
     return finite;
   }
-  // As ForEachPlainBlock, but nothing has to be copied.
+  // Like ForEachPlainBlock, but without copies.
   PayloadReader reader(pieces_, 0);
   for (size_t left = elements_; left > 0 && finite;) {
     const absl::string_view run = reader.Next(sizeof(float), left);

@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// Of what has been clipped by value.
+// Sums the squares of the gradient after clipping by value.
 struct NormLoop {
   GradientFilter::Element element;
   size_t first;

@@ -8,14 +8,14 @@
 
 namespace ballast {
 
-// What becomes of a gradient before an optimizer's rule sees it: it is scaled, clipped by value, clipped by norm, and
-// weight decay is added, in this order. Thread safety: immutable.
+// Prepares a gradient for an optimizer's rule: scales it, clips it by value, clips it by norm, and adds weight decay,
+// in this order. Thread safety: immutable.
 class GradientFilter {
  public:
-  // `weight_decay` is what is added here: none where the rule decays weights by itself.
+  // `weight_decay` is the decay added here; 0 if the rule decays weights itself.
   GradientFilter(const v1::Optimizer& config, float weight_decay, InstructionSet set);
 
-  // One update's numbers. Where nothing is set, what an element goes through does not change it.
+  // The values of one update. Steps that are not configured change no element.
   struct Element {
     float scale;
     float most;
@@ -33,7 +33,7 @@ class GradientFilter {
     }
   };
 
-  // Goes over the gradient where it is to be clipped by norm.
+  // Reads the whole gradient if it is clipped by norm.
   Element For(float scale, const Gradient& gradient) const;
 
  private:

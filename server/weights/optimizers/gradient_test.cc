@@ -42,7 +42,7 @@ TEST(GradientTest, PutsElementsTogetherWhereverTheyWereCut) {
   const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   for (size_t piece_bytes : {1u, 3u, 4u, 7u, 16u, 4099u, 16384u, 16391u, 36000u}) {
     for (size_t shift : {0u, 1u, 2u, 3u}) {
-      // Pieces of that size, each where its address has that remainder.
+      // Pieces of that size, each at an address with that remainder.
       std::vector<std::string> memory;
       std::vector<absl::string_view> pieces;
       for (size_t at = 0; at < bytes.size(); at += piece_bytes) {
@@ -65,7 +65,7 @@ TEST(GradientTest, DecodesWhileItIsUsed) {
   const absl::string_view bytes = payload;
   const Gradient gradient = *Gradient::Open(codec, {bytes.substr(0, 777), bytes.substr(777)}, 5000);
   const std::vector<float> got = Gather(gradient);
-  // Whole numbers up to 2048 are exact in 11 bits of significand, those up to 4096 to 2.
+  // With 11 bits of significand, whole numbers are exact up to 2048, and multiples of 2 up to 4096.
   EXPECT_EQ(got.size(), 5000u);
   EXPECT_EQ(got[2047], 2048.0f);
   EXPECT_NEAR(got[4000], 4001.0f, 1.0f);
@@ -96,7 +96,7 @@ TEST(GradientTest, FindsTheOneElementThatIsNotFinite) {
       EXPECT_TRUE(Gradient(values).AllFinite());
       values[at] = bad;
       EXPECT_FALSE(Gradient(values).AllFinite()) << bad << " at " << at;
-      // Cut within an element, and again.
+      // Cuts within an element, twice.
       const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       for (size_t cut : {1u, 2u, 126u, 127u, 16385u, 20003u}) {
         const std::vector<absl::string_view> pieces = {bytes.substr(0, cut), bytes.substr(cut, 1),

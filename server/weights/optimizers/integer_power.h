@@ -5,7 +5,7 @@
 
 namespace ballast {
 
-// base^exponent by squaring: only multiplications, so that its bits are the same with every C library.
+// base^exponent by squaring. It only multiplies, so the bits are the same with every C library.
 constexpr double IntegerPower(double base, uint64_t exponent) {
   double power = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {

@@ -60,11 +60,11 @@ struct WeightsLoop {
   }
 };
 
-// w -= lr * (|w| / |d|) * d, d = direction by AdamMoments + weight_decay * w, the ratio 1 where either norm is 0; norms
-// over the slice (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020,
-// algorithm 2, with phi the identity).
-// The ratio is known after the last element only, so there are two passes: the second moves 12 bytes an element on top
-// of the 28 that Adam moves, out of the third-level cache where that holds the slice.
+// w -= lr * (|w| / |d|) * d, with d = direction of AdamMoments + weight_decay * w, a ratio of 1 if either norm is 0,
+// and norms over the slice (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
+// 2020, algorithm 2, with phi the identity).
+// The ratio is known only after the last element, so there are two passes: the second moves 12 bytes per element in
+// addition to Adam's 28, from the third-level cache if it holds the slice.
 class Lamb : public Optimizer {
  public:
   Lamb(const v1::Optimizer& config, InstructionSet set)
@@ -82,7 +82,7 @@ class Lamb : public Optimizer {
   void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const override {
     float* const direction = state.updated != state.weights ? state.updated : Scratch(gradient.size());
     const float ratio = TakeMoments(step, gradient, state, direction);
-    // Backwards: what the first pass touched last is still in the cache.
+    // Goes backwards, because the last elements of the first pass are still in the cache.
     constexpr size_t kBlock = Gradient::kBlockElements;
     for (size_t end = gradient.size(); end > 0;) {
       const size_t n = (end - 1) % kBlock + 1;
@@ -93,7 +93,7 @@ class Lamb : public Optimizer {
   }
 
  private:
-  // Of as many elements at least; this thread's until it asks again.
+  // At least that many elements; valid for this thread until its next call.
   static float* Scratch(size_t elements) {
     thread_local ValueBuffer scratch;
     if (scratch.size() < elements) scratch = ValueBuffer(elements);

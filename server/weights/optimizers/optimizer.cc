@@ -18,7 +18,7 @@ namespace {
 
 using Maker = std::unique_ptr<Optimizer> (*)(const v1::Optimizer&, InstructionSet);
 
-// Every optimizer there is: a line each.
+// All optimizers.
 constexpr struct {
   v1::Optimizer::KindCase kind;
   Maker make;

@@ -13,52 +13,52 @@
 
 namespace ballast {
 
-// Floats that an optimizer may keep beside a weight.
+// Limit on the floats that an optimizer keeps per weight.
 inline constexpr int kMaxSlots = 2;
 
 // One update of a slice.
 struct OptimizerStep {
-  // From 1.
+  // Update number, from 1.
   uint64_t update = 1;
-  // Of this update, after schedule and staleness.
+  // Learning rate of this update, after schedule and staleness.
   float learning_rate = 0;
-  // The gradient is multiplied by it first.
+  // Factor that is applied to the gradient first.
   float gradient_scale = 1;
-  // The weights before the first update were set, to be trained on from.
+  // True if the initial weights were set, so that training starts from them.
   bool begins_from_weights = false;
 };
 
-// A slice's floats, as many of each as its gradient has. `weights` and `updated` are the same or apart; nothing else
-// overlaps.
+// A slice's arrays, each with as many elements as the gradient. `weights` and `updated` may be the same array;
+// nothing else overlaps.
 struct OptimizerState {
   const float* weights = nullptr;
   float* updated = nullptr;
   std::array<float*, kMaxSlots> slots = {};
 };
 
-// The rule by which a gradient changes weights. Holds its hyperparameters only; the slots it needs lie with the
-// weights. Knows nothing of versions or who sent the gradient.
+// The rule by which a gradient changes weights. Owns only its hyperparameters; its slots are stored with the weights.
+// Deliberately knows neither versions nor the gradient's sender.
 // Thread safety: immutable.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Floats kept per weight beside it, at most kMaxSlots, all zero before the first update.
+  // Number of floats per weight, at most kMaxSlots, all zero before the first update.
   virtual int slots() const = 0;
 
-  // Applies an update to a slice. The bits of the result do not depend on where the gradient's pieces were cut, nor on
-  // the machine.
+  // Applies an update to a slice. The bits of the result depend neither on the cuts between the gradient's pieces nor
+  // on the machine.
   virtual void Apply(const OptimizerStep& step, const Gradient& gradient, const OptimizerState& state) const = 0;
 
-  // The rate of update number `update` (from 1) by the schedule, at that position in the job if one is known.
+  // The scheduled learning rate of update number `update` (from 1), at that position in the job if it is known.
   virtual float LearningRate(uint64_t update, std::optional<double> position) const = 0;
   float LearningRate(uint64_t update) const { return LearningRate(update, std::nullopt); }
 };
 
-// INVALID_ARGUMENT for a configuration out of the limits of tensor.proto.
+// INVALID_ARGUMENT for a configuration outside the limits of tensor.proto.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config);
 
-// With a given instruction set, which the machine must have, instead of the fastest.
+// Uses the given instruction set, which the machine must have, instead of the fastest.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config, InstructionSet set);
 
 }  // namespace ballast

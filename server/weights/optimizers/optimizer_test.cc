@@ -30,7 +30,7 @@ std::unique_ptr<Optimizer> Make(const std::string& text, InstructionSet set) {
   return *std::move(optimizer);
 }
 
-// A slice that an optimizer updates.
+// The state of a slice that an optimizer updates.
 struct Trained {
   Trained(const Optimizer& optimizer, Floats initial)
       : weights(std::move(initial)), slots(weights.size() * optimizer.slots(), 0.0f) {}
@@ -62,7 +62,7 @@ struct Trained {
   Floats slots;
 };
 
-// Pieces of memory that lie apart and end anywhere, even within an element.
+// Separate pieces of memory that end anywhere, even within an element.
 class Pieces {
  public:
   Pieces(const Floats& values, size_t piece_bytes) : elements_(values.size()) {
@@ -93,10 +93,10 @@ double Norm(const Doubles& values) {
   return std::sqrt(sum);
 }
 
-// A rule in float64, over a whole slice: takes update number, gradient, weights and one vector a slot.
+// A float64 rule for a whole slice: takes update number, gradient, weights and one vector per slot.
 using Reference = std::function<void(int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots)>;
 
-// A rule that knows one element only.
+// Turns a rule for one element into one for a slice.
 template <typename Rule>
 Reference EachElement(Rule rule) {
   return [rule](int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots) {
@@ -113,7 +113,7 @@ double AdamDirection(int t, double g, double& m, double& v, double epsilon) {
   return m / (1 - std::pow(0.9, t)) / (std::sqrt(v / (1 - std::pow(0.999, t))) + epsilon);
 }
 
-// What comes before every rule.
+// The clipping that precedes every rule.
 Doubles Clipped(Doubles g, double most, double most_norm) {
   for (double& x : g) x = std::min(std::max(x, -most), most);
   const double norm = Norm(g);
@@ -154,7 +154,7 @@ void RmsPropRule(int, double g, double& w, double& s, double&) {
 
 void AdamRule(int t, double g, double& w, double& m, double& v) { w -= 0.01 * AdamDirection(t, g, m, v, 1e-8); }
 
-// PyTorch's: the decay is multiplied by the rate.
+// PyTorch's form: the decay is multiplied by the rate.
 void AdamWRule(int t, double g, double& w, double& m, double& v) {
   w -= 0.01 * 0.1 * w;
   AdamRule(t, g, w, m, v);
@@ -245,11 +245,11 @@ TEST_P(OptimizerConformanceTest, FollowsTheReferenceOver200Updates) {
   }
 }
 
-// Rates that change from update to update: each schedule's, and what staleness makes of one.
+// Learning rates that change with each update: each schedule's, and one with staleness.
 const struct {
   std::string name;
   std::string schedule;
-  // By which update t's rate is divided.
+  // The divisor of update t's rate.
   std::function<float(int t)> staleness = [](int) { return 1.0f; };
 } kChangingRates[] = {
     {"constant", "constant {}"},
@@ -266,7 +266,7 @@ const struct {
     {"staleness and cosine", "cosine { total: 200 }", [](int t) { return 1.0f + static_cast<float>(t * 7 % 5); }},
 };
 
-// FtrlRule at a rate that changes: sigma is what (beta + sqrt(n)) / rate rose by. At a rate of 0 nothing changes.
+// FtrlRule at a changing rate: sigma is the increase of (beta + sqrt(n)) / rate. Changes nothing at a rate of 0.
 class ChangingFtrlRule {
  public:
   explicit ChangingFtrlRule(size_t elements) : z_(elements), n_(elements) {}
@@ -300,7 +300,7 @@ TEST(OptimizerTest, FtrlFollowsTheReferenceAtRatesThatChange) {
     ChangingFtrlRule reference(kElements);
     for (int t = 1; t <= 200; ++t) {
       Floats gradient = Normal(kElements, 1000 + t);
-      // Each weight is drawn to a place of its own, so that it has somewhere to be.
+      // Pulls each weight toward a target of its own.
       for (int i = 0; i < kElements; ++i) gradient[i] += trained.weights[i] - std::sin(static_cast<float>(i));
       const float rate = optimizer->LearningRate(t) / rates.staleness(t);
       trained.UpdateAtRate(*optimizer, t, rate, Gradient(gradient));
@@ -325,7 +325,7 @@ TEST(OptimizerTest, LambFollowsTheReferenceAtRatesThatChange) {
       const Floats gradient = Normal(kElements, 1000 + t);
       const float rate = optimizer->LearningRate(t) / rates.staleness(t);
       trained.UpdateAtRate(*optimizer, t, rate, Gradient(gradient));
-      // What LambRule would move the weights by, at its rate of 0.01.
+      // LambRule moves the weights at its rate of 0.01.
       Doubles moved = want;
       LambRule(t, Doubles(gradient.begin(), gradient.end()), moved, slots);
       for (int i = 0; i < kElements; ++i) want[i] += (moved[i] - want[i]) * rate / 0.01;
@@ -336,8 +336,8 @@ TEST(OptimizerTest, LambFollowsTheReferenceAtRatesThatChange) {
   }
 }
 
-// The weights of ten classes over two features and a bias, trained on points around ten places of a circle; answers the
-// mean loss over the last points.
+// Trains the weights of ten classes over two features and a bias, on points around ten places of a circle. Returns
+// the mean loss over the last points.
 double LogisticLoss(const Optimizer& optimizer, int updates) {
   constexpr int kClasses = 10;
   constexpr int kFeatures = 3;
@@ -389,10 +389,10 @@ TEST(OptimizerTest, FtrlKeepsItsWeightsAtARateAsGoodAsZero) {
   }
 }
 
-// More than a block, and no multiple of a vector.
+// More than a block, and not a multiple of a vector.
 constexpr int kLongElements = 5003;
 
-// Three updates, each handed in by `update`.
+// Applies three updates with `update`.
 template <typename Update>
 Trained Train(const Optimizer& optimizer, Update update) {
   Trained trained(optimizer, Normal(kLongElements, 1));
@@ -400,7 +400,7 @@ Trained Train(const Optimizer& optimizer, Update update) {
   return trained;
 }
 
-// On the portable instruction set, from one piece, in place.
+// Trains with the portable instruction set, gradients in one piece, in place.
 Trained TrainPlainly(const std::string& config) {
   const auto optimizer = Make(config, InstructionSet::kPortable);
   return Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
@@ -525,7 +525,7 @@ TEST(OptimizerTest, ClipsByValueThenByNormThenDecays) {
   const auto optimizer =
       *MakeOptimizer(Config("sgd { learning_rate: 1 } clip_value: 4 clip_norm: 2.5 weight_decay: 1"));
   Trained trained(*optimizer, {0, 0, 1});
-  // Clipped by value to 3, 4, 0, whose norm is 5; halved; then 1 * w.
+  // The gradient is clipped by value to 3, 4, 0, whose norm is 5; then halved; then 1 * w is added.
   trained.Update(*optimizer, 1, Gradient(Floats{3, 8, 0}));
   EXPECT_EQ(trained.weights, (Floats{-1.5f, -2, 0}));
 }

@@ -9,7 +9,7 @@ namespace ballast {
 namespace {
 
 // s = alpha * s + (1 - alpha) * g^2; w -= lr * g / (sqrt(s) + epsilon) (Tieleman and Hinton, "Lecture 6.5 - rmsprop",
-// 2012; as torch.optim.RMSprop, whose epsilon stands outside the root).
+// 2012; like torch.optim.RMSprop, with epsilon outside the root).
 struct RmsProp {
   static constexpr int kSlots = 1;
   static constexpr bool kDecaysWeightsItself = false;

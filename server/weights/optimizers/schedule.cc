@@ -10,15 +10,15 @@
 namespace ballast {
 namespace {
 
-// From `from` to `to` along half a cosine, `share` of the way.
+// The value at `share` of half a cosine from `from` to `to`.
 double AlongCosine(double from, double to, double share) {
   return to + (from - to) * (1 + std::cos(std::numbers::pi * share)) / 2;
 }
 
 double ShareDone(double t, uint64_t total) { return std::min(t / static_cast<double>(total), 1.0); }
 
-// PyTorch's OneCycleLR with its defaults: div_factor 25, final_div_factor 10000, cosine, two phases. The peak lies at
-// warmup_fraction * total - 1, the end at total - 1; after that PyTorch refuses to go on and this stays at the end.
+// PyTorch's OneCycleLR with its defaults: div_factor 25, final_div_factor 10000, cosine, two phases. The peak is at
+// warmup_fraction * total - 1, the end at total - 1. After that PyTorch fails; this keeps the last rate.
 double OneCycleFactor(const v1::Schedule::OneCycle& config, double t) {
   constexpr double kStart = 1 / 25.0;
   constexpr double kEnd = kStart / 10000;
@@ -38,7 +38,7 @@ double Schedule::LearningRate(uint64_t t, std::optional<double> position) const 
 }
 
 double Schedule::Factor(uint64_t t, std::optional<double> position) const {
-  // Where a schedule is that has a total.
+  // The position in a schedule that has a total.
   const auto at = [&](uint64_t total) {
     const bool follows = config_.total_from_job() && position.has_value();
     return follows ? *position * static_cast<double>(total) : static_cast<double>(t);

@@ -100,7 +100,7 @@ TEST(ScheduleTest, ATotalFromTheJobFollowsThePosition) {
   const Schedule line = Make("polynomial { total: 100 } total_from_job: true", 8);
   EXPECT_EQ(line.LearningRate(5, 0.0), 8);
   EXPECT_EQ(line.LearningRate(5, 0.25), 6);
-  // However many updates that took.
+  // The number of updates does not matter.
   EXPECT_EQ(line.LearningRate(500, 0.25), 6);
   EXPECT_EQ(line.LearningRate(500, 1.0), 0);
   const Schedule cosine = Make("cosine { total: 60 } total_from_job: true", 8);

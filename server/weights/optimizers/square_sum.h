@@ -9,16 +9,16 @@
 
 namespace ballast {
 
-// The sum of the squares of a slice's numbers. The square of element i goes to lane i % kLanes, so that its bits depend
-// neither on how the slice is cut into blocks nor on the instruction set.
+// Owns the sum of the squares of a slice's elements. The square of element i goes to lane i % kLanes, so the bits
+// depend neither on the cuts between blocks nor on the instruction set.
 // Thread safety: none.
 class SquareSum {
  public:
   static constexpr size_t kLanes = 16;
 
-  // Calls take(i, lane) for each i below `n`, i being element first + i of the slice. For the loop of an instruction
-  // set: whole groups of lanes become vectors, if `take` is ABSL_ATTRIBUTE_ALWAYS_INLINE and writes nothing that it
-  // reads for another i.
+  // Calls take(i, lane) for each i below `n`, where i is element first + i of the slice. For use in an instruction
+  // set's loop: whole groups of lanes are vectorized if `take` is ABSL_ATTRIBUTE_ALWAYS_INLINE and writes nothing
+  // that it reads for another i.
   template <typename Take>
   ABSL_ATTRIBUTE_ALWAYS_INLINE static void ForEachLane(size_t first, size_t n, Take take) {
     size_t i = 0;
@@ -34,7 +34,7 @@ class SquareSum {
     lanes_[lane] += static_cast<double>(x) * static_cast<double>(x);
   }
 
-  // The root of the sum.
+  // The square root of the sum.
   double Norm() const {
     double sum = 0;
     for (double lane : lanes_) sum += lane;
@@ -42,7 +42,7 @@ class SquareSum {
   }
 
  private:
-  // Double, where the square of a float is exact and none overflows.
+  // Double, because it holds the square of a float exactly and does not overflow.
   double lanes_[kLanes] = {};
 };
 

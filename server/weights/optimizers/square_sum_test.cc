@@ -10,7 +10,7 @@
 namespace ballast {
 namespace {
 
-// Adds a block whose first number is element `first`.
+// Adds a block that starts at element `first`.
 struct AddLoop {
   size_t first;
   absl::Span<const float> values;
