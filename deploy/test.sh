@@ -8,10 +8,10 @@ usage() {
 Usage: deploy/test.sh [bazel target pattern ...]
 
 Installs missing Debian packages, builds, and runs the tests and the checks of tests/lint.
-Ends with "N passed, N failed" (", N skipped" where there are any), counting test cases;
-the exit status is 0 only when none failed.
-With patterns (//server/..., //common/program:env_flags_test) only those tests run, and no check.
-  --help   prints this
+Ends with "N passed, N failed" (and ", N skipped" if any), counting test cases;
+the exit status is 0 only if none failed.
+With patterns (//server/..., //common/program:env_flags_test) runs only those tests and no check.
+  --help   prints this text
 USAGE
 }
 
@@ -31,7 +31,7 @@ deploy/setup.sh --test
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
-# Everything together has to end within the hour, whatever hangs; each Bazel test has its own, shorter limit.
+# All commands together must end within an hour, even if one hangs; each Bazel test has its own, shorter limit.
 bounded() {
   local minutes=$1
   shift
@@ -47,8 +47,8 @@ if ((${#patterns[@]} == 0)); then
     echo "$status" >"$results/$name.status"
   done
   patterns=(//...)
-  echo "test: building (many minutes, the first time)"
-  # What does not build fails again in the test run below, where it is counted.
+  echo "test: building (takes many minutes the first time)"
+  # A target that does not build fails again in the test run below, which counts it.
   bounded 30 bazel build --keep_going //... || true
 fi
 
