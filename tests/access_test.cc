@@ -285,7 +285,7 @@ class AccessTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
-// Without TLS each call checks the token itself; with TLS gRPC has checked it before.
+// Without TLS each call checks the token itself; with TLS gRPC also checks it before.
 class TokenTest : public AccessTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override { Start(GetParam()); }

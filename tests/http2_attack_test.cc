@@ -42,7 +42,7 @@ uint64_t PeakBytes() {
   return 0;
 }
 
-// Results of a job's client that pushes and reads progress repeatedly.
+// Results of a job's client that pushes and asks for status repeatedly.
 struct ClientResult {
   uint64_t pushes = 0;
   absl::Duration longest = absl::ZeroDuration();

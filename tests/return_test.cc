@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes die while a job runs, with the real programs: the others continue, the lost ones rejoin, and nothing is
-// missing.
+// Processes die while a job runs, with the real programs: the others continue, lost ones rejoin, nothing is missing.
 #include <signal.h>
 
 #include "absl/strings/match.h"
@@ -113,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
                          ::testing::Values(Loss{"sync", "1", "wal_sync"}, Loss{"sync", "0"}, Loss{"async", "0"}),
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
 
-// Removes the last `count` records and one more, like unsynced records when the machine dies. Returns false if the
-// file has fewer.
+// Removes the last `count` records of a file, like the loss of unsynced records when the machine dies. Returns false
+// if no record would be left.
 bool LoseRecords(const std::string& path, uint64_t first, size_t count) {
   const auto reader = RecordReader::Open(path, first);
   if (!reader.ok()) return false;

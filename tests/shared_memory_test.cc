@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages through memory that a client and a server of one machine share have the same effect as through a
-// connection.
+// Messages through memory shared by a client and a server of one machine have the same effect as over a connection.
 #include <atomic>
 #include <cstring>
 #include <random>

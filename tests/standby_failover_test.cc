@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shards with a standby, with the real programs: the server or its standby dies, the other continues, and nothing is
-// missing.
+// Shards with a standby, with the real programs: the server or its standby dies, the other continues without a loss.
 #include <signal.h>
 
 #include <cstdlib>

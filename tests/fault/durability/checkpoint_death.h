@@ -42,7 +42,7 @@ struct CheckpointDeathCounts {
   nlohmann::ordered_json ToJson() const;
 };
 
-// Takes checkpoints of two shards and dies at one of their disk accesses, half of the times with the loss of all
+// Takes checkpoints of two shards and dies at one of their disk accesses, half of the times with the loss of
 // unsynced data; then damages complete checkpoints.
 absl::StatusOr<CheckpointDeathCounts> DieInCheckpoints(const CheckpointDeathOptions& options);
 

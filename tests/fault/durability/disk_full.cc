@@ -75,7 +75,7 @@ class Trials {
     for (int i = 0; status.ok() && i < kMaxAcceptedWhenFull; ++i) status = Push();
     const absl::Status again = Push();
     for (const absl::Status& refused : {status, again}) {
-      if (!absl::IsResourceExhausted(refused)) Wrong(absl::StrCat("full disk, a push: ", refused.ToString()));
+      if (!absl::IsResourceExhausted(refused)) Wrong(absl::StrCat("push to a full disk: ", refused.ToString()));
       counts_.pushes_refused += absl::IsResourceExhausted(refused);
     }
     CheckWeights("full disk");
@@ -110,7 +110,7 @@ class Trials {
     std::vector<float> values(kElements);
     const std::vector<TensorValues> to = {{0, absl::MakeSpan(values)}};
     const absl::Status pulled = client_->Pull(0, to).Get().status();
-    if (!pulled.ok()) return Wrong(absl::StrCat(when, ", a pull: ", pulled.ToString()));
+    if (!pulled.ok()) return Wrong(absl::StrCat(when, ", pull: ", pulled.ToString()));
     const auto differs = [&](float value) { return value != -static_cast<float>(taken_); };
     const auto wrong = std::find_if(values.begin(), values.end(), differs);
     if (wrong != values.end()) Wrong(absl::StrCat(when, ": got ", *wrong, " after ", taken_, " accepted pushes"));

@@ -17,7 +17,8 @@
 namespace ballast {
 namespace {
 
-// Records one life of the machine. Thread safety: all methods may be called from any thread.
+// Owns the acknowledged pushes of one life of the machine, which ends after `death` of them.
+// Thread safety: all methods may be called from any thread.
 class PushRecords {
  public:
   PushRecords(uint32_t workers, uint64_t death) : acknowledged_(workers), death_(death) {}

@@ -13,7 +13,7 @@
 
 namespace ballast {
 
-// Ways in which an unauthenticated HTTP/2 peer can cost a server more than itself.
+// Ways in which an HTTP/2 peer can cost a server more than itself.
 enum class Http2Attack {
   // One header whose value never ends, in as many CONTINUATION frames as the server accepts.
   kUnfinishedHeaders,

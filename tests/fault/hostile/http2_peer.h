@@ -56,7 +56,7 @@ class Http2Peer {
   ~Http2Peer();
   Http2Peer(const Http2Peer&) = delete;
 
-  // If true (the default), the peer reads and drops the server's bytes; otherwise the server would stall.
+  // If true (the default), the peer reads and drops the server's bytes; if not, the server stalls on full buffers.
   void SetHears(bool hears) { hears_ = hears; }
 
   // UNAVAILABLE if the server has ended the connection, DEADLINE_EXCEEDED if it accepts nothing until the deadline.

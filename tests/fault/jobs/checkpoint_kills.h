@@ -30,7 +30,7 @@ struct CheckpointKillCounts {
   // The newest complete checkpoint after the kill: the previous one, or the one in progress.
   uint64_t old_left = 0;
   uint64_t new_left = 0;
-  // Of the rounds with the old one: those in which parts of the new one remained.
+  // Rounds with the old one in which parts of the new one remained.
   uint64_t pieces_left = 0;
   // Rounds whose servers reported that they resume from the newest one.
   uint64_t resumed = 0;

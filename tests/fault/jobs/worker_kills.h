@@ -35,7 +35,7 @@ struct WorkerKillCounts {
   // a shard counts more often than the worker sent them.
   uint64_t pushes_lost = 0;
   uint64_t pushes_duplicated = 0;
-  // For workers that ended in order: sequence numbers up to the highest that a shard has not received.
+  // Sequence numbers, up to the highest, that a shard never received from workers that ended in order.
   uint64_t pushes_missing = 0;
   uint64_t hangs = 0;
   // Time from each kill until every other worker had made some more steps; and until the killed one's successor had.

@@ -88,7 +88,7 @@ class Run {
     job.workers = options_.workers;
     job.pushes = options_.pushes;
     job.idle_mib = options_.idle_mib;
-    long_retry_ = job.client;
+    client_options_ = job.client;
     addresses_ = job.servers;
     auto oracle = PushOracle::Start(std::move(job));
     if (!oracle.ok()) return oracle.status();
@@ -182,7 +182,7 @@ class Run {
   }
 
   absl::Status CountDuplicates() {
-    ClientOptions options = long_retry_;
+    ClientOptions options = client_options_;
     options.shards = addresses_;
     options.workers = options_.workers;
     auto client = Client::Connect(std::move(options));
@@ -197,7 +197,7 @@ class Run {
   FaultCounts counts_;
   std::unique_ptr<ServerFleet> fleet_;
   std::vector<std::unique_ptr<FaultProxy>> proxies_;
-  ClientOptions long_retry_;
+  ClientOptions client_options_;
   std::vector<std::string> addresses_;
   std::unique_ptr<PushOracle> oracle_;
 };

@@ -35,7 +35,7 @@ struct FaultRunOptions {
   FaultPlan plan;
   uint64_t seed = 1;
   // Interval at which one server after the other is killed (SIGKILL) and restarted on the same port, counted from the
-  // recovery of the previous one; with STANDBY, when each standby could take over.
+  // recovery of the previous one; with STANDBY, once each standby could take over.
   absl::Duration kill_every = absl::InfiniteDuration();
   // With STANDBY: servers are stopped instead, and continue after their standbys took over, without being told. The
   // server with the coordinator is not stopped.

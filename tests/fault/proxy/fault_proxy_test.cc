@@ -49,7 +49,7 @@ class Peer {
     text.resize(got);
     return text;
   }
-  // Expects no more bytes; returns "silence", "end" or "reset".
+  // Waits for the peer; returns "a byte", "silence" (after the timeout), "end" or "reset".
   std::string Await() const {
     char byte;
     const ssize_t got = recv(socket_, &byte, 1, 0);
