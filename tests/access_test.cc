@@ -76,7 +76,7 @@ constexpr char kTensor[] = R"pb(name: "w"
                                 initializer { constant { value: 5 } }
                                 optimizer { sgd { learning_rate: 1 } })pb";
 
-// For each method, a request of job `name` that would change or reveal something; if empty, the request names no job.
+// Requests of job `name`, by method, that would change or reveal something; if `name` is empty, they name no job.
 std::map<std::string, std::string> RequestsOf(const std::string& name) {
   const std::string job = name.empty() ? "" : absl::StrCat("job: \"", name, "\" ");
   const std::string member = "member { role: ROLE_WORKER rank: 0 incarnation: 1 } " + job;

@@ -64,7 +64,7 @@ class ReplicaTest : public JobTest {
 
 class KilledInPairTest : public ReplicaTest, public ::testing::WithParamInterface<const char*> {};
 
-// For the coordinator's shard and for the other: kills first the server, then the standby that took over.
+// Kills first the server, then the standby that took over: for the coordinator's shard and for the other.
 TEST_P(KilledInPairTest, TheOtherTakesOverAndItReturnsAsStandby) {
   const std::string rank = GetParam();
   WriteJob({{"epochs: 3", "epochs: 1000000"}});

@@ -37,7 +37,7 @@ class PushRecords {
     mutex_.Await(absl::Condition(&dead_));
   }
 
-  // For each worker, the times at which its pushes were acknowledged, in order.
+  // Times at which pushes were acknowledged, per worker and in order.
   std::vector<std::vector<absl::Time>> acknowledged() const {
     absl::MutexLock lock(&mutex_);
     return acknowledged_;
