@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts test cases for deploy/test.sh: prints what failed and what was skipped, then the closing line.
+"""Counts test cases for deploy/test.sh: prints failed and skipped cases, then the totals.
 
 Usage: count_tests.py FOLDER BAZEL_STATUS, where FOLDER holds the events.json that `bazel test` wrote and a
-NAME.status and NAME.log for each check of tests/lint. Exits with 1 when anything failed.
+NAME.status and NAME.log for each check of tests/lint. Exits with 1 if any case failed.
 
 A case is a <testcase> of a target's test.xml. A target that failed without a failed case in its test.xml (it crashed,
 ran out of time or was not built) is one failed case. A script is skipped as a whole when it passes and prints a line
@@ -27,7 +27,7 @@ class Results:
 
 
 def tail(path):
-    """The last lines of a log, without the sandbox's own."""
+    """Returns the last lines of a log, without those of the sandbox."""
     try:
         lines = pathlib.Path(path).read_text(errors="replace").splitlines()
     except (OSError, TypeError) as error:
@@ -48,7 +48,7 @@ def count_checks(folder, results):
 
 
 def read_events(path):
-    """(targets that did not build, outputs by (label, run, shard) of the last attempt)."""
+    """Returns the targets that did not build, and the last attempt's results by (label, run, shard)."""
     broken, attempts = [], {}
     if not path.exists():
         return broken, attempts
@@ -88,7 +88,7 @@ def count_cases(path, label, results):
     failed = 0
     for case in root.iter("testcase"):
         name = ".".join(filter(None, (case.get("classname"), case.get("name"))))
-        # Of a script Bazel writes the test.xml, with the target's path as the only case.
+        # Bazel writes the test.xml of a script, with the target's path as the only case.
         name = label if "/" + name == label.replace("//", "/").replace(":", "/") else f"{label} {name}"
         bad = case.findall("failure") + case.findall("error")
         skip = case.find("skipped")
@@ -122,7 +122,7 @@ def count_target(label, result, results):
 
 
 def sum_up(skipped):
-    """A line for each target and reason, wherever in its sources that was found."""
+    """Yields one line per target and reason; ignores the source position in a reason."""
     groups = {}
     for name, reason in skipped:
         label, _, case = name.partition(" ")
@@ -142,7 +142,7 @@ def main():
     for (label, _, _), result in sorted(runs.items()):
         count_target(label, result, results)
     if bazel_status not in (0, 3) and not broken:
-        # 3: tests failed, which are counted. Others: Bazel could not run, was stopped, or found no test.
+        # 3: some tests failed; they are counted above. Others: Bazel could not run, was stopped, or found no test.
         results.failed.append(("bazel test", f"exit status {bazel_status}: Bazel's messages are above"))
     elif bazel_status == 3 and not results.failed:
         results.failed.append(("bazel test", "exit status 3, but no failed test was reported"))

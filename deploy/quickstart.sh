@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a fresh clone to a trained network: installs what is missing, builds, trains.
+# Goes from a fresh clone to a trained network: installs missing packages, builds, trains.
 set -euo pipefail
 
 usage() {
@@ -8,10 +8,10 @@ usage() {
 Usage: deploy/quickstart.sh [launch options]
 
 Installs missing Debian packages, builds Ballast and trains examples/fashion_mnist.textproto
-with two servers and two workers on this machine. Run again, it starts in seconds.
-Options go to `ballast launch`, after the defaults `--servers 2 --workers 2`; for instance
+with two servers and two workers on this machine. A second run starts in seconds.
+Passes options to `ballast launch`, after the defaults `--servers 2 --workers 2`; for example
   deploy/quickstart.sh --mode async --workers 4
-  --help   prints this
+  --help   prints this text
 USAGE
 }
 
@@ -25,6 +25,6 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 deploy/setup.sh
 
-echo "quickstart: building (several minutes, the first time)"
+echo "quickstart: building (takes several minutes the first time)"
 bazel build //server:ballast_server //worker:ballast_worker //cli:ballast
 exec bazel-bin/cli/ballast launch examples/fashion_mnist.textproto --servers 2 --workers 2 "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that are missing, and says which. Does nothing where none is.
+# Prints and installs the missing Debian packages. Does nothing if none is missing.
 set -euo pipefail
 
 usage() {
@@ -8,8 +8,8 @@ usage() {
 Usage: deploy/setup.sh [--test]
 
 Installs the Debian packages of deploy/packages.txt that this machine lacks.
-  --test   those of deploy/packages-test.txt, too
-  --help   prints this
+  --test   also installs those of deploy/packages-test.txt
+  --help   prints this text
 USAGE
 }
 
@@ -58,21 +58,21 @@ fi
 install=(apt-get install --yes --no-install-recommends "${missing[@]}")
 by_hand="run as root: apt-get update && ${install[*]}"
 if ((EUID != 0)) && ! command -v sudo >/dev/null; then
-  fail "not root, and there is no sudo; $by_hand"
+  fail "not root and sudo is not installed; $by_hand"
 fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Without standard input a password cannot be typed: sudo then fails at once instead of waiting.
+# Without a terminal nobody can type a password: sudo then fails at once instead of waiting.
 [[ -t 0 || ${#as_root[@]} -eq 0 ]] || as_root+=(--non-interactive)
 quietly() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" >"$log" 2>&1 </dev/null && return
   tail -n 20 "$log" >&2
-  fail "apt-get failed, see above; $by_hand"
+  fail "apt-get failed, see its output above; $by_hand"
 }
-echo "setup: installing ${#missing[@]} packages (minutes, the first time)"
+echo "setup: installing ${#missing[@]} packages (takes minutes the first time)"
 if [[ -t 0 && ${#as_root[@]} -gt 0 ]]; then
-  sudo --validate || fail "sudo was refused; $by_hand"
+  sudo --validate || fail "sudo was denied; $by_hand"
 fi
 quietly apt-get update
 quietly "${install[@]}"

@@ -8,10 +8,10 @@ usage() {
 Usage: deploy/test.sh [bazel target pattern ...]
 
 Installs missing Debian packages, builds, and runs the tests and the checks of tests/lint.
-Ends with "N passed, N failed" (", N skipped" where there are any), counting test cases;
-the exit status is 0 only when none failed.
-With patterns (//server/..., //common/program:env_flags_test) only those tests run, and no check.
-  --help   prints this
+Ends with "N passed, N failed" (and ", N skipped" if any), counting test cases;
+the exit status is 0 only if none failed.
+With patterns (//server/..., //common/program:env_flags_test) runs only those tests and no check.
+  --help   prints this text
 USAGE
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each call of each service, by each who may not make it: refused with the right code, and nothing has changed.
+// Every call that a peer has no right to make is refused with the right code and changes nothing.
 #include <array>
 #include <map>
 #include <memory>
@@ -33,7 +33,7 @@ std::string Bytes(const std::string& text) {
   return message.SerializeAsString();
 }
 
-// "CoordinatorService/Join" and all others, as the proto files have them.
+// All methods of the proto files, as in "CoordinatorService/Join".
 std::vector<std::string> AllMethods() {
   std::vector<std::string> methods;
   for (const char* service : {"v1.ParameterService", "v1.CoordinatorService", "internal.v1.StandbyService"}) {
@@ -46,7 +46,7 @@ std::vector<std::string> AllMethods() {
   return methods;
 }
 
-// With a gradient of ones behind it.
+// Adds a gradient of ones.
 template <typename T>
 std::string PushBytes(const std::string& text) {
   T push;
@@ -59,7 +59,7 @@ std::string PushBytes(const std::string& text) {
   return push.SerializeAsString();
 }
 
-// Twos for the same tensor.
+// Values for the same tensor: twos.
 std::string ValuesBytes(const std::string& job) {
   v1::SetValuesRequest request;
   request.set_job(job);
@@ -76,7 +76,7 @@ constexpr char kTensor[] = R"pb(name: "w"
                                 initializer { constant { value: 5 } }
                                 optimizer { sgd { learning_rate: 1 } })pb";
 
-// What would change or tell something, for each call of either service, as a request of that job; empty: it names none.
+// Requests of job `name`, by method, that would change or reveal something; if `name` is empty, they name no job.
 std::map<std::string, std::string> RequestsOf(const std::string& name) {
   const std::string job = name.empty() ? "" : absl::StrCat("job: \"", name, "\" ");
   const std::string member = "member { role: ROLE_WORKER rank: 0 incarnation: 1 } " + job;
@@ -130,7 +130,7 @@ std::string WorkerJoin(const std::string& job) {
       "protocol_version: 1 role: ROLE_WORKER rank: 0 train_examples: 1000 job { name: \"", job, "\" ", kJob, "}"));
 }
 
-// Requests that name a job, of every call that can: a server brings none.
+// A request that names a job, for every method whose request can; a server's request names none.
 std::map<std::string, std::string> NamingRequests(const std::string& job) {
   std::map<std::string, std::string> requests = RequestsOf(job);
   requests["CoordinatorService/Join"] = WorkerJoin(job);
@@ -138,7 +138,7 @@ std::map<std::string, std::string> NamingRequests(const std::string& job) {
   return requests;
 }
 
-// A server that asks for tokens, and for certificates where `tls` says so, with a job under way.
+// A server that requires tokens (and client certificates if `tls`) and has a running job.
 class AccessTest : public ::testing::Test {
  protected:
   void Start(bool tls) {
@@ -158,7 +158,7 @@ class AccessTest : public ::testing::Test {
     if (tls) options.security.tls = folder_.Issue("server", {"127.0.0.1"});
     options.workers = 1;
     options.max_state_bytes = 1 << 20;
-    // A member that sends no heartbeat stays.
+    // A member that sends no heartbeat is not lost.
     options.member_ttl = absl::Hours(1);
     auto server = Server::Start(std::move(options));
     ASSERT_TRUE(server.ok()) << server.status();
@@ -166,7 +166,7 @@ class AccessTest : public ::testing::Test {
     channel_ = tls ? Open(folder_.Issue("client", {})) : OpenWith(grpc::InsecureChannelCredentials());
   }
 
-  // Has the worker join, and its tensor declared.
+  // The worker joins and declares its tensor.
   void Begin() {
     const std::string worker = SecurityFolder::Token("worker", "mine");
     ASSERT_EQ(Call("CoordinatorService/Join", WorkerJoin("mine"), "Bearer " + worker).error_message(), "");
@@ -189,7 +189,7 @@ class AccessTest : public ::testing::Test {
   }
   static std::string Read(const std::string& path) { return ReadPrivateFile(path, "file").value(); }
 
-  // gRPC's own credentials: a peer in another language.
+  // Uses gRPC's own credentials, like a peer in another language.
   std::shared_ptr<grpc::Channel> Open(const TlsFiles& files) const {
     return OpenWith(grpc::SslCredentials(Ssl(files)));
   }
@@ -221,7 +221,7 @@ class AccessTest : public ::testing::Test {
     return status;
   }
 
-  // The same before there is a job.
+  // Like State(), but before there is a job.
   std::string StateWithoutJob() {
     const ShardStatus status = server_->shard().status();
     const auto stub = v1::CoordinatorService::NewStub(channel_);
@@ -238,7 +238,7 @@ class AccessTest : public ::testing::Test {
                         progress.DebugString(), map.DebugString());
   }
 
-  // Everything that calls may change, but clocks.
+  // Everything that a call may change, except clocks.
   std::string State() {
     const ShardStatus status = server_->shard().status();
     std::string text = absl::StrCat(status.job.name, " tensors ", status.tensors, " pushes ", status.pushes, " pulls ",
@@ -255,7 +255,7 @@ class AccessTest : public ::testing::Test {
     return absl::StrCat(text, "\n", progress.DebugString());
   }
 
-  // That every call is refused so, whoever `authorization` names, and that nothing comes of it.
+  // Expects every call with this token to be refused with `code` and to change nothing.
   void ExpectRefused(grpc::StatusCode code, const std::string& authorization) {
     const std::string before = State();
     for (const auto& [method, request] : Requests()) {
@@ -264,13 +264,13 @@ class AccessTest : public ::testing::Test {
     }
     EXPECT_EQ(Values(State()), Values(before));
   }
-  // The shard counts its own reading of the values above.
+  // Removes the pull count, because reading the values above increases it.
   static std::string Values(const std::string& state) {
     const size_t at = state.find(" pulls "), end = state.find(" updates ");
     return state.substr(0, at) + state.substr(end);
   }
 
-  // That no call gets through a connection that does not come to be.
+  // Expects every call on a channel that cannot connect to fail.
   void ExpectUnreachable(const std::shared_ptr<grpc::Channel>& channel) {
     const std::string before = State();
     for (const auto& [method, request] : Requests()) {
@@ -285,7 +285,7 @@ class AccessTest : public ::testing::Test {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
-// Without TLS each call asks by itself; with TLS gRPC does so before, too.
+// Without TLS each call checks the token itself; with TLS gRPC also checks it before.
 class TokenTest : public AccessTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override { Start(GetParam()); }
@@ -293,12 +293,12 @@ class TokenTest : public AccessTest, public ::testing::WithParamInterface<bool> 
 
 INSTANTIATE_TEST_SUITE_P(Tls, TokenTest, ::testing::Bool());
 
-// The server has no job yet.
+// A server without a job.
 class NoJobTest : public AccessTest {
  protected:
   void SetUp() override {
     StartWithoutJob(/*tls=*/false);
-    // Its own Join changes what is compared.
+    // The server's own Join changes the state that is compared.
     while (StateWithoutJob().find("\"joined\"") == std::string::npos) {
     }
   }
@@ -311,8 +311,8 @@ class CertificateTest : public AccessTest {
 
 TEST(MethodsTest, EachCallHasARoleAndIsTriedHere) {
   for (const std::string& method : AllMethods()) {
-    EXPECT_TRUE(LeastRole(method).has_value()) << method << " wants a line in server/rpc/port/access_guard.cc";
-    EXPECT_EQ(Requests().count(method), 1) << method << " wants a request in this test";
+    EXPECT_TRUE(LeastRole(method).has_value()) << method << " needs a line in server/rpc/port/access_guard.cc";
+    EXPECT_EQ(Requests().count(method), 1) << method << " needs a request in this test";
   }
   EXPECT_EQ(Requests().size(), AllMethods().size());
   EXPECT_FALSE(LeastRole("ParameterService/NoSuchCall").has_value());
@@ -347,7 +347,7 @@ TEST_P(TokenTest, TooSmallARoleIsDenied) {
   EXPECT_EQ(Values(State()), Values(before));
 }
 
-// The request to join is a server's.
+// The Join request is that of a server.
 TEST_P(TokenTest, AWorkerDoesNotSpeakAsAServer) {
   const std::string before = State(), worker = "Bearer " + SecurityFolder::Token("worker", "mine");
   const std::string member = "member { role: ROLE_SERVER rank: 0 incarnation: 1 }";
@@ -378,7 +378,7 @@ TEST_P(TokenTest, NoTokenDeclaresOrPlacesForAnotherJob) {
 
 TEST_P(TokenTest, TheRightTokenIsLetInEverywhere) {
   for (const auto& [method, request] : Requests()) {
-    // Either would end what the others need, and is told apart by their own answers.
+    // Either of these would break the calls that follow; their own responses identify them.
     if (method == "ParameterService/ShareMemory" || method == "CoordinatorService/Leave") continue;
     const grpc::Status status = Call(method, request, "Bearer " + SecurityFolder::Token("admin", "mine"));
     EXPECT_NE(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << ": " << status.error_message();
@@ -415,7 +415,7 @@ TEST_F(NoJobTest, NothingIsPlacedOrDeclaredForNoJob) {
   const std::string before = StateWithoutJob();
   for (const char* job : {"other", "*"}) {
     for (const auto& [method, request] : RequestsOf("")) {
-      // What is told of a server without a job is nobody's secret, and a server joins before there is one.
+      // The status of a server without a job is no secret, and a server joins before there is a job.
       const bool changes_nothing = method == "ParameterService/GetStatus" ||
                                    method == "CoordinatorService/GetShardMap" ||
                                    method == "CoordinatorService/GetProgress";
@@ -439,7 +439,7 @@ TEST_F(NoJobTest, TensorsThatArePlacedNameTheJob) {
             grpc::StatusCode::PERMISSION_DENIED);
 }
 
-// A call may be let in before the job is there, and bring its request afterwards.
+// A call may be admitted before there is a job, and send its request afterwards.
 TEST_F(NoJobTest, ARequestThatComesLateIsOfItsTokensJobAllTheSame) {
   grpc::ClientContext context;
   context.AddMetadata("authorization", "Bearer " + SecurityFolder::Token("worker", "other"));
@@ -481,7 +481,7 @@ TEST_P(TokenTest, ARequestOfAnotherJobIsRefusedEverywhere) {
   EXPECT_EQ(Values(State()), Values(before));
 }
 
-// Refused before the message is read, let alone decoded.
+// The call is refused before its message is read or decoded.
 TEST_F(CertificateTest, NothingOfAMessageIsLookedAtBeforeTheToken) {
   for (const auto& [method, request] : Requests()) {
     const grpc::Status status = Call(method, "\xff\xff\xff no message", "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server lets in at most: connections, calls of each, and tensors of its job.
+// Server limits: connections, calls per connection, and tensors of the job.
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ class BudgetTest : public ::testing::Test {
     server_ = *std::move(server);
   }
 
-  // A connection of its own.
+  // Opens a new connection.
   std::unique_ptr<v1::ParameterService::Stub> Open() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -37,10 +37,10 @@ class BudgetTest : public ::testing::Test {
     return v1::ParameterService::NewStub(
         grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
   }
-  static grpc::StatusCode Ask(v1::ParameterService::Stub& stub, absl::Duration patience = absl::Seconds(30),
+  static grpc::StatusCode Ask(v1::ParameterService::Stub& stub, absl::Duration timeout = absl::Seconds(30),
                               bool wait_for_connection = false) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     context.set_wait_for_ready(wait_for_connection);
     v1::GetStatusResponse response;
     return stub.GetStatus(&context, {}, &response).error_code();
@@ -96,7 +96,7 @@ TEST_F(BudgetTest, ACallMoreThanAConnectionMayHaveWaitsAndHoldsUpNoOther) {
   EXPECT_EQ(Ask(*busy), grpc::StatusCode::OK);
 }
 
-// A thousand floats, but of a thousand tensors.
+// A thousand floats in a thousand tensors.
 TEST_F(BudgetTest, ManySmallTensorsCountWithWhatIsKeptAboutThem) {
   Server::Options options;
   options.max_state_bytes = 1 << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that go back to a checkpoint, with the real programs.
+// Jobs that resume from a checkpoint, with the real programs.
 #include <signal.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ constexpr int kExamples = kEpochs * 157;
 
 class CheckpointTest : public JobTest {
  protected:
-  // A job that lasts some seconds and takes a checkpoint each second.
+  // The job takes a few seconds and a checkpoint each second.
   void WriteLongJob(std::vector<std::pair<std::string, std::string>> changes = {}) {
     changes.emplace_back("epochs: 3", absl::StrCat("epochs: ", kEpochs));
     changes.emplace_back("policy {",
@@ -43,7 +43,7 @@ class CheckpointTest : public JobTest {
     return summary.value_or(Summary());
   }
 
-  // Why it does not begin.
+  // Returns the output of a launch that must fail.
   std::string Refused(std::vector<std::string> flags) {
     ChildProcess launch = Launch(flags, "refused");
     EXPECT_NE(launch.Wait().ToString(), "ended with status 0") << launch.output();
@@ -74,18 +74,18 @@ TEST_F(CheckpointTest, AResumedRunEndsWithTheSameBitsWithAnyNumberOfServers) {
   ASSERT_FALSE(Checkpoints("whole").empty());
   const auto manifest = ReadManifest(Checkpoints("whole")[0].manifest_path);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  EXPECT_LT(manifest->progress().examples(), whole.examples) << "there was something left to do";
+  EXPECT_LT(manifest->progress().examples(), whole.examples) << "the checkpoint must leave examples to train on";
   for (const char* servers : {"1", "3"}) {
     const std::string run = absl::StrCat("resumed-", servers);
     const Summary resumed =
         Train({"--servers", servers, "--workers", "2", "--resume", Checkpoints("whole")[0].manifest_path}, run);
     EXPECT_EQ(Model(run), Model("whole")) << servers << " servers";
     EXPECT_EQ(resumed.steps, whole.steps);
-    EXPECT_EQ(resumed.examples, whole.examples) << "each example once, in the checkpoint or since";
+    EXPECT_EQ(resumed.examples, whole.examples) << "each example once, before or after the checkpoint";
   }
   WriteJob({{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}});
   Train({"--servers", "2", "--workers", "2"}, "never-stopped");
-  EXPECT_EQ(Model("whole"), Model("never-stopped")) << "checkpoints change nothing";
+  EXPECT_EQ(Model("whole"), Model("never-stopped")) << "checkpoints must not change the weights";
 }
 
 TEST_F(CheckpointTest, AnyNumberOfWorkersGoesOnInEachMode) {

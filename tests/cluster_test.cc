@@ -33,7 +33,7 @@ std::vector<float> Pull(Client& client, uint32_t tensor, size_t elements, uint64
   return values;
 }
 
-// Of element i: 4 * (worker + 1) * (step + 1) * (1 + i % 7). Divisible by 4, so that means over 1, 2 or 4 workers are
+// Element i is 4 * (worker + 1) * (step + 1) * (1 + i % 7), divisible by 4 so that means over 1, 2 or 4 workers are
 // exact.
 std::vector<float> WholeGradient(size_t elements, uint32_t worker, uint64_t step) {
   std::vector<float> gradient(elements);
@@ -41,7 +41,7 @@ std::vector<float> WholeGradient(size_t elements, uint32_t worker, uint64_t step
   return gradient;
 }
 
-// kSteps push-pulls of all tensors at once.
+// Runs kSteps push-pulls, each of all tensors.
 absl::Status Train(ClientOptions options, const std::vector<v1::TensorSpec>& specs) {
   const uint32_t worker = options.worker;
   auto client = Join(std::move(options), specs);
@@ -72,7 +72,7 @@ class ClusterSizeTest : public ::testing::TestWithParam<Size> {
  protected:
   ClusterSizeTest() : cluster_(GetParam().servers, GetParam().workers) {}
 
-  // Every worker in a thread of its own; then what all tensors hold.
+  // Runs every worker in its own thread, then returns the values of all tensors.
   std::vector<std::vector<float>> TrainAll(const v1::ConsistencyPolicy& policy) {
     std::vector<absl::Status> results(GetParam().workers);
     std::vector<std::thread> threads;
@@ -90,7 +90,7 @@ class ClusterSizeTest : public ::testing::TestWithParam<Size> {
     return values;
   }
 
-  // Every element is 100 less `times` * (1 + its index % 7).
+  // Expects every element to be 100 - `times` * (1 + its index % 7).
   void ExpectLess(const std::vector<std::vector<float>>& tensors, float times) {
     for (const std::vector<float>& values : tensors) {
       size_t wrong = 0;
@@ -100,7 +100,7 @@ class ClusterSizeTest : public ::testing::TestWithParam<Size> {
   }
 
   Cluster cluster_;
-  // From one element to several slices.
+  // Sizes from one element to several slices.
   const std::vector<v1::TensorSpec> specs_ = {Spec(1, "one", 1), Spec(2, "small", 1000), Spec(3, "slice", 1 << 20),
                                               Spec(4, "large", 3 * (1 << 20) + 5)};
 };
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ClusterSizeTest, ::testing::Values(Size{1, 1}, S
                            return absl::StrCat(size.param.servers, "Servers", size.param.workers, "Workers");
                          });
 
-// The weights after some Adam steps by two workers on gradients that are no whole numbers.
+// Returns the weights after some Adam steps by two workers with fractional gradients.
 std::vector<float> AdamWeights(uint32_t servers) {
   constexpr size_t kRows = 1500, kColumns = 1000;
   Cluster cluster(servers, 2);
@@ -173,7 +173,7 @@ class SmallClusterTest : public ::testing::Test {
     coordinator_ = v1::CoordinatorService::NewStub(channel);
   }
 
-  // A call of the generated stub, as another language would make it.
+  // Calls the generated stub, like a client in another language.
   template <typename Request, typename Response, typename Stub>
   static grpc::Status Call(Stub& stub, grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                            const Request& request) {
@@ -190,7 +190,7 @@ class SmallClusterTest : public ::testing::Test {
     return Call(*parameters_, &v1::ParameterService::Stub::Pull, request);
   }
 
-  // By worker 0 at step 0; of so many elements.
+  // A gradient of worker 0 at step 0.
   static v1::PushRequest Gradient(size_t elements) {
     v1::PushRequest request;
     request.mutable_header()->set_job("cluster");
@@ -313,7 +313,7 @@ TEST_F(SmallClusterTest, DrainEndsAPullThatWaitsAndNamesTheServer) {
   const absl::Time start = absl::Now();
   cluster_.server(0).Drain(absl::Seconds(30));
   const absl::Status status = pull.Get().status();
-  // It would have waited for 60 seconds, and the drain for 30.
+  // The pull's own timeout is 60 s, that of the drain 30 s.
   EXPECT_LT(absl::Now() - start, absl::Seconds(25));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()),

@@ -45,7 +45,7 @@ class CoordinatorMemberTest : public testing::Test {
     absl::MutexLock lock(&mutex_);
     end_ = std::move(status);
   }
-  // How its part ended, if it has.
+  // Status with which its membership ended; nothing while it is a member.
   std::optional<absl::Status> end() {
     absl::MutexLock lock(&mutex_);
     return end_;
@@ -61,7 +61,7 @@ class CoordinatorMemberTest : public testing::Test {
   CoordinatorMember::Options options_;
   absl::Mutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // Last: its thread uses the rest.
+  // Declared last, because its thread uses the other fields.
   std::unique_ptr<CoordinatorMember> member_;
 };
 

@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-// Saves nothing, and answers as the test sets.
+// Saves nothing and returns the status that the test sets.
 class ScriptedJournal : public CoordinatorJournal {
  public:
   absl::Status Save(absl::string_view, bool) override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs with more servers than slices: shards that own nothing answer as others do, in every mode and durability.
+// Jobs with more servers than slices: a shard without slices responds like the others, in all modes and durabilities.
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::Each;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kTestTimeout = absl::Seconds(60);
 constexpr uint32_t kServers = 8;
 constexpr int kSlices = 6;
 
@@ -37,7 +37,7 @@ v1::ConsistencyPolicy Policy(const std::string& mode) {
   return policy;
 }
 
-// Eight servers in this process, and two workers' clients.
+// Eight servers and two workers' clients, in this process.
 class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v1::Durability::Mode>> {
  protected:
   EmptyShardTest() {
@@ -52,7 +52,7 @@ class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v
 
   ~EmptyShardTest() override { EndServers(); }
 
-  // The coordinator last, for the others leave there.
+  // Ends the coordinator last, because the others tell it that they leave.
   void EndServers() {
     while (!servers_.empty()) servers_.pop_back();
   }
@@ -79,12 +79,12 @@ class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v
     return *std::move(server);
   }
 
-  // Until all eight of that role are as wanted.
+  // Waits until `wanted` holds for all eight members of that role.
   template <typename Wanted>
   void AwaitMembers(v1::Role role, Wanted wanted) {
     auto stub = v1::CoordinatorService::NewStub(
         grpc::CreateChannel(servers_[0]->address(), grpc::InsecureChannelCredentials()));
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     uint32_t found = 0;
     while (found < kServers) {
       ASSERT_LT(absl::Now(), deadline) << "got " << found << " of " << v1::Role_Name(role);
@@ -137,7 +137,7 @@ TEST_P(EmptyShardTest, AnswersAPauseAsOthersDo) {
   std::unique_ptr<Client> stays = Connect(0), goes = Connect(1);
   const absl::Status paused = goes->Pause();
   ASSERT_TRUE(paused.ok()) << paused;
-  // Nobody waits for it.
+  // No worker waits for the paused one.
   for (uint64_t step = 0; step < 3; ++step) {
     const auto pushed = PushPull(*stays, step).Get();
     ASSERT_TRUE(pushed.ok()) << pushed.status();
@@ -216,12 +216,12 @@ INSTANTIATE_TEST_SUITE_P(All, EmptyShardTest,
                                                v1::Durability::Mode_Name(std::get<1>(info.param)));
                          });
 
-// With the real programs: each mode once, each durability once.
+// With the real programs: each mode and each durability once.
 class EmptyShardJobTest : public JobTest, public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
 TEST_P(EmptyShardJobTest, TrainsToTheEnd) {
   const auto [policy, durability] = GetParam();
-  // Three dense layers have six tensors, of a slice each.
+  // Three dense layers have six tensors of one slice each.
   WriteJob({{"  layers { relu {} }\n", "  layers { relu {} }\n  layers { dense { units: 8 } }\n"},
             {"policy { sync { deterministic: true } }",
              absl::StrCat("durability { mode: ", durability, " }\npolicy { ", policy, " }")}});

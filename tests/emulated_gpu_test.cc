@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole jobs, by `ballast launch` with real servers, of workers that compute on an emulated GPU: the CUDA device, its
-// kernels and its streams as they are written, less NVIDIA's libraries.
+// Whole jobs by `ballast launch` with real servers, whose workers compute on an emulated GPU: the real CUDA device
+// code, kernels and streams without NVIDIA's libraries.
 #include <signal.h>
 
 #include <cmath>
@@ -43,7 +43,7 @@ class EmulatedGpuTest : public JobTest {
     unsetenv("BALLAST_EMULATED_GPU");
   }
 
-  // A later flag of the same name wins over the fixture's --device cpu.
+  // A later flag of the same name overrides the fixture's --device cpu.
   ChildProcess LaunchOn(const std::string& device, std::vector<std::string> flags, const std::string& run) const {
     std::vector<std::string> argv = {"/bin/sh",
                                      "-c",
@@ -64,15 +64,15 @@ class EmulatedGpuTest : public JobTest {
     return ChildProcess(argv);
   }
 
-  // Runs to the end; the run's summary.
+  // Runs the job to its end; returns the run's summary.
   Json Train(const std::string& device, std::vector<std::string> flags, const std::string& run) {
     ChildProcess launch = LaunchOn(device, std::move(flags), run);
     EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
     return Json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
   }
 
-  // The largest difference between the weights of two runs.
-  double Apart(const std::string& a, const std::string& b) const {
+  // Largest difference between the weights of two runs.
+  double LargestDifference(const std::string& a, const std::string& b) const {
     const auto first = ReadSafetensors(Path(a + "/model.safetensors"));
     const auto second = ReadSafetensors(Path(b + "/model.safetensors"));
     EXPECT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
@@ -88,7 +88,7 @@ class EmulatedGpuTest : public JobTest {
     return most;
   }
 
-  // The launch ends with this status, having said why with what to do.
+  // Expects the launch to exit with status 2 and an error that contains each of `said`.
   void ExpectRefused(const std::string& gpu, const std::vector<std::string>& said) {
     WriteJob();
     setenv("BALLAST_EMULATED_GPU", gpu.c_str(), 1);
@@ -101,7 +101,7 @@ class EmulatedGpuTest : public JobTest {
 struct Training {
   std::string precision;
   std::string model;
-  // Of the weights after the run, from the CPU's in fp32.
+  // Largest difference between the trained weights and those of the CPU in fp32.
   double tolerance;
 };
 
@@ -115,11 +115,11 @@ TEST_P(EmulatedGpuTrainingTest, LearnsWhatTheCpuLearns) {
   EXPECT_THAT(gpu["device"].get<std::string>(), StartsWith("cuda (Emulated, "));
   EXPECT_EQ(gpu["precision"], GetParam().precision);
   EXPECT_EQ(gpu["steps"], cpu["steps"]);
-  // ln 3 is what guessing gives.
+  // Guessing gives ln 3.
   EXPECT_LT(gpu["train_loss"].get<double>(), 0.5);
   EXPECT_GT(gpu["test_accuracy"].get<double>(), 0.9);
   EXPECT_NEAR(gpu["test_loss"].get<double>(), cpu["test_loss"].get<double>(), GetParam().tolerance);
-  EXPECT_LE(Apart("cpu", "cuda"), GetParam().tolerance);
+  EXPECT_LE(LargestDifference("cpu", "cuda"), GetParam().tolerance);
   EXPECT_EQ(gpu["loss_scale"].is_null(), GetParam().precision != "fp16");
 }
 
@@ -137,20 +137,20 @@ TEST_F(EmulatedGpuTest, TwoWorkersTrainTogether) {
   const Json cpu = Train("cpu", {"--workers", "2"}, "cpu");
   const Json gpu = Train("cuda", {"--workers", "2"}, "cuda");
   EXPECT_EQ(gpu["steps"], cpu["steps"]);
-  EXPECT_LE(Apart("cpu", "cuda"), 1e-4);
+  EXPECT_LE(LargestDifference("cpu", "cuda"), 1e-4);
 }
 
-// The streams' order is another one, the values are not.
+// The streams run in another order; the values stay the same.
 TEST_F(EmulatedGpuTest, RunsGiveTheSameBits) {
   WriteJob();
   setenv("BALLAST_EMULATED_GPU", "seed=1", 1);
   Train("cuda", {}, "first");
   setenv("BALLAST_EMULATED_GPU", "seed=2", 1);
   Train("cuda", {"--trace", Path("trace.json")}, "second");
-  EXPECT_EQ(Apart("first", "second"), 0);
+  EXPECT_EQ(LargestDifference("first", "second"), 0);
 }
 
-// --- what can be wrong with a GPU ---
+// --- unusable GPUs ---
 
 TEST_F(EmulatedGpuTest, AMachineWithoutAGpuIsTold) {
   ExpectRefused("devices=0", {"error: ", "--device cuda: ", "finds no GPU", "use --device cpu"});
@@ -187,7 +187,7 @@ TEST_F(EmulatedGpuTest, AutoTakesTheCpuWhereNoGpuFits) {
   EXPECT_THAT(Train("auto", {}, "run")["device"].get<std::string>(), StartsWith("cpu ("));
 }
 
-// Every GPU that is taken at all, from compute capability 8.0 on, has all precisions; the CPU has not.
+// Every supported GPU (compute capability 8.0 or newer) has all precisions; the CPU does not.
 TEST_F(EmulatedGpuTest, APrecisionThatTheDeviceLacksIsRefused) {
   WriteJob();
   setenv("BALLAST_EMULATED_GPU", "compute_major=7", 1);
@@ -197,7 +197,7 @@ TEST_F(EmulatedGpuTest, APrecisionThatTheDeviceLacksIsRefused) {
               HasSubstr("got precision bf16, want fp32: use a GPU (--device cuda), or --precision fp32"));
 }
 
-// --- a GPU that is lost in mid-run ---
+// --- a GPU that is lost during the run ---
 
 class LostGpuTest : public EmulatedGpuTest {
  protected:
@@ -227,7 +227,7 @@ TEST_F(LostGpuTest, EndsALaunchThatMayNotStartTheWorkerAgain) {
   EXPECT_THAT(launch.output(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
 }
 
-// Each of its processes loses the GPU.
+// Each process that the launch starts loses the GPU.
 TEST_F(LostGpuTest, ComesBackInAWorkerThatTheLaunchStartsAgain) {
   WriteJob({{"epochs: 3", "epochs: 12"}});
   setenv("BALLAST_EMULATED_GPU", "lost_after=20000", 1);
@@ -239,8 +239,7 @@ TEST_F(LostGpuTest, ComesBackInAWorkerThatTheLaunchStartsAgain) {
 
 class LostGpuMomentTest : public LostGpuTest, public ::testing::WithParamInterface<int> {};
 
-// The worker says to the coordinator that it goes and why, so that nobody waits for it until it has been silent for too
-// long; what it had begun the other one trains on.
+// The worker reports why it leaves, so no worker waits for a timeout; the other one trains on its unfinished data.
 TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
   WriteJob({{"epochs: 3", "epochs: 100"}});
   ChildProcess server = Server();
@@ -260,7 +259,7 @@ TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
   EXPECT_EQ(server.Wait().ToString(), "ended with status 0");
 }
 
-// Before there are graphs, while they are made, and when they are launched.
+// Before graphs are captured, during the capture, and when they are launched.
 INSTANTIATE_TEST_SUITE_P(, LostGpuMomentTest, ::testing::Values(300, 500, 5000),
                          [](const auto& info) { return absl::StrCat("after", info.param); });
 

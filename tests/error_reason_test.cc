@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call of both services fails in every way that it documents, with the code and the reason that it documents.
+// Every method of both services fails in each documented way, with the documented code and reason.
 #include "common/status/error_reason.h"
 
 #include <memory>
@@ -41,7 +41,7 @@ const MethodDescriptor* FindMethod(const std::string& method) {
 std::string Encode(const std::string& method, const std::string& text) {
   std::unique_ptr<google::protobuf::Message> message(
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(FindMethod(method)->input_type())->New());
-  // Of a field that stands twice the last value counts.
+  // If a field appears twice, the last value counts.
   EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(text, message.get())) << method << ": " << text;
   return message->SerializeAsString();
 }
@@ -55,7 +55,7 @@ constexpr char kJob[] = R"(job {
   policy { sync {} }
 })";
 
-// A server that coordinates itself, for a job of two workers.
+// A server that is its own coordinator, for a job of two workers.
 class ErrorReasonTest : public ::testing::Test {
  protected:
   ErrorReasonTest() { Start({.workers = 2}); }
@@ -94,7 +94,7 @@ class ErrorReasonTest : public ::testing::Test {
     EXPECT_TRUE(status.ok()) << method << " " << text << ": " << status;
   }
 
-  // The reason has to be in the answer itself, not implied by its code.
+  // The reason must be in the response itself, not implied by its code.
   absl::Status Fail(const std::string& method, const std::string& text, Code code, v1::ErrorReason reason) {
     const grpc::Status answer = Send(method, Encode(method, text));
     EXPECT_FALSE(answer.error_details().empty()) << method << " " << text;
@@ -285,7 +285,7 @@ TEST_F(ErrorReasonTest, JoiningAndWhatMembersMayDo) {
   Refuse("CoordinatorService/AcquireLease", own + "wait_ms: 600001", Code::kInvalidArgument,
          v1::ERROR_REASON_INVALID_REQUEST);
   Refuse("CoordinatorService/GetShardMap", "wait_ms: 600001", Code::kInvalidArgument, v1::ERROR_REASON_INVALID_REQUEST);
-  // One worker fails; the others hear who it was.
+  // One worker fails; the others get an error that names it.
   Succeed("CoordinatorService/Leave", "member { role: ROLE_WORKER rank: 1 incarnation: 1 } failure: 'no data'");
   for (const char* method : {"AcquireLease", "CompleteLease", "ReportProgress"}) {
     const absl::Status failed =
@@ -322,7 +322,7 @@ TEST_F(ErrorReasonTest, AServerOfAPairServesOnlyOnceItKnowsThatItIsTheOne) {
   Server::Options options;
   options.with_standby = true;
   options.rank = 1;
-  // Nobody answers there.
+  // Nothing responds there.
   options.coordinator = server_->address();
   options.servers = 2;
   Start(options);
@@ -338,7 +338,7 @@ TEST_F(ErrorReasonTest, MoreBytesThanTheServerLetsIn) {
   Succeed("ParameterService/DeclareTensors",
           "job: 'reasons' workers: 2 policy { sync {} } tensors { spec { id: 1 name: 'w' shape: 4 seed: 1 "
           "initializer { constant {} } optimizer { sgd { learning_rate: 1 } } } }");
-  // An region of shared memory is larger than all of it.
+  // A region of shared memory is larger than the whole limit.
   Refuse("ParameterService/ShareMemory", absl::StrCat("job: 'reasons' machine: '", MachineId(), "'"),
          Code::kResourceExhausted, v1::ERROR_REASON_BYTES_IN_FLIGHT);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees when something goes wrong, with the real programs. The command line's own errors, job files with
-// typos and a launch that is killed are in cli/launch/launch_command_test.cc.
+// Errors that a user sees, with the real programs. cli/launch/launch_command_test.cc covers errors in the command
+// line and in job files, and a launch that is killed.
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -25,12 +25,12 @@ using ::testing::MatchesRegex;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// What worker 0 says after its first epoch: the job is under way.
+// Worker 0's output after its first epoch: the job is running.
 constexpr char kUnderWay[] = "epoch 1: test loss";
 
 class FailureTest : public JobTest {
  protected:
-  // A job that does not end by itself in a test's time.
+  // A job that does not end within a test.
   void WriteEndlessJob() { WriteJob({{"epochs: 3", "epochs: 1000000"}}); }
 
   static ExitStatus Ended(int status) { return {.signaled = false, .number = status}; }
@@ -40,7 +40,7 @@ class FailureTest : public JobTest {
 
 class LaunchFailureTest : public FailureTest {
  protected:
-  // 2 servers and 2 workers at work; fills in children_.
+  // Launches 2 servers and 2 workers and waits until they train; sets children_.
   ChildProcess LaunchEndless() {
     WriteEndlessJob();
     ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json"});
@@ -62,7 +62,7 @@ class LaunchFailureTest : public FailureTest {
     for (const Grandchild& child : children_) EXPECT_TRUE(child.AwaitEnd()) << "process " << child.pid();
   }
 
-  // Runs job.textproto to its failure; the last line.
+  // Runs job.textproto until it fails; returns the last line of its errors.
   std::string FailWith(int status, const std::vector<std::string>& flags = {}) {
     ChildProcess launch = Launch(flags);
     EXPECT_EQ(launch.Wait().ToString(), Ended(status).ToString()) << launch.output();
@@ -126,7 +126,7 @@ TEST_F(LaunchFailureTest, CtrlCSavesWhatIsThere) {
 
 TEST_F(LaunchFailureTest, CtrlCTwiceEndsAtOnce) {
   ChildProcess launch = LaunchEndless();
-  // It cannot finish its step, so that once would take long.
+  // A stopped worker cannot finish its step, so a single SIGINT would take long.
   Child("ballast_worker", "0").Signal(SIGSTOP);
   launch.Signal(SIGINT);
   ASSERT_TRUE(launch.AwaitOutput("press Ctrl-C again to stop immediately"));
@@ -199,7 +199,7 @@ TEST_F(LaunchFailureTest, RefusesTruncatedGzipData) {
 
 class ByHandTest : public FailureTest {
  protected:
-  // On a free port; its address is in `address`.
+  // Listens on a free port and sets `address` to its address.
   ChildProcess Server(std::vector<std::string> flags, std::string* address) {
     flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
     ChildProcess server(flags);
@@ -296,7 +296,7 @@ TEST_F(ByHandTest, ABudgetOutOfRangeIsNamed) {
   }
 }
 
-// A TCP port of the loopback that takes connections and never says anything, or is closed again.
+// A loopback TCP port that accepts connections and sends nothing, or that is closed.
 class MutePort {
  public:
   explicit MutePort(bool listens) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights and gradients that travel in 16 bits between a server and a device whose memory the host cannot address: the
-// device rounds them, to the bits that the host would have sent, and half the bytes cross.
+// Weights and gradients cross in 16 bits between a server and a device whose memory the host cannot address: the
+// device rounds them to the same bits as the host would, and half the bytes cross.
 #include <google/protobuf/text_format.h>
 
 #include <atomic>
@@ -22,18 +22,19 @@ namespace {
 
 constexpr int kSteps = 3, kBatch = 4, kFeatures = 8;
 constexpr uint64_t kWeights = 8 * 32 + 32 + 32;
-// Of a batch, with its labels; of the loss, which the model and the exchange look at; of a step's check of fp16.
+// Bytes copied for a batch with its labels; for the loss, read by the model and the exchange; for a step's fp16
+// overflow flag.
 constexpr uint64_t kBatchBytes = kBatch * (kFeatures + 1) * 4, kLossBytes = 2 * 8, kFlagBytes = 4;
 
 struct Way {
   v1::Encoding gradients = v1::ENCODING_FP32;
   v1::Encoding values = v1::ENCODING_FP32;
   bool scale_loss = false;
-  // Else the client encodes floats that come from the device.
+  // If false, the client encodes floats that it copies from the device.
   bool by_device = true;
 };
 
-// Weights that the server has after a few steps.
+// Returns the server's weights after a few steps.
 std::vector<float> Train(Device& device, const Way& way) {
   constexpr char kModel[] = R"pb(
     layers { dense { units: 32 } }
@@ -50,7 +51,7 @@ std::vector<float> Train(Device& device, const Way& way) {
   v1::Optimizer optimizer;
   optimizer.mutable_sgd()->set_learning_rate(0.125f);
   ClientOptions options = cluster.Options(0);
-  // What is rounded at random depends on it.
+  // Random rounding depends on the incarnation.
   options.incarnation = 1;
   options.codec.set_gradients(way.gradients);
   options.codec.set_values(way.values);
@@ -74,7 +75,7 @@ std::vector<float> Train(Device& device, const Way& way) {
     EXPECT_TRUE(exchange.AwaitAll().ok());
     EXPECT_EQ(exchange.TakeStats().skipped, 0u);
   }
-  // The servers' own may be finer than what came in 16 bits, so they are what tells.
+  // The server's weights may be finer than the pulled 16-bit values, so the server's are compared.
   const std::unique_ptr<Client> reader = Client::Connect(cluster.Options(0)).value();
   std::vector<float> weights;
   for (uint32_t i = 0; i < model->parameters().size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No input makes a server crash: thousands of malformed and mutated messages on every method of a live one.
+// No input crashes a server: every method of a live server gets thousands of malformed and mutated messages.
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -38,7 +38,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using Random = std::mt19937_64;
 
-// The rank that no hostile message uses, and the tensor.
+// Worker rank and tensor id that no hostile message uses.
 constexpr uint32_t kHonest = 77;
 
 template <typename T>
@@ -50,7 +50,7 @@ T Parse(const std::string& text) {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Watches how much more memory this process takes, at the peak, than it had at the start.
+// Measures how much this process's peak memory grows after construction.
 class PeakWatch {
  public:
   PeakWatch() {
@@ -75,7 +75,7 @@ class PeakWatch {
       EXPECT_TRUE(absl::SimpleAtoi(text, &kilobytes)) << line;
       return kilobytes << 10;
     }
-    ADD_FAILURE() << "/proc/self/status names no VmHWM";
+    ADD_FAILURE() << "/proc/self/status has no VmHWM";
     return 0;
   }
 
@@ -85,7 +85,7 @@ class PeakWatch {
 class HostileInputTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    // It has a line for each string that is not UTF-8.
+    // Protobuf logs a line for each string that is not UTF-8.
     google::protobuf::SetLogHandler(nullptr);
     Server::Options options;
     options.servers = 1;
@@ -108,7 +108,7 @@ class HostileInputTest : public ::testing::Test {
     ASSERT_EQ(Call("ParameterService/DeclareTensors", honest.SerializeAsString()).error_message(), "");
   }
 
-  // Any bytes to any method.
+  // Sends arbitrary bytes to any method.
   grpc::Status Call(const std::string& method, const std::string& bytes,
                     absl::Duration timeout = absl::Seconds(60)) const {
     grpc::ClientContext context;
@@ -145,7 +145,7 @@ class HostileInputTest : public ::testing::Test {
     return values;
   }
 
-  // A correct push of ones to the honest tensor, by the honest worker.
+  // A valid push of ones to the honest tensor, by the honest worker.
   grpc::Status PushHonestly() {
     v1::PushRequest request = push_;
     request.mutable_header()->set_worker(kHonest);
@@ -153,8 +153,8 @@ class HostileInputTest : public ::testing::Test {
     return Call("ParameterService/Push", request.SerializeAsString());
   }
 
-  // `count` hostile messages to each method, or BALLAST_HOSTILE_TIMES as many, by a few threads; no answer but to a
-  // wait may be late.
+  // Several threads send `count` hostile messages to each method (times BALLAST_HOSTILE_TIMES). Only a waiting call
+  // may respond late.
   void Attack(const std::vector<std::pair<std::string, const Message*>>& methods, int count) {
     if (const char* text = std::getenv("BALLAST_HOSTILE_TIMES")) {
       int times = 0;
@@ -174,10 +174,10 @@ class HostileInputTest : public ::testing::Test {
             const grpc::Status status = Call(method, bytes, may_wait ? absl::Milliseconds(100) : absl::Seconds(60));
             const grpc::StatusCode code = status.error_code();
             if (valid->ByteSizeLong() > 0) ++(status.ok() ? accepted : refused);
-            // The client's own words; a pull may well be told by the server that its wait of 1 ms ran out.
+            // The client's own text; the server may well report that a pull's timeout of 1 ms expired.
             EXPECT_TRUE(may_wait || status.error_message() != "Deadline Exceeded") << method;
-            // It says so itself while servers are missing, of memory that it does not share, and of a push that another
-            // thread's is just being applied as; else the connection broke.
+            // The server itself reports UNAVAILABLE while servers are missing, for memory that is not shared, and for
+            // a push that another thread's call is applying. In all other cases the connection broke.
             const bool may_refuse = method == "CoordinatorService/PlaceTensors" ||
                                     status.error_message().find("shares no such memory") != std::string::npos ||
                                     status.error_message().find("is being applied; retry") != std::string::npos;
@@ -188,7 +188,7 @@ class HostileInputTest : public ::testing::Test {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    // Some have to get past the first check for the others to be reached.
+    // Some messages must pass the first check for later checks to be reached.
     EXPECT_GT(accepted, 0);
     EXPECT_GT(refused, count);
     calls_ += count / 8 * 8 * static_cast<int>(methods.size());
@@ -211,9 +211,9 @@ class HostileInputTest : public ::testing::Test {
   }
 
   SecurityOptions security_;
-  // Shown with each call, if there is one.
+  // Token sent with each call, if not empty.
   std::string token_;
-  // Methods that may make a call wait for what does not come.
+  // Methods that may make a call wait for something that never comes.
   std::set<std::string> waiting_;
   uint32_t workers_ = 100;
   int calls_ = 0;
@@ -257,11 +257,11 @@ TEST_F(HostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
   EXPECT_THAT(Values(kHonest), Each(4));
 }
 
-// A client of the same machine changes what it sends in shared memory while the server reads it.
+// A client on the same machine changes its messages in shared memory while the server reads them.
 class RacingHostileInputTest : public HostileInputTest {
  protected:
   static constexpr uint32_t kRaced = 5;
-  // A push of them takes a while.
+  // Large enough for a push to take a while.
   static constexpr size_t kElements = 1 << 16;
   static constexpr int kCalls = 600;
 
@@ -280,7 +280,7 @@ class RacingHostileInputTest : public HostileInputTest {
     writer_ = *std::move(writer);
   }
 
-  // Pushes of ones in every encoding, as `worker`; the number that was taken.
+  // Pushes ones in every encoding as `worker`; returns the number of accepted pushes.
   int PushAll(uint32_t worker, RacingWriter::Change change, bool whole_request) {
     int taken = 0;
     v1::PushHeader header = push_.header();
@@ -316,7 +316,7 @@ TEST_F(RacingHostileInputTest, PayloadsThatChangeWhileTheyAreReadDoNoHarm) {
 }
 
 TEST_F(RacingHostileInputTest, RequestsThatChangeWhileTheyAreReadDoNoHarm) {
-  // As another worker: numbers that it never had are taken for its own.
+  // Uses another worker, because altered pushes can consume that worker's sequence numbers.
   PushAll(4, RacingWriter::Change::kBits, /*whole_request=*/true);
   v1::PullRequest pull = pull_;
   pull.mutable_slices(0)->set_tensor_id(kRaced);
@@ -327,7 +327,7 @@ TEST_F(RacingHostileInputTest, RequestsThatChangeWhileTheyAreReadDoNoHarm) {
   EXPECT_THAT(Values(kHonest), Each(4));
 }
 
-// Who may only look tries everything.
+// A reader tries every method.
 class ReaderHostileInputTest : public HostileInputTest {
  protected:
   void SetUp() override {
@@ -342,7 +342,7 @@ class ReaderHostileInputTest : public HostileInputTest {
     token_ = SecurityFolder::Token("reader", "hostile");
   }
 
-  // All that a reader could have changed.
+  // All state that a reader could have changed.
   std::string State() {
     grpc::ClientContext context;
     context.AddMetadata("authorization", "Bearer " + token_);
@@ -366,7 +366,7 @@ class ReaderHostileInputTest : public HostileInputTest {
 
 TEST_F(ReaderHostileInputTest, TriesEveryMethodAndFieldAndChangesNothing) {
   const std::string before = State();
-  // A valid message of each method, by the service's own description.
+  // A valid message of each method, built from the service's descriptor.
   Random random(7);
   int calls = 0, denied = 0;
   for (const char* service : {"v1.ParameterService", "v1.CoordinatorService", "internal.v1.StandbyService"}) {
@@ -386,7 +386,7 @@ TEST_F(ReaderHostileInputTest, TriesEveryMethodAndFieldAndChangesNothing) {
       }
     }
   }
-  // Four methods are a reader's.
+  // A reader may call four methods.
   EXPECT_GT(denied, calls / 2);
   EXPECT_EQ(State(), before);
   EXPECT_THAT(Values(kHonest), Each(5));
@@ -403,7 +403,7 @@ TEST_F(ReaderHostileInputTest, CannotPullAsAWorker) {
 }
 
 TEST_F(ReaderHostileInputTest, CallsThatNeverSendTheirMessageLeaveRoomForWorkers) {
-  // Each has room for a whole message kept for it; together they ask for far more than there is.
+  // The server reserves memory for a whole message per call; together the calls ask for far more than the limit.
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls;
@@ -424,20 +424,20 @@ TEST_F(ReaderHostileInputTest, CallsThatNeverSendTheirMessageLeaveRoomForWorkers
   void* tag = nullptr;
   bool ok = false;
   for (intptr_t i = 0; i < begun; ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
-  // They have come once the readers' part, a quarter of what does not wait, is full.
-  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  // All have arrived once the readers' share, a quarter of the memory that is not for waiting calls, is full.
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
   do {
     State();
-  } while (bytes_in_flight_ < bytes_in_flight_limit_ / 8 && absl::Now() < patience);
+  } while (bytes_in_flight_ < bytes_in_flight_limit_ / 8 && absl::Now() < deadline);
   EXPECT_GE(bytes_in_flight_, bytes_in_flight_limit_ / 8);
   token_ = SecurityFolder::Token("worker", "hostile");
   EXPECT_EQ(PushHonestly().error_message(), "");
-  // In sync an update is made of all workers' gradients.
+  // In sync mode an update needs every worker's gradient.
   EXPECT_THAT(Values(kHonest), Each(5));
   State();
   EXPECT_LE(bytes_in_flight_, bytes_in_flight_limit_ / 4);
   for (const auto& context : contexts) context->TryCancel();
-  // What was prepared must be finished before it is destroyed.
+  // A prepared call must be finished before it is destroyed.
   std::vector<grpc::Status> ends(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) calls[i]->Finish(&ends[i], nullptr);
   for (size_t i = 0; i < calls.size(); ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
@@ -445,7 +445,7 @@ TEST_F(ReaderHostileInputTest, CallsThatNeverSendTheirMessageLeaveRoomForWorkers
 }
 
 TEST_F(ReaderHostileInputTest, PullsThatWaitTakeNoMoreThanTheirMemoryAndGiveItBack) {
-  // Many more than there is memory for, on as many streams as there are.
+  // Many more pulls than there is memory for, on the maximum number of streams.
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int i = 0; i < 32; ++i) {
     grpc::ChannelArguments arguments;
@@ -480,14 +480,14 @@ TEST_F(ReaderHostileInputTest, PullsThatWaitTakeNoMoreThanTheirMemoryAndGiveItBa
     });
     calls.push_back(std::move(call));
   }
-  // Those that wait fill the readers' part of the memory, a quarter of a quarter; all others are refused.
-  const absl::Time patience = absl::Now() + absl::Seconds(60);
+  // Waiting pulls fill the readers' share of the memory, a quarter of a quarter; all others are refused.
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
   uint64_t settled = 0;
   do {
     State();
     absl::MutexLock lock(&mutex);
     settled = waiting_now_ + refused;
-  } while (settled < calls.size() && absl::Now() < patience);
+  } while (settled < calls.size() && absl::Now() < deadline);
   EXPECT_EQ(settled, calls.size());
   EXPECT_GT(waiting_now_, 0);
   EXPECT_LT(waiting_now_, calls.size());
@@ -506,7 +506,7 @@ TEST_F(ReaderHostileInputTest, PullsThatWaitTakeNoMoreThanTheirMemoryAndGiveItBa
   EXPECT_EQ(waiting_now_, 0);
 }
 
-// Gradients are kept and pulls wait, many of them for callers that have gone.
+// The server buffers gradients, and pulls wait, many of them for callers that have disconnected.
 class SyncHostileInputTest : public HostileInputTest {
  protected:
   SyncHostileInputTest() {
@@ -521,7 +521,7 @@ TEST_F(SyncHostileInputTest, ParameterServiceSurvivesAndStillAnswersCorrectly) {
   EXPECT_THAT(Values(kHonest), Each(5));
 }
 
-// A job of one worker, which is under way.
+// A running job of one worker.
 class CoordinatorHostileInputTest : public HostileInputTest {
  protected:
   CoordinatorHostileInputTest() {
@@ -599,7 +599,7 @@ TEST_F(CoordinatorHostileInputTest, SurvivesAndTheJobGoesOn) {
   EXPECT_EQ(Call("ParameterService/GetStatus", "").error_message(), "");
 }
 
-// Each message is right but for one thing.
+// Each message has one error.
 TEST_F(HostileInputTest, WhatIsRefusedChangesNothing) {
   const char* const headers[] = {
       "job: ''",        "job: 'other'", "worker: 100",    "worker: 4294967295",
@@ -626,7 +626,7 @@ TEST_F(HostileInputTest, WhatIsRefusedChangesNothing) {
     push.mutable_gradients(0)->MergeFrom(Parse<v1::SliceGradient>(change));
     if (std::string(change) == "payload: ''") push.mutable_gradients(0)->clear_payload();
     EXPECT_FALSE(Call("ParameterService/Push", push.SerializeAsString()).ok()) << change;
-    // A good gradient beside the bad one is not applied either.
+    // A valid gradient next to the bad one is not applied either.
     push.mutable_header()->set_sequence(2);
     *push.add_gradients() = push.gradients(0);
     *push.mutable_gradients(0) = push_.gradients(0);
@@ -638,13 +638,13 @@ TEST_F(HostileInputTest, WhatIsRefusedChangesNothing) {
     EXPECT_EQ(Call("ParameterService/Push", push.SerializeAsString()).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
   EXPECT_THAT(Values(1), Each(5));
-  // The sequence number that all of them had is still free.
+  // The sequence number that all of them used is still unused.
   EXPECT_TRUE(Call("ParameterService/Push", push_.SerializeAsString()).ok());
   EXPECT_THAT(Values(1), Each(4));
 }
 
 TEST_F(HostileInputTest, RefusesACompressedMessageWithoutInflatingIt) {
-  // The client holds this mebibyte once, and sends a thousandth of it 128 times.
+  // The client holds this mebibyte once and sends its compressed form, a thousandth of the size, 128 times.
   const std::string zeros(kMiB, '\0');
   const std::vector<grpc::Slice> slices(128, grpc::Slice(zeros.data(), zeros.size(), grpc::Slice::STATIC_SLICE));
   for (const std::string& address : {server_->address(), server_->control_address()}) {
@@ -665,7 +665,7 @@ TEST_F(HostileInputTest, RefusesACompressedMessageWithoutInflatingIt) {
   EXPECT_THAT(Values(kHonest), Each(5));
 }
 
-// A message with as many empty messages within as four mebibytes hold.
+// A message with as many empty submessages as fit in four mebibytes.
 TEST_F(HostileInputTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem) {
   const std::pair<const char*, absl::string_view> methods[] = {
       {"ParameterService/DeclareTensors", absl::string_view("\x22\x00", 2)},
@@ -688,7 +688,7 @@ TEST_F(HostileInputTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem)
 TEST_F(HostileInputTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
   constexpr int kCalls = 8;
   grpc::ChannelArguments arguments;
-  // The server may send five bytes of an answer, until somebody reads.
+  // The server may send five bytes of a response before the client reads.
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 5);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   grpc::GenericStub stub(grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
@@ -725,7 +725,7 @@ TEST_F(HostileInputTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
     }
     EXPECT_EQ(await_bytes(kCalls * ByteBudget::kCallBytes), kCalls * ByteBudget::kCallBytes) << push;
     for (const auto& context : contexts) context->TryCancel();
-    // What was prepared must be finished before it is destroyed.
+    // A prepared call must be finished before it is destroyed.
     std::vector<grpc::Status> ends(calls.size());
     for (size_t i = 0; i < calls.size(); ++i) calls[i]->Finish(&ends[i], nullptr);
     for (size_t i = 0; i < calls.size(); ++i) ASSERT_TRUE(queue.Next(&tag, &ok));
@@ -756,7 +756,7 @@ TEST_F(HostileInputTest, TheControlPortParsesNoMessageOfAMethodThatItDoesNotHave
 TEST_F(HostileInputTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {
   v1::DeclareTensorsRequest declare = declare_;
   declare.clear_tensors();
-  // 20,000 tensors that would each fit alone: 320 GB, and a list of their slices alone would take gigabytes.
+  // 20,000 tensors that would each fit alone: 320 GB together, and a list of their slices alone would take gigabytes.
   v1::TensorDeclaration tensor = declare_.tensors(0);
   tensor.clear_slices();
   tensor.mutable_spec()->clear_shape();
@@ -777,7 +777,7 @@ TEST_F(HostileInputTest, RefusesAShardMapThatNoMessageCanCarry) {
   v1::TensorSpec spec = declare_.tensors(0).spec();
   spec.clear_shape();
   spec.add_shape(int64_t{1} << 40);
-  // 2^60 elements in 2^40 slices, had it to list them.
+  // 2^60 elements in 2^40 slices, if the server had to list them.
   for (int i = 0; i < 20000; ++i) {
     spec.set_id(1000 + i);
     spec.set_name(absl::StrCat("t", i));

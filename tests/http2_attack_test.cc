@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers who speak HTTP/2 badly on purpose, at a live server: its calls are answered, a job's pushes go on, and its
-// memory is bounded.
+// Peers abuse HTTP/2 against a live server: it still responds, a job's pushes continue, and its memory is bounded.
 #include "tests/fault/hostile/http2_attack.h"
 
 #include <cstdlib>
@@ -29,10 +28,10 @@ using ::testing::Values;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr absl::Duration kTime = absl::Seconds(2);
-// Long enough for a machine that is busy otherwise; without limits an attack of this size stalls a server for longer.
-constexpr absl::Duration kLongestCall = absl::Seconds(5);
+// Enough for a busy machine; without limits an attack of this size stalls a server for longer.
+constexpr absl::Duration kMaxCallTime = absl::Seconds(5);
 
-// The most memory that this process, server and attackers, ever had.
+// Peak memory of this process, which holds the server and the attackers.
 uint64_t PeakBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -43,8 +42,8 @@ uint64_t PeakBytes() {
   return 0;
 }
 
-// What a job's client saw while it pushed and asked again and again.
-struct Watched {
+// Results of a job's client that pushes and asks for status repeatedly.
+struct ClientResult {
   uint64_t pushes = 0;
   absl::Duration longest = absl::ZeroDuration();
   absl::Status status;
@@ -53,7 +52,7 @@ struct Watched {
 // A server and a client of its job, with or without TLS.
 class Http2AttackTest : public ::testing::Test {
  protected:
-  // gRPC's lines about each connection that is cut would take longer than the attack.
+  // gRPC's log lines about each cut connection would take longer than the attack.
   static void SetUpTestSuite() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
   void Start(bool tls) {
@@ -88,13 +87,13 @@ class Http2AttackTest : public ::testing::Test {
     ASSERT_EQ(client_->Declare({spec}), absl::OkStatus());
   }
 
-  // Attacks, and has the client push meanwhile.
-  Http2AttackCounts Attack(Http2AttackOptions options, Watched& watched) {
+  // Attacks while the client pushes.
+  Http2AttackCounts Attack(Http2AttackOptions options, ClientResult& result) {
     options.address = server_->address();
     options.time = kTime;
     if (!client_files_.certificate.empty()) options.tls = client_files_;
     absl::Notification over;
-    std::thread training([&] { watched = Push(over); });
+    std::thread training([&] { result = Push(over); });
     const absl::StatusOr<Http2AttackCounts> counts = RunHttp2Attack(options);
     over.Notify();
     training.join();
@@ -102,23 +101,23 @@ class Http2AttackTest : public ::testing::Test {
     return counts.value_or(Http2AttackCounts());
   }
 
-  Watched Push(const absl::Notification& over) {
-    Watched watched;
+  ClientResult Push(const absl::Notification& over) {
+    ClientResult result;
     const std::vector<float> gradient(kElements, 1);
-    for (; !over.HasBeenNotified() && watched.status.ok(); ++watched.pushes) {
+    for (; !over.HasBeenNotified() && result.status.ok(); ++result.pushes) {
       const absl::Time begin = absl::Now();
-      watched.status = client_->Push(watched.pushes, 1, {{1, gradient}}).Get().status();
-      watched.status.Update(client_->GetStatus().status());
-      watched.status.Update(link_->GetProgress().status());
-      watched.longest = std::max(watched.longest, absl::Now() - begin);
+      result.status = client_->Push(result.pushes, 1, {{1, gradient}}).Get().status();
+      result.status.Update(client_->GetStatus().status());
+      result.status.Update(link_->GetProgress().status());
+      result.longest = std::max(result.longest, absl::Now() - begin);
     }
-    return watched;
+    return result;
   }
 
-  void ExpectUndisturbed(const Watched& watched, [[maybe_unused]] uint64_t peak_before) {
-    EXPECT_EQ(watched.status, absl::OkStatus());
-    EXPECT_GT(watched.pushes, 0u);
-    EXPECT_LT(watched.longest, kLongestCall);
+  void ExpectUndisturbed(const ClientResult& result, [[maybe_unused]] uint64_t peak_before) {
+    EXPECT_EQ(result.status, absl::OkStatus());
+    EXPECT_GT(result.pushes, 0u);
+    EXPECT_LT(result.longest, kMaxCallTime);
 #ifndef __SANITIZE_ADDRESS__
     // Attackers and server together; a server alone took hundreds of MiB before. A sanitizer keeps freed memory.
     EXPECT_LT(PeakBytes(), peak_before + 128 * kMiB);
@@ -130,22 +129,22 @@ class Http2AttackTest : public ::testing::Test {
   TlsFiles client_files_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Client> client_;
-  // At the control port.
+  // Connected to the control port.
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-// Floods that a server can tell from a client's work, by name and whether they come within TLS.
+// Floods that a server can tell from a client's work, by name and with or without TLS.
 class FloodTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
 
 TEST_P(FloodTest, IsCutOffWhileTheJobGoesOn) {
   Start(std::get<1>(GetParam()));
   const uint64_t peak_before = PeakBytes();
-  Watched watched;
+  ClientResult result;
   Http2AttackOptions attack;
   attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
-  const Http2AttackCounts counts = Attack(attack, watched);
+  const Http2AttackCounts counts = Attack(attack, result);
   EXPECT_GT(counts.cut, 0u) << counts.connections << " connections, " << counts.frames << " frames";
-  ExpectUndisturbed(watched, peak_before);
+  ExpectUndisturbed(result, peak_before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Http2AttackTest, FloodTest,
@@ -156,20 +155,20 @@ INSTANTIATE_TEST_SUITE_P(Http2AttackTest, FloodTest,
                            return absl::StrCat(std::get<0>(test.param), std::get<1>(test.param) ? "_tls" : "");
                          });
 
-// Peers that stand there and may be honest: they are borne.
+// Idle peers may be honest: the server tolerates them.
 class IdlerTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
 
 TEST_P(IdlerTest, DoesNotDisturbTheJob) {
   Start(std::get<1>(GetParam()));
   const uint64_t peak_before = PeakBytes();
-  Watched watched;
+  ClientResult result;
   Http2AttackOptions attack;
   attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
   if (attack.attack == Http2Attack::kManyConnections) attack.connections = 5000;
   if (attack.attack == Http2Attack::kHalfOpenTls) attack.connections = 200;
-  const Http2AttackCounts counts = Attack(attack, watched);
+  const Http2AttackCounts counts = Attack(attack, result);
   EXPECT_GT(counts.connections, 0u);
-  ExpectUndisturbed(watched, peak_before);
+  ExpectUndisturbed(result, peak_before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Http2AttackTest, IdlerTest,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job's modes, codecs and ways to a step promise, by `ballast launch` with real servers and workers.
+// Guarantees of a job's modes, codecs and batching, by `ballast launch` with real servers and workers.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -18,7 +18,7 @@ using ::testing::SizeIs;
 
 class ModesTest : public JobTest {
  protected:
-  // Runs to the end; the object that it prints.
+  // Runs the job to its end; returns the JSON object that it prints.
   nlohmann::json Train(std::vector<std::string> flags, const std::string& run = "run") {
     flags.push_back("--json");
     ChildProcess launch = Launch(flags, run);
@@ -46,7 +46,7 @@ class ModesTest : public JobTest {
 TEST_F(ModesTest, AccumulatedBatchesTrainAsOneLargeBatch) {
   for (int workers : {1, 2}) {
     const std::vector<std::string> flags = {"--workers", absl::StrCat(workers)};
-    // 157 examples: the last step of an epoch is made from fewer batches, the last of them smaller.
+    // 157 examples: an epoch's last step has fewer batches, the last of them smaller.
     WriteJob({{"batch_size: 8", "batch_size: 24"}});
     const auto large = Train(flags, absl::StrCat("large", workers));
     WriteJob({{"batch_size: 8", "batch_size: 8 accumulate_batches: 3"}});
@@ -57,7 +57,7 @@ TEST_F(ModesTest, AccumulatedBatchesTrainAsOneLargeBatch) {
   }
 }
 
-// The servers put back what one worker's own steps took away, so its steps are those of plain SGD.
+// The servers restore what one worker's own steps subtracted, so its steps are those of plain SGD.
 TEST_F(ModesTest, LocalStepsOfOneWorkerAreStepsOfSgd) {
   WriteJob();
   const auto sync = Train({}, "sync");
@@ -86,7 +86,7 @@ TEST_F(ModesTest, LocalSgdLearnsWithSomeWorkersShortOfData) {
   EXPECT_GE(summary["test_accuracy"], 0.9);
 }
 
-// The workers take different numbers of steps. Who is out of data must not hold up those that may not get ahead of it.
+// Workers take different numbers of steps. One without data must not block those that may not get ahead of it.
 TEST_F(ModesTest, BoundedEndsThoughWorkersRunOutOfData) {
   WriteJob({{"training {", "training { wait_seconds: 5"}});
   for (const char* staleness : {"0", "4"}) {
@@ -124,14 +124,14 @@ TEST_F(ModesTest, AJobMayComeThroughEveryCodec) {
   }
 }
 
-// Without a total a schedule ends with the job, whoever makes how many of its updates.
+// Without a total a schedule ends with the job, regardless of how the workers share the updates.
 TEST_F(ModesTest, AScheduleComesToItsEndInEveryMode) {
   WriteJob({{"optimizer {", "optimizer { schedule { polynomial {} }"}});
   for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
            {"--mode", "sync"}, {"--mode", "async"}, {"--mode", "bounded", "--staleness", "2"}}) {
     const auto summary = Train(flags, flags[1]);
-    // 60 updates, each with a rate by a 60th of 0.2 lower: the last is the lowest above 0. Without steps in common the
-    // place in the data is known to the leases in flight.
+    // 60 updates, each lowering the rate by a 60th of 0.2: the last is the lowest above 0. Without common steps the
+    // position in the data is known only up to the leases in flight.
     const int last = flags[1] == "sync" ? 2 : 6;
     EXPECT_LE(summary["learning_rate"], 0.2 * last / 60) << flags[1];
   }

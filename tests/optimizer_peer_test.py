@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every optimizer and schedule goes PyTorch's way of the same name, and FTRL that of float64 NumPy.
+"""Compares every optimizer and schedule with PyTorch's of the same name, and FTRL with float64 NumPy.
 
-One tensor of a real server for each case, and one of PyTorch's or NumPy's, from the same initial values and through the
-same 200 gradients. After each update the learning rates, and at the end the values, agree to 1e-5, relative. FTRL, which
-PyTorch does not have, goes through every schedule, with and without rates scaled by staleness.
+Each case has one tensor on a real server and one in PyTorch or NumPy, with the same initial values and the same 200
+gradients. The learning rates after each update and the final values agree to a relative error of 1e-5. FTRL, which
+PyTorch lacks, runs with every schedule, with and without rates scaled by staleness.
 
 Usage: optimizer_peer_test.py SERVER PROTO...
 """
@@ -22,7 +22,7 @@ UPDATES = 200
 ELEMENTS = 500
 JOB = "optimizers"
 
-# By name: an optimizer as in a job file, and the same of PyTorch's.
+# By name: an optimizer as in a job file, and PyTorch's counterpart.
 OPTIMIZERS = {
     "sgd": ("sgd { learning_rate: 0.1 }", lambda o, p: o.SGD(p, lr=0.1)),
     "sgd, weight decay": ("sgd { learning_rate: 0.1 } weight_decay: 0.05",
@@ -50,7 +50,7 @@ OPTIMIZERS = {
                             lambda o, p: o.AdamW(p, lr=0.01, weight_decay=0.5)),
 }
 
-# By name: a schedule as in a job file, and the same of PyTorch's.
+# By name: a schedule as in a job file, and PyTorch's counterpart.
 SCHEDULES = {
     "constant": ("constant {}", lambda s, o: s.ConstantLR(o, factor=1)),
     "step": ("step { every: 30 factor: 0.5 }", lambda s, o: s.StepLR(o, 30, 0.5)),
@@ -92,7 +92,7 @@ def one_cycle(t, total, rise):
     return cosine(1, 1 / 250000, (min(t, last) - peak) / (last - peak))
 
 
-# The factor of update t, from 0, by tensor.proto: of each schedule above.
+# By name of a schedule above: its factor at update t (from 0), by the formulas of tensor.proto.
 FACTORS = {
     "constant": lambda t: 1,
     "step": lambda t: 0.5 ** (t // 30),
@@ -118,7 +118,7 @@ class Failure(Exception):
 
 
 class Case:
-    """A tensor of the server's beside a parameter of PyTorch's."""
+    """A tensor on the server and the same parameter in PyTorch."""
 
     def __init__(self, torch, optimizer, schedule=None, clipping=None):
         self.torch = torch
@@ -128,7 +128,7 @@ class Case:
         self.rule = OPTIMIZERS[optimizer][1](torch.optim, [self.parameter])
         self.schedule = None
         self.clip = None
-        # Where gradients draw the values to; none: nowhere.
+        # Gradients draw the values toward this; None: toward nothing.
         self.target = None
         if schedule:
             self.config += f" schedule {{ {SCHEDULES[schedule][0]} }}"
@@ -148,7 +148,7 @@ class Case:
             self.clip(self.torch.nn.utils, [self.parameter])
         rate = self.rule.param_groups[0]["lr"]
         self.rule.step()
-        # A one-cycle schedule refuses to go on after its last update.
+        # A one-cycle schedule refuses a step after its last update.
         if self.schedule and update + 1 < UPDATES:
             self.schedule.step()
         return rate
@@ -167,7 +167,7 @@ class FtrlCase:
         self.config = f"ftrl {{ {fields} }} schedule {{ {SCHEDULES[schedule][0]} }}"
         self.factor = FACTORS[schedule]
         self.stale = stale
-        # (beta + sqrt(n)) / rate at the update before; none before the first.
+        # (beta + sqrt(n)) / rate at the previous update; None before the first.
         self.proximal = None
 
     def start_from(self, values):
@@ -203,7 +203,7 @@ def make_cases(torch):
     cases = [(optimizer, None, None) for optimizer in OPTIMIZERS]
     cases += [("sgd", schedule, None) for schedule in SCHEDULES]
     cases += [("adam", "one cycle", None), ("adamw, weight decay", "cosine", None), ("momentum", "warm-up, step", None)]
-    # No rule's state may take the rate for a constant.
+    # No optimizer's state may assume a constant rate.
     cases += [(optimizer, schedule, None) for schedule in ("one cycle", "warm-up, step")
               for optimizer in OPTIMIZERS if optimizer != "sgd" and (optimizer, schedule, None) not in cases]
     cases += [(optimizer, None, clipping) for clipping in CLIPPINGS for optimizer in OPTIMIZERS]
@@ -283,13 +283,13 @@ def train(server, cases, stale):
     for case, values in zip(cases, initial):
         case.start_from(values)
     generator = numpy.random.default_rng(7)
-    # Elements whose gradients are small throughout, and others whose are large.
+    # Some elements have small gradients throughout, others large ones.
     size = 10 ** generator.uniform(-2, 0.5, ELEMENTS)
     worst = [0.0] * len(cases)
     for update in range(UPDATES):
         gradient = (size * generator.standard_normal(ELEMENTS)).astype("<f4")
         for i, case in enumerate(cases):
-            # Unless something draws them somewhere, values that FTRL lost would look as good as any.
+            # Without a target, values that FTRL lost would look as good as any others.
             pulled = gradient if case.target is None else gradient + case.values() - case.target
             pulled = numpy.asarray(pulled, "<f4")
             ours = server.push(i, update, update * len(cases) + i + 1, pulled, staleness_of(update) if stale else 0)
@@ -299,11 +299,11 @@ def train(server, cases, stale):
 
 
 def errors_of(initial, ours, theirs):
-    """Relative errors: of the norm, and of an element to the largest."""
+    """Returns relative errors: of the norm, and of an element relative to the largest element."""
     import numpy
     moved = numpy.abs(theirs.astype("f8") - initial).max()
     if not moved > 0.05:
-        raise Failure(f"nothing was trained: values moved by {moved}")
+        raise Failure(f"nothing was trained: values moved by {moved}, want more than 0.05")
     difference = ours.astype("f8") - theirs
     return (numpy.linalg.norm(difference) / numpy.linalg.norm(theirs.astype("f8")),
             numpy.abs(difference).max() / numpy.abs(theirs).max())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that bring a model and data of their own: the job that they join has only a name.
+// Workers with their own model and data: the job that they join has only a name.
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,13 +15,13 @@
 namespace ballast {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kTestTimeout = absl::Seconds(30);
 
-// One that trains in sync with the others, each step with a gradient of ones.
+// A worker that trains in sync mode, each step with a gradient of ones.
 class OwnWorker {
  public:
   OwnWorker(Cluster& cluster, uint32_t rank) {
-    auto link = CoordinatorLink::Connect(cluster.server(0).address(), kPatience);
+    auto link = CoordinatorLink::Connect(cluster.server(0).address(), kTestTimeout);
     EXPECT_TRUE(link.ok()) << link.status();
     link_ = *std::move(link);
     v1::JoinRequest request;
@@ -29,7 +29,7 @@ class OwnWorker {
     request.set_rank(rank);
     request.set_description("a trainer of its own");
     request.mutable_job()->set_name("cluster");
-    const absl::StatusOr<v1::JoinResponse> joined = link_->Join(request, kPatience);
+    const absl::StatusOr<v1::JoinResponse> joined = link_->Join(request, kTestTimeout);
     EXPECT_TRUE(joined.ok()) << joined.status();
     EXPECT_EQ(joined->workers(), 2);
     link_->StartHeartbeats({});
@@ -66,13 +66,13 @@ TEST(OwnDataTest, WorkersTrainInSyncWithoutLeasesAndTheJobEndsWhenTheyHaveLeft) 
   }
   EXPECT_EQ(first.value(), 97);
   ASSERT_TRUE(second.link().Leave("").ok());
-  // Nobody waits for it any more.
+  // No worker waits for it any more.
   const Future<PushResult> alone = first.Step();
   ASSERT_TRUE(alone.Get().ok()) << alone.Get().status();
   EXPECT_EQ(first.value(), 96);
   EXPECT_EQ(first.link().GetProgress()->progress().state(), v1::JOB_STATE_RUNNING);
   ASSERT_TRUE(first.link().Leave("").ok());
-  auto link = CoordinatorLink::Connect(cluster.server(0).address(), kPatience);
+  auto link = CoordinatorLink::Connect(cluster.server(0).address(), kTestTimeout);
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_EQ((*link)->GetProgress()->progress().state(), v1::JOB_STATE_FINISHED);
 }

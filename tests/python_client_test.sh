@@ -22,16 +22,16 @@ mkdir -p "$stubs"
 protoc -I proto --python_out="$stubs" --grpc_out="$stubs" \
   --plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin "$@"
 
-# Starts a server with the flags given; leaves its address in $address and its process id in $server_pid.
+# Starts a server with these flags; sets $address and $server_pid.
 start_server() {
-  # Port 0: nothing guesses a port.
+  # Port 0 picks a free port.
   address_file=$TEST_TMPDIR/address
   rm -f "$address_file"
   "$server" --listen 127.0.0.1:0 --address_file "$address_file" "$@" 2>"$TEST_TMPDIR/server.log" &
   server_pid=$!
   trap 'kill -KILL "$server_pid" 2>/dev/null || true' EXIT
 
-  # Waits on the file's appearance for 20 seconds at most; ends early with the server.
+  # Waits up to 20 seconds for the file; fails early if the server ends.
   /usr/bin/python3 - "$address_file" "$server_pid" <<'PYTHON' || fail "the server did not start"
 import os, select, sys, time
 path, pid = sys.argv[1], int(sys.argv[2])
@@ -52,13 +52,13 @@ stop_server() {
   [[ $status == 0 ]] || fail "the server exited with $status after SIGTERM, want 0"
 }
 
-# Runs the client with the flags given; leaves its exit status in $status and its output in $TEST_TMPDIR/out.
+# Runs the client with these flags; sets $status and writes its output to $TEST_TMPDIR/out.
 run_client() {
   status=0
   PYTHONPATH=$stubs timeout 40 /usr/bin/python3 "$client" "$address" "$@" >"$TEST_TMPDIR/out" 2>&1 || status=$?
 }
 
-# w = 1 - 0.5 g, and once only although the gradient was sent twice.
+# w = 1 - 0.5 g, applied once although the gradient was sent twice.
 want="applied 1, learning rate 0.5
 sent again: duplicate True
 weight [1.0, 0.5, 0.0, -0.5, -1.0, -1.5]"
@@ -77,7 +77,7 @@ run_client
 expect_trained
 stop_server
 
-# The same with TLS, certificates on both sides and tokens; a reader's does not do.
+# The same with TLS, client certificates and tokens; a reader's token is refused.
 keys=$TEST_TMPDIR/keys
 rm -rf "$keys"
 "$ballast" keys "$keys" --hosts 127.0.0.1 --job python-example >"$TEST_TMPDIR/out" || fail "$(cat "$TEST_TMPDIR/out")"
@@ -90,7 +90,7 @@ run_client "${certificates[@]}" --token_file "$keys/worker.token"
 expect_trained
 stop_server
 
-# Against a server that is not there the example ends with an error that says where it looked.
+# Without a server the example ends with an error that names the address.
 run_client
 [[ $status == 1 && $(<"$TEST_TMPDIR/out") == "error: $address: UNAVAILABLE: "* ]] ||
   fail "with no server: exit status $status, $(cat "$TEST_TMPDIR/out")"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that die while a job runs, with the real programs: the others go on, those return, and nothing is missing.
+// Processes die while a job runs, with the real programs: the others continue, lost ones rejoin, nothing is missing.
 #include <signal.h>
 
 #include "absl/strings/match.h"
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::SizeIs;
 
-// What worker 0 says after its first epoch: the job is under way.
+// Worker 0's output after its first epoch: the job is running.
 constexpr char kUnderWay[] = "epoch 1: test loss";
 
 class ReturnTest : public JobTest {
@@ -33,7 +33,7 @@ class ReturnTest : public JobTest {
     return nullptr;
   }
 
-  // Kills that worker once the job is under way; it is known by its rank.
+  // Waits until the job is running, then kills the worker of that rank.
   void KillWorker(ChildProcess& launch, const std::string& rank) {
     ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
     const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
@@ -43,7 +43,7 @@ class ReturnTest : public JobTest {
     ASSERT_TRUE(victim->AwaitEnd());
   }
 
-  // Of the last epoch that worker 0 has evaluated.
+  // Returns the last epoch that worker 0 has evaluated.
   static int LastEpoch(const ChildProcess& worker) {
     const size_t at = worker.output().rfind("epoch ");
     return at == std::string::npos ? 0 : std::atoi(worker.output().c_str() + at + 6);
@@ -73,7 +73,7 @@ TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
   EXPECT_EQ(summary->restarts, 1);
   EXPECT_EQ(summary->workers_lost, 1);
   EXPECT_EQ(summary->epochs, 300);
-  // What died with the worker was not reported, or was seen again.
+  // Examples in flight when the worker died were not reported, or were trained again.
   EXPECT_LE(summary->examples, 300 * 157 + summary->examples_repeated);
   EXPECT_GE(summary->examples, 300 * 157 - 2 * 157);
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
@@ -101,7 +101,7 @@ TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMiss
   ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
   EXPECT_EQ(summary->restarts, 1);
   EXPECT_EQ(summary->workers_lost, 0) << launch.output();
-  EXPECT_EQ(summary->examples, 150 * 157) << "each once";
+  EXPECT_EQ(summary->examples, 150 * 157) << "each example once";
   EXPECT_EQ(summary->examples_repeated, 0);
   EXPECT_EQ(summary->pushes_lost, 0);
   EXPECT_EQ(summary->pushes_duplicated, 0);
@@ -112,8 +112,8 @@ INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
                          ::testing::Values(Loss{"sync", "1", "wal_sync"}, Loss{"sync", "0"}, Loss{"async", "0"}),
                          [](const auto& loss) { return absl::StrCat(loss.param.mode, "Server", loss.param.rank); });
 
-// Takes the last records of a file, as the death of the machine does with what was not synced. False where there are
-// not so many, and one more.
+// Removes the last `count` records of a file, like the loss of unsynced records when the machine dies. Returns false
+// if no record would be left.
 bool LoseRecords(const std::string& path, uint64_t first, size_t count) {
   const auto reader = RecordReader::Open(path, first);
   if (!reader.ok()) return false;
@@ -129,7 +129,7 @@ bool LoseRecords(const std::string& path, uint64_t first, size_t count) {
 
 class LostMachineTest : public ReturnTest, public ::testing::WithParamInterface<Loss> {
  protected:
-  // Of the newest log of the shard, and of the coordinator where that is there.
+  // Applies LoseRecords to the shard's newest log and to the coordinator's, if it exists.
   bool LoseLastSecond(const std::string& rank) {
     const std::string state = absl::StrCat(Path("run"), "/state/shard-", rank);
     const auto logs = ListLogs(*PosixFileSystem(), state);
@@ -156,7 +156,7 @@ TEST_P(LostMachineTest, TheJobGoesOnFromTheOlderStateAndCountsWhatIsLost) {
   const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
   const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
   ASSERT_NE(victim, nullptr);
-  // Which would start it again after 200 ms.
+  // While stopped, the launch cannot restart the victim, which it would do after 200 ms.
   launch.Signal(SIGSTOP);
   victim->Signal(SIGKILL);
   const bool lost = victim->AwaitEnd() && LoseLastSecond(GetParam().rank);
@@ -212,7 +212,7 @@ TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
   const auto summary = SummaryFromJson(Read("out"));
   ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_GE(summary->restarts, 1) << "those count for nothing";
+  EXPECT_GE(summary->restarts, 1) << "kills by --chaos do not count toward --max-restarts";
   EXPECT_EQ(summary->epochs, 800);
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
 }
@@ -221,7 +221,7 @@ TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
 
 class ByHandReturnTest : public ReturnTest {
  protected:
-  // On a free port; its address is in `address_`.
+  // Listens on a free port; its address is in `address_`.
   ChildProcess Server(std::vector<std::string> flags) {
     flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
     ChildProcess server(flags);
@@ -251,11 +251,11 @@ TEST_F(ByHandReturnTest, InSyncTheOthersGoOnWithinSecondsAndAWorkerMayJoinAgain)
   const absl::Time killed = absl::Now();
   victim.Signal(SIGKILL);
   ASSERT_TRUE(server.AwaitOutput("sent no heartbeat for 3s; the others continue")) << server.output();
-  // The step goes on: three epochs more than those that may lie in the pipe.
+  // The step completes: three more epochs than those that may still be in the pipe.
   survivor.AwaitOutput(absl::StrCat("epoch ", LastEpoch(survivor) + 1, ":"));
   const int epoch = LastEpoch(survivor);
   ASSERT_TRUE(survivor.AwaitOutput(absl::StrCat("epoch ", epoch + 3, ":"))) << survivor.output();
-  EXPECT_LT(absl::Now() - killed, absl::Seconds(20)) << "5 s where the machine is not busy";
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(20)) << "takes 5 s on an idle machine";
   ChildProcess returned = Worker("1");
   ASSERT_TRUE(server.AwaitOutput("worker 1 has rejoined")) << server.output();
   ASSERT_TRUE(returned.AwaitOutput("memory ")) << returned.output();
@@ -290,7 +290,7 @@ TEST_F(ByHandReturnTest, AWorkerThatJoinsAgainWaitsForALostServerAsLongAsTheJobD
   address_ = coordinator;
   ChildProcess worker = Worker("0", {"--gather_timeout", "3"});
   ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
-  // Nothing is left of the time to gather when it is given up.
+  // The worker is lost after the time to gather has passed.
   worker.Signal(SIGSTOP);
   lost.Signal(SIGKILL);
   ASSERT_TRUE(server.AwaitOutput("no worker is left, and the job fails unless one returns within 5s"))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs do about security by themselves.
+// Security that the programs set up or require by themselves.
 #include <signal.h>
 
 #include <filesystem>
@@ -21,11 +21,11 @@ class SecureLaunchTest : public JobTest {
  protected:
   void SetUp() override {
     JobTest::SetUp();
-    // Longer than any test.
+    // Takes longer than any test.
     WriteJob({{"epochs: 3", "epochs: 1000000"}});
   }
 
-  // Of server 0, from what a verbose launch says.
+  // Returns the address of server 0 from the output of a verbose launch.
   static std::string Address(ChildProcess& launch) {
     constexpr char kServes[] = "server 0 serves on ";
     EXPECT_TRUE(launch.AwaitOutput(kServes)) << launch.output();
@@ -34,7 +34,7 @@ class SecureLaunchTest : public JobTest {
     return launch.output().substr(begin, launch.output().find_first_of(" \n", begin) - begin);
   }
 
-  // What `ballast status` says, and then how it ended.
+  // Returns the output of `ballast status`, followed by how it ended.
   static std::string Status(const std::vector<std::string>& words) {
     std::vector<std::string> argv = {Binary("cli/ballast"), "status"};
     argv.insert(argv.end(), words.begin(), words.end());

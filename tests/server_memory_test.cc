@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server under more load than it lets in: its memory stays within what docs/design/resources.md says.
+// The memory of an overloaded server stays within the limit in docs/design/architecture.md.
 #include <signal.h>
 
 #include <cstdlib>
@@ -55,7 +55,7 @@ std::unique_ptr<Client> Connect(const std::string& address, uint32_t worker, uin
   return *std::move(client);
 }
 
-// Push-pulls all tensors at once, `rounds` times; the first failure.
+// Push-pulls all tensors at once, `rounds` times; returns the first failure.
 absl::Status PushPull(Client& client, int rounds) {
   std::vector<std::vector<float>> gradients(kTensors, std::vector<float>(kElements, 1.0f)), values = gradients;
   std::vector<TensorGradient> from;
@@ -71,7 +71,7 @@ absl::Status PushPull(Client& client, int rounds) {
   return status;
 }
 
-// What the process had in memory at most, in bytes.
+// Peak memory of the process, in bytes.
 uint64_t PeakMemory(pid_t pid) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   std::string line;
@@ -81,7 +81,7 @@ uint64_t PeakMemory(pid_t pid) {
     uint64_t kib = 0;
     if (words.size() > 1 && absl::SimpleAtoi(words[1], &kib)) return kib * 1024;
   }
-  ADD_FAILURE() << "no VmHWM of process " << pid;
+  ADD_FAILURE() << "found no VmHWM of process " << pid;
   return 0;
 }
 
@@ -118,7 +118,7 @@ TEST(ServerMemoryTest, StaysWithinStateAndBudgetUnderGreedyAndSilentClients) {
 
 }  // namespace
 
-// What a greedy client is: far more messages in flight than the server lets in, until it is killed.
+// A greedy client keeps far more messages in flight than the server admits, until it is killed.
 int RunGreedy(const std::string& address, uint32_t worker) {
   const std::unique_ptr<Client> client = Connect(address, worker, 256);
   std::cerr << "pushes" << std::endl;

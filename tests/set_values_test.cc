@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors that begin with values that a client has, over two servers that keep a log.
+// Clients set the initial values of tensors on two servers that keep a log.
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ class SetValuesTest : public testing::Test {
     for (v1::TensorSpec& spec : specs_) spec.mutable_initializer()->mutable_provided();
   }
 
-  // With what they kept, at the addresses that they had.
+  // Starts the servers on their previous logs and addresses.
   void StartServers() {
     servers_.clear();
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -82,7 +82,7 @@ TEST_F(SetValuesTest, OthersBeginWithWhatOneSetsAndItOutlivesTheServers) {
   auto first = Connect(0), second = Connect(1);
   ASSERT_TRUE(first.ok()) << first.status();
   ASSERT_TRUE(second.ok()) << second.status();
-  // The second waits for what the first has.
+  // The second waits for the values that the first has.
   std::vector<std::vector<float>> pulled = Tensors(-1);
   const std::vector<TensorValues> into = {{1, absl::MakeSpan(pulled[0]), {}}, {2, absl::MakeSpan(pulled[1]), {}}};
   const Future<PullResult> pull = (*second)->Pull(0, into);
@@ -105,7 +105,7 @@ TEST_F(SetValuesTest, OthersBeginWithWhatOneSetsAndItOutlivesTheServers) {
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_EQ(pulled[0], values[0]);
   EXPECT_EQ(pulled[1][0], values[1][0] - 1);
-  // A worker that starts anew sets them again, and nothing changes.
+  // A restarted worker sets them again, and nothing changes.
   const absl::StatusOr<SetResult> again = (*first)->SetValues(Views(values)).Get();
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->unchanged, 5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages through memory that a client and a server of one machine share: the same as through a connection.
+// Messages through memory shared by a client and a server of one machine have the same effect as over a connection.
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -54,7 +54,7 @@ v1::GetStatusResponse StatusOf(Client& client) {
   return status.ok() ? (*status)[0] : v1::GetStatusResponse();
 }
 
-// Pulls until messages of the client go through shared memory.
+// Pulls until the client's messages go through shared memory.
 void AwaitSharing(Client& client) {
   std::vector<float> values(kElements);
   const uint64_t before = StatusOf(client).shared_calls();
@@ -72,11 +72,11 @@ std::vector<float> Gradient() {
   return gradient;
 }
 
-// What a few push-pulls make of the weights.
+// Returns the weights after a few push-pulls.
 std::vector<float> Train(bool shared, v1::Encoding gradients, v1::Encoding values_encoding) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   ClientOptions options = OptionsFor(*server, 0);
-  // What is rounded at random depends on it.
+  // Random rounding depends on the incarnation.
   options.incarnation = 1;
   options.shared_memory = shared;
   options.codec.set_gradients(gradients);
@@ -183,7 +183,7 @@ TEST(SharedMemoryTest, DoesNotKeepAServerThatDrains) {
   EXPECT_LT(absl::Now() - start, absl::Minutes(4));
 }
 
-// The first worker waits for the second, in shared memory, and gives up.
+// The first worker waits in shared memory for the second until its timeout.
 TEST(SharedMemoryTest, ACallThatIsGivenUpHarmsNoOther) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   ClientOptions options = OptionsFor(*server, 0);
@@ -227,7 +227,7 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
   EXPECT_EQ(StatusOf(*client).shared_regions(), 0u);
 }
 
-// What is sent and what lies in the slot are one message: of a field that both have the slot's counts.
+// The sent message and the message in the slot are merged: if both have a field, the slot's value counts.
 TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
@@ -248,7 +248,7 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   v1::SliceGradient* gradient = inside.add_gradients();
   gradient->set_tensor_id(1);
   gradient->set_encoding(v1::ENCODING_TOP_K);
-  // The first element, 4.
+  // The first element is 4.
   gradient->set_payload(std::string("\0\0\0\0\0\0\x80\x40", 8));
   v1::PushRequest outside;
   outside.mutable_header()->set_job("shared");
@@ -265,7 +265,7 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
     region->Lend(0);
     outside.mutable_in_shared_memory()->set_region(region->id());
     outside.mutable_in_shared_memory()->set_bytes(text.size());
-    // Of no consequence: the slot has another.
+    // Ignored, because the slot has another sequence number.
     outside.mutable_header()->set_sequence(duplicate ? 77 : 1);
     grpc::ClientContext call;
     v1::PushResponse answer;
@@ -279,7 +279,7 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
   context.TryCancel();
 }
 
-// A client that lends what is no message, means what is not lent, and goes on writing while the server reads.
+// A client lends bytes that are no message, refers to slots that are not lent, and writes while the server reads.
 TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
   const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
@@ -336,7 +336,7 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   }
   done = true;
   scribbler.join();
-  // How many of each depends on how often the other thread gets a turn.
+  // The counts depend on how the threads are scheduled.
   EXPECT_GT(answered, 10);
   EXPECT_GT(refused, 10);
   std::vector<float> values(kElements);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shards that are held twice, with the real programs: one of a pair dies, the other goes on, and nothing is missing.
+// Shards with a standby, with the real programs: the server or its standby dies, the other continues without a loss.
 #include <signal.h>
 
 #include <cstdlib>
@@ -19,16 +19,16 @@ using ::testing::HasSubstr;
 
 class ReplicaTest : public JobTest {
  protected:
-  // A server's process by the name that launch gave it: "standby-1".
+  // Finds a server's process by the name that the launch gave it, such as "standby-1".
   Grandchild Find(const ChildProcess& launch, const std::string& name) {
     for (Grandchild& child : Grandchild::Of(launch.pid())) {
       if (child.HasWord(absl::StrCat(Path("run"), "/logs/", name, ".address"))) return std::move(child);
     }
-    ADD_FAILURE() << "no process of " << name << "; the launch said:\n" << launch.output();
+    ADD_FAILURE() << "found no process of " << name << "; output of the launch:\n" << launch.output();
     return Grandchild(launch.pid());
   }
 
-  // Kills the one, waits until the other has taken over, and then until the one can take over from that.
+  // Kills `one`, waits until `other` has taken over, and then until `one` is back as a standby that could take over.
   void KillAndAwaitTheOther(ChildProcess& launch, const std::string& one, const std::string& other) {
     const pid_t taker = Find(launch, other).pid();
     Find(launch, one).Signal(SIGKILL);
@@ -37,13 +37,13 @@ class ReplicaTest : public JobTest {
     AwaitInStep(one.substr(one.size() - 1));
   }
 
-  // Waits until the coordinator says that the shard's standby could take over.
+  // Waits until the coordinator reports that the shard's standby could take over.
   void AwaitInStep(const std::string& rank) {
     std::string address;
     std::getline(std::ifstream(Path("run/logs/server-0.address")), address);
     const std::string in_step =
         absl::StrCat(R"("role":"standby","rank":)", rank, R"(,"state":"joined","in_step":true)");
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     std::string said;
     while (absl::Now() < deadline && !absl::StrContains(said, in_step)) {
       ChildProcess status({Binary("cli/ballast"), "status", address, "--run", Path("run"), "--json"});
@@ -53,7 +53,7 @@ class ReplicaTest : public JobTest {
     ASSERT_THAT(said, HasSubstr(in_step));
   }
 
-  // Waits until worker 0 has evaluated three epochs more than it has by now.
+  // Waits until worker 0 has evaluated three more epochs.
   void AwaitEpochs(ChildProcess& launch) {
     const size_t end = launch.output().rfind(": test loss");
     const size_t begin = launch.output().rfind("epoch ", end);
@@ -64,7 +64,7 @@ class ReplicaTest : public JobTest {
 
 class KilledInPairTest : public ReplicaTest, public ::testing::WithParamInterface<const char*> {};
 
-// Of the coordinator's shard and of the other: first the one that is the server, then the one that took over.
+// Kills first the server, then the standby that took over: for the coordinator's shard and for the other.
 TEST_P(KilledInPairTest, TheOtherTakesOverAndItReturnsAsStandby) {
   const std::string rank = GetParam();
   WriteJob({{"epochs: 3", "epochs: 1000000"}});
@@ -72,7 +72,7 @@ TEST_P(KilledInPairTest, TheOtherTakesOverAndItReturnsAsStandby) {
   AwaitEpochs(launch);
   AwaitInStep(rank);
   std::string server = "server-" + rank, standby = "standby-" + rank;
-  // Who joins first is the server.
+  // The process that joined first is the server.
   if (absl::StrContains(Read(absl::StrCat("run/logs/", standby, ".log")), "this is server "))
     std::swap(server, standby);
   KillAndAwaitTheOther(launch, server, standby);
@@ -111,7 +111,7 @@ TEST_F(ReplicaTest, ChaosKillsServersAndNothingAcknowledgedIsMissing) {
   const auto summary = SummaryFromJson(Read("out"));
   ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
   EXPECT_GE(summary->restarts, 1);
-  EXPECT_EQ(summary->examples, 150 * 157) << "each once";
+  EXPECT_EQ(summary->examples, 150 * 157) << "each example once";
   EXPECT_EQ(summary->pushes_lost, 0);
   EXPECT_EQ(summary->pushes_duplicated, 0);
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers in pairs, all of them real and in this process: what a standby has when it takes over, and what a server that
-// was given up can still do.
+// Servers with standbys, all of them real and in this process: the state of a standby that takes over, and what a
+// lost server can still do.
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,11 +22,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kTestTimeout = absl::Seconds(30);
 constexpr int64_t kElements = 3000;
 
-// Shard 0 with the coordinator, shard 1 beside it, each held twice. Tests are about shard 1: the coordinator's process
-// stays.
+// Shard 0 with the coordinator and shard 1, each with a standby. Tests are about shard 1: the coordinator's process
+// is never killed.
 class StandbyTest : public testing::Test {
  protected:
   StandbyTest() {
@@ -63,9 +63,9 @@ class StandbyTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
   }
-  // Until the member takes part; answers it.
+  // Waits until the member has joined; returns it.
   v1::Member AwaitMember(v1::Role role, uint32_t rank, uint64_t incarnation = 1) {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     while (absl::Now() < deadline) {
       const v1::GetProgressResponse progress = Progress();
       for (const auto& status : progress.members()) {
@@ -74,7 +74,7 @@ class StandbyTest : public testing::Test {
         if (wanted && status.state() == "joined") return member;
       }
     }
-    ADD_FAILURE() << "no " << v1::Role_Name(role) << " " << rank << " within " << kPatience;
+    ADD_FAILURE() << "no " << v1::Role_Name(role) << " " << rank << " joined within " << kTestTimeout;
     return {};
   }
   v1::ShardMap Map() {
@@ -87,7 +87,7 @@ class StandbyTest : public testing::Test {
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response.map();
   }
-  // Tells the coordinator that this member has ended, as whoever started its process would.
+  // Tells the coordinator that this member has ended, as the program that started its process would.
   void ReportEnd(const v1::Member& member) {
     auto stub = v1::CoordinatorService::NewStub(
         grpc::CreateChannel(coordinator_->address(), grpc::InsecureChannelCredentials()));
@@ -118,7 +118,7 @@ class StandbyTest : public testing::Test {
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
-  // Worker 0's `times`th gradients of all tensors.
+  // Pushes worker 0's gradients of all tensors, number `times`.
   void Push(Client& client, int times) {
     for (const v1::TensorSpec& spec : specs_) {
       const std::vector<float> gradient(spec.shape(0), 1.0f / times);
@@ -135,9 +135,9 @@ class StandbyTest : public testing::Test {
     }
     return all;
   }
-  // Until the standby of shard 1 could take over; answers it.
+  // Waits until the standby of shard 1 could take over; returns it.
   v1::Member AwaitInStep(uint64_t incarnation = 1) {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     while (absl::Now() < deadline) {
       const v1::GetProgressResponse progress = Progress();
       for (const auto& status : progress.members()) {
@@ -146,7 +146,7 @@ class StandbyTest : public testing::Test {
         if (wanted && member.role() == v1::ROLE_STANDBY && status.in_step()) return member;
       }
     }
-    ADD_FAILURE() << "standby 1 was not in step within " << kPatience;
+    ADD_FAILURE() << "standby 1 was not in step within " << kTestTimeout;
     return {};
   }
 
@@ -155,7 +155,7 @@ class StandbyTest : public testing::Test {
     policy.mutable_async();
     return policy;
   }();
-  // Both shards have some.
+  // Both shards hold some of them.
   std::vector<v1::TensorSpec> specs_ = [] {
     std::vector<v1::TensorSpec> specs = {Spec(1, "a", kElements), Spec(2, "b", kElements), Spec(3, "c", 2 << 20)};
     for (v1::TensorSpec& spec : specs) spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1);
@@ -175,7 +175,7 @@ TEST_F(StandbyTest, TakesOverWithTheBitsOfTheServerThatStopped) {
   AwaitMember(v1::ROLE_SERVER, 1, 2);
   client = Connect(2);
   EXPECT_EQ(Pull(*client), before);
-  // And goes on as the one before would have: the optimizer's slots are there, too.
+  // Training continues like on the lost server, because the standby has the optimizer's slots, too.
   Push(*client, 7);
   const std::vector<std::vector<float>> after = Pull(*client);
   EXPECT_NE(after, before);
@@ -205,7 +205,7 @@ TEST_F(StandbyTest, RefusesAServerThatCountsRanksOtherwise) {
   AwaitMember(v1::ROLE_SERVER, 1);
   auto server = Server::Start(std::move(options));
   ASSERT_TRUE(server.ok()) << server.status();
-  ASSERT_TRUE(refused.WaitForNotificationWithTimeout(kPatience));
+  ASSERT_TRUE(refused.WaitForNotificationWithTimeout(kTestTimeout));
   EXPECT_THAT(reason.message(), HasSubstr("has --servers 2, got --servers 3: with --with_standby want the same"));
 }
 
@@ -217,7 +217,7 @@ TEST_F(StandbyTest, APushOfBeforeIsADuplicateAfter) {
     auto stub = v1::ParameterService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     v1::PushResponse response;
     grpc::Status status;
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     do {
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
@@ -255,7 +255,7 @@ TEST_F(StandbyTest, AStandbyThatComesLaterGetsTheWholeShard) {
   for (int i = 1; i <= 3; ++i) Push(*client, i);
   AwaitInStep();
   standby_.reset();
-  // Without one the server goes on.
+  // The server continues without a standby.
   Push(*client, 4);
   standby_ = Start(1, coordinator_->address());
   AwaitInStep(2);
@@ -272,7 +272,7 @@ TEST_F(StandbyTest, AServerThatWasGivenUpAcknowledgesNothingMore) {
   for (v1::TensorSpec& spec : specs_) spec = Spec(spec.id(), spec.name(), spec.shape(0));
   std::unique_ptr<Client> client = Connect();
   AwaitInStep();
-  // Goes to the processes that it knows, whatever becomes of the shard map.
+  // Calls the processes that it knows, even if the shard map changes.
   ClientOptions direct = Options(1, 1);
   direct.shards = {coordinator_->address(), server_->address()};
   direct.coordinator.clear();
@@ -288,7 +288,7 @@ TEST_F(StandbyTest, AServerThatWasGivenUpAcknowledgesNothingMore) {
   const std::vector<float> ones(kElements, 1);
   const v1::Member server = AwaitMember(v1::ROLE_SERVER, 1);
   int acknowledged = 0, after = 0;
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = absl::Now() + kTestTimeout;
   while (absl::Now() < deadline) {
     if (acknowledged == 50) ReportEnd(server);
     const auto pushed = (*old)->Push(0, 1, {{on_shard_1, ones}}).Get();
@@ -302,8 +302,8 @@ TEST_F(StandbyTest, AServerThatWasGivenUpAcknowledgesNothingMore) {
   std::vector<float> values(kElements, -1);
   const auto pulled = client->Pull(0, {{on_shard_1, absl::MakeSpan(values)}}).Get();
   ASSERT_TRUE(pulled.ok()) << pulled.status();
-  // The one without an answer may have been made.
-  EXPECT_THAT(100 - values[0], testing::AnyOf(acknowledged, acknowledged + 1)) << after << " after it was given up";
+  // The call that got no response may have been applied.
+  EXPECT_THAT(100 - values[0], testing::AnyOf(acknowledged, acknowledged + 1)) << after << " after it was lost";
   const auto refused = (*old)->Push(0, 1, {{on_shard_1, ones}}).Get();
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable) << refused.status();
 }

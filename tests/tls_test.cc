@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS and tokens between our own servers and clients: who gets through, and what is said to who does not.
+// TLS and tokens between our own servers and clients: which connections succeed, and the errors of those that do not.
 #include <memory>
 #include <vector>
 
@@ -63,11 +63,11 @@ class TlsTest : public ::testing::Test {
     options.connect_timeout = absl::Seconds(30);
     return options;
   }
-  // What becomes of a new connection, tried for so long.
+  // Returns the status of a new connection, tried until `timeout`.
   absl::Status Connect(const Credentials& credentials, absl::Duration timeout = absl::Milliseconds(500)) const {
     return CoordinatorLink::Connect(servers_[0]->address(), timeout, credentials).status();
   }
-  // Until there is a new connection that is refused, which a file replaced a moment ago does in a second or two.
+  // Waits until a new connection is refused; a replaced file takes effect within a second or two.
   bool BecomesRefused(const Credentials& credentials) const {
     const absl::Time deadline = absl::Now() + absl::Seconds(60);
     while (absl::Now() < deadline) {
@@ -121,13 +121,13 @@ TEST_F(TlsTest, ATokenThatDoesNotDoIsSaidAtOnce) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("got no token"));
   status = Client::Connect(OptionsWith(ClientCredentials(client_files_, std::string(40, 'z')))).status();
   EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
-  // Looking is a reader's right, declaring is not.
+  // A reader may look but not declare.
   status =
       Join(OptionsWith(ClientCredentials(client_files_, SecurityFolder::Token("reader", "cluster"))), {Spec(1, "a", 8)})
           .status();
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("got a token of role reader, want worker"));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20)) << "it was tried again";
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20)) << "the connection was retried";
 }
 
 TEST_F(TlsTest, AClientTrustsNoServerOfAnotherName) {
@@ -141,7 +141,7 @@ TEST_F(TlsTest, AClientTrustsNoServerOfAnotherName) {
 }
 
 TEST_F(TlsTest, AClientTrustsNoServerWhoseCertificateHasExpired) {
-  // Of gRPC's own, since ours does not start with it.
+  // Uses a gRPC server, because ours refuses to start with an expired certificate.
   const TlsFiles late = folder_.Issue("late", {"127.0.0.1"}, SecurityFolder::Past());
   grpc::SslServerCredentialsOptions ssl;
   ssl.pem_key_cert_pairs.push_back(
@@ -159,7 +159,7 @@ TEST_F(TlsTest, AServerTakesUpAReplacedCertificate) {
   StartServer(ServerOptions());
   const auto next = CertificateAuthority::Create("next", SecurityFolder::Now());
   const Credentials old = GoodCredentials();
-  // Trusts the next authority, and is of the old one, which the server goes on to trust.
+  // Trusts the next authority, and has a certificate of the old one, which the server continues to trust.
   TlsFiles files = client_files_;
   files.authorities = folder_.Write("next.pem", next->certificate());
   const Credentials renewed = ClientCredentials(files, SecurityFolder::Token("worker", "cluster"));
@@ -170,7 +170,7 @@ TEST_F(TlsTest, AServerTakesUpAReplacedCertificate) {
   folder_.Issue(*next, "server", {"127.0.0.1"});
   EXPECT_EQ(Connect(renewed, absl::Seconds(60)), absl::OkStatus());
   EXPECT_FALSE(Connect(old).ok());
-  // A connection that stands goes on.
+  // An established connection continues.
   EXPECT_TRUE((*before)->GetProgress().ok());
 }
 
@@ -200,7 +200,7 @@ TEST_F(TlsTest, AClientTakesUpReplacedFiles) {
   EXPECT_EQ(Connect(credentials, absl::Seconds(60)), absl::OkStatus());
 }
 
-// As when one file has been replaced and the other not yet.
+// Like after only one of the two files has been replaced.
 TEST_F(TlsTest, AServerGetsOverAKeyThatDoesNotFit) {
   StartServer(ServerOptions());
   ASSERT_EQ(Connect(GoodCredentials(), absl::Seconds(30)), absl::OkStatus());

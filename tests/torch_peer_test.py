@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two workers in deterministic sync mode go the way that PyTorch goes alone with the joint batch.
+"""Compares two workers in deterministic sync mode with PyTorch on the joint batch.
 
 Trains small networks for 50 steps, twice: by `ballast launch` with two workers, and by PyTorch in this process, from
-the same initial weights, on the same batches. The weights agree to 1e-5, relative.
+the same initial weights, on the same batches. The weights agree to a relative error of 1e-5.
 
 Usage: torch_peer_test.py BALLAST SERVER WORKER PROTO...
 """
@@ -21,7 +21,7 @@ import time
 TOLERANCE = 1e-5
 WORKERS = 2
 BATCH = 8
-# 25 steps an epoch: a round of 16 batches a worker, then one of 9, whose last batches have 7 and 6 examples.
+# 25 steps an epoch: a round of 16 batches per worker, then one of 9, whose last batches have 7 and 6 examples.
 EXAMPLES = 397
 EPOCHS = 2
 STEPS = 50
@@ -68,7 +68,7 @@ def float32(value):
 
 
 def make_data():
-    """Rows of features, 9 digits each so that both readers get the same float32; and labels."""
+    """Returns rows of features, with 9 digits so that both readers get the same float32, and their labels."""
     generator = random.Random(1)
     centres = [[generator.gauss(0, 1) for _ in range(FEATURES)] for _ in range(CLASSES)]
     features, labels = [], []
@@ -80,7 +80,7 @@ def make_data():
 
 
 def ranges_of(examples):
-    """Of one epoch, in lock step: rounds of 16 batches a worker, each cut into one contiguous range a rank."""
+    """Yields an epoch's rounds of 16 batches per worker, each cut into one contiguous range per rank."""
     begin = 0
     while begin < examples:
         size = min(examples - begin, WORKERS * 16 * BATCH)
@@ -95,7 +95,7 @@ def ranges_of(examples):
 
 
 def joint_batches():
-    """Which examples all workers together take, step by step."""
+    """Yields the examples of all workers together, step by step."""
     for _ in range(EPOCHS):
         for cut in ranges_of(EXAMPLES):
             longest = max(end - begin for begin, end in cut)
@@ -107,7 +107,7 @@ def joint_batches():
 
 
 def initial_weights(server_binary, folder, stubs, optimizer):
-    """What a fresh server answers for the tensors that the workers declare."""
+    """Returns a fresh server's values of the tensors that the workers declare."""
     sys.path.insert(0, str(stubs))
     import grpc
     import numpy
@@ -152,7 +152,7 @@ def initial_weights(server_binary, folder, stubs, optimizer):
 
 
 def train_with_ballast(binaries, folder, activation, optimizer, features, labels):
-    """The final weights of a launched run; checks the number of steps."""
+    """Returns the final weights of a launched run; checks the number of steps."""
     (folder / "train.csv").write_text("".join(
         ",".join(f"{x:.9g}" for x in row) + f",{label}\n" for row, label in zip(features, labels)))
     (folder / "job.textproto").write_text(
@@ -214,7 +214,7 @@ def train_with_torch(activation, optimizer, weights, features, labels):
 
 
 def compare(initial, ours, theirs):
-    """The worst relative errors over all tensors: of the norm, and of an element to its tensor's largest."""
+    """Returns the worst relative errors of all tensors: of the norm, and of an element to its tensor's largest."""
     import numpy
     if set(ours) != set(SHAPES):
         raise Failure(f"model.safetensors holds {sorted(ours)}, want {sorted(SHAPES)}")
@@ -223,7 +223,7 @@ def compare(initial, ours, theirs):
         ours64, theirs64 = ours[name].astype("f8"), theirs[name].astype("f8")
         moved = numpy.abs(theirs64 - initial[name]).max()
         if not moved > 1e-3:
-            raise Failure(f"{name} was not trained: it moved by {moved}")
+            raise Failure(f"{name} was not trained: it moved by {moved}, want more than 1e-3")
         difference = ours64 - theirs64
         errors = (numpy.linalg.norm(difference) / numpy.linalg.norm(theirs64),
                   numpy.abs(difference).max() / numpy.abs(theirs64).max())

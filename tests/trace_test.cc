@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The timelines that runs leave, by `ballast launch --trace` with real servers and workers.
+// Timelines written by `ballast launch --trace` with real servers and workers.
 #include <signal.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
 using Json = nlohmann::json;
 
-// In nanoseconds since the epoch.
+// Times in nanoseconds since the Unix epoch.
 struct Span {
   std::string name;
   int64_t begin = 0;
@@ -34,7 +34,7 @@ struct Span {
 };
 
 struct Trace {
-  // By "worker 0/push".
+  // Keyed like "worker 0/push".
   std::map<std::string, std::vector<Span>> rows;
   std::set<std::string> names;
 };
@@ -66,7 +66,7 @@ class TraceTest : public JobTest {
     return trace;
   }
 
-  // Those of a row contain each other or do not touch.
+  // Expects any two spans of a row to be nested or disjoint.
   static void ExpectNested(const std::string& row, std::vector<Span> spans) {
     std::sort(spans.begin(), spans.end(),
               [](const Span& a, const Span& b) { return a.begin != b.begin ? a.begin < b.begin : a.end > b.end; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs from their file to what they leave, by `ballast launch` with real servers and workers.
+// Jobs from their file to their results, by `ballast launch` with real servers and workers.
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -23,7 +23,7 @@ using ::testing::SizeIs;
 
 class TrainingTest : public JobTest {
  protected:
-  // Runs to the end; the line that it prints.
+  // Runs the job to its end; returns the line that it prints.
   std::string Train(std::vector<std::string> flags, const std::string& run = "run") {
     flags.push_back("--json");
     ChildProcess launch = Launch(flags, run);
@@ -38,7 +38,7 @@ class TrainingTest : public JobTest {
     return model.ok() ? model->tensors : std::vector<LoadedTensor>();
   }
 
-  // By name, bit for bit.
+  // Compares names and shapes, and values bit for bit.
   static void ExpectSame(const std::vector<LoadedTensor>& a, const std::vector<LoadedTensor>& b) {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
@@ -109,7 +109,7 @@ TEST_F(TrainingTest, TwoDeterministicWorkersGiveTheSameBitsOnEveryRunAndNumberOf
   ExpectSame(first, Model("third"));
 }
 
-// 2 x 2 images instead of 4 features.
+// The data are 2 x 2 images instead of 4 features.
 TEST_F(TrainingTest, ConvolutionModelsGiveTheSameBitsOnEveryRunToo) {
   WriteJob({{"model {", "model {\n  input { height: 2 width: 2 }"},
             {"dense { units: 16 } }", "conv2d { filters: 16 kernel: 2 padding: 1 } } layers { batch_norm {} }"},
@@ -125,8 +125,8 @@ TEST_F(TrainingTest, ConvolutionModelsGiveTheSameBitsOnEveryRunToo) {
   ExpectSame(first, Model("second"));
 }
 
-// Example i is feature i alone with label 1, and a weight starts at zero. Its gradient is -2 when its example is seen
-// first, so a single visit leaves it at 2 * 0.25 = 0.5 and a second one would bring it to 0.75.
+// Example i has only feature i and label 1, and weights start at zero. A first visit has gradient -2 and leaves the
+// weight at 2 * 0.25 = 0.5; a second visit would bring it to 0.75.
 TEST_F(TrainingTest, EveryExampleIsSeenExactlyOnceInAnEpoch) {
   std::string data;
   for (int i = 1; i <= 61; ++i) absl::StrAppend(&data, "1 ", i, ":1\n");
@@ -151,7 +151,7 @@ policy { async {} }
   }
 }
 
-// 3 examples for 4 workers: one has none, and the step is that of one worker with all three.
+// 3 examples for 4 workers: one has none, and the step equals that of one worker with all three.
 TEST_F(TrainingTest, AWorkerWithoutExamplesKeepsStepInSync) {
   WriteJob({{"batch_size: 8", "batch_size: 1"}}, 3);
   const auto four = SummaryFromJson(Train({"--workers", "4"}, "four"));
@@ -188,7 +188,7 @@ TEST_F(TrainingTest, HalfPrecisionIsRefusedOnTheCpuWithTheWayOut) {
                                             "--precision fp32"));
 }
 
-// The example that the quick start runs, for one epoch instead of all.
+// The quick start's example, for one epoch instead of all.
 class QuickstartTest : public TrainingTest, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(QuickstartTest, LearnsWithinOneEpoch) {
@@ -209,7 +209,7 @@ TEST_P(QuickstartTest, LearnsWithinOneEpoch) {
 INSTANTIATE_TEST_SUITE_P(Modes, QuickstartTest, ::testing::Values("sync", "async"),
                          [](const auto& mode) { return mode.param; });
 
-// The convolution example, on the 10,000 test images for one epoch instead of the 60,000 for all.
+// The convolution example, for one epoch on the 10,000 test images instead of the 60,000 training images.
 TEST_F(TrainingTest, ConvolutionExampleLearns) {
   if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
     GTEST_SKIP() << "the Debian package dataset-fashion-mnist is not installed";
@@ -221,7 +221,7 @@ TEST_F(TrainingTest, ConvolutionExampleLearns) {
   const auto summary = SummaryFromJson(Train({"--workers", "2"}));
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(summary->examples, 10000);
-  // Before the first step it is ln 10 = 2.3, or more.
+  // Before the first step the loss is ln 10 = 2.3 or more.
   EXPECT_LT(summary->test_loss.value_or(9), 0.7);
   EXPECT_GE(summary->test_accuracy.value_or(0), 0.75);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long control calls take while server 0 is busy: one JSON object.
+// Latency of control calls while server 0 is busy, as one JSON object.
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -16,18 +16,18 @@
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
 ABSL_FLAG(std::string, slow_disk_server, "", "Path of slow_disk_server, for checkpoint and resume.");
 ABSL_FLAG(std::string, phases, "idle,declaration,push_load",
-          "Of idle, declaration, push_load, checkpoint, resume, stopped.");
-ABSL_FLAG(uint64_t, declared_mib, 1024, "Weights that are declared.");
-ABSL_FLAG(uint64_t, saved_mib, 64, "Weights that are saved and restored.");
-ABSL_FLAG(uint32_t, disk_mib_per_second, 20, "Speed of the slow disk.");
-ABSL_FLAG(double, seconds, 10, "Of each phase that has no end of its own.");
+          "Phases to measure, in order: idle, declaration, push_load, checkpoint, resume, stopped.");
+ABSL_FLAG(uint64_t, declared_mib, 1024, "MiB of weights to declare.");
+ABSL_FLAG(uint64_t, saved_mib, 64, "MiB of weights to save and restore.");
+ABSL_FLAG(uint32_t, disk_mib_per_second, 20, "Speed of the slow disk in MiB/s.");
+ABSL_FLAG(double, seconds, 10, "Duration of each phase that does not end by itself.");
 
 namespace ballast {
 namespace {
 
 constexpr char kUsage[] =
-    "control_latency: makes control calls on a real server while that is busy, and prints how long they took, in ms.\n"
-    "Ends with 1 where a call failed, a worker was lost or of 100 calls two took more than 50 ms.\n\n"
+    "control_latency: makes control calls on a real server while it is busy, and prints their latencies in ms.\n"
+    "Exits with 1 if a call failed, a worker was lost, or more than 1% of the calls took more than 50 ms.\n\n"
     "  control_latency --server bazel-bin/server/ballast_server --declared_mib 4096";
 
 int Measure() {
@@ -47,7 +47,7 @@ int Measure() {
       known = true;
     }
     if (known) continue;
-    std::cerr << "error: --phases: got \"" << name << "\"" << std::endl;
+    std::cerr << "error: --phases: got \"" << name << "\", want the name of a phase" << std::endl;
     return 2;
   }
   const StateFolder folder({.folder = std::filesystem::temp_directory_path().string()}, "control");

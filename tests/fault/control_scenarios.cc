@@ -8,8 +8,8 @@
 namespace ballast {
 namespace {
 
-// On a machine whose cores have other things to do as well: ten times what they take on one that is idle.
-constexpr absl::Duration kMostOfNearlyAll = absl::Milliseconds(500);
+// Limit on a machine whose cores are busy: ten times the latency on an idle one.
+constexpr absl::Duration kMaxP99 = absl::Milliseconds(500);
 
 absl::StatusOr<Outcome> SlowDisk(const SoakPlace& place, absl::Duration time, uint64_t) {
   const StateFolder folder(place, "slow-disk");
@@ -20,13 +20,13 @@ absl::StatusOr<Outcome> SlowDisk(const SoakPlace& place, absl::Duration time, ui
   options.phases = {ControlPhase::kCheckpoint, ControlPhase::kResume, ControlPhase::kDeclaration,
                     ControlPhase::kPushLoad, ControlPhase::kStopped};
   options.declared_mib = 256;
-  // Of it, and of load.
+  // Duration of the checkpoints, and of the load.
   options.time = time * 0.4;
   const absl::StatusOr<ControlReport> report = MeasureControl(options);
   if (!report.ok()) return report.status();
   Outcome outcome;
   outcome.figures = report->ToJson();
-  outcome.good = report->good(kMostOfNearlyAll);
+  outcome.good = report->good(kMaxP99);
   return outcome;
 }
 

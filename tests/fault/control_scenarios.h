@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// Control calls on servers that are busy, or whose disk is slow.
+// Control calls on servers that are busy or whose disk is slow.
 std::vector<Scenario> ControlScenarios(const SoakPlace& place);
 
 }  // namespace ballast

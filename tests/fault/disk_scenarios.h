@@ -7,8 +7,7 @@
 
 namespace ballast {
 
-// Disks that lose what was not synced, that damage what was, that die in the middle of a checkpoint and that are
-// full.
+// Disks that lose unsynced data, damage synced data, die in the middle of a checkpoint, or are full.
 std::vector<Scenario> DiskScenarios(const SoakPlace& place);
 
 }  // namespace ballast

@@ -7,16 +7,16 @@ usage() {
   cat <<'USAGE'
 Usage: tests/fault/fuzz.sh [--seconds N] [--runs N] [--jobs N] [--corpus DIR] [--json] [parser ...]
 
-Builds the fuzz targets (clang, libFuzzer, address and undefined-behaviour sanitizers), then runs each until its time or
-its number of runs is over, and prints what came of it. Without names all parsers are run; `wire codec` runs those two.
-Ends with 1 where a target found something; the input that shows it is named and kept.
+Builds the fuzz targets (clang, libFuzzer, address and undefined behavior sanitizers), runs each for its time or number
+of runs, and prints the results. Without names it runs all parsers; `wire codec` runs these two. Exits with 1 if a
+target has a finding, and prints where the input is kept.
 
-  --seconds N    of each parser, 1 to 86400; 60
-  --runs N       of each parser at most; no limit
-  --jobs N       parsers at once; as many as there are processors
-  --corpus DIR   where what was learnt is kept for the next time; a folder that goes away
-  --json         prints one JSON object on standard output, as the last thing
-  --help         prints this
+  --seconds N    time per parser, 1 to 86400 (default: 60)
+  --runs N       maximum number of runs per parser (default: no limit)
+  --jobs N       parsers that run at the same time (default: number of processors)
+  --corpus DIR   directory that keeps the corpus for the next run (default: a temporary directory)
+  --json         prints one JSON object on standard output at the end
+  --help         prints this text
 USAGE
 }
 
@@ -26,7 +26,7 @@ fail() {
 }
 
 whole_number() {
-  [[ $2 =~ ^[0-9]{1,9}$ ]] && (($2 >= $3 && $2 <= $4)) || fail "$1 is \"$2\", want a whole number from $3 to $4"
+  [[ $2 =~ ^[0-9]{1,9}$ ]] && (($2 >= $3 && $2 <= $4)) || fail "$1: got \"$2\", want a whole number from $3 to $4"
 }
 
 seconds=60
@@ -40,12 +40,12 @@ while (($# > 0)); do
     --help | -h) usage; exit 0 ;;
     --json) json=1 ;;
     --seconds | --runs | --jobs | --corpus)
-      (($# > 1)) || fail "$1 wants a value"
+      (($# > 1)) || fail "$1 needs a value"
       case $1 in
         --seconds) whole_number "$1" "$2" 1 86400; seconds=$2 ;;
         --runs) whole_number "$1" "$2" 1 999999999; runs=$2 ;;
         --jobs) whole_number "$1" "$2" 1 256; jobs=$2 ;;
-        --corpus) [[ -n $2 ]] || fail "--corpus is empty, want a folder"; corpus=$2 ;;
+        --corpus) [[ -n $2 ]] || fail "--corpus: got an empty path, want a directory"; corpus=$2 ;;
       esac
       shift
       ;;
@@ -55,13 +55,13 @@ while (($# > 0)); do
   shift
 done
 
-# Paths are the caller's, not the checkout's.
+# Relative paths are relative to the caller's directory, not to the checkout.
 [[ -z $corpus ]] || { mkdir -p "$corpus"; corpus=$(realpath "$corpus"); }
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export HOME="${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}"
 mapfile -t parsers < <(sed -n 's/^    name = "\(.*\)_fuzz",$/\1/p' tests/fuzz/BUILD.bazel | grep -v '^dataset$')
 for name in "${wanted[@]}"; do
-  [[ " ${parsers[*]} " == *" $name "* ]] || fail "no parser \"$name\", want ${parsers[*]}"
+  [[ " ${parsers[*]} " == *" $name "* ]] || fail "parser: got \"$name\", want one of ${parsers[*]}"
 done
 ((${#wanted[@]} == 0)) || parsers=("${wanted[@]}")
 
@@ -75,7 +75,7 @@ findings=$work/findings
 mkdir "$findings"
 trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$work"' EXIT
 
-# Runs one parser; its log and exit status stay in $work.
+# Runs one parser; leaves its log and exit status in $work.
 run_one() {
   local name=$1 folder=${corpus:-$work/corpus}/$1 status=0
   mkdir -p "$folder"
@@ -88,7 +88,7 @@ run_one() {
   echo "$status" >"$work/$name.status"
 }
 
-# A shell job of its own for each; at most $jobs of them.
+# One shell job per parser, at most $jobs at a time.
 for name in "${parsers[@]}"; do
   while (($(jobs -rp | wc -l) >= jobs)); do wait -n; done
   echo "fuzz: $name for ${seconds}s" >&2
@@ -111,7 +111,7 @@ for name in "${parsers[@]}"; do
     kept=$(mktemp -d -t "ballast-fuzz-$name-XXXXXX")
     cp "$work/$name.log" "$kept/log"
     find "$findings" -name "$name-*" -exec cp {} "$kept/" \;
-    echo "fuzz: $name found something: see $kept" >&2
+    echo "fuzz: $name has a finding, see $kept" >&2
     tail -n 40 "$work/$name.log" >&2
   fi
   total=$((total + count))

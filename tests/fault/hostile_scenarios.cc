@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-// Every attack there is: a line each.
+// All attacks, one per line.
 std::vector<Attack> Attacks() {
   std::vector<Attack> attacks = {
       WaitingPulls(),

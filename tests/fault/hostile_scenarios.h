@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// Attackers beside a job that trains.
+// Attackers of a job that trains.
 std::vector<Scenario> HostileScenarios(const SoakPlace& place);
 
 }  // namespace ballast

@@ -7,8 +7,7 @@
 
 namespace ballast {
 
-// Whole jobs of real servers and workers that are killed. They run only where they are named: each is long, and wants
-// the machine for itself.
+// Jobs of real servers and workers that are killed. They run only by name: each is long and needs the whole machine.
 std::vector<Scenario> JobScenarios(const SoakPlace& place);
 
 }  // namespace ballast

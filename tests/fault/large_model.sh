@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains a dense model of 100 million parameters (he_normal) for two steps: one server, two workers, one machine. The
-# server computes 400 MB of initial values while everyone waits for it, which must end no job. Not a test of CI: it takes
+# Trains a dense model of 100 million parameters (he_normal) for two steps: one server, two workers, one machine. All
+# others wait while the server computes 400 MB of initial values, which must not end the job. Not part of CI: it takes
 # 5 GB of memory and a minute or more.
 #
-#   tests/fault/large_model.sh [PROGRAMS]    the folder with ballast, ballast_server and ballast_worker (bazel-bin/…)
+#   tests/fault/large_model.sh [PROGRAMS]    directory of ballast, ballast_server and ballast_worker (bazel-bin/...)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -58,20 +58,20 @@ absl::StatusOr<Outcome> Cuts(const SoakPlace& place, absl::Duration time, uint64
   return ValidationErrors(options);
 }
 
-// Through the proxies, or by pulling a cable where there is one.
+// Partitions by the proxies, or by a pulled cable if `hosts` is set.
 absl::StatusOr<Outcome> Partitions(const SoakPlace& place, const TwoHosts* hosts, absl::Duration time, uint64_t seed) {
   FaultRunOptions options = Base(place, "async", time, seed);
   options.hosts = hosts;
-  // The client's own.
+  // The client's own default.
   options.rpc_timeout = ClientOptions().rpc_timeout;
   options.partition_every = absl::Seconds(1);
-  // As long as the figure has it, where there is time for it.
+  // The full partition of 30 s, if there is time for it.
   options.partition_for = std::min(absl::Seconds(30), time / 4);
-  options.patience = absl::Seconds(60);
+  options.timeout = absl::Seconds(60);
   return ValidationErrors(options);
 }
 
-// Moves this thread to another network for good, so it is a scenario for a process of its own.
+// Moves this thread to another network for good, so this scenario needs its own process.
 absl::StatusOr<Outcome> PulledCable(const SoakPlace& place, absl::Duration time, uint64_t seed) {
   static const absl::StatusOr<std::unique_ptr<TwoHosts>>* const hosts =
       new absl::StatusOr<std::unique_ptr<TwoHosts>>(TwoHosts::Create());
@@ -85,7 +85,7 @@ struct KillPlan {
   v1::Durability::Mode durability = v1::Durability::WAL;
   std::string policy = "async";
   uint32_t workers = FaultRunOptions().workers;
-  // Of state, on each of two servers.
+  // Size of the state on each of two servers.
   uint32_t idle_mib = 0;
   double drop_replies = 0;
   absl::Duration kill_every = absl::Milliseconds(200);
@@ -112,15 +112,15 @@ absl::StatusOr<Outcome> OldIncarnations(const SoakPlace& place, absl::Duration t
       time, seed, [&](uint64_t part) { return SendLatePushes({.server = place.server, .seed = part}); }));
 }
 
-// As large as its time allows at 20 MB/s, to 2 GiB; twice that is used of memory.
+// State as large as the time allows at 20 MB/s, up to 2 GiB; uses twice that much memory.
 absl::StatusOr<Outcome> BigShard(const SoakPlace& place, absl::Duration time, uint64_t) {
   const StateFolder folder(place, "big_shard");
   BigShardOptions options;
   options.server = place.server;
   options.folder = folder.path();
   options.state_mib = static_cast<uint32_t>(std::clamp(15 * absl::ToDoubleSeconds(time), 64.0, 2048.0));
-  // Twice what the link needs is promised; a busy machine may be slower.
-  options.patience = absl::Seconds(60 + 3 * (uint64_t{options.state_mib} << 20) / options.bytes_per_second);
+  // The guarantee is twice the link's time; a busy machine may be slower.
+  options.timeout = absl::Seconds(60 + 3 * (uint64_t{options.state_mib} << 20) / options.bytes_per_second);
   const absl::StatusOr<BigShardCounts> counts = RunBigShard(options);
   if (!counts.ok()) return counts.status();
   Outcome outcome;

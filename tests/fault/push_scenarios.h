@@ -7,8 +7,8 @@
 
 namespace ballast {
 
-// The oracle's pushes to real servers while replies are lost, connections cut, networks parted, servers killed and
-// servers given more than they take.
+// The oracle's pushes to real servers while replies are lost, connections cut, networks partitioned, servers killed
+// and servers overloaded.
 std::vector<Scenario> PushScenarios(const SoakPlace& place);
 
 }  // namespace ballast

@@ -16,9 +16,9 @@
 
 namespace ballast {
 
-// What scenarios run, and where they may write.
+// Programs that scenarios run, and the directory for their files.
 struct SoakPlace {
-  // Paths of the programs; the last two may be empty, for scenarios that need none of them.
+  // Paths of the programs; the last two may be empty for scenarios that need none of them.
   std::string server;
   std::string worker;
   std::string ballast;
@@ -27,7 +27,7 @@ struct SoakPlace {
   std::string folder;
 };
 
-// What a scenario brings: counts, and figures of its own.
+// Result of a scenario: counts, and its own measurements.
 struct Outcome {
   FaultCounts counts;
   nlohmann::ordered_json figures = nlohmann::ordered_json::object();
@@ -36,13 +36,13 @@ struct Outcome {
 
 struct Scenario {
   std::string name;
-  // Of the whole time; 0: run only alone.
+  // Share of the whole time; 0: runs only by name.
   double share = 0;
-  // An error is one of the test's own.
+  // An error is a failure of the test itself.
   std::function<absl::StatusOr<Outcome>(absl::Duration time, uint64_t seed)> run;
 };
 
-// A folder for one run's state, gone with it.
+// Owns a directory for one run's state and removes it at the end.
 class StateFolder {
  public:
   StateFolder(const SoakPlace& place, const std::string& name)
@@ -61,7 +61,8 @@ class StateFolder {
   const std::string path_;
 };
 
-// A few rounds at a time, each part with another seed, until the time is over. `run` answers StatusOr<Counts>.
+// Repeats `run`, which returns StatusOr<Counts>, with another seed each time until the time is over; returns the
+// sums.
 template <typename Counts, typename Run>
 absl::StatusOr<Counts> InParts(absl::Duration time, uint64_t seed, Run run) {
   const absl::Time end = absl::Now() + time;
@@ -74,7 +75,7 @@ absl::StatusOr<Counts> InParts(absl::Duration time, uint64_t seed, Run run) {
   return all;
 }
 
-// Of counts that know whether they are good and print themselves.
+// Converts counts that have good() and ToJson().
 template <typename Counts>
 absl::StatusOr<Outcome> OutcomeOf(const absl::StatusOr<Counts>& counts) {
   if (!counts.ok()) return counts.status();
@@ -84,7 +85,7 @@ absl::StatusOr<Outcome> OutcomeOf(const absl::StatusOr<Counts>& counts) {
   return outcome;
 }
 
-// What could not be run here, and why.
+// The outcome of a scenario that cannot run on this machine, with the reason.
 inline Outcome Skipped(const absl::Status& why) {
   Outcome outcome;
   outcome.figures["skipped"] = std::string(why.message());

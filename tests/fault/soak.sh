@@ -7,33 +7,33 @@ usage() {
   cat <<'USAGE'
 Usage: tests/fault/soak.sh [--minutes N] [--parts P,...] [--seed N] [--json]
 
-Builds what it needs, then makes faults on real servers and workers for N minutes. Ends with 1 where an acknowledged
-push was lost or applied twice, where something hung, crashed or was found, where training did not come to its accuracy
-or memory grew. docs/design/reliability.md says what each number means.
+Builds the programs, then injects faults into real servers and workers for N minutes. Exits with 1 if an acknowledged
+push was lost or applied twice, a program hung or crashed, fuzzing has a finding, training missed its accuracy, or
+memory grew. docs/design/reliability.md explains each number.
 
-  --minutes N    1 to 10000; 5. Building is not counted, and some parts finish what they have begun
-  --parts P,...  some of these alone; all
-                   training    N minutes, beside the others: `ballast launch` trains while its servers and workers are
-                               killed, and beside it the same job without kills; want the same accuracy
-                   faults      30% of N: replies lost after the push was applied, connections cut, partitions, too much
-                               load, kills, lost and full disks, damage
-                   cable       15%: the cable between servers and workers pulled for 30 s at a time
-                   workers     10%: workers of a job killed one after the other, sync and async
-                   checkpoint  8%: servers of a job killed while it takes a checkpoint
+  --minutes N    duration, 1 to 10000 (default: 5), without building; some parts finish the round that they have begun
+  --parts P,...  runs only these parts (default: all but big_shard)
+                   training    N minutes, alongside the others: `ballast launch` trains while its servers and workers
+                               are killed, next to the same job without kills; want the same accuracy
+                   faults      30% of N: replies lost after the push was applied, cut connections, partitions, overload,
+                               kills, lost and full disks, damaged files
+                   cable       15%: the cable between servers and workers is pulled for 30 s at a time
+                   workers     10%: a job's workers are killed one after the other, sync and async
+                   checkpoint  8%: a job's servers are killed while it takes a checkpoint
                    big_shard   45%: a standby of up to 2 GiB (with 5 minutes) behind a link of 20 MB/s, under load; runs
-                               in --parts alone
+                               only by name
                    noise       7%: malformed calls
-                   hostile     15%: attackers of the servers, with a reader's token or with none, beside a job that
-                               trains; want the accuracy of the same job without them, 0.7 of its throughput at least,
-                               and servers whose memory stays bounded
-                   slow_disk   10%: control calls while a server saves to a slow disk, resumes, makes tensors, is pushed to
-                               with all might, and is stopped for 5 s; want every one answered, and nobody lost
+                   hostile     15%: attacks on the servers of a job that trains, with a reader's token or none; want the
+                               accuracy of the same job without attacks, at least 0.7 of its throughput, and bounded
+                               memory
+                   slow_disk   10%: control calls while a server saves to a slow disk, resumes, creates tensors, gets
+                               pushes at full load, and is stopped for 5 s; want no failed call and no lost member
                    fuzz        15%: damaged input for every parser
-                 With `--minutes 30` training is half an hour with a kill every 26 s on average; `--parts training`
-                 leaves the machine to it
-  --seed N       of what is random; 1
-  --json         prints one JSON object on standard output, as the last thing
-  --help         prints this
+                 With `--minutes 30` training takes half an hour, with a kill every 26 s on average; `--parts training`
+                 gives it the whole machine
+  --seed N       seed of all random choices (default: 1)
+  --json         prints one JSON object on standard output at the end
+  --help         prints this text
 USAGE
 }
 
@@ -43,7 +43,7 @@ fail() {
 }
 
 all_parts="training faults cable workers checkpoint big_shard noise hostile slow_disk fuzz"
-# big_shard needs the memory of 4 GiB of state and is run where it is asked for.
+# big_shard needs the memory of 4 GiB of state and runs only by name.
 parts=${all_parts/big_shard /}
 minutes=5
 seed=1
@@ -53,16 +53,16 @@ while (($# > 0)); do
     --help | -h) usage; exit 0 ;;
     --json) json=1 ;;
     --minutes | --seed)
-      (($# > 1)) || fail "$1 wants a value"
-      [[ $2 =~ ^[0-9]{1,5}$ ]] && ((10#$2 >= 1 && 10#$2 <= 10000)) || fail "$1 is \"$2\", want 1 to 10000"
+      (($# > 1)) || fail "$1 needs a value"
+      [[ $2 =~ ^[0-9]{1,5}$ ]] && ((10#$2 >= 1 && 10#$2 <= 10000)) || fail "$1: got \"$2\", want 1 to 10000"
       if [[ $1 == --minutes ]]; then minutes=$((10#$2)); else seed=$((10#$2)); fi
       shift
       ;;
     --parts)
-      (($# > 1)) && [[ -n $2 ]] || fail "$1 wants a value"
+      (($# > 1)) && [[ -n $2 ]] || fail "$1 needs a value"
       parts=${2//,/ }
       for part in $parts; do
-        [[ " $all_parts " == *" $part "* ]] || fail "--parts: got \"$part\", want of ${all_parts// /, }"
+        [[ " $all_parts " == *" $part "* ]] || fail "--parts: got \"$part\", want some of ${all_parts// /, }"
       done
       shift
       ;;
@@ -83,15 +83,15 @@ training=
 trap '[[ -z $training ]] || pkill -P "$training" || true; rm -rf "$work"' EXIT
 failed=0
 wanted() { [[ " $parts " == *" $1 "* ]]; }
-# Each part's time, of the whole.
+# Seconds of a part that gets this percentage of the whole time.
 share() { echo $((minutes * 60 * $1 / 100)); }
-# What ends in time by itself is killed only where it hangs: minutes later.
+# Kills a command that hangs, minutes after its time; otherwise it ends by itself.
 bounded() {
   local seconds=$1
   shift
   timeout --foreground --signal=INT --kill-after=60s $((seconds + 600)) "$@" </dev/null
 }
-# scenarios NAME PERCENT [FLAG...]: one process of them, its counts in NAME.scenarios.
+# scenarios NAME PERCENT [FLAG...]: one process that runs scenarios, with its counts in NAME.scenarios.
 scenarios() {
   local name=$1 seconds
   seconds=$(share "$2")
@@ -118,7 +118,7 @@ fi
 ! wanted slow_disk || scenarios slow-disk 10 --scenarios slow_disk || failed=1
 
 if wanted noise; then
-  # Again and again; a round that has begun is finished.
+  # Repeats until the time is over; a round that has begun is finished.
   echo "soak: malformed calls for $(share 7)s" >&2
   end=$((SECONDS + $(share 7)))
   round=0

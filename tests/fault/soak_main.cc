@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The long form of the faults on real servers: each scenario for its share of the time, then one JSON object of counts.
+// The long form of the faults on real servers: runs each scenario for its share of the time, prints one JSON object.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -24,22 +24,22 @@
 #include "tests/fault/push_scenarios.h"
 #include "tests/fault/scenario.h"
 
-ABSL_FLAG(double, seconds, 60, "Of all scenarios together.");
+ABSL_FLAG(double, seconds, 60, "Time of all scenarios together, in seconds.");
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
 ABSL_FLAG(std::string, worker, "", "Path of ballast_worker, for scenarios of whole jobs.");
-ABSL_FLAG(std::string, ballast, "", "Path of ballast, for some of those.");
-ABSL_FLAG(std::string, slow_disk_server, "", "Path of slow_disk_server, for slow_disk.");
-ABSL_FLAG(std::string, scenarios, "", "Names, separated by commas; empty: all that may run together.");
+ABSL_FLAG(std::string, ballast, "", "Path of ballast, for some scenarios of whole jobs.");
+ABSL_FLAG(std::string, slow_disk_server, "", "Path of slow_disk_server, for the scenario slow_disk.");
+ABSL_FLAG(std::string, scenarios, "", "Names of scenarios, separated by commas; empty: all that may run together.");
 ABSL_FLAG(std::string, state_dir, "",
-          "Folder for the state of servers that are killed; the system's own for what is temporary.");
-ABSL_FLAG(uint64_t, seed, 1, "Of what is random.");
+          "Directory for the state of servers that are killed; empty: the system's directory for temporary files.");
+ABSL_FLAG(uint64_t, seed, 1, "Seed of all random choices.");
 
 namespace ballast {
 namespace {
 
 constexpr char kUsage[] =
-    "soak: makes faults on real servers and counts what is lost; prints one JSON object. Ends with 1 where anything\n"
-    "was lost, applied twice or hung.\n\n"
+    "soak: injects faults into real servers, counts lost pushes and prints one JSON object. Exits with 1 if a push\n"
+    "was lost or applied twice, or if anything hung.\n\n"
     "  soak --server bazel-bin/server/ballast_server --seconds 300";
 
 int Fail(absl::string_view message) {
@@ -47,7 +47,7 @@ int Fail(absl::string_view message) {
   return 2;
 }
 
-// Those that --scenarios names; INVALID_ARGUMENT where it names another.
+// Returns the scenarios that --scenarios names; INVALID_ARGUMENT if it names an unknown one.
 absl::StatusOr<std::vector<Scenario>> Wanted(const SoakPlace& place) {
   std::vector<Scenario> all;
   for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios, HostileScenarios, ControlScenarios}) {
@@ -63,13 +63,14 @@ absl::StatusOr<std::vector<Scenario>> Wanted(const SoakPlace& place) {
     const auto found = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == name; });
     if (found == all.end()) {
       const auto names = absl::StrJoin(all, ", ", [](std::string* out, const Scenario& one) { *out += one.name; });
-      return absl::InvalidArgumentError(absl::StrCat("--scenarios: got \"", name, "\", want of ", names));
+      return absl::InvalidArgumentError(absl::StrCat("--scenarios: got \"", name, "\", want some of ", names));
     }
     wanted.push_back(*found);
     if (found->share > 0) continue;
     wanted.back().share = 1;
     if (text.find(',') == std::string::npos) continue;
-    return absl::InvalidArgumentError(absl::StrCat("--scenarios: got \"", name, "\" with others, want it alone"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--scenarios: got \"", name, "\" with other scenarios, want it alone"));
   }
   return wanted;
 }

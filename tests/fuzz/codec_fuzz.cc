@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every codec's payloads: decoded or refused, wherever they are cut, and then the same.
+// Payloads of every codec are decoded or refused, with the same result wherever they are cut.
 #include <cstring>
 
 #include "common/codecs/codec.h"
@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// Two int8 blocks, nearly five of sign.
+// Two int8 blocks, nearly five sign blocks.
 constexpr size_t kMaxElements = 5000;
 
 constexpr v1::Encoding kEncodings[] = {v1::ENCODING_FP32, v1::ENCODING_FP16,  v1::ENCODING_BF16,
@@ -46,14 +46,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint8_t cut = input.Byte();
   const size_t elements = input.Number(2) % (kMaxElements + 1);
   const std::vector<absl::string_view> whole = {input.Rest()}, pieces = Cut(input.Rest(), cut);
-  // One more is another size, but to top-k.
+  // One element more is a wrong size for every codec but top-k.
   std::vector<float> once(elements + 1, 7.0f), again(elements + 1, 7.0f);
   const absl::Status status = (*codec)->Decode(whole, absl::MakeSpan(once).first(elements));
-  Require((*codec)->Decode(pieces, absl::MakeSpan(again).first(elements)) == status, "a cut changes no verdict");
-  Require(std::memcmp(once.data(), again.data(), sizeof(float) * once.size()) == 0, "a cut changes no value");
-  Require(once.back() == 7.0f, "nothing is written behind the values");
-  if (!status.ok()) Require(once.front() == 7.0f || elements == 0, "nothing is written where a payload is refused");
-  // What no payload of this size can have.
+  Require((*codec)->Decode(pieces, absl::MakeSpan(again).first(elements)) == status, "cuts do not change the status");
+  Require(std::memcmp(once.data(), again.data(), sizeof(float) * once.size()) == 0, "cuts do not change the values");
+  Require(once.back() == 7.0f, "nothing is written after the values");
+  if (!status.ok()) Require(once.front() == 7.0f || elements == 0, "a refused payload writes nothing");
+  // No payload of this size can have that many elements.
   Require(!(*codec)->OpenPayload(whole, Codec::kMaxElements + 1).ok(), "the number of elements is bounded");
   return 0;
 }

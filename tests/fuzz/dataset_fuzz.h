@@ -13,17 +13,17 @@
 
 namespace ballast {
 
-// How a data file reaches its reader: as it is, as it is under the name of a gzip file, or compressed.
+// Forms in which a data file reaches its reader: plain, plain under the name of a gzip file, or compressed.
 enum class Wrapping { kPlain, kDamagedGzip, kGzip };
 
 inline Wrapping WrappingOf(uint8_t choice) { return static_cast<Wrapping>(choice % 3); }
 
-// A file that is put under either name. Thread safety: none.
+// Owns a file that is written under either name. Thread safety: none.
 class DataFile {
  public:
   explicit DataFile(const std::string& suffix) : plain_(suffix), gzip_(suffix + ".gz") {}
 
-  // The path to give the reader.
+  // Returns the path for the reader.
   const std::string& Put(absl::string_view content, Wrapping wrapping) {
     InputFile& file = wrapping == Wrapping::kPlain ? plain_ : gzip_;
     file.Put(wrapping == Wrapping::kGzip ? GzipForFuzzing(content) : content);
@@ -34,12 +34,12 @@ class DataFile {
   InputFile plain_, gzip_;
 };
 
-// What is opened can be read: every example, finite as promised.
+// Requires that a data set that opens can be read: every example, with finite values.
 inline void OpenAndRead(const v1::DataSource& source) {
   v1::Normalization normalization;
   const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(source, normalization, "");
   if (!dataset.ok()) {
-    Require(!dataset.status().message().empty(), "a refusal has a message");
+    Require(!dataset.status().message().empty(), "an error has a message");
     return;
   }
   constexpr uint64_t kRows = 64, kElements = 1 << 16;
@@ -47,17 +47,17 @@ inline void OpenAndRead(const v1::DataSource& source) {
   Require(size >= 1 && width >= 1, "a data set has examples and features");
   if (width > kElements) return;
   const uint64_t rows = std::min({size, kRows, kElements / width});
-  // The last ones, where a wrong end shows.
+  // Reads the last examples, where a wrong end shows.
   std::vector<uint64_t> indices(rows);
   std::iota(indices.begin(), indices.end(), size - rows);
   std::vector<float> features(rows * width), labels(rows);
   const absl::Status read = (*dataset)->Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels));
-  Require(read.ok(), "what was opened can be read");
+  Require(read.ok(), "an open data set can be read");
   for (float value : features) Require(std::isfinite(value), "features are finite");
   for (float value : labels) Require(std::isfinite(value), "labels are finite");
   indices[0] = size;
   Require(absl::IsOutOfRange((*dataset)->Read(indices, absl::MakeSpan(features), absl::MakeSpan(labels))),
-          "there is nothing behind the last example");
+          "an index after the last example is out of range");
   Require(!(*dataset)->ExtremeLabels().empty(), "a data set has labels");
 }
 

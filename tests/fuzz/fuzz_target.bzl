@@ -1,4 +1,4 @@
-"""One parser under fuzzing: libFuzzer's program with --config=fuzz, else a test of its seeds and damaged ones."""
+"""One parser under fuzzing: a libFuzzer program with --config=fuzz, otherwise a test of its seeds and damaged ones."""
 
 def fuzz_target(name, deps, timeout = "short", tags = []):
     native.cc_test(

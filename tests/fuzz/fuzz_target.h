@@ -10,23 +10,23 @@
 
 #include "absl/strings/string_view.h"
 
-// One parser under fuzzing: each *_fuzz.cc defines both functions. With --config=fuzz libFuzzer calls the first, else
-// mutation_test.cc does.
+// One parser under fuzzing: each *_fuzz.cc defines both functions. libFuzzer calls the first with --config=fuzz,
+// mutation_test.cc otherwise.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace ballast {
 
-// Inputs that the parser takes, to begin with.
+// Initial inputs that the parser accepts.
 std::vector<std::string> FuzzSeeds();
 
-// A finding where it does not hold, whatever the build.
+// Reports a finding if `holds` is false, in every build.
 inline void Require(bool holds, absl::string_view what) {
   if (holds) return;
-  std::cerr << "does not hold: " << what << std::endl;
+  std::cerr << "requirement violated: " << what << std::endl;
   std::abort();
 }
 
-// Takes an input apart from its beginning: choices first, the parser's own text last. Past its end all is 0.
+// Takes an input apart from its beginning: choices first, the parser's own text last. After its end everything is 0.
 // Thread safety: none.
 class FuzzInput {
  public:
@@ -55,7 +55,7 @@ class FuzzInput {
   absl::string_view rest_;
 };
 
-// A text in pieces of so many bytes, as a message comes from a network; 0 leaves it whole.
+// Cuts a text into pieces of `bytes` bytes, like a message from a network; 0 leaves it whole.
 inline std::vector<absl::string_view> Cut(absl::string_view text, size_t bytes) {
   if (bytes == 0) return {text};
   std::vector<absl::string_view> pieces;

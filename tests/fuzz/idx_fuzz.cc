@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IDX files, an images' and a labels' one, plain and compressed: two bytes of choices, the length of the first in two
-// bytes, then both.
+// IDX files of images and of labels, plain and compressed: two bytes of choices, two bytes of the first file's
+// length, then both.
 #include "tests/fuzz/dataset_fuzz.h"
 
 namespace ballast {

@@ -14,11 +14,11 @@
 
 namespace ballast {
 
-// A file in memory with a name, for parsers that read files; its content changes from input to input. It lives as long
-// as the process. Thread safety: none.
+// Owns a named file in memory, for parsers that read files; its content changes with each input. Lives as long as the
+// process. Thread safety: none.
 class InputFile {
  public:
-  // `suffix` is what the parser goes by: ".csv.gz".
+  // `suffix` selects the parser's format: ".csv.gz".
   explicit InputFile(absl::string_view suffix) : descriptor_(memfd_create("input", MFD_CLOEXEC)) {
     Require(descriptor_ >= 0, "memfd_create");
     folder_ = absl::StrCat(std::filesystem::temp_directory_path().string(), "/ballast-fuzz-XXXXXX");
@@ -46,7 +46,7 @@ class InputFile {
   std::string path_;
 };
 
-// One gzip member, quickly.
+// Makes one gzip member at the fastest level.
 inline std::string GzipForFuzzing(absl::string_view content) {
   z_stream stream = {};
   Require(deflateInit2(&stream, 1, Z_DEFLATED, 16 + MAX_WBITS, 1, Z_DEFAULT_STRATEGY) == Z_OK, "deflateInit2");

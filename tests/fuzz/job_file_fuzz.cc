@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Job files: refused with a message, or a job that is written and read back the same.
+// Job files are refused with a message, or give a job that survives writing and reading.
 #include "common/job/job_file.h"
 #include "google/protobuf/text_format.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -50,14 +50,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
   const absl::StatusOr<v1::Job> job = ParseJob(text, "job.textproto");
   if (!job.ok()) {
-    Require(absl::IsInvalidArgument(job.status()), "a job that is refused is an invalid argument");
-    Require(!job.status().message().empty(), "a refusal has a message");
+    Require(absl::IsInvalidArgument(job.status()), "a refused job is an invalid argument");
+    Require(!job.status().message().empty(), "an error has a message");
     return 0;
   }
   std::string written;
   Require(google::protobuf::TextFormat::PrintToString(*job, &written), "a job can be written");
   const absl::StatusOr<v1::Job> again = ParseJob(written, "again.textproto");
-  Require(again.ok(), "what was written is read");
-  Require(again->SerializeAsString() == job->SerializeAsString(), "what was written is read as it was");
+  Require(again.ok(), "a written job can be read");
+  Require(again->SerializeAsString() == job->SerializeAsString(), "a written job reads back unchanged");
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's manifest: a choice, then the file itself, or its records' bodies. Refused, or one whose files lie
-// beside it, and whose map, where it is one, is a map.
+// A checkpoint's manifest: a choice, then the file itself or its records' bodies. It is refused, or its files lie
+// next to it and its map, if valid, can be written.
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
@@ -18,7 +18,7 @@ internal::v1::CheckpointManifest Manifest() {
   spec.add_shape(3);
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
   ShardMap map(std::vector<std::string>{"a:1", "b:2"});
-  Require(map.Place({&spec, 1}).ok(), "a map takes a tensor");
+  Require(map.Place({&spec, 1}).ok(), "a map accepts a tensor");
   internal::v1::CheckpointManifest manifest;
   manifest.set_format(kStorageFormat);
   manifest.set_id(7);
@@ -43,7 +43,7 @@ std::vector<std::string> FuzzSeeds() {
   const std::string body = FrameMessage(Manifest());
   StringFileSystem files;
   auto writer = RecordWriter::Create(&files, "manifest", 1);
-  Require(writer.ok() && (*writer)->Append({body}, 0).ok(), "a string takes a manifest");
+  Require(writer.ok() && (*writer)->Append({body}, 0).ok(), "a manifest can be written to a string");
   return {std::string(1, '\0') + files.content(), std::string(1, '\1') + AsInput(body)};
 }
 
@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto manifest = ReadManifest(file.path());
   if (!manifest.ok()) {
     Require(absl::IsDataLoss(manifest.status()) || absl::IsFailedPrecondition(manifest.status()),
-            "a refusal says whether the file is damaged or newer");
+            "an error tells whether the file is damaged or newer");
     return 0;
   }
   const auto map = ShardMap::FromProto(manifest->map());
@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const internal::v1::CheckpointManifest::File& of : manifest->files()) {
     const std::string path = CheckpointFilePath(file.path(), of);
     Require(path.rfind(folder, 0) == 0 && path.find('/', folder.size()) == std::string::npos,
-            "a manifest's files lie beside it");
+            "a manifest's files lie next to it");
   }
   return 0;
 }

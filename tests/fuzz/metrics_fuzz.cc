@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run folder holds: metrics.jsonl, every line of which is read or counted, and summary.json, which is read back
-// as it was written.
+// Files of a run directory: metrics.jsonl, every line of which is read or counted, and summary.json, which survives
+// writing and reading.
 #include "absl/strings/str_split.h"
 #include "common/run/metrics_reader.h"
 #include "common/run/summary.h"
@@ -34,12 +34,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Metrics metrics = ParseMetrics(text);
   const size_t lines = std::count(text.begin(), text.end(), '\n') + 1;
   Require(metrics.train.size() + metrics.test.size() + metrics.malformed_lines.size() <= lines,
-          "a line is read once at most");
+          "a line is read at most once");
   const absl::StatusOr<Summary> summary = SummaryFromJson(text);
   if (!summary.ok()) return 0;
   const std::string written = SummaryToJson(*summary);
   const absl::StatusOr<Summary> again = SummaryFromJson(written);
-  Require(again.ok(), "a summary that was written is read");
-  Require(SummaryToJson(*again) == written, "a summary that was written is read as it was");
+  Require(again.ok(), "a written summary can be read");
+  Require(SummaryToJson(*again) == written, "a written summary reads back unchanged");
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of a fuzz target: its seeds and a fixed number of damaged ones. `BALLAST_FUZZ_RUNS` is another number;
-// the long form is tests/fault/fuzz.sh.
+// The short form of a fuzz target: its seeds and a fixed number of damaged ones (or BALLAST_FUZZ_RUNS). The long form
+// is tests/fault/fuzz.sh.
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,10 +18,10 @@ namespace {
 
 constexpr int kRuns = 20000;
 
-// What is under way, so that a crash can be repeated: the sequence is always the same.
+// Number of the current run, with which a crash can be repeated: the sequence is always the same.
 volatile sig_atomic_t current_run = 0;
 
-void SayWhichRun(int number) {
+void PrintCurrentRun(int number) {
   char text[64];
   const int size = std::snprintf(text, sizeof(text), "signal %d in run %d\n", number, static_cast<int>(current_run));
   if (write(STDERR_FILENO, text, size) < 0) _exit(1);
@@ -30,7 +30,7 @@ void SayWhichRun(int number) {
 }
 
 void RunOnce(const std::string& input) {
-  // A copy of exactly its size, so that a sanitizer sees reads past its end.
+  // A copy of exactly this size lets a sanitizer see reads past its end.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
   LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
 }
@@ -40,8 +40,8 @@ TEST(FuzzTest, SurvivesItsSeedsAndDamagedOnes) {
   if (const char* text = std::getenv("BALLAST_FUZZ_RUNS")) {
     ASSERT_TRUE(absl::SimpleAtoi(text, &runs)) << "BALLAST_FUZZ_RUNS is \"" << text << "\", want a number";
   }
-  signal(SIGABRT, SayWhichRun);
-  signal(SIGSEGV, SayWhichRun);
+  signal(SIGABRT, PrintCurrentRun);
+  signal(SIGSEGV, PrintCurrentRun);
   const std::vector<std::string> seeds = FuzzSeeds();
   ASSERT_FALSE(seeds.empty());
   for (const std::string& seed : seeds) RunOnce(seed);

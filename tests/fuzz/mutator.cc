@@ -8,7 +8,7 @@
 namespace ballast {
 namespace {
 
-// Of lengths, counts and offsets.
+// Edge values of lengths, counts and offsets.
 constexpr std::array<uint64_t, 10> kEdges = {
     0, 1, 0x7f, 0xff, 0xffff, 0x7fffffff, 0xffffffff, uint64_t{1} << 32, 0x7fffffffffffffff, 0xffffffffffffffff};
 
@@ -53,7 +53,7 @@ void Mutator::Change(std::string& text, const std::vector<std::string>& seeds) {
       text.insert(at, kWords[Below(kWords.size())]);
       return;
     case 7: {
-      // The beginning of this one, the end of another.
+      // Joins the beginning of this one with the end of another.
       const std::string& other = seeds[Below(seeds.size())];
       text.resize(at);
       text += other.substr(Below(other.size()));

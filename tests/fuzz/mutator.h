@@ -8,13 +8,13 @@
 
 namespace ballast {
 
-// Damages inputs the way that files and messages get damaged: flipped bits, edge values, cuts, repeats, splices of two.
+// Damages inputs like real files and messages: flipped bits, edge values, cuts, repeats, splices of two.
 // The same seed gives the same sequence on every machine. Thread safety: none.
 class Mutator {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
-  // One of the seeds, of which there is at least one, with 1 to 4 things changed; at most kMaxBytes.
+  // Returns one of the seeds (at least one) with 1 to 4 changes; at most kMaxBytes.
   std::string Next(const std::vector<std::string>& seeds);
 
   static constexpr size_t kMaxBytes = 64 << 10;

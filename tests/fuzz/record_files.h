@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// One file, kept in a string: what a writer of records makes of an input. Thread safety: none.
+// A file system of one file, kept in a string: the output of a record writer. Thread safety: none.
 class StringFileSystem : public FileSystem {
  public:
   const std::string& content() const { return content_; }
@@ -21,7 +21,7 @@ class StringFileSystem : public FileSystem {
     return std::make_unique<File>(&content_);
   }
   absl::StatusOr<std::unique_ptr<AppendFile>> Reuse(const std::string&, const std::string&) override {
-    return absl::UnimplementedError("there is one file only");
+    return absl::UnimplementedError("there is only one file");
   }
   absl::Status Truncate(const std::string&, uint64_t size) override {
     content_.resize(size);
@@ -50,21 +50,21 @@ class StringFileSystem : public FileSystem {
   std::string content_;
 };
 
-// A record's length and body, as RecordsOf takes them.
+// Encodes a record's length and body for RecordsOf.
 inline std::string AsInput(const std::string& body) {
   return std::string({static_cast<char>(body.size()), static_cast<char>(body.size() >> 8)}) + body;
 }
 
-// A file of whole records, checksums and all, whose bodies are the input's: what is behind the checksums is reached
-// only so.
+// Builds a file of whole records with checksums from the input's bodies: only so does fuzzing reach the code behind
+// the checksums.
 inline std::string RecordsOf(FuzzInput input, uint64_t first) {
   StringFileSystem files;
   auto writer = RecordWriter::Create(&files, "records", first);
-  Require(writer.ok(), "a string takes records");
+  Require(writer.ok(), "records can be written to a string");
   uint64_t synced = first;
   while (!input.Rest().empty()) {
     const absl::string_view body = input.Take(input.Number(2));
-    Require((*writer)->Append({body}, synced).ok(), "a string takes a record");
+    Require((*writer)->Append({body}, synced).ok(), "a record can be written to a string");
     synced = (*writer)->next() - 1;
   }
   return files.content();

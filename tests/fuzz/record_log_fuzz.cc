@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of records: a choice, then the file itself, or where a whole one is damaged, then its records' bodies. What is
-// read of a damaged file is a beginning of what was written.
+// Files of records: a choice, then the file itself, or the position of damage in a whole file and its records'
+// bodies. The records read from a damaged file are a prefix of those written.
 #include "common/storage/record_log.h"
 #include "tests/fuzz/input_file.h"
 #include "tests/fuzz/record_files.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kFirst = 7;
 
-// Bodies up to the file's end, torn or not, or up to damage.
+// Returns the bodies up to the file's end, torn or not, or up to damage.
 std::vector<std::string> Bodies(const std::string& path) {
   std::vector<std::string> bodies;
   auto reader = RecordReader::Open(path, kFirst);
@@ -19,16 +19,16 @@ std::vector<std::string> Bodies(const std::string& path) {
   while (true) {
     const auto record = (*reader)->Next();
     if (!record.ok()) {
-      Require(absl::IsDataLoss(record.status()), "damage is data loss");
+      Require(absl::IsDataLoss(record.status()), "damage is reported as DATA_LOSS");
       return bodies;
     }
     if (!record->has_value()) break;
-    Require((*record)->offset == end, "records lie one behind the other");
-    Require((*record)->position == kFirst + bodies.size(), "records are counted");
+    Require((*record)->offset == end, "records are contiguous");
+    Require((*record)->position == kFirst + bodies.size(), "positions count the records");
     end = (*reader)->end();
     bodies.push_back((*record)->body);
   }
-  Require((*reader)->torn() == ((*reader)->end() < (*reader)->size()), "a torn end is a torn end");
+  Require((*reader)->torn() == ((*reader)->end() < (*reader)->size()), "torn() means bytes after the last record");
   return bodies;
 }
 
@@ -68,6 +68,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   file.Put(content);
   const std::vector<std::string> left = Bodies(file.path());
   Require(left.size() <= whole.size() && std::equal(left.begin(), left.end(), whole.begin()),
-          "what is read of a damaged file is a beginning of what was written");
+          "records read from a damaged file are a prefix of those written");
   return 0;
 }

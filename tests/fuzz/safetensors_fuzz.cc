@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files: refused, or tensors whose shapes fit their values, in no more memory than the file justifies.
+// Safetensors files are refused, or give tensors whose shapes fit their values, in memory that the file's size
+// justifies.
 #include "common/run/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_file.h"
@@ -39,6 +40,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(elements == static_cast<int64_t>(tensor.values.size()), "a shape fits its values");
     bytes += sizeof(float) * tensor.values.size();
   }
-  Require(bytes <= size, "there are no more values than the file has");
+  Require(bytes <= size, "values take at most the size of the file");
   return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands a fuzz target's seeds to libFuzzer: into the folder `BALLAST_FUZZ_SEEDS`, where that is set. libFuzzer calls
+// Writes a fuzz target's seeds for libFuzzer into the directory BALLAST_FUZZ_SEEDS, if it is set. libFuzzer calls
 // this before it reads its corpus.
 #include <cstdlib>
 #include <fstream>

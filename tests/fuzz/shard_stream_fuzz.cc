@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a standby is fed: records, each a kind, a position and its bytes. Refused, or the shard is what it was fed.
+// A standby's input: records, each a kind, a position and bytes. It is refused, or the shard matches the input.
 #include <string>
 #include <vector>
 
@@ -35,7 +35,7 @@ std::string WholeStream() {
   spec.set_name("w");
   spec.add_shape(3);
   spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
-  Require(shard.Declare(job, {{spec, {}}}).ok(), "a shard takes a tensor");
+  Require(shard.Declare(job, {{spec, {}}}).ok(), "a shard accepts a tensor");
   std::string stream;
   const auto send = [&](const internal::v1::ReplicateRequest& part) {
     stream += AsInput(std::string(1, static_cast<char>(part.kind())) +
@@ -56,7 +56,7 @@ std::string WholeStream() {
   const std::string payload(3 * sizeof(float), '\x3f');
   const std::string kind(1, static_cast<char>(internal::v1::ReplicateRequest::KIND_CHANGE));
   stream += AsInput(kind + std::string(1, '\1') + JoinChange(change, {payload}));
-  // The same again behind the end, where a shard of its own takes it.
+  // The same change again after the end, where the complete shard applies it.
   internal::v1::TransferEnd end;
   end.mutable_windows()->Add(capture.windows.begin(), capture.windows.end());
   end.set_slices(1);
@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   receiver.Begin(1);
   internal::v1::ReplicateRequest hello;
   hello.mutable_hello()->set_standby(1);
-  Require(receiver.Open(hello).ok(), "a new standby takes a stream");
+  Require(receiver.Open(hello).ok(), "a new standby accepts a stream");
   uint64_t position = 0;
   while (!input.Rest().empty()) {
     internal::v1::ReplicateRequest part;
@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!taken.ok()) break;
     const bool change = part.kind() == internal::v1::ReplicateRequest::KIND_CHANGE;
     if (change) Require(taken->position() == position + 1, "changes come in order");
-    Require(taken->whole() == !shard.job_name().empty(), "a shard is seen when it is whole");
+    Require(taken->whole() == !shard.job_name().empty(), "a shard is visible only when complete");
     position = taken->position();
   }
   Require(shard.status().state_bytes <= kStateBytes, "the shard stays within its memory");

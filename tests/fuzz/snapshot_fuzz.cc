@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard's snapshots: a choice, then the file itself, or its records' bodies. Refused, or slices whose values fit.
+// A shard's snapshots: a choice, then the file itself or its records' bodies. Refused, or slices whose values fit.
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
 #include "tests/fuzz/input_file.h"
@@ -24,7 +24,7 @@ internal::v1::SnapshotHeader Header() {
   return header;
 }
 
-// Of a good file, as the writer makes them.
+// The bodies of a valid file, as the writer makes them.
 std::string Bodies() {
   internal::v1::SnapshotRecord header, slice, end;
   *header.mutable_header() = Header();
@@ -46,15 +46,15 @@ std::string Bodies() {
 std::vector<std::string> FuzzSeeds() {
   StringFileSystem files;
   auto writer = SnapshotWriter::Create(&files, "snapshot", Header());
-  Require(writer.ok(), "a string takes a snapshot");
+  Require(writer.ok(), "a snapshot can be written to a string");
   const std::vector<float> values = {1, 2, 3};
   internal::v1::SliceState slice;
   slice.set_version(4);
   const std::vector<absl::Span<const float>> arrays = {values, values};
   slice.set_held_gradients(1);
-  Require((*writer)->Add(FrameSlice(slice, arrays), arrays).ok(), "a snapshot takes a slice");
-  Require((*writer)->Add(FrameGradient({}, values), {arrays[0]}).ok(), "a snapshot takes a gradient");
-  Require((*writer)->Finish().ok(), "a snapshot has an end");
+  Require((*writer)->Add(FrameSlice(slice, arrays), arrays).ok(), "a snapshot accepts a slice");
+  Require((*writer)->Add(FrameGradient({}, values), {arrays[0]}).ok(), "a snapshot accepts a gradient");
+  Require((*writer)->Finish().ok(), "a snapshot can be finished");
   return {std::string(1, '\0') + files.content(), std::string(1, '\1') + Bodies()};
 }
 
@@ -78,6 +78,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Require(values.size() == (*slice)->state.elements(), "an array has its elements");
       bytes += sizeof(float) * values.size();
     }
-    Require(bytes <= content.size(), "there are no more values than the file has");
+    Require(bytes <= content.size(), "values take at most the size of the file");
   }
 }

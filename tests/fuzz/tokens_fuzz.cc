@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server's file of tokens: refused without saying a token, or a table that knows each line's.
+// A server's token file is refused without revealing a token, or gives a table that knows each line's token.
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "common/security/tokens.h"
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (words.empty()) continue;
     const std::string& token = words.back();
     if (!table.ok()) {
-      Require(token.size() < 32 || !absl::StrContains(table.status().message(), token), "a refusal tells no token");
+      Require(token.size() < 32 || !absl::StrContains(table.status().message(), token), "an error reveals no token");
       continue;
     }
     const TokenGrant* const grant = table->Find(token);
@@ -47,8 +47,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             "a token that is not in the file is unknown");
   }
   if (!table.ok()) return 0;
-  Require(table->Find("") == nullptr, "no token is none");
+  Require(table->Find("") == nullptr, "the empty token is unknown");
   Require(table->admin_token().empty() || table->Find(table->admin_token())->role == AccessRole::kAdmin,
-          "what a server shows is an admin's");
+          "the token that a server sends is an admin's");
   return 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data plane's messages, taken apart around their payloads: what protobuf takes, this takes, and finds the same.
+// Decodes the data plane's messages around their payloads: the decoder accepts what protobuf accepts, with the same
+// result.
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/wire/limits.h"
 #include "common/wire/payload_message.h"
@@ -8,7 +9,7 @@
 namespace ballast {
 namespace {
 
-// How to put an item back into its envelope.
+// Adds an item back to its envelope.
 v1::SliceGradient* AddItem(v1::PushRequest& whole) { return whole.add_gradients(); }
 v1::SliceGradient* AddItem(v1::PushPullRequest& whole) { return whole.add_gradients(); }
 v1::SliceValue* AddItem(v1::PullResponse& whole) { return whole.add_values(); }
@@ -36,11 +37,11 @@ void Compare(absl::string_view text, size_t piece_bytes, int field) {
   if (!theirs.ParseFromArray(text.data(), text.size())) return;
   theirs.DiscardUnknownFields();
   const std::string bytes = theirs.SerializeAsString();
-  // Ours refuses groups and tags in more bytes than they need.
-  if (ours.ok()) Require(ours->SerializeAsString() == bytes, "both decoders find the same");
+  // Our decoder refuses groups and tags in more bytes than they need.
+  if (ours.ok()) Require(ours->SerializeAsString() == bytes, "both decoders give the same message");
   const absl::StatusOr<Envelope> plain = Decode<Envelope, Item>(bytes, piece_bytes, field);
-  Require(plain.ok(), "what protobuf writes is decoded");
-  Require(plain->SerializeAsString() == bytes, "what protobuf writes is decoded as it was");
+  Require(plain.ok(), "protobuf's output can be decoded");
+  Require(plain->SerializeAsString() == bytes, "protobuf's output is decoded unchanged");
 }
 
 std::string Seed(char kind, char piece_bytes, const google::protobuf::MessageLite& message) {

@@ -24,50 +24,50 @@
 
 namespace ballast {
 
-// Long enough for a loaded machine: a test that gets so far has failed.
-inline constexpr absl::Duration kPatience = absl::Seconds(60);
+// Timeout of every wait in a test; a loaded machine needs less.
+inline constexpr absl::Duration kTestTimeout = absl::Seconds(60);
 
-// A process and what it says, for tests. Killed with its group when it goes out of scope.
+// Owns a process and its output, for tests. Kills the process group when it goes out of scope.
 // Thread safety: confined to the thread that started it, the main one.
 class ChildProcess {
  public:
   explicit ChildProcess(const std::vector<std::string>& argv) : process_(Process::Start(argv).value()) {}
 
   pid_t pid() const { return process_.pid(); }
-  // To the process group, as a terminal does.
+  // Signals the process group, like a terminal.
   void Signal(int signal) { process_.Signal(signal); }
 
-  // Output and errors, as far as they were read.
+  // Standard output and standard error, as far as they were read.
   const std::string& output() const { return output_; }
   std::string last_line() const {
     const absl::string_view text = absl::StripTrailingAsciiWhitespace(output_);
     return std::string(text.substr(text.rfind('\n') + 1));
   }
 
-  // Whether it says `text`, now or before it ends.
+  // Returns true if it prints `text`, now or before it ends.
   bool AwaitOutput(absl::string_view text) {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     while (output_.find(std::string(text)) == std::string::npos) {
       if (!ReadSome(deadline)) return false;
     }
     return true;
   }
 
-  // Reads all that it says until it has ended; it is a failure where that takes too long.
+  // Reads its output until it has ended; fails the test at the timeout.
   ExitStatus Wait() {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     while (ReadSome(deadline)) {
     }
     const int handle = static_cast<int>(syscall(SYS_pidfd_open, process_.pid(), 0));
     pollfd waiting = {handle, POLLIN, 0};
-    EXPECT_EQ(poll(&waiting, 1, absl::ToInt64Milliseconds(kPatience)), 1) << "it still runs; it said:\n" << output_;
+    EXPECT_EQ(poll(&waiting, 1, absl::ToInt64Milliseconds(kTestTimeout)), 1) << "it still runs; output:\n" << output_;
     close(handle);
     process_.Reap();
     return process_.status().value_or(ExitStatus{true, 0});
   }
 
  private:
-  // False at the end of output and at the deadline.
+  // Returns false at the end of output and at the deadline.
   bool ReadSome(absl::Time deadline) {
     pollfd waiting = {process_.output(), POLLIN, 0};
     const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
@@ -83,8 +83,8 @@ class ChildProcess {
   std::string output_;
 };
 
-// A process that another one started: known by a handle, so that its end is seen though it is not ours to reap, and
-// signals reach no stranger.
+// A process that another one started. A pidfd lets the test see its end though it cannot reap it, and its signals
+// cannot reach another process.
 class Grandchild {
  public:
   explicit Grandchild(pid_t pid) : pid_(pid), handle_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {
@@ -99,7 +99,7 @@ class Grandchild {
     if (handle_ >= 0) close(handle_);
   }
 
-  // Those of a process at this moment.
+  // Returns the current children of a process.
   static std::vector<Grandchild> Of(pid_t parent) {
     const std::string task = "/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent);
     std::ifstream file(task + "/children");
@@ -110,7 +110,7 @@ class Grandchild {
 
   pid_t pid() const { return pid_; }
 
-  // Whether it is the program (by the end of its path) of that rank.
+  // Returns true if it runs `program` (by the end of its path) with that rank.
   bool Is(absl::string_view program, const std::string& rank) const {
     if (words_[0].size() < program.size() ||
         absl::string_view(words_[0]).substr(words_[0].size() - program.size()) != program) {
@@ -128,7 +128,7 @@ class Grandchild {
 
   bool AwaitEnd() const {
     pollfd waiting = {handle_, POLLIN, 0};
-    return poll(&waiting, 1, absl::ToInt64Milliseconds(kPatience)) == 1;
+    return poll(&waiting, 1, absl::ToInt64Milliseconds(kTestTimeout)) == 1;
   }
 
  private:

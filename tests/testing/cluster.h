@@ -11,7 +11,7 @@
 
 namespace ballast {
 
-// The servers of one job, in this process, on free ports of the loopback; and clients for its workers.
+// Owns the servers of one job, in this process on free loopback ports, and makes options for its clients.
 // Thread safety: Connect may be called from any thread, the rest by one.
 class Cluster {
  public:
@@ -29,7 +29,7 @@ class Cluster {
     }
   }
 
-  // A client's options for one of the job's workers; a test changes what it is about.
+  // Options of a client for one of the job's workers; a test changes the ones that it is about.
   ClientOptions Options(uint32_t worker) const {
     ClientOptions options;
     options.coordinator = servers_[0]->address();
@@ -47,7 +47,7 @@ class Cluster {
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
-// Connects and declares.
+// Connects and declares the tensors.
 inline absl::StatusOr<std::unique_ptr<Client>> Join(ClientOptions options, const std::vector<v1::TensorSpec>& specs) {
   auto client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();

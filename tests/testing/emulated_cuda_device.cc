@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker has in place of GPUs: emulated ones, as BALLAST_EMULATED_GPU says them: words "name=number" with commas
-// between, of emulator::Settings' names, and
-//   full=1       another process has its memory
-//   exclusive=1  another process has it alone
+// Gives a worker emulated GPUs in place of real ones. BALLAST_EMULATED_GPU configures them with comma-separated words
+// "name=number": the names of emulator::Settings, and
+//   full=1       another process uses all of its memory
+//   exclusive=1  another process has exclusive use of it
 //   lost_after=N it is lost after N calls
 #include <cstdlib>
 #include <map>
@@ -49,7 +49,7 @@ void Configure() {
   if (full != 0) emulator::FailCall("cudaStreamCreateWithFlags", cudaErrorMemoryAllocation, 0);
   if (exclusive != 0) emulator::FailCall("cudaSetDevice", cudaErrorDevicesUnavailable, 0);
   if (lost_after >= 0) emulator::FailEverything(cudaErrorECCUncorrectable, static_cast<int>(lost_after));
-  // A word that is misspelt would make a test promise nothing.
+  // With a misspelled word a test would check nothing.
   if (!words.empty()) std::abort();
 }
 

@@ -17,7 +17,7 @@
 
 namespace ballast {
 
-// Runs the three programs on job files and data in a folder of the test's own.
+// Runs the three programs on job files and data in the test's own directory.
 class JobTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,7 +39,7 @@ class JobTest : public ::testing::Test {
     return text.str();
   }
 
-  // Rows of 4 features and a label of 0, 1 or 2 that they give away.
+  // Writes rows of 4 features, and a label of 0, 1 or 2 that follows from them.
   void WriteData(const std::string& name, int rows) const {
     std::string text;
     for (int row = 0; row < rows; ++row) {
@@ -52,7 +52,7 @@ class JobTest : public ::testing::Test {
     Write(name, text);
   }
 
-  // Three classes of train.csv and test.csv, which it writes. `changes` replaces pieces of the text.
+  // Writes train.csv, test.csv (three classes) and their job file. `changes` replaces parts of the job file's text.
   void WriteJob(const std::vector<std::pair<std::string, std::string>>& changes = {}, int rows = 157) const {
     WriteData("train.csv", rows);
     WriteData("test.csv", 60);
@@ -79,7 +79,8 @@ policy { sync { deterministic: true } }
     Write("job.textproto", text);
   }
 
-  // `ballast launch` with the run folder `run`; its output goes to the file out, its errors are what the process says.
+  // Runs `ballast launch` with run directory `run`. Its output goes to the file out; the ChildProcess shows its
+  // errors.
   ChildProcess Launch(const std::vector<std::string>& flags, const std::string& run = "run") const {
     std::vector<std::string> argv = {"/bin/sh",
                                      "-c",

@@ -26,7 +26,7 @@ std::string RandomBytes(std::mt19937_64& random, size_t size) {
   return bytes;
 }
 
-// Values at the edges of every type and of what the service allows.
+// Values at the limits of every type and of the services' checks.
 uint64_t EdgeInteger(std::mt19937_64& random) {
   return Pick<uint64_t>(random, {0,
                                  1,
@@ -122,7 +122,7 @@ void MutateRepeated(Message& message, const FieldDescriptor* field, std::mt19937
       if (size == 0 || !messages) return SetEdge(message, field, random);
       return Mutate(*reflection.MutableRepeatedMessage(&message, field, random() % size), random);
     case 2: {
-      // The same again, up to 500 times.
+      // Repeats the first message up to 500 times.
       if (size == 0 || !messages) return SetEdge(message, field, random);
       const std::unique_ptr<Message> first(reflection.GetRepeatedMessage(message, field, 0).New());
       first->CopyFrom(reflection.GetRepeatedMessage(message, field, 0));

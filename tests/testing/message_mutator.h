@@ -8,10 +8,10 @@
 
 namespace ballast {
 
-// Changes one field, here or deeper: to a value at an edge of its type or of what services allow, to nothing, to many.
+// Changes one field at any depth: to a limit of its type or of the services, to nothing, or to many.
 void Mutate(google::protobuf::Message& message, std::mt19937_64& random);
 
-// What a hostile peer sends in place of `valid`: a mutated message, perhaps with damaged bytes, or nothing but noise.
+// A hostile peer's message in place of `valid`: mutated, perhaps with damaged bytes, or random bytes only.
 std::string HostileBytes(const google::protobuf::Message& valid, std::mt19937_64& random);
 
 }  // namespace ballast

@@ -17,7 +17,7 @@
 
 namespace ballast {
 
-// An authority and a folder of files that it made, for servers and clients of a test.
+// Owns a certificate authority and a directory of the files that it issued, for servers and clients of a test.
 // Thread safety: confined to one thread.
 class SecurityFolder {
  public:
@@ -36,7 +36,7 @@ class SecurityFolder {
   const CertificateAuthority& authority() const { return authority_; }
   std::string path(const std::string& name) const { return absl::StrCat(path_, "/", name); }
 
-  // Replaces a file; answers its path.
+  // Replaces a file atomically; returns its path.
   std::string Write(const std::string& name, const std::string& content) const {
     std::filesystem::remove(path(name + ".new"));
     EXPECT_TRUE(WritePrivateFile(path(name + ".new"), content).ok());
@@ -44,7 +44,7 @@ class SecurityFolder {
     return path(name);
   }
 
-  // NAME.pem and NAME.key, with this folder's authority as the one that is trusted.
+  // Writes NAME.pem and NAME.key, which trust this directory's authority.
   TlsFiles Issue(const std::string& name, const std::vector<std::string>& hosts,
                  const CertificateAuthority::Validity& validity = Now()) const {
     return Issue(authority_, name, hosts, validity);
@@ -56,12 +56,12 @@ class SecurityFolder {
     return {Write(name + ".pem", identity.certificate), key, path("ca.pem")};
   }
 
-  // A token is its role and job, drawn out: Token("worker", "mine").
+  // A token is its role and job, padded: Token("worker", "mine").
   static std::string Token(const std::string& role, const std::string& job) {
     const std::string name = absl::StrCat(role, "-", job == "*" ? "all" : job, "-");
     return name + std::string(64 - name.size(), 'x');
   }
-  // The file of a client that shows that token.
+  // Writes the token file of a client.
   std::string TokenFile(const std::string& role, const std::string& job) const {
     return Write(absl::StrCat(role, ".token"), absl::StrCat(role, " ", job, " ", Token(role, job), "\n"));
   }

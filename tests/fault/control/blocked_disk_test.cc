@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server whose disk stands still in the middle of a checkpoint still answers whoever asks how things are.
+// A server whose disk blocks in the middle of a checkpoint still responds to status calls.
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@
 namespace ballast {
 namespace {
 
-// Far more than an answer takes, and far less than it would take if it waited for the disk.
+// Far longer than a response takes, and far shorter than a wait for the disk.
 constexpr absl::Duration kTimeout = absl::Seconds(60);
 
 class BlockedDiskTest : public testing::Test {

@@ -26,7 +26,7 @@ namespace {
 constexpr uint32_t kPushers = 4;
 constexpr uint64_t kPushedMib = 16;
 constexpr uint64_t kElementsPerMib = (1 << 20) / sizeof(float);
-// Longer than a member may be silent.
+// Longer than a member's timeout.
 constexpr absl::Duration kStop = absl::Seconds(5);
 
 v1::TensorSpec Spec(uint64_t mib) {
@@ -40,8 +40,8 @@ v1::TensorSpec Spec(uint64_t mib) {
   return spec;
 }
 
-// The real time: what is measured goes on meanwhile.
-void LetPass(absl::Duration time) { absl::Notification().WaitForNotificationWithTimeout(time); }
+// Waits in real time while the measurement continues.
+void PauseFor(absl::Duration time) { absl::Notification().WaitForNotificationWithTimeout(time); }
 
 class Measurement {
  public:
@@ -57,7 +57,7 @@ class Measurement {
   }
 
  private:
-  // A new server, with two probes for workers, who are its job's.
+  // Starts a server with two probes, which are the workers of its job.
   absl::Status Begin(bool slow_disk, const std::string& resume) {
     v1::Durability durability;
     std::vector<std::string> flags = {"--workers", "2"};
@@ -83,7 +83,7 @@ class Measurement {
 
   absl::StatusOr<std::unique_ptr<Client>> Connect(uint32_t worker) const {
     ClientOptions client;
-    // Which places the tensors, and so knows what a checkpoint holds.
+    // The coordinator places the tensors, and so knows the content of a checkpoint.
     client.coordinator = server_->address();
     client.job = "control";
     client.policy.mutable_async();
@@ -103,7 +103,7 @@ class Measurement {
     return (*client)->Declare({Spec(mib)});
   }
 
-  // Declares while the probes, which are the job's workers, live on unmeasured.
+  // Declares the tensor while the probes, as the job's workers, stay alive unmeasured.
   absl::Status Prepare(uint64_t mib) {
     probe_->Run();
     const absl::Status status = Declare(0, mib);
@@ -111,7 +111,7 @@ class Measurement {
     return status;
   }
 
-  // Measures while `work` runs.
+  // Measures control calls while `work` runs.
   absl::Status Measure(ControlPhase phase, absl::FunctionRef<absl::Status()> work) {
     probe_->Run();
     const absl::Time begun = absl::Now();
@@ -140,7 +140,7 @@ class Measurement {
     switch (phase) {
       case ControlPhase::kIdle:
         return Measure(phase, [&] {
-          LetPass(options_.time);
+          PauseFor(options_.time);
           return absl::OkStatus();
         });
       case ControlPhase::kDeclaration:
@@ -156,9 +156,9 @@ class Measurement {
       case ControlPhase::kStopped:
         return Measure(phase, [&] {
           server_->Signal(SIGSTOP);
-          LetPass(kStop);
+          PauseFor(kStop);
           server_->Signal(SIGCONT);
-          LetPass(absl::Seconds(1));
+          PauseFor(absl::Seconds(1));
           return absl::OkStatus();
         });
     }
@@ -207,15 +207,15 @@ class Measurement {
   absl::Status SaveForAWhile() {
     const CheckpointFolder checkpoints(PosixFileSystem(), folder());
     const absl::Time end = absl::Now() + options_.time;
-    // At least one, however slow the disk is.
+    // Takes at least one checkpoint, however slow the disk is.
     const absl::Time latest = end + absl::Minutes(2);
     while (absl::Now() < end || (report_.checkpoints == 0 && absl::Now() < latest)) {
-      LetPass(absl::Milliseconds(100));
+      PauseFor(absl::Milliseconds(100));
       const auto newest = checkpoints.Newest();
       if (newest.ok()) report_.checkpoints = newest->id;
     }
     if (report_.checkpoints > 0) return absl::OkStatus();
-    return absl::DeadlineExceededError("no checkpoint was taken");
+    return absl::DeadlineExceededError("timed out waiting for the first checkpoint");
   }
 
   absl::Status CountLost() {

@@ -12,60 +12,59 @@
 
 namespace ballast {
 
-// What server 0 does while the time of its control calls is taken.
+// Activity of server 0 while its control calls are timed.
 enum class ControlPhase {
-  // Nothing.
   kIdle,
   // Two clients declare the same tensor (he_normal) at once.
   kDeclaration,
-  // Four workers push and pull with all their might, over sockets.
+  // Four workers push and pull at full speed, over sockets.
   kPushLoad,
-  // It takes one checkpoint after another, on a slow disk.
+  // The server takes one checkpoint after another, on a slow disk.
   kCheckpoint,
-  // It makes the tensor from the newest checkpoint of the phase before.
+  // The server restores the tensor from the newest checkpoint of the previous phase.
   kResume,
-  // It is stopped for longer than a member may be silent, and goes on.
+  // The server is stopped for longer than a member's timeout, and then continues.
   kStopped,
 };
 // "declaration", "push_load", ...
 std::string PhaseName(ControlPhase phase);
 
 struct ControlOptions {
-  // Paths of ballast_server, or of slow_disk_server; the latter is needed for checkpoints.
+  // Paths of ballast_server and of slow_disk_server, which only kCheckpoint and kResume need.
   std::string server;
   std::string slow_disk_server;
-  // For checkpoints; the caller's.
+  // Directory for checkpoints; the caller owns it.
   std::string folder;
-  // Each in turn.
+  // Measured in this order.
   std::vector<ControlPhase> phases;
-  // Of the tensor that is declared, and of the one that is saved and restored.
+  // Size of the tensor that is declared, and of the one that is saved and restored.
   uint64_t declared_mib = 1024;
   uint64_t saved_mib = 64;
   uint32_t disk_mib_per_second = 20;
-  // Of load and of checkpoints.
+  // Duration of kPushLoad and of kCheckpoint.
   absl::Duration time = absl::Seconds(10);
 };
 
 struct ControlReport {
   struct Phase {
     ControlPhase phase = ControlPhase::kIdle;
-    // How long the work took.
+    // Duration of the work.
     absl::Duration took;
     Latencies latencies;
   };
   std::vector<Phase> phases;
   uint64_t pushes = 0;
   uint64_t checkpoints = 0;
-  // That the coordinator lost though they lived.
+  // Workers that the coordinator lost though they were alive.
   uint64_t workers_lost = 0;
 
-  // Whether all calls were answered, nobody was lost, and of 100 calls of a phase 99 took at most `most`. A machine
-  // with a core to spare answers them within 50 ms.
+  // True if all calls succeeded, no worker was lost, and in each phase 99% of the calls took at most `most`. A
+  // machine with an idle core responds within 50 ms.
   bool good(absl::Duration most) const;
   nlohmann::ordered_json ToJson() const;
 };
 
-// An error is the test's own, or one of the work.
+// An error is a failure of the test itself or of the work.
 absl::StatusOr<ControlReport> MeasureControl(const ControlOptions& options);
 
 }  // namespace ballast

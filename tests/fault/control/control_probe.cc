@@ -13,9 +13,9 @@ namespace ballast {
 namespace {
 
 constexpr int kThreads = 3;
-// Between two rounds of a thread's calls.
+// Pause between two rounds of a thread's calls.
 constexpr absl::Duration kPause = absl::Milliseconds(5);
-// A call that takes so long is a failure.
+// A call that takes this long counts as a failure.
 constexpr absl::Duration kTimeout = absl::Seconds(30);
 
 std::shared_ptr<grpc::Channel> Open(const std::string& address) {
@@ -92,7 +92,7 @@ void ControlProbe::Heartbeat(absl::Duration timeout, Latencies& latencies) {
 void ControlProbe::TakeLease(absl::Duration timeout, Latencies& latencies) {
   v1::AcquireLeaseRequest acquire;
   *acquire.mutable_member() = worker_;
-  // While a checkpoint is taken no data is handed out: that is no wait to be measured.
+  // During a checkpoint no data is handed out; that wait must not be measured.
   acquire.set_wait_ms(1);
   v1::AcquireLeaseResponse lease;
   Call("acquire_lease", timeout, latencies,

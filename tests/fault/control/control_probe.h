@@ -16,31 +16,31 @@
 
 namespace ballast {
 
-// Makes every kind of control call on server 0, again and again, and takes the time: as worker 0 heartbeats and leases,
-// as worker 1 joins, as anybody GetProgress and GetStatus. Its job has two workers and data without end, which it hands
-// back at once. Thread safety: confined to one thread.
+// Makes every kind of control call on server 0 repeatedly and measures latencies: heartbeats and leases as worker 0,
+// joins as worker 1, GetProgress and GetStatus as any client. Its job has two workers and endless data, whose leases
+// it returns at once. Thread safety: confined to one thread.
 class ControlProbe {
  public:
-  // Joins as both workers. The job goes on with the server that holds it.
+  // Joins as both workers. The job stays with the server that holds it.
   static absl::StatusOr<std::unique_ptr<ControlProbe>> Start(const std::string& address,
                                                              const v1::Durability& durability);
-  // Ends as Stop does.
+  // Calls Stop.
   ~ControlProbe() { Stop(); }
 
-  // Each kind once, on this thread; an error is the first one of a call.
+  // Makes each kind of call once, on this thread; returns the first error.
   absl::Status CallEach(absl::Duration timeout);
-  // The same of those that change nothing.
+  // Like CallEach, but only the calls that change nothing.
   absl::Status CallReaders(absl::Duration timeout);
 
-  // Workers that the coordinator has lost.
+  // Returns the number of workers that the coordinator has lost.
   absl::StatusOr<uint64_t> CountLost();
 
-  // From now on, each kind every few milliseconds.
+  // Starts threads that make each kind of call every few milliseconds.
   void Run();
-  // What was measured since Run.
+  // Ends them; returns the latencies measured since Run.
   Latencies Stop();
 
-  // The job as such probes have it.
+  // The job that such probes have.
   static v1::Job Job(const v1::Durability& durability);
 
  private:
@@ -50,7 +50,7 @@ class ControlProbe {
   void TakeLease(absl::Duration timeout, Latencies& latencies);
   void Read(absl::Duration timeout, Latencies& latencies);
   void JoinAgain(absl::Duration timeout, Latencies& latencies);
-  // The calls of one thread of three.
+  // Makes the calls of one of the three threads.
   void CallAll(int thread, absl::Duration timeout, Latencies& latencies);
   template <typename Rpc>
   void Call(const char* name, absl::Duration timeout, Latencies& latencies, Rpc rpc);

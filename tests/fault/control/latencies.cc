@@ -13,7 +13,7 @@ double PercentileOf(std::vector<double> values, double share) {
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
 }
 
-// To a hundredth.
+// Rounds to hundredths.
 double Rounded(double milliseconds) { return std::round(milliseconds * 100) / 100; }
 
 }  // namespace

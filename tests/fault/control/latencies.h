@@ -12,7 +12,7 @@
 
 namespace ballast {
 
-// How long calls took, by what was called. Thread safety: none.
+// Owns the latencies of calls, by the call's name. Thread safety: none.
 class Latencies {
  public:
   void Add(const std::string& call, absl::Duration took, const absl::Status& status);
@@ -22,10 +22,10 @@ class Latencies {
   uint64_t failed() const { return failed_; }
   // The first failure.
   const absl::Status& failure() const { return failure_; }
-  // Over all calls, in milliseconds; `share` in [0, 1].
+  // Percentile over all calls, in milliseconds; `share` in [0, 1].
   double Percentile(double share) const;
 
-  // Each call's count, p50, p99 and maximum in milliseconds.
+  // Count, p50, p99 and maximum of each call, in milliseconds.
   nlohmann::ordered_json ToJson() const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Server 0 of a job, whose disk is slow.
+// Server 0 of a job, on a slow disk.
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -12,18 +12,18 @@
 #include "common/storage/testing/slow_file_system.h"
 #include "server/server.h"
 
-ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT to serve on; port 0 takes a free one.");
-ABSL_FLAG(uint32_t, workers, 2, "Workers of the job.");
-ABSL_FLAG(std::string, checkpoint_dir, "", "Folder for checkpoints, on the slow disk.");
-ABSL_FLAG(std::string, state_dir, "", "Folder for the log, on the slow disk.");
-ABSL_FLAG(std::string, resume, "", "Manifest that the job goes on from.");
-ABSL_FLAG(uint32_t, disk_mib_per_second, 20, "Speed of the disk.");
-ABSL_FLAG(uint32_t, disk_operation_ms, 50, "For each sync, rename, removal and new file.");
+ABSL_FLAG(std::string, listen, "127.0.0.1:0", "HOST:PORT to serve on; port 0 picks a free port.");
+ABSL_FLAG(uint32_t, workers, 2, "Number of workers of the job.");
+ABSL_FLAG(std::string, checkpoint_dir, "", "Directory for checkpoints, on the slow disk.");
+ABSL_FLAG(std::string, state_dir, "", "Directory for the log, on the slow disk.");
+ABSL_FLAG(std::string, resume, "", "Manifest from which the job resumes.");
+ABSL_FLAG(uint32_t, disk_mib_per_second, 20, "Speed of the disk in MiB/s.");
+ABSL_FLAG(uint32_t, disk_operation_ms, 50, "Delay in ms of each sync, rename, removal and new file.");
 
 namespace ballast {
 namespace {
 
-constexpr char kUsage[] = "slow_disk_server: a ballast_server on a disk that is made slow, for tests.";
+constexpr char kUsage[] = "slow_disk_server: a ballast_server on an artificially slow disk, for tests.";
 
 int Fail(const absl::Status& status) {
   std::cerr << "error: " << status.message() << std::endl;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server whose lines nobody reads (a terminal that stands still, a pipe that is full) answers all the same, and ends.
+// A server whose log lines nobody reads (a blocked terminal, a full pipe) still responds, and ends.
 #include <memory>
 #include <string>
 
@@ -11,7 +11,7 @@ namespace ballast {
 namespace {
 
 constexpr char kServer[] = "server/ballast_server";
-// The server says a line of 26 bytes in each round; a pipe holds 64 KiB.
+// The server logs a line of 26 bytes in each round; a pipe holds 64 KiB.
 constexpr int kRounds = 4000;
 constexpr absl::Duration kTimeout = absl::Seconds(20);
 
@@ -23,7 +23,7 @@ TEST(UnreadLinesTest, DoNotHoldControlCallsUp) {
   ASSERT_TRUE(probe.ok()) << probe.status();
   for (int round = 0; round < kRounds; ++round) ASSERT_EQ((*probe)->CallEach(kTimeout), absl::OkStatus()) << round;
   probe->reset();
-  // Which reads the lines, and what came after them.
+  // End reads these lines and all later ones.
   EXPECT_EQ((*server)->End(), absl::OkStatus());
   EXPECT_NE((*server)->output().find("has ended"), std::string::npos);
   EXPECT_GT((*server)->output().size(), size_t{64} << 10);

@@ -26,7 +26,7 @@ constexpr uint32_t kTensors = 6;
 constexpr uint32_t kElements = 50;
 constexpr uint64_t kNever = ~uint64_t{0};
 
-// Files whose process dies at an access to the disk: an append is cut short, and nothing is done after it.
+// A file system whose process dies at a given disk access: that append is cut short, and every later access fails.
 // Thread safety: none.
 class DyingFileSystem : public FileSystem {
  public:
@@ -126,7 +126,7 @@ class Trials {
   }
 
  private:
-  // A shard's tensors, with its slices of them, or with all.
+  // The tensors of one shard with its slices of them, or with all slices.
   std::vector<OwnedTensor> Owned(std::optional<uint32_t> shard) const {
     std::vector<OwnedTensor> owned;
     for (const PlacedTensor& tensor : map_.tensors()) {
@@ -144,7 +144,7 @@ class Trials {
     return owned;
   }
 
-  // A shard all of whose weights are the checkpoint's number.
+  // A shard whose weights all equal the checkpoint's id.
   ShardState Capture(uint32_t shard, uint64_t id) const {
     ShardState capture;
     capture.job = job_;
@@ -162,7 +162,7 @@ class Trials {
     return capture;
   }
 
-  // As servers do: each shard's file, the manifest, and away with the one before.
+  // Takes a checkpoint like servers: writes shard files and manifest, then removes the previous checkpoint.
   absl::Status Take(FileSystem* files, uint64_t id, bool& committed) {
     CheckpointFolder folder(files, options_.folder);
     if (absl::Status status = files->MakeFolder(options_.folder); !status.ok()) return status;
@@ -199,7 +199,7 @@ class Trials {
     return counted.accesses();
   }
 
-  // The number of the newest, if all of it is there and of one piece.
+  // Returns the id of the newest checkpoint, if it is complete and consistent.
   absl::StatusOr<uint64_t> LoadNewest() const {
     const absl::StatusOr<CheckpointFolder::Entry> newest =
         CheckpointFolder(PosixFileSystem(), options_.folder).Newest();
@@ -229,7 +229,7 @@ class Trials {
     DyingFileSystem dying(&files, access, random_());
     const absl::Status died = Take(&dying, 2, committed);
     if (!absl::IsAborted(died)) return absl::InternalError(absl::StrCat("access ", access, ": ", died.ToString()));
-    // The process alone, or the machine with it.
+    // Only the process dies, or the whole machine does.
     if (random_() % 2 == 0) {
       if (absl::Status status = files.LoseUnsynced(random_()); !status.ok()) return status;
     }
@@ -240,11 +240,11 @@ class Trials {
       return absl::OkStatus();
     }
     ++(*id == 1 ? counts_.old_loaded : counts_.new_loaded);
-    // What a dead one left is not in the next one's way.
+    // Remains of a dead checkpoint must not block the next one.
     const absl::StatusOr<uint64_t> next = CheckpointFolder(PosixFileSystem(), options_.folder).NextId();
     absl::Status status = next.ok() ? Take(PosixFileSystem(), *next, committed) : next.status();
     const absl::StatusOr<uint64_t> after = status.ok() ? LoadNewest() : status;
-    if (!after.ok() || *after != *next) Wrong(absl::StrCat(what, ": the next one: ", after.status().ToString()));
+    if (!after.ok() || *after != *next) Wrong(absl::StrCat(what, ": the next checkpoint: ", after.status().ToString()));
     return absl::OkStatus();
   }
 

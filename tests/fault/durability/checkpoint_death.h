@@ -12,9 +12,9 @@
 namespace ballast {
 
 struct CheckpointDeathOptions {
-  // Of the test's own; emptied.
+  // Directory of the test's own; emptied.
   std::string folder;
-  // Deaths in the middle of a checkpoint, and each kind of damage to whole ones.
+  // Deaths in the middle of a checkpoint, and each kind of damage to complete ones.
   uint32_t deaths = 50;
   uint32_t bit_flips = 50;
   uint32_t truncations = 50;
@@ -23,27 +23,27 @@ struct CheckpointDeathOptions {
 
 struct CheckpointDeathCounts {
   uint64_t deaths = 0;
-  // What loaded after a death, whole.
+  // Complete checkpoints that loaded after a death: the old or the new one.
   uint64_t old_loaded = 0;
   uint64_t new_loaded = 0;
   uint64_t bit_flips = 0;
   uint64_t truncations = 0;
-  // Damage that was refused with the name of the file that has it.
+  // Damage that was refused with an error that names the damaged file.
   uint64_t refused = 0;
-  // Neither of these: nothing loaded after a death, or a mixture, or an older one than was said to be safe, or no
-  // further one could be taken; damage that loaded. And the first such.
+  // All other outcomes: after a death nothing loaded, a mixture loaded, one older than the committed one loaded, or
+  // the next checkpoint failed; or damage loaded. Description of the first.
   uint64_t wrong = 0;
   std::string first_wrong;
 
   static std::vector<NamedCount<CheckpointDeathCounts>> Fields();
   void Add(const CheckpointDeathCounts& other);
-  // Whether the promise was kept.
+  // True if nothing was wrong.
   bool good() const { return wrong == 0; }
   nlohmann::ordered_json ToJson() const;
 };
 
-// Takes checkpoints of two shards and dies at any of their accesses to the disk, half of the times with all that was
-// not synced; then damages whole ones.
+// Takes checkpoints of two shards and dies at one of their disk accesses, half of the times with the loss of
+// unsynced data; then damages complete checkpoints.
 absl::StatusOr<CheckpointDeathCounts> DieInCheckpoints(const CheckpointDeathOptions& options);
 
 }  // namespace ballast

@@ -15,7 +15,7 @@
 namespace ballast {
 namespace {
 
-// Enough for a snapshot and several files of log behind it.
+// Enough for a snapshot and several log files after it.
 constexpr uint64_t kPushes = 400;
 
 using Folder = std::map<std::string, std::string>;
@@ -40,7 +40,7 @@ class Trials {
  public:
   explicit Trials(const DamageOptions& options) : options_(options), random_(options.seed) {
     host_.folder = options.folder;
-    // Each record is on the disk before the next is written, and says so; a mark says it of the last.
+    // Each record is synced before the next is written, and the next records that; a mark does so for the last.
     host_.mode = v1::Durability::WAL_SYNC;
     host_.file_bytes = 8 << 10;
   }
@@ -89,11 +89,11 @@ class Trials {
     const std::string name = PickFile();
     const uint64_t size = random_() % folder[name].size();
     folder[name].resize(size);
-    // Cut anywhere, the last file is what a crash leaves.
+    // The last file, cut anywhere, looks like after a crash.
     Judge(folder, absl::StrCat(name, " cut to ", size, " bytes"), kPushes / 4);
   }
 
-  // `least`: how many pushes must be there, if the shard recovers.
+  // `least`: number of pushes that must be present if the shard recovers.
   void Judge(const Folder& folder, const std::string& what, uint64_t least) {
     WriteFolder(options_.folder, folder);
     const auto host = ShardHost::Open(host_, PosixFileSystem());

@@ -12,7 +12,7 @@
 namespace ballast {
 
 struct DamageOptions {
-  // Of the test's own; emptied.
+  // Directory of the test's own; emptied.
   std::string folder;
   uint32_t bit_flips = 50;
   uint32_t truncations = 50;
@@ -22,24 +22,24 @@ struct DamageOptions {
 struct DamageCounts {
   uint64_t bit_flips = 0;
   uint64_t truncations = 0;
-  // Refused, with a message that names the file; the end cut off, all before it there; nothing missing, where what was
-  // hit says nothing (the zeros between records).
+  // Refused with an error that names the file; cut at the damage, with everything before it present; complete,
+  // because the damaged bytes have no meaning (the zeros between records).
   uint64_t refused = 0;
   uint64_t cut = 0;
   uint64_t unharmed = 0;
-  // Loaded, and not what was written; or something cut off though no file was.
+  // Loaded with other content than was written, or cut though no file was cut.
   uint64_t silent = 0;
-  // Of the first such.
+  // Description of the first of these.
   std::string first_silent;
 
   static std::vector<NamedCount<DamageCounts>> Fields();
   void Add(const DamageCounts& other);
-  // Whether the promise was kept.
+  // True if nothing was silent.
   bool good() const { return silent == 0; }
   nlohmann::ordered_json ToJson() const;
 };
 
-// Damages a folder of snapshot and log, one thing at a time, and has a shard recover from it.
+// Damages a directory of snapshot and log, one change at a time, and has a shard recover from it.
 absl::StatusOr<DamageCounts> DamageFolders(const DamageOptions& options);
 
 }  // namespace ballast

@@ -18,8 +18,8 @@ namespace {
 
 constexpr uint64_t kDiskBytes = 16 << 20;
 constexpr size_t kElements = 1000;
-// What the file system had set aside for the log's last page may still take a push or two.
-constexpr int kMostTakenWhenFull = 10;
+// Space that the file system reserved for the log's last page may still take a push or two.
+constexpr int kMaxAcceptedWhenFull = 10;
 constexpr absl::Duration kRecovery = absl::Seconds(5);
 
 class Trials {
@@ -48,7 +48,7 @@ class Trials {
   }
 
  private:
-  // As a new incarnation of the only worker.
+  // Connects as a new incarnation of the only worker.
   absl::Status Connect() {
     ClientOptions options;
     options.shards = {server_->address()};
@@ -57,7 +57,7 @@ class Trials {
     options.durability.set_mode(options_.mode);
     options.incarnation = ++incarnation_;
     options.shared_memory = false;
-    // A full disk is an error that may pass; what it is in the end is to be seen.
+    // A full disk is a transient error, so the client retries until this timeout; the test wants the final error.
     options.retry_timeout = absl::Milliseconds(300);
     auto client = Client::Connect(std::move(options));
     if (!client.ok()) return client.status();
@@ -72,10 +72,10 @@ class Trials {
     }
     if (absl::Status status = disk_->FillUp(); !status.ok()) return status;
     absl::Status status = Push();
-    for (int i = 0; status.ok() && i < kMostTakenWhenFull; ++i) status = Push();
+    for (int i = 0; status.ok() && i < kMaxAcceptedWhenFull; ++i) status = Push();
     const absl::Status again = Push();
     for (const absl::Status& refused : {status, again}) {
-      if (!absl::IsResourceExhausted(refused)) Wrong(absl::StrCat("full disk, a push: ", refused.ToString()));
+      if (!absl::IsResourceExhausted(refused)) Wrong(absl::StrCat("push to a full disk: ", refused.ToString()));
       counts_.pushes_refused += absl::IsResourceExhausted(refused);
     }
     CheckWeights("full disk");
@@ -86,11 +86,11 @@ class Trials {
     do {
       status = Push();
     } while (!status.ok() && absl::Now() < freed + kRecovery);
-    if (!status.ok()) Wrong(absl::StrCat("there is room, a push: ", status.ToString()));
+    if (!status.ok()) Wrong(absl::StrCat("push after space was freed: ", status.ToString()));
     counts_.recovery_seconds.push_back(absl::ToDoubleSeconds(absl::Now() - freed));
-    CheckWeights("there is room");
+    CheckWeights("after space was freed");
 
-    // Nothing of what was refused is in the log, either.
+    // The log must not contain any refused push, either.
     if (absl::Status killed = server_->Kill(); !killed.ok()) return killed;
     if (absl::Status restarted = server_->Restart(); !restarted.ok()) return restarted;
     if (absl::Status connected = Connect(); !connected.ok()) return connected;
@@ -98,7 +98,7 @@ class Trials {
     return absl::OkStatus();
   }
 
-  // Counts it where it is taken.
+  // Pushes once; counts the push if it was accepted.
   absl::Status Push() {
     const std::vector<TensorGradient> from = {{0, ones_}};
     const absl::Status status = client_->Push(step_++, 1, from).Get().status();
@@ -110,11 +110,10 @@ class Trials {
     std::vector<float> values(kElements);
     const std::vector<TensorValues> to = {{0, absl::MakeSpan(values)}};
     const absl::Status pulled = client_->Pull(0, to).Get().status();
-    if (!pulled.ok()) return Wrong(absl::StrCat(when, ", a pull: ", pulled.ToString()));
+    if (!pulled.ok()) return Wrong(absl::StrCat(when, ", pull: ", pulled.ToString()));
     const auto differs = [&](float value) { return value != -static_cast<float>(taken_); };
     const auto wrong = std::find_if(values.begin(), values.end(), differs);
-    if (wrong != values.end())
-      Wrong(absl::StrCat(when, ": got ", *wrong, " after ", taken_, " pushes that were taken"));
+    if (wrong != values.end()) Wrong(absl::StrCat(when, ": got ", *wrong, " after ", taken_, " accepted pushes"));
   }
 
   void Wrong(const std::string& what) {

@@ -15,7 +15,7 @@ namespace ballast {
 struct DiskFullOptions {
   // Path of ballast_server.
   std::string server;
-  // Of the test's own; it is there and empty. A small disk is mounted there.
+  // Empty directory of the test's own. A small disk is mounted there.
   std::string folder;
   v1::Durability::Mode mode = v1::Durability::WAL;
   uint32_t rounds = 5;
@@ -23,14 +23,14 @@ struct DiskFullOptions {
 
 struct DiskFullCounts {
   uint64_t rounds = 0;
-  // Refused for want of room.
+  // Refused because the disk was full.
   uint64_t pushes_refused = 0;
-  // Rounds in which the full disk had other consequences: a server that ended, a push that was taken again and again or
-  // refused for another reason, values that were not what was acknowledged, before or after a restart; or in which no
-  // push was taken within 5 s of there being room again. And the first such.
+  // Rounds in which the full disk had other effects: the server ended, pushes kept being accepted or were refused for
+  // another reason, values differed from the acknowledged ones before or after a restart, or no push was accepted
+  // within 5 s of space being freed. Description of the first.
   uint64_t wrong = 0;
   std::string first_wrong;
-  // From there being room again to the first push that was taken.
+  // Time from freeing the space to the first accepted push.
   std::vector<double> recovery_seconds;
 
   static std::vector<NamedCount<DiskFullCounts>> Fields();
@@ -39,9 +39,9 @@ struct DiskFullCounts {
   nlohmann::ordered_json ToJson() const;
 };
 
-// Fills a real server's disk to the last byte and empties it again; pushes and pulls before, meanwhile and after. In
-// the end of each round the server is killed, and what its successor has compared. UNAVAILABLE where this process may
-// not mount a disk. To be called by the main thread.
+// Fills a real server's disk to the last byte and frees it again; pushes and pulls before, during and after. Each
+// round ends with killing the server and comparing what its successor has. UNAVAILABLE if this process may not mount
+// a disk. To be called by the main thread.
 absl::StatusOr<DiskFullCounts> FillDisks(const DiskFullOptions& options);
 
 }  // namespace ballast

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of a server whose disk is full: it lives, serves pulls and says why it takes no pushes; and goes on
-// once there is room.
+// The short form of a server whose disk is full: it stays up, serves pulls, refuses pushes with the reason, and
+// accepts them once there is space.
 #include "tests/fault/durability/disk_full.h"
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of what a shard's folder outlives.
+// The short form of the faults that a shard's directory survives.
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/fault/durability/checkpoint_death.h"
@@ -27,11 +27,11 @@ TEST(LostDiskTest, WalSyncLosesNothingWhenTheMachineDies) {
 
 TEST(LostDiskTest, WalLosesOneSecondAtMostWhenTheMachineDies) {
   LostDiskOptions options = Losing(v1::Durability::WAL);
-  // So that there is more than a second's worth.
+  // Enough for more than a second's worth of pushes.
   options.most_pushes = 60000;
   const auto counts = LoseDisks(options);
   ASSERT_TRUE(counts.ok()) << counts.status();
-  // Else this proves nothing.
+  // Without a loss this proves nothing.
   EXPECT_GT(counts->lost, 0u);
   EXPECT_LE(counts->oldest_lost_seconds, 1.0);
   EXPECT_EQ(counts->duplicated, 0u);

@@ -17,12 +17,13 @@
 namespace ballast {
 namespace {
 
-// One life of the machine. Thread safety: all methods may be called from any thread.
-class Books {
+// Owns the acknowledged pushes of one life of the machine, which ends after `death` of them.
+// Thread safety: all methods may be called from any thread.
+class PushRecords {
  public:
-  Books(uint32_t workers, uint64_t death) : acknowledged_(workers), death_(death) {}
+  PushRecords(uint32_t workers, uint64_t death) : acknowledged_(workers), death_(death) {}
 
-  // Whether the machine still lived; if so, the push counts.
+  // Returns true if the machine was still alive; the push then counts.
   bool Note(uint32_t worker) {
     absl::MutexLock lock(&mutex_);
     if (dead_) return false;
@@ -36,7 +37,7 @@ class Books {
     mutex_.Await(absl::Condition(&dead_));
   }
 
-  // When each push of a worker was acknowledged, in order.
+  // Times at which pushes were acknowledged, per worker and in order.
   std::vector<std::vector<absl::Time>> acknowledged() const {
     absl::MutexLock lock(&mutex_);
     return acknowledged_;
@@ -71,7 +72,7 @@ class Rounds {
  private:
   absl::Status LiveAndDie() {
     LossyFileSystem files;
-    Books books(options_.workers, 1 + random_() % options_.most_pushes);
+    PushRecords records(options_.workers, 1 + random_() % options_.most_pushes);
     absl::Time death;
     {
       auto host = ShardHost::Open(host_, &files);
@@ -79,18 +80,18 @@ class Rounds {
       std::vector<std::thread> threads;
       for (uint32_t worker = 0; worker < options_.workers; ++worker) {
         threads.emplace_back([&, worker] {
-          for (uint64_t number = 1; (*host)->Push(worker, number).ok() && books.Note(worker); ++number) {
+          for (uint64_t number = 1; (*host)->Push(worker, number).ok() && records.Note(worker); ++number) {
           }
         });
       }
-      // What is acknowledged from here on does not count any more, so that what counts was promised by a living disk.
-      books.AwaitDeath();
+      // Later acknowledgements do not count: those that count were given while the disk was alive.
+      records.AwaitDeath();
       death = absl::Now();
       files.LoseUnsyncedFromNowOn();
       for (std::thread& thread : threads) thread.join();
     }
     if (absl::Status status = files.LoseUnsynced(random_()); !status.ok()) return status;
-    return Compare(books.acknowledged(), death);
+    return Compare(records.acknowledged(), death);
   }
 
   absl::Status Compare(const std::vector<std::vector<absl::Time>>& acknowledged, absl::Time death) {
@@ -107,7 +108,7 @@ class Rounds {
         counts_.oldest_lost_seconds =
             std::max(counts_.oldest_lost_seconds, absl::ToDoubleSeconds(death - times[number]));
       }
-      // Sent again, from the last one that is there to the one without an answer, each must be there once.
+      // Sends them again from the last one present to the one without a response; each must be present once.
       for (uint64_t number = std::max<uint64_t>((*applied)[worker], 1); number <= times.size() + 1; ++number) {
         if (absl::Status status = (*host)->Push(worker, number); !status.ok()) return status;
       }

@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t kCounts = 1, kSums = 2;
 constexpr uint32_t kSumElements = 16;
 
-// What push `number` of a worker adds to an element: -3 to 3.
+// The amount that push `number` of a worker adds to an element: -3 to 3.
 int64_t Addend(uint32_t worker, uint64_t number, uint32_t element) {
   return static_cast<int64_t>(CodecSeed({worker, number, element}) % 7) - 3;
 }
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<uint64_t>> ShardHost::Applied() {
       for (uint32_t i = 0; i < kSumElements; ++i) want[i] += Addend(worker, number, i);
     }
   }
-  if (sums != want) return absl::DataLossError("the weights are not those of the pushes that were counted");
+  if (sums != want) return absl::DataLossError("the weights do not match the counted pushes");
   return applied;
 }
 

@@ -14,9 +14,10 @@
 
 namespace ballast {
 
-// A shard with its folder, as a server holds them, without a server: its death costs nothing. The job is two tensors
-// under sgd with learning rate 1; push number n of worker w, from 1, takes 1 from element w of the first and what Sum
-// says from each element of the second, so that the weights tell which pushes are in them.
+// Owns a shard and its directory like a server does, but without a server, so that its death costs nothing. The job
+// has two tensors under sgd with learning rate 1. Push number n (from 1) of worker w subtracts 1 from element w of
+// the first and a value that depends on w, n and the element from each element of the second, so the weights tell
+// which pushes they contain.
 // Thread safety: Push may be called from any thread, once for each worker at a time; the rest by one.
 class ShardHost {
  public:
@@ -29,13 +30,13 @@ class ShardHost {
     uint64_t file_bytes = 16 << 10;
   };
 
-  // Recovers what the folder has; its errors.
+  // Recovers the content of the directory; returns its errors.
   static absl::StatusOr<std::unique_ptr<ShardHost>> Open(Options options, FileSystem* files);
 
-  // Sends push `number` of a worker, or sends it again, and waits until it may be acknowledged.
+  // Sends or resends push `number` of a worker and waits until it may be acknowledged.
   absl::Status Push(uint32_t worker, uint64_t number);
 
-  // How many pushes of each worker are in the weights; DATA_LOSS where the weights are not those of any such pushes.
+  // Returns how many pushes of each worker are in the weights; DATA_LOSS if the weights match no such pushes.
   absl::StatusOr<std::vector<uint64_t>> Applied();
 
   ShardStore& store() { return *store_; }

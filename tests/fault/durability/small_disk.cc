@@ -16,10 +16,10 @@ namespace ballast {
 namespace {
 
 absl::Status Refused(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat("no small disk: ", what, ": ", std::strerror(errno)));
+  return absl::UnavailableError(absl::StrCat("cannot mount a small disk: ", what, ": ", std::strerror(errno)));
 }
 
-// To mounts of its own; where that is for the superuser only, as the superuser of a namespace of users.
+// Moves the process to its own mount namespace; without privileges, as superuser of a new user namespace.
 absl::Status LeaveMounts() {
   if (unshare(CLONE_NEWNS) == 0) return absl::OkStatus();
   const uid_t user = geteuid();
@@ -35,7 +35,7 @@ absl::Status LeaveMounts() {
 
 absl::StatusOr<std::unique_ptr<SmallDisk>> SmallDisk::Create(const std::string& folder, uint64_t bytes) {
   if (absl::Status status = LeaveMounts(); !status.ok()) return status;
-  // What is mounted here must not show elsewhere.
+  // Mounts made here must not be visible elsewhere.
   if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return Refused("mount");
   if (mount("none", folder.c_str(), "tmpfs", 0, absl::StrCat("size=", bytes).c_str()) != 0) return Refused("mount");
   return std::unique_ptr<SmallDisk>(new SmallDisk(folder));
@@ -46,7 +46,7 @@ SmallDisk::~SmallDisk() { umount2(folder_.c_str(), MNT_DETACH); }
 absl::Status SmallDisk::FillUp() {
   const int file = open(filler().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (file < 0) return absl::ErrnoToStatus(errno, filler());
-  // To the last byte.
+  // Fills it to the last byte.
   for (size_t bytes = 1 << 20; bytes > 0;) {
     const std::string zeros(bytes, '\0');
     if (write(file, zeros.data(), bytes) < 0) bytes /= 2;

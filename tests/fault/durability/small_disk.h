@@ -10,19 +10,19 @@
 
 namespace ballast {
 
-// A file system in memory of so many bytes, seen by this process and those that it starts from then on: a disk that can
-// be filled up. Thread safety: confined to the thread that made it, the main one.
+// Owns a memory file system of a given size, visible to this process and to those that it starts later: a disk that
+// can be filled. Thread safety: confined to the thread that made it, the main one.
 class SmallDisk {
  public:
-  // To be called before there are other threads. `folder` is there and empty. UNAVAILABLE, saying why, where the kernel
-  // does not let this process.
+  // To be called before there are other threads. `folder` exists and is empty. UNAVAILABLE, with the reason, if the
+  // kernel does not let this process mount.
   static absl::StatusOr<std::unique_ptr<SmallDisk>> Create(const std::string& folder, uint64_t bytes);
   ~SmallDisk();
   SmallDisk(const SmallDisk&) = delete;
 
-  // Takes all the room that is left.
+  // Takes all the space that is left.
   absl::Status FillUp();
-  // Gives it back.
+  // Frees that space.
   void Free();
 
  private:

@@ -16,7 +16,6 @@
 namespace ballast {
 namespace {
 
-// The lowest priority that there is.
 constexpr int kNice = 19;
 
 }  // namespace
@@ -24,7 +23,7 @@ constexpr int kNice = 19;
 void YieldThreadToOthers() { setpriority(PRIO_PROCESS, gettid(), kNice); }
 
 void YieldToOthers() {
-  // Priority is a thread's, and gRPC has threads that were there before any attack.
+  // Priority belongs to a thread, and gRPC started threads before any attack.
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     int id = 0;

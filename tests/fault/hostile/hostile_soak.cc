@@ -25,24 +25,24 @@ namespace ballast {
 namespace {
 
 constexpr char kJob[] = "hostile_soak";
-// The job without attackers takes this share of the time.
+// Share of the time for the job without attackers.
 constexpr double kQuietShare = 0.25;
-// Of all attacks, if the time is long enough: they show whether memory grows.
+// Rounds of all attacks, if the time is long enough: they show whether memory grows.
 constexpr double kRounds = 10;
 constexpr absl::Duration kShortestWindow = absl::Seconds(2);
 constexpr absl::Duration kLongestWindow = absl::Seconds(10);
-// In which servers have given back what the attacks had taken.
+// Time for servers to release the memory that the attacks took.
 constexpr absl::Duration kSettling = absl::Seconds(8);
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// The default of --bytes_in_flight_mib.
+// Default of --bytes_in_flight_mib.
 constexpr uint64_t kBytesInFlight = uint64_t{256} << 20;
 
 double Ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-// One job of two servers and two workers.
+// Owns one job of two servers and two workers.
 class Job {
  public:
-  // `name` is that of its folder.
+  // `name` is the name of its directory.
   Job(const HostileSoakOptions& options, const KeyFolder& keys, const std::string& name)
       : run_dir_(absl::StrCat(options.folder, "/", name)), processes_(Processes(options, keys, run_dir_)) {}
 
@@ -63,7 +63,7 @@ class Job {
 
   std::vector<std::string> addresses() const { return processes_.addresses(); }
 
-  // Takes up what the processes say until `end`. An error if one of them has ended.
+  // Reads the processes' output until `end`. Returns an error if one of them has ended.
   absl::Status RunUntil(absl::Time end) {
     do {
       processes_.Hear(std::min(end, absl::Now() + kTick));
@@ -72,7 +72,7 @@ class Job {
     return absl::OkStatus();
   }
 
-  // Push messages that the servers have taken.
+  // Number of push messages that the servers have accepted.
   absl::StatusOr<uint64_t> Pushes() {
     const auto shards = client_->GetStatus();
     if (!shards.ok()) return shards.status();
@@ -81,14 +81,14 @@ class Job {
     return pushes;
   }
 
-  // Memory of the largest server.
+  // Resident memory of the largest server.
   uint64_t ResidentBytes() const {
     uint64_t most = 0;
     for (const auto& server : processes_.servers()) most = std::max(most, server->use().resident_bytes);
     return most;
   }
 
-  // By epoch; those that have ended.
+  // Test accuracy of each finished epoch.
   std::map<int64_t, double> Accuracies() const {
     std::map<int64_t, double> accuracies;
     const absl::StatusOr<Metrics> metrics = ReadMetrics(run_dir_ + "/metrics.jsonl");
@@ -120,11 +120,11 @@ class Job {
   absl::Status CheckAlive() {
     for (const auto& server : processes_.servers()) {
       if (server->Runs()) continue;
-      return absl::InternalError(absl::StrCat("server on ", server->address(), " ended; it said:\n", server->output()));
+      return absl::InternalError(absl::StrCat("server on ", server->address(), " ended; output:\n", server->output()));
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
       if (processes_.worker(rank).Runs()) continue;
-      return absl::InternalError(absl::StrCat("worker ", rank, " ended; it said:\n", processes_.worker(rank).output()));
+      return absl::InternalError(absl::StrCat("worker ", rank, " ended; output:\n", processes_.worker(rank).output()));
     }
     return absl::OkStatus();
   }
@@ -177,7 +177,7 @@ class Run {
     const absl::Time end = absl::Now() + options_.time * (1 - kQuietShare);
     if (absl::Status status = job.Start(target_.reader); !status.ok()) return status;
     target_.addresses = job.addresses();
-    // Servers come to the memory that they need anyway.
+    // After an epoch the servers have the memory that they need without attacks.
     if (absl::Status status = AwaitEpoch(job, absl::InfinitePast()); !status.ok()) return status;
     counts_.resident_bytes_before = job.ResidentBytes();
     const absl::Duration window =
@@ -197,17 +197,18 @@ class Run {
     return job.End();
   }
 
-  // Until that time, and until at least one epoch has ended.
+  // Waits until `end`, and until at least one epoch has ended.
   absl::Status AwaitEpoch(Job& job, absl::Time end) {
     const absl::Time latest = std::max(end, absl::Now()) + absl::Minutes(5);
     while (absl::Now() < end || job.Accuracies().empty()) {
-      if (absl::Now() > latest) return absl::DeadlineExceededError("the job makes no epoch in 5 minutes");
+      if (absl::Now() > latest)
+        return absl::DeadlineExceededError("timed out after 5 minutes waiting for the job's first epoch");
       if (absl::Status status = job.RunUntil(absl::Now() + 5 * kTick); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
-  // Pushes and seconds are added.
+  // Adds to `pushes` and `seconds`.
   absl::Status Measure(Job& job, absl::Time end, uint64_t& pushes, double& seconds) {
     const absl::StatusOr<uint64_t> before = job.Pushes();
     if (!before.ok()) return before.status();
@@ -236,7 +237,7 @@ class Run {
     });
     absl::Status status = Measure(job, end, counts.pushes, counts.seconds);
     counts.resident_bytes = std::max(counts.resident_bytes, job.ResidentBytes());
-    // It may take a moment to let go of everything.
+    // The attacker may take a moment to end all its calls.
     while (status.ok() && !done.HasBeenNotified()) status = job.RunUntil(absl::Now() + kTick);
     attacker.join();
     if (!attempts.ok()) return attempts.status();

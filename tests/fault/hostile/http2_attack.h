@@ -13,28 +13,28 @@
 
 namespace ballast {
 
-// How a stranger who speaks HTTP/2 can cost a server more than itself.
+// Ways in which an HTTP/2 peer can cost a server more than itself.
 enum class Http2Attack {
-  // One header whose value never ends, in as many CONTINUATION frames as the server takes.
+  // One header whose value never ends, in as many CONTINUATION frames as the server accepts.
   kUnfinishedHeaders,
   // A block of small headers that never ends.
   kEndlessContinuation,
   // Calls that are cancelled at once.
   kRapidReset,
   kPingFlood,
-  // Settings, the answers to which nobody reads.
+  // Settings frames whose acknowledgements the client does not read.
   kSettingsFlood,
   // Connections that stop within the first message of the TLS handshake.
   kHalfOpenTls,
-  // Connections that say nothing.
+  // Connections that send nothing.
   kManyConnections,
-  // Calls whose answers may not be sent, because the window is 0; as many as a connection may have.
+  // Calls whose responses cannot be sent, because the window is 0; as many as a connection may have.
   kSlowReader,
-  // Calls without end, by a client that never acknowledges the settings that limit them.
+  // Endless calls by a client that never acknowledges the settings that limit them.
   kUnacknowledgedCalls,
 };
 
-// "unfinished_headers" …, in the order of the enumeration.
+// "unfinished_headers" ..., in the order of the enumeration.
 const std::vector<std::string>& Http2AttackNames();
 absl::string_view NameOf(Http2Attack attack);
 absl::StatusOr<Http2Attack> ParseHttp2Attack(absl::string_view name);
@@ -43,14 +43,14 @@ struct Http2AttackOptions {
   // IPv4:PORT.
   std::string address;
   Http2Attack attack = Http2Attack::kUnfinishedHeaders;
-  // Connections at once, a thread each but for those that only stand there.
+  // Simultaneous connections, each with its own thread unless the connections are idle.
   uint32_t connections = 4;
-  // A connection that has sent so many bytes sends nothing more and stays.
+  // A connection that has sent this many bytes stays open and sends nothing more.
   uint64_t bytes_each = uint64_t{48} << 20;
   absl::Duration time = absl::Seconds(10);
-  // The attack is made within TLS, with this certificate if it names one.
+  // If set, the attack uses TLS, with this certificate if there is one.
   std::optional<TlsFiles> tls;
-  // What attacks by calls call, with which message, and the token that they show if it is not empty.
+  // Method, message and token (unless empty) of attacks that make calls.
   std::string path = "/ballast.v1.ParameterService/GetStatus";
   std::string request;
   std::string token;
@@ -58,15 +58,15 @@ struct Http2AttackOptions {
 
 struct Http2AttackCounts {
   uint64_t connections = 0;
-  // Connections that the server did not let in, and those that it ended.
+  // Connections that the server did not accept, and those that it ended.
   uint64_t refused = 0;
   uint64_t cut = 0;
   uint64_t frames = 0;
   uint64_t bytes = 0;
 };
 
-// Attacks until the time is over; a connection that the server ends is made anew. Ends within two seconds of its time
-// whatever the server does. INVALID_ARGUMENT for a bad address.
+// Attacks for the given time and reopens connections that the server ends. Returns within two seconds after that
+// time, whatever the server does. INVALID_ARGUMENT for a bad address.
 absl::StatusOr<Http2AttackCounts> RunHttp2Attack(const Http2AttackOptions& options);
 
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attack on a server that listens on this machine, and how its calls fare meanwhile.
+// One attack on a server on this machine, and the latencies of calls to it during the attack.
 #include <algorithm>
 #include <iostream>
 #include <string>
@@ -16,13 +16,13 @@
 #include "grpcpp/grpcpp.h"
 #include "tests/fault/hostile/http2_attack.h"
 
-ABSL_FLAG(std::string, address, "127.0.0.1:7700", "IPv4:PORT that is attacked.");
-ABSL_FLAG(std::string, probe, "", "HOST:PORT whose calls are timed meanwhile; the attacked one if empty.");
+ABSL_FLAG(std::string, address, "127.0.0.1:7700", "IPv4:PORT to attack.");
+ABSL_FLAG(std::string, probe, "", "HOST:PORT to time calls on during the attack; empty: --address.");
 ABSL_FLAG(std::string, attack, "unfinished_headers", "Name of the attack.");
-ABSL_FLAG(uint32_t, connections, 4, "Connections at once.");
-ABSL_FLAG(uint64_t, mib_each, 48, "MiB that a connection sends.");
-ABSL_FLAG(double, seconds, 10, "Duration of the attack.");
-ABSL_FLAG(std::string, tls_ca, "", "PEM file of the server's authorities; the attack is then made within TLS.");
+ABSL_FLAG(uint32_t, connections, 4, "Simultaneous connections.");
+ABSL_FLAG(uint64_t, mib_each, 48, "MiB that each connection sends.");
+ABSL_FLAG(double, seconds, 10, "Duration of the attack in seconds.");
+ABSL_FLAG(std::string, tls_ca, "", "PEM file of the server's authorities; if set, the attack uses TLS.");
 ABSL_FLAG(std::string, tls_cert, "", "PEM file of the certificate to show.");
 ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key.");
 
@@ -83,7 +83,7 @@ int Run() {
 int main(int argc, char** argv) {
   const absl::Status parsed = ballast::ParseFlags(
       argc, argv,
-      "http2_attacker: attacks a server of this machine and times calls to it.\n\n"
+      "http2_attacker: attacks a server on this machine and times calls to it.\n\n"
       "  http2_attacker --address 127.0.0.1:7700 --attack unfinished_headers",
       {"address", "probe", "attack", "connections", "mib_each", "seconds", "tls_ca", "tls_cert", "tls_key"});
   if (!parsed.ok()) {

@@ -12,7 +12,7 @@
 namespace ballast {
 namespace {
 
-// At one server at once. The idle ones are more than a server lets in; the half-open ones leave it some.
+// Simultaneous connections per server. The idle ones exceed the server's limit; the half-open ones do not.
 constexpr uint32_t kTalking = 2;
 constexpr uint32_t kHalfOpen = 500;
 constexpr uint32_t kIdle = 2500;
@@ -22,7 +22,7 @@ uint32_t ConnectionsOf(Http2Attack attack) {
   return attack == Http2Attack::kManyConnections ? kIdle : kTalking;
 }
 
-// The values that the first tensor has: an answer that fills a window.
+// Pulls the values of the first tensor: a response that fills a window.
 std::string SmallPull(const std::string& job) {
   v1::PullRequest pull;
   pull.set_job(job);

@@ -7,7 +7,7 @@
 
 namespace ballast {
 
-// Every Http2Attack on the servers' data ports, within TLS and with a reader's token where it gets that far.
+// Every Http2Attack on the servers' data ports, within TLS and with a reader's token if the attack gets that far.
 std::vector<Attack> Http2Floods();
 
 }  // namespace ballast

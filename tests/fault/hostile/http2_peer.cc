@@ -22,14 +22,14 @@
 namespace ballast {
 namespace {
 
-constexpr size_t kMostInOneWrite = 64 << 10;
+constexpr size_t kMaxWriteBytes = 64 << 10;
 
 absl::Status Ended() { return absl::UnavailableError("the server has ended the connection"); }
 
-// A string of HPACK, less than 127 bytes and not compressed.
+// An HPACK string of less than 127 bytes, uncompressed.
 std::string Text(absl::string_view text) { return absl::StrCat(std::string(1, static_cast<char>(text.size())), text); }
 
-// A header that neither end is to remember.
+// A header that neither side adds to its table.
 std::string Literal(absl::string_view name, absl::string_view value) {
   return absl::StrCat(absl::string_view("\0", 1), Text(name), Text(value));
 }
@@ -65,7 +65,7 @@ std::string EncodeGrpcMessage(absl::string_view message) {
 }
 
 std::string EncodeUnfinishedHeader(uint32_t value_bytes) {
-  // The length is 127 and what follows in groups of seven bits.
+  // The length is 127 plus the value of the following groups of seven bits.
   std::string header("\0\1a\x7f", 4);
   for (uint32_t left = value_bytes - 127; left > 0; left >>= 7) {
     header.push_back(static_cast<char>((left & 127) | (left >= 128 ? 128 : 0)));
@@ -88,12 +88,12 @@ absl::StatusOr<std::unique_ptr<Http2Peer>> Http2Peer::Connect(const std::string&
   if (file < 0) return absl::ErrnoToStatus(errno, "no socket");
   std::unique_ptr<Http2Peer> peer(new Http2Peer(file, deadline));
   if (connect(file, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
-    if (errno != EINPROGRESS) return absl::UnavailableError("the server does not let the connection in");
+    if (errno != EINPROGRESS) return absl::UnavailableError("the server does not accept the connection");
     if (absl::Status status = peer->Await(POLLOUT); !status.ok()) return status;
     int error = 0;
     socklen_t length = sizeof(error);
     getsockopt(file, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return absl::UnavailableError("the server does not let the connection in");
+    if (error != 0) return absl::UnavailableError("the server does not accept the connection");
   }
   if (tls == nullptr) return peer;
   if (absl::Status status = peer->ShakeHands(*tls); !status.ok()) return status;
@@ -152,7 +152,7 @@ absl::Status Http2Peer::Send(absl::string_view bytes) {
     if (hears_) {
       if (absl::Status status = Hear(); !status.ok()) return status;
     }
-    const size_t most = std::min(bytes.size(), kMostInOneWrite);
+    const size_t most = std::min(bytes.size(), kMaxWriteBytes);
     ERR_clear_error();
     const ssize_t count = tls_ != nullptr ? SSL_write(tls_.get(), bytes.data(), static_cast<int>(most))
                                           : send(socket_, bytes.data(), most, MSG_NOSIGNAL);

@@ -25,58 +25,58 @@ enum class Http2Frame : uint8_t {
   kContinuation = 9,
 };
 inline constexpr uint8_t kHttp2EndStream = 1;
-// Of SETTINGS.
+// Flag of SETTINGS.
 inline constexpr uint8_t kHttp2Acknowledges = 1;
 inline constexpr uint8_t kHttp2EndHeaders = 4;
 
-// What every client sends first, before any frame.
+// The bytes that every client sends before its first frame.
 inline constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 // A frame of less than 2^24 bytes, as on the wire.
 std::string EncodeHttp2Frame(Http2Frame type, uint8_t flags, uint32_t stream, absl::string_view payload);
 
-// An HPACK block that calls `path` as gRPC does ("/ballast.v1.ParameterService/GetStatus"), all names literal, with
-// that token if it is not empty.
+// An HPACK block for a gRPC call of `path` ("/ballast.v1.ParameterService/GetStatus"), all names literal, with
+// `token` unless it is empty.
 std::string EncodeGrpcHeaders(const std::string& path, const std::string& token);
 
 // A message as gRPC puts it into DATA.
 std::string EncodeGrpcMessage(absl::string_view message);
 
-// An HPACK literal that says its value has `value_bytes` bytes and stops before the first of them.
+// An HPACK literal that announces a value of `value_bytes` bytes and stops before the first of them.
 std::string EncodeUnfinishedHeader(uint32_t value_bytes);
 
-// One connection to a server, over which any bytes can be sent; knows no HTTP/2. Every call ends at the connection's
-// deadline. Thread safety: confined to one thread.
+// Owns one connection to a server, over which any bytes can be sent; knows no HTTP/2. Every call ends at the
+// connection's deadline. Thread safety: confined to one thread.
 class Http2Peer {
  public:
-  // `address` is an address of IPv4: "127.0.0.1:7700". Null `tls`: none; otherwise the handshake is done. UNAVAILABLE
-  // if the server does not let it in.
+  // `address` is an IPv4 address like "127.0.0.1:7700". Does the TLS handshake unless `tls` is null. UNAVAILABLE if
+  // the server does not accept the connection.
   static absl::StatusOr<std::unique_ptr<Http2Peer>> Connect(const std::string& address, const TlsFiles* tls,
                                                             absl::Time deadline);
   ~Http2Peer();
   Http2Peer(const Http2Peer&) = delete;
 
-  // If the peer hears, it reads and drops what the server says, as it must for the server to go on; by default it does.
+  // If true (the default), the peer reads and drops the server's bytes; if not, the server stalls on full buffers.
   void SetHears(bool hears) { hears_ = hears; }
 
-  // UNAVAILABLE if the server has ended the connection, DEADLINE_EXCEEDED if it takes nothing until the deadline.
+  // UNAVAILABLE if the server has ended the connection, DEADLINE_EXCEEDED if it accepts nothing until the deadline.
   absl::Status Send(absl::string_view bytes);
 
-  // Waits until the server has said something. UNAVAILABLE if it has ended the connection instead.
+  // Waits until the server has sent something. UNAVAILABLE if it has ended the connection instead.
   absl::Status AwaitWord();
 
   // Waits until the server ends the connection; DEADLINE_EXCEEDED if it does not.
   absl::Status AwaitEnd();
 
-  // Bytes that the server has sent so far and that were read.
+  // Bytes read from the server so far.
   uint64_t heard_bytes() const { return heard_bytes_; }
 
  private:
   Http2Peer(int socket, absl::Time deadline) : socket_(socket), deadline_(deadline) {}
   absl::Status ShakeHands(const TlsFiles& tls);
-  // Until the socket can be read or written as `events` says.
+  // Waits until the socket is ready for `events`.
   absl::Status Await(short events);
-  // Drops what has come. UNAVAILABLE at the end of the connection.
+  // Drops all received bytes. UNAVAILABLE at the end of the connection.
   absl::Status Hear();
 
   const int socket_;

@@ -18,27 +18,26 @@
 namespace ballast {
 namespace {
 
-// Quiet NaN, and an index or a length beyond everything; infinity; a number below every other; all bits of a sign
-// codec.
+// A quiet NaN; all bits set: too large an index or length, and all ones for the sign codec; infinity; the lowest int32.
 constexpr uint32_t kPatterns[] = {0x7fc00000u, 0xffffffffu, 0x7f800000u, 0x80000000u};
 
 std::string MethodOf(const std::string& method) { return absl::StrCat("/ballast.v1.", method); }
 
-// Changes a few words, and puts them back.
+// Changes a few words and restores them.
 void ChangeWords(char* memory, size_t bytes, std::mt19937_64& random) {
   constexpr size_t kWords = 16;
   char* at[kWords];
   uint32_t was[kWords];
   const size_t words = std::min(kWords, bytes / sizeof(uint32_t));
   for (size_t i = 0; i < words; ++i) {
-    // At the beginning, where scales and indices are, as often as anywhere.
+    // Half of the words are at the beginning, where scales and indices are.
     const size_t among = random() % 2 == 0 ? std::min<size_t>(bytes, 256) : bytes;
     char* const word = memory + random() % (among / sizeof(uint32_t)) * sizeof(uint32_t);
     at[i] = word;
     std::memcpy(&was[i], word, sizeof(uint32_t));
     std::memcpy(word, &kPatterns[random() % std::size(kPatterns)], sizeof(uint32_t));
   }
-  // The compiler does not know that anybody reads them in between.
+  // Keeps the compiler from removing the writes, which only the server reads.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   for (size_t i = words; i-- > 0;) std::memcpy(at[i], &was[i], sizeof(uint32_t));
 }
@@ -47,12 +46,12 @@ void ChangeBit(char* memory, size_t bytes, std::mt19937_64& random) {
   char* const at = memory + random() % bytes;
   const char bit = static_cast<char>(1 << random() % 8);
   *at ^= bit;
-  // The compiler does not know that anybody reads it in between.
+  // Keeps the compiler from removing the writes, which only the server reads.
   std::atomic_signal_fence(std::memory_order_seq_cst);
   *at ^= bit;
 }
 
-// One tensor's slice on each server, where there is one.
+// One tensor's slice on each server that has one.
 absl::StatusOr<std::vector<std::pair<uint32_t, size_t>>> FirstSlices(const std::shared_ptr<grpc::Channel>& channel,
                                                                      size_t servers) {
   grpc::ClientContext context;
@@ -62,7 +61,7 @@ absl::StatusOr<std::vector<std::pair<uint32_t, size_t>>> FirstSlices(const std::
   std::vector<std::pair<uint32_t, size_t>> first(servers);
   for (const auto& tensor : response.map().tensors()) {
     for (const auto& slice : tensor.slices()) {
-      // A larger one is under way for longer.
+      // A larger slice is in flight for longer.
       if (slice.range().elements() > first[slice.shard()].second && slice.range().index() == 0) {
         first[slice.shard()] = {tensor.spec().id(), slice.range().elements()};
       }

@@ -18,21 +18,21 @@
 
 namespace ballast {
 
-// A client of the server's machine that changes requests in shared memory while the server reads them.
+// Owns a client on the server's machine that changes requests in shared memory while the server reads them.
 // Thread safety: confined to one thread.
 class RacingWriter {
  public:
-  // The server has shared memory with it. Errors as the server's, and as SharedRegion::Open.
+  // Shares memory with the server. Returns the server's errors, and those of SharedRegion::Open.
   static absl::StatusOr<std::unique_ptr<RacingWriter>> Open(const std::shared_ptr<grpc::Channel>& channel,
                                                             const std::string& job);
   ~RacingWriter();
 
-  // Which bytes of a request change, and to what: whole words from `first` on to patterns that are no number, no index
-  // and no length, and back; or any single bits.
+  // Which bytes of a request change: whole words from `first` on, to patterns that are no number, index or length,
+  // and back; or any single bits.
   enum class Change { kWords, kBits };
 
-  // Calls "ParameterService/Push" or the like with `request` in shared memory, whose bytes from `first` on change all
-  // the time until the server has answered.
+  // Calls a method such as "ParameterService/Push" with `request` in shared memory. Its bytes from `first` on change
+  // until the server has responded.
   grpc::Status Call(const std::string& method, const std::string& request, size_t first, Change change,
                     std::mt19937_64& random);
 
@@ -48,22 +48,22 @@ class RacingWriter {
   std::shared_ptr<SharedRegion> region_;
 };
 
-// The encodings of gradients, and a payload of each: of `elements` ones.
+// One encoding of gradients, and its payload of `elements` ones.
 struct EncodedGradient {
   v1::Encoding encoding;
   std::string payload;
 };
 std::vector<EncodedGradient> EncodedOnes(size_t elements);
 
-// A push of one slice. Its payload begins `payload_offset` bytes into it.
+// A push of one slice. Its payload begins at byte `payload_offset`.
 struct RacedPush {
   std::string request;
   size_t payload_offset = 0;
 };
 RacedPush MakePush(const v1::PushHeader& header, uint32_t tensor_id, const EncodedGradient& gradient);
 
-// With a worker's token, in memory shared with each server: pushes that worker 0 has made long ago, which change
-// nothing, and whose payloads change while they are checked.
+// With a worker's token, in memory shared with each server: pushes that worker 0 made long ago, which change nothing,
+// and whose payloads change while they are checked.
 Attack RacingPushes();
 
 }  // namespace ballast

@@ -31,12 +31,12 @@ using ::google::protobuf::Message;
 constexpr int kThreads = 2;
 
 struct Method {
-  // "/ballast.v1.ParameterService/Pull".
+  // Path like "/ballast.v1.ParameterService/Pull".
   std::string path;
   std::unique_ptr<const Message> request;
 };
 
-// Sets the job wherever a request names one.
+// Sets the job in every request that names one.
 void NameJob(const std::string& job, Message& message) {
   const auto* const field = message.GetDescriptor()->FindFieldByName("job");
   if (field == nullptr || field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) return;
@@ -75,7 +75,7 @@ void Call(grpc::GenericStub& stub, const std::string& path, const std::string& b
 absl::StatusOr<uint64_t> Run(const HostileTarget& target, absl::Time end) {
   const absl::StatusOr<Credentials> credentials = Credentials::Load(target.reader);
   if (!credentials.ok()) return credentials.status();
-  // Protobuf has a line for each string that is not UTF-8.
+  // Protobuf logs a line for each string that is not UTF-8.
   google::protobuf::SetLogHandler(nullptr);
   const std::vector<Method> methods = AllMethods(target.job);
   std::vector<std::unique_ptr<grpc::GenericStub>> stubs;

@@ -15,11 +15,11 @@ namespace ballast {
 namespace {
 
 constexpr int kThreads = 2;
-// Calls of one thread on their way at once; every other one is cancelled after a while.
-constexpr int kAtOnce = 64;
+// Calls in flight per thread; every other one is cancelled after a while.
+constexpr int kInFlight = 64;
 constexpr uint64_t kNeverStep = uint64_t{1} << 50;
 
-// Calls under way, until all have ended.
+// Owns calls in flight until all have ended.
 class Calls {
  public:
   ~Calls() {
@@ -63,14 +63,14 @@ absl::StatusOr<uint64_t> Run(const HostileTarget& target, absl::Time end) {
   for (const std::string& address : target.addresses) {
     stubs.push_back(v1::ParameterService::NewStub(OpenChannel(address, *credentials)));
   }
-  return kAtOnce * AttackUntil(end, kThreads, [&](int, uint64_t attempt) {
+  return kInFlight * AttackUntil(end, kThreads, [&](int, uint64_t attempt) {
            Calls calls;
-           for (int i = 0; i < kAtOnce; ++i) {
+           for (int i = 0; i < kInFlight; ++i) {
              v1::PullRequest request;
              request.set_job(target.job);
              request.set_step(kNeverStep + i);
              request.set_wait_ms(i % 4 == 0 ? 1 : 60000);
-             // Tensors that are there or not, once or many times.
+             // Existing and missing tensors, once or many times.
              for (uint32_t slice = 0; slice < (i % 8 == 0 ? 65536u : 1u); ++slice) {
                request.add_slices()->set_tensor_id((attempt + i) % 6);
              }

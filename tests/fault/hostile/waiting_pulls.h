@@ -5,8 +5,7 @@
 
 namespace ballast {
 
-// With a reader's token: pulls of many slices at a step that never comes, which wait until their time is over or their
-// caller goes away.
+// With a reader's token: pulls of many slices at a step that never comes; they wait until a timeout or a disconnect.
 Attack WaitingPulls();
 
 }  // namespace ballast

@@ -25,10 +25,10 @@
 namespace ballast {
 namespace {
 
-// For the next checkpoint to begin, and to be whole: one is due each second.
-constexpr absl::Duration kPatience = absl::Seconds(60);
+// Timeout for the next checkpoint to begin, and to be complete: one is due each second.
+constexpr absl::Duration kTestTimeout = absl::Seconds(60);
 
-// Hears of a folder's new files. Thread safety: none.
+// Watches a directory for new files. Thread safety: none.
 class FolderWatch {
  public:
   explicit FolderWatch(const std::string& path)
@@ -39,7 +39,7 @@ class FolderWatch {
 
   bool works() const { return watch_ >= 0; }
 
-  // Whether something came by then.
+  // Returns true if a file appeared before the deadline.
   bool Await(absl::Time deadline) {
     pollfd waiting = {handle_, POLLIN, 0};
     const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
@@ -65,7 +65,7 @@ class Run {
 
   absl::StatusOr<CheckpointKillCounts> Do() {
     std::filesystem::create_directories(folder_.path());
-    // Some megabytes, so that writing them takes its time.
+    // Some megabytes, so that writing them takes a while.
     const auto job = WriteJobFolder(options_.folder, {.name = "checkpoint_kills",
                                                       .policy = "sync { deterministic: true }",
                                                       .durability = "mode: CHECKPOINT checkpoint_seconds: 1",
@@ -90,7 +90,7 @@ class Run {
     const bool resumes = newest_ > 0 && absl::StrContains(processes.servers()[0]->output(),
                                                           absl::StrCat("resumes from ", folder_.ManifestPath(newest_)));
     FolderWatch watch(folder_.path());
-    if (!watch.works()) return absl::UnavailableError(absl::StrCat(folder_.path(), ": cannot be watched"));
+    if (!watch.works()) return absl::UnavailableError(absl::StrCat("cannot watch ", folder_.path()));
     if (absl::Status status = processes.StartWorkers(); !status.ok()) return status;
     const absl::StatusOr<bool> begun = AwaitBegin(processes, watch);
     if (!begun.ok()) return begun.status();
@@ -108,25 +108,26 @@ class Run {
     return Judge();
   }
 
-  // Until the first file of a checkpoint is there; false where the job fails before.
+  // Waits for the first file of a checkpoint; returns false if the job fails before it.
   absl::StatusOr<bool> AwaitBegin(JobProcesses& processes, FolderWatch& watch) const {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = absl::Now() + kTestTimeout;
     while (absl::Now() < deadline && processes.worker(0).Runs()) {
       if (watch.Await(absl::Now() + absl::Milliseconds(200))) return true;
     }
     const std::string& said = processes.servers()[0]->output();
     if (!processes.worker(0).Runs() && absl::StrContains(said, "the job has failed: ")) return false;
-    return absl::DeadlineExceededError(absl::StrCat("no checkpoint was begun after number ", newest_,
-                                                    "; server 0 said:\n", said, "worker 0 said:\n",
+    return absl::DeadlineExceededError(absl::StrCat("timed out waiting for the checkpoint after number ", newest_,
+                                                    "; output of server 0:\n", said, "output of worker 0:\n",
                                                     processes.worker(0).output()));
   }
 
-  // One whole checkpoint to fall back to, and how long it takes.
+  // Waits for one complete checkpoint to fall back to, and measures how long it takes.
   absl::Status AwaitFirst(FolderWatch& watch) {
     const absl::Time begun = absl::Now();
     absl::StatusOr<CheckpointFolder::Entry> newest = folder_.Newest();
     while (absl::IsNotFound(newest.status())) {
-      if (!watch.Await(begun + kPatience)) return absl::DeadlineExceededError("the first checkpoint is never whole");
+      if (!watch.Await(begun + kTestTimeout))
+        return absl::DeadlineExceededError("timed out waiting for the first checkpoint");
       newest = folder_.Newest();
     }
     if (!newest.ok()) return newest.status();
@@ -135,7 +136,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // At any moment from the first file to a little after the last, one server a little before the other.
+  // Kills the servers, slightly apart, at a random moment from the first file to a little after the last.
   absl::Status DieSoon(JobProcesses& processes) {
     const absl::Duration most = std::max(2 * writing_, absl::Milliseconds(5));
     processes.Hear(absl::Now() + most * Share());
@@ -147,16 +148,17 @@ class Run {
 
   double Share() { return std::uniform_real_distribution<double>(0, 1)(random_); }
 
-  // What is there now.
+  // Checks the remaining checkpoints.
   absl::Status Judge() {
     auto verify = Program::Start({options_.ballast, "checkpoint", "verify", folder_.path(), "--json"});
     if (!verify.ok()) return verify.status();
-    const absl::StatusOr<ExitStatus> verified = (*verify)->AwaitEnd(kPatience);
+    const absl::StatusOr<ExitStatus> verified = (*verify)->AwaitEnd(kTestTimeout);
     if (!verified.ok()) return verified.status();
     if (!verified->ok()) Wrong(absl::StrCat("verify ", verified->ToString(), ": ", (*verify)->output()));
     const absl::StatusOr<CheckpointFolder::Entry> newest = folder_.Newest();
     if (!newest.ok()) return newest.status();
-    if (newest->id < newest_) Wrong(absl::StrCat("the newest is number ", newest->id, ", number ", newest_, " was"));
+    if (newest->id < newest_)
+      Wrong(absl::StrCat("the newest checkpoint is number ", newest->id, ", want at least ", newest_));
     ++(newest->id > newest_ ? counts_.new_left : counts_.old_left);
     if (newest->id == newest_) counts_.pieces_left += PiecesAbove(newest_);
     newest_ = newest->id;
@@ -176,9 +178,9 @@ class Run {
   const absl::Time end_;
   const CheckpointFolder folder_;
   std::mt19937_64 random_;
-  // From the first file to the manifest.
+  // Time from the first file to the manifest.
   absl::Duration writing_;
-  // Number of the newest whole one.
+  // Id of the newest complete checkpoint.
   uint64_t newest_ = 0;
   CheckpointKillCounts counts_;
 };

@@ -9,14 +9,15 @@ namespace ballast {
 namespace {
 
 constexpr char kData[] = "/usr/share/datasets/fashion-mnist/";
-// Pushes of 200 KB, so that the log of half an hour leaves other users of the disk in peace.
+// Pushes of 200 KB, so that the log of half an hour leaves the disk usable for others.
 constexpr uint32_t kUnits = 64, kBatch = 512;
 
 }  // namespace
 
 absl::Status FindFashionData() {
   if (std::filesystem::exists(absl::StrCat(kData, "train-images-idx3-ubyte.gz"))) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(kData, ": no Fashion-MNIST, of the package dataset-fashion-mnist"));
+  return absl::UnavailableError(
+      absl::StrCat(kData, ": Fashion-MNIST not found; install the package dataset-fashion-mnist"));
 }
 
 std::string FashionJobText(const FashionJobPlan& plan) {

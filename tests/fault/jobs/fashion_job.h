@@ -8,11 +8,11 @@
 
 namespace ballast {
 
-// A small network on Fashion-MNIST, in deterministic sync: the same job gives the same weights on every run.
+// A small network on Fashion-MNIST in deterministic sync mode: the job gives the same weights on every run.
 struct FashionJobPlan {
   std::string name;
   uint32_t epochs = 1000000;
-  // As in the job file: "schedule { cosine {} }", "return_seconds: 300".
+  // Text as in the job file: "schedule { cosine {} }", "return_seconds: 300".
   std::string schedule;
   std::string durability;
 };
@@ -20,7 +20,6 @@ struct FashionJobPlan {
 // UNAVAILABLE if the data is not installed.
 absl::Status FindFashionData();
 
-// The job file's text.
 std::string FashionJobText(const FashionJobPlan& plan);
 
 }  // namespace ballast

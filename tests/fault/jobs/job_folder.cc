@@ -12,15 +12,15 @@ absl::Status Write(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
-  return file.good() ? absl::OkStatus() : absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
+  return file.good() ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("cannot write ", path));
 }
 
-// Rows of 4 features and a label of 0, 1 or 2 that they give away.
+// Rows of 4 features, and a label of 0, 1 or 2 that follows from them.
 std::string Rows(uint32_t rows) {
   std::string text;
   for (uint32_t row = 0; row < rows; ++row) {
     const uint32_t label = row * 7 % 3;
-    // Around the label's corner.
+    // Noise around the label's corner.
     const auto feature = [&](uint32_t k) {
       return (label == k ? 2 : 0) + 0.2 * (static_cast<int>((row * (3 + k) + k) % 5) - 2);
     };

@@ -8,20 +8,20 @@
 
 namespace ballast {
 
-// A small job on data of its own: three classes of rows that a small network tells apart.
+// A small job with its own data: three classes of rows that a small network can separate.
 struct JobPlan {
   std::string name;
-  // As in the job file: "sync { deterministic: true }", "mode: WAL".
+  // Text as in the job file: "sync { deterministic: true }", "mode: WAL".
   std::string policy;
   std::string durability;
   uint32_t epochs = 1000000;
   uint32_t rows = 20000;
-  // Of its hidden layer; adam keeps three floats for each of about eight weights a unit.
+  // Units of its hidden layer; adam keeps three floats for each of about eight weights per unit.
   uint32_t units = 16;
   uint32_t batch_size = 8;
 };
 
-// Writes data and job file into the folder, which is there; the job file's path.
+// Writes data and job file into the existing directory; returns the job file's path.
 absl::StatusOr<std::string> WriteJobFolder(const std::string& folder, const JobPlan& plan);
 
 }  // namespace ballast

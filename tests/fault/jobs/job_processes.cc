@@ -74,16 +74,16 @@ absl::Status JobProcesses::EndWorkers() {
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     const absl::StatusOr<ExitStatus> ended = workers_[rank]->AwaitEnd(absl::Seconds(60));
     if (!ended.ok()) return ended.status();
-    // Interrupted, as it says itself.
+    // Workers exit with 130 when interrupted.
     if (!ended->signaled && ended->number == 130) continue;
-    return absl::InternalError(absl::StrCat("worker ", rank, " ", ended->ToString(), ", want status 130; it said:\n",
+    return absl::InternalError(absl::StrCat("worker ", rank, " ", ended->ToString(), ", want status 130; output:\n",
                                             workers_[rank]->output()));
   }
   return absl::OkStatus();
 }
 
 absl::Status JobProcesses::EndServers() {
-  // The others first: without server 0 they have no job.
+  // Server 0 ends last, because without it the others have no job.
   for (size_t i = servers_.size(); i-- > 0;) {
     if (absl::Status status = servers_[i]->End(); !status.ok()) return status;
   }

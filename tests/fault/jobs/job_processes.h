@@ -18,24 +18,24 @@ struct JobProcessesOptions {
   std::string server;
   std::string worker;
   std::string job_file;
-  // Of worker 0.
+  // Run directory of worker 0.
   std::string run_dir;
   uint32_t servers = 2;
   uint32_t workers = 3;
-  // Of every server; "RANK" in them stands for its rank.
+  // Flags of every server; "RANK" in them stands for its rank.
   std::vector<std::string> server_flags;
   std::vector<std::string> worker_flags;
 };
 
-// A job's real servers and workers, started by hand as operators do, without `launch` to watch over them. All are
-// killed where it goes out of scope. Thread safety: confined to the main thread, as Program is.
+// Owns a job's real servers and workers, started by hand as operators do, without `launch` to watch them. Kills all
+// of them when it goes out of scope. Thread safety: confined to the main thread, like Program.
 class JobProcesses {
  public:
   explicit JobProcesses(JobProcessesOptions options) : options_(std::move(options)) {}
 
-  // Server 0 first.
+  // Starts server 0 first.
   absl::Status StartServers();
-  // In the place of the one before, which has ended.
+  // Replaces the previous worker, which has ended.
   absl::Status StartWorker(uint32_t rank);
   absl::Status StartWorkers();
 
@@ -43,13 +43,13 @@ class JobProcesses {
   Program& worker(uint32_t rank) { return *workers_[rank]; }
   std::vector<std::string> addresses() const;
 
-  // Takes up what all of them say, until `deadline`.
+  // Reads the output of all processes until `deadline`.
   void Hear(absl::Time deadline);
 
-  // With SIGTERM, workers first. An error where one does not end, or ends otherwise than it should.
+  // Sends SIGTERM; workers must end before servers. Returns an error if one does not end with the expected status.
   absl::Status EndWorkers();
   absl::Status EndServers();
-  // With SIGKILL, all servers at once, as when their machine goes.
+  // Sends SIGKILL to all servers at once, like the loss of their machine.
   absl::Status KillServers();
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kServers = 2;
 
-// Servers have five minutes to return: this is about what comes out, also on a machine that has much else to do.
+// Servers may take five minutes to return: this tests the outcome, also on a busy machine.
 std::string JobText(uint32_t epochs) {
   return FashionJobText({.name = "training_soak",
                          .epochs = epochs,
@@ -34,7 +34,7 @@ uint64_t Median(std::vector<uint64_t> values) {
   return values[values.size() / 2];
 }
 
-// One `ballast launch`.
+// Owns one `ballast launch`.
 class Launch {
  public:
   Launch(const TrainingSoakOptions& options, std::string name) : options_(options), run_(options.folder + "/" + name) {}
@@ -68,19 +68,19 @@ class Launch {
 
   Program* program() { return program_.get(); }
 
-  // Its summary once it has ended, and well.
+  // Returns its summary after a successful end.
   absl::StatusOr<Summary> Finish() {
     const absl::StatusOr<ExitStatus> ended = program_->AwaitEnd(absl::Seconds(30));
     if (!ended.ok()) return ended.status();
     if (!ended->ok()) {
       const std::string& said = program_->output();
-      return absl::InternalError(absl::StrCat("launch ", ended->ToString(), "; it said:\n",
+      return absl::InternalError(absl::StrCat("launch ", ended->ToString(), "; output:\n",
                                               said.substr(said.size() - std::min<size_t>(said.size(), 2000))));
     }
     return ReadSummary(run_ + "/summary.json");
   }
 
-  // What its processes hold now; not while a server is away.
+  // Samples the current use of its processes, unless a server is down.
   void Sample() {
     const std::vector<pid_t> servers = ChildrenOf(program_->pid(), "ballast_server");
     if (servers.size() != kServers) return;
@@ -116,13 +116,13 @@ class Launch {
   std::vector<ProcessUse> servers_, itself_;
 };
 
-// Two runs at once, until both have ended.
+// Owns two simultaneous runs until both have ended.
 class Pair {
  public:
   explicit Pair(const TrainingSoakOptions& options) : with_(options, "with"), without_(options, "without") {}
 
-  absl::Status Run(uint32_t epochs, const std::vector<std::string>& flags, absl::Duration patience) {
-    const absl::Time deadline = absl::Now() + patience;
+  absl::Status Run(uint32_t epochs, const std::vector<std::string>& flags, absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
     absl::Status status = with_.Start(epochs, flags);
     status.Update(without_.Start(epochs, {}));
     if (!status.ok()) return status;
@@ -130,7 +130,7 @@ class Pair {
     while (both[0]->Runs() || both[1]->Runs()) {
       if (absl::Now() >= deadline) {
         return absl::DeadlineExceededError(
-            absl::StrCat("training hangs: ", epochs, " epochs did not end within ", absl::FormatDuration(patience)));
+            absl::StrCat("training hangs: ", epochs, " epochs did not finish within ", absl::FormatDuration(timeout)));
       }
       Program::Hear(both, absl::Now() + absl::Seconds(1));
       if (both[0]->Runs()) with_.Sample();
@@ -146,7 +146,7 @@ class Pair {
   Launch with_, without_;
 };
 
-// As many as the time is enough for, both runs at once.
+// Returns the number of epochs that fit into the time when both runs share the machine.
 absl::StatusOr<uint32_t> FittingEpochs(const TrainingSoakOptions& options) {
   constexpr uint32_t kTried = 3;
   const absl::Time begun = absl::Now();
@@ -171,12 +171,12 @@ absl::StatusOr<TrainingSoakCounts> SoakTraining(const TrainingSoakOptions& optio
   const absl::StatusOr<uint32_t> epochs = FittingEpochs(options);
   if (!epochs.ok()) return epochs.status();
   Pair pair(options);
-  // The machine may have become slower meanwhile; a run that hangs is far from its end all the same.
-  const absl::Duration patience = 3 * options.time + absl::Minutes(5);
+  // The machine may have become slower; a run that hangs is still far from its end.
+  const absl::Duration timeout = 3 * options.time + absl::Minutes(5);
   const std::string chaos =
       absl::StrCat("kill-server=", absl::ToInt64Milliseconds(std::min(options.kill_server, options.time / 4)),
                    "ms,kill-worker=", absl::ToInt64Milliseconds(std::min(options.kill_worker, options.time / 5)), "ms");
-  if (absl::Status status = pair.Run(*epochs, {"--chaos", chaos}, patience); !status.ok()) return status;
+  if (absl::Status status = pair.Run(*epochs, {"--chaos", chaos}, timeout); !status.ok()) return status;
   const absl::StatusOr<Summary> with = pair.with().Finish();
   if (!with.ok()) return with.status();
   const absl::StatusOr<Summary> without = pair.without().Finish();
@@ -188,7 +188,7 @@ absl::StatusOr<TrainingSoakCounts> SoakTraining(const TrainingSoakOptions& optio
   counts.workers_lost = with->workers_lost;
   counts.examples = with->examples;
   counts.examples_repeated = with->examples_repeated;
-  // Absent is as bad as lost.
+  // A missing count is as bad as a loss.
   counts.pushes_lost = static_cast<uint64_t>(with->pushes_lost.value_or(1) + without->pushes_lost.value_or(1));
   counts.pushes_duplicated =
       static_cast<uint64_t>(with->pushes_duplicated.value_or(1) + without->pushes_duplicated.value_or(1));

@@ -19,7 +19,7 @@ namespace ballast {
 namespace {
 
 constexpr char kJob[] = "worker_kills";
-// Push messages, of all layers to all shards: some steps, and more than can be on their way at once.
+// Push messages, of all layers to all shards: some steps, and more than can be in flight at once.
 constexpr uint64_t kSomeSteps = 40;
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 
@@ -43,9 +43,9 @@ class Run {
   }
 
  private:
-  // What all shards together have of a worker.
+  // Pushes that all shards together have from a worker.
   struct Pushed {
-    // Of its newest incarnation.
+    // Newest incarnation of the worker.
     uint64_t incarnation = 0;
     uint64_t messages = 0;
   };
@@ -77,7 +77,7 @@ class Run {
       return std::all_of(now.begin(), now.end(), [](const Pushed& one) { return one.messages >= kSomeSteps; });
     });
     if (!all.ok()) return all.status();
-    return *all ? absl::OkStatus() : absl::DeadlineExceededError("the workers do not begin");
+    return *all ? absl::OkStatus() : absl::DeadlineExceededError("timed out waiting for the workers to begin");
   }
 
   absl::StatusOr<PushedByWorker> Look() {
@@ -88,7 +88,7 @@ class Run {
       for (const v1::GetStatusResponse::WorkerPushes& worker : shard.worker_pushes()) {
         if (worker.worker() >= pushed.size()) continue;
         Pushed& one = pushed[worker.worker()];
-        // One shard may not have heard of the newest yet.
+        // A shard may not know the newest incarnation yet.
         if (worker.incarnation() < one.incarnation) continue;
         if (worker.incarnation() > one.incarnation) one = {worker.incarnation(), 0};
         one.messages += worker.accepted_of_incarnation();
@@ -97,9 +97,9 @@ class Run {
     return pushed;
   }
 
-  // Whether it comes to be within the time that it may take.
+  // Returns true if `done` holds before the timeout.
   absl::StatusOr<bool> AwaitPushes(const std::function<bool(const PushedByWorker&)>& done) {
-    const absl::Time deadline = absl::Now() + options_.patience;
+    const absl::Time deadline = absl::Now() + options_.timeout;
     while (true) {
       const absl::StatusOr<PushedByWorker> now = Look();
       if (!now.ok()) return now.status();
@@ -109,7 +109,7 @@ class Run {
       for (uint32_t rank = 0; rank < options_.workers; ++rank) {
         Program& worker = processes_.worker(rank);
         if (killed_ == &worker || worker.Runs()) continue;
-        return absl::InternalError(absl::StrCat("worker ", rank, " has ended by itself; it said:\n", worker.output()));
+        return absl::InternalError(absl::StrCat("worker ", rank, " ended by itself; output:\n", worker.output()));
       }
     }
   }
@@ -147,7 +147,7 @@ class Run {
     }
   }
 
-  // What workers were told against what shards have: asked in this order, the shards may have more of those that live.
+  // Compares acknowledged pushes with the shards'. Asked in this order, shards may have more from live workers.
   absl::Status Compare(bool ended) {
     const absl::StatusOr<v1::GetProgressResponse> told = link_->GetProgress();
     if (!told.ok()) return told.status();
@@ -181,7 +181,7 @@ class Run {
   const WorkerKillOptions options_;
   const absl::Time end_;
   JobProcesses processes_;
-  // Which has ended and has no successor yet.
+  // The worker that has ended and has no successor yet.
   Program* killed_ = nullptr;
   std::unique_ptr<Client> client_;
   std::unique_ptr<CoordinatorLink> link_;

@@ -16,29 +16,29 @@ struct WorkerKillOptions {
   // Paths of ballast_server and ballast_worker.
   std::string server;
   std::string worker;
-  // Of the test's own; it is there.
+  // Existing directory of the test's own.
   std::string folder;
-  // "async {}", as a job file has it.
+  // Policy as in a job file: "async {}".
   std::string policy;
   uint32_t workers = 3;
-  // The run ends with the round in which one of them is reached.
+  // The run ends with the round that reaches one of these.
   uint64_t rounds = 1000000;
   absl::Duration time = absl::InfiniteDuration();
-  // In which the others must go on, and the killed worker take part again; else it hangs.
-  absl::Duration patience = absl::Seconds(60);
+  // Timeout for the others to continue and for the killed worker to rejoin; after it the job counts as hung.
+  absl::Duration timeout = absl::Seconds(60);
 };
 
 struct WorkerKillCounts {
   uint64_t rounds = 0;
   uint64_t pushes_accepted = 0;
-  // Push messages that a worker said were acknowledged and that a shard does not count, after any round; and those that
-  // a shard counts more often than the worker made them.
+  // After any round: push messages that were acknowledged to a worker and that a shard does not count; and those that
+  // a shard counts more often than the worker sent them.
   uint64_t pushes_lost = 0;
   uint64_t pushes_duplicated = 0;
-  // Of workers that ended in order: numbers up to the highest that a shard has not taken.
+  // Sequence numbers, up to the highest, that a shard never received from workers that ended in order.
   uint64_t pushes_missing = 0;
   uint64_t hangs = 0;
-  // From each kill until every other worker had made some steps more; and until the killed one's successor had.
+  // Time from each kill until every other worker had made some more steps; and until the killed one's successor had.
   std::vector<double> others_seconds;
   std::vector<double> return_seconds;
 
@@ -47,9 +47,9 @@ struct WorkerKillCounts {
   nlohmann::ordered_json ToJson() const;
 };
 
-// A job without end, whose workers are killed one after the other and started again, as by an operator: nobody tells
-// the job of it. An error is the test's own, or of a process that ended though nobody killed it. To be called by the
-// main thread.
+// Runs an endless job whose workers are killed one after the other and restarted, like by an operator: the job is not
+// told. An error is a failure of the test itself, or of a process that ended without being killed. To be called by
+// the main thread.
 absl::StatusOr<WorkerKillCounts> KillWorkers(const WorkerKillOptions& options);
 
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of killed workers: the others go on, and nothing that they pushed is missing.
+// The short form of killed workers: the others continue, and nothing that they pushed is missing.
 #include "tests/fault/jobs/worker_kills.h"
 
 #include <filesystem>

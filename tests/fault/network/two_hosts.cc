@@ -16,20 +16,20 @@ namespace ballast {
 namespace {
 
 absl::Status Refused(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat("no network namespaces: ", what, ": ", std::strerror(errno)));
+  return absl::UnavailableError(absl::StrCat("cannot set up network namespaces: ", what, ": ", std::strerror(errno)));
 }
 
 int ThisNetwork() { return open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC); }
 
-// iproute2, on the host where this thread is.
+// Runs iproute2 on the current host of this thread.
 absl::Status Ip(const std::string& words) {
   if (std::system(absl::StrCat("PATH=$PATH:/usr/sbin:/sbin ip ", words, " >/dev/null 2>&1").c_str()) == 0) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat("no network namespaces: \"ip ", words, "\" failed"));
+  return absl::UnavailableError(absl::StrCat("cannot set up network namespaces: \"ip ", words, "\" failed"));
 }
 
-// Into a network of its own; where that is for the superuser only, as the superuser of a namespace of users.
+// Moves to a new network namespace; without privileges, as superuser of a new user namespace.
 absl::Status LeaveNetwork() {
   if (unshare(CLONE_NEWNET) == 0) return absl::OkStatus();
   const uid_t user = geteuid();
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<TwoHosts>> TwoHosts::Create() {
 }
 
 TwoHosts::~TwoHosts() {
-  // From a namespace of users there is no way back; the process ends soon.
+  // A user namespace cannot be left; the process ends soon.
   if (home_ >= 0 && setns(home_, CLONE_NEWNET) != 0) errno = 0;
   for (int handle : {home_, near_, far_}) {
     if (handle >= 0) close(handle);

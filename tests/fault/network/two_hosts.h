@@ -10,19 +10,19 @@
 
 namespace ballast {
 
-// A network of two hosts on this machine: namespaces of the kernel's, joined by a cable that can be pulled. The calling
-// thread, and each that it starts from then on, is on the near host; what is run by OnFar is on the far one.
-// A pulled cable swallows what is sent and tells nobody, as a switch that lost its power does.
-// Thread safety: confined to the thread that made it, the main one.
+// Owns a network of two hosts on this machine: kernel namespaces joined by a cable that can be pulled. The calling
+// thread, and each that it starts later, is on the near host; OnFar runs code on the far one. A pulled cable drops
+// packets without an error, like a switch that lost power. Thread safety: confined to the thread that made it, the
+// main one.
 class TwoHosts {
  public:
-  // To be called before there are other threads. UNAVAILABLE, saying why, where the kernel does not let this process.
+  // To be called before there are other threads. UNAVAILABLE, with the reason, if namespaces are not permitted.
   static absl::StatusOr<std::unique_ptr<TwoHosts>> Create();
-  // The thread goes back to where it came from, where it may.
+  // Returns the thread to its original namespace, if permitted.
   ~TwoHosts();
   TwoHosts(const TwoHosts&) = delete;
 
-  // The far host's address, without a port.
+  // Address of the far host, without a port.
   static std::string far_address() { return "10.77.0.1"; }
 
   absl::Status OnFar(const std::function<absl::Status()>& run) const;

@@ -19,12 +19,12 @@
 namespace ballast {
 namespace {
 
-// A server may have its state, what --bytes_in_flight_mib lets wait, and this.
+// A server may hold its state, the bytes in flight of --bytes_in_flight_mib, and this.
 constexpr uint64_t kBytesInFlight = uint64_t{256} << 20;
 constexpr uint64_t kOtherBytes = uint64_t{128} << 20;
 
-// A time without an acknowledgement that no client would give up after.
-constexpr double kLongestGapSeconds = 10;
+// Longest time without an acknowledgement; clients time out later.
+constexpr double kMaxGapSeconds = 10;
 
 constexpr uint32_t kTensors = 8;
 
@@ -35,8 +35,8 @@ class Run {
   absl::StatusOr<BigShardCounts> Do() {
     if (absl::Status status = Begin(); !status.ok()) return status;
     if (absl::Status status = AwaitInStep(); !status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(status.message(), "\nthe server said:\n", server_->output(),
-                                                      "\nthe standby said:\n", standby_->output()));
+      return absl::Status(status.code(), absl::StrCat(status.message(), "\noutput of the server:\n", server_->output(),
+                                                      "\noutput of the standby:\n", standby_->output()));
     }
     CountLines();
     counts_.server_peak_bytes = server_->use().peak_resident_bytes;
@@ -65,7 +65,7 @@ class Run {
     auto server = Start({"--state_dir", options_.folder});
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
-    // The standby is told the link's address, and the link the standby's.
+    // The standby gets the link's address, and the link the standby's.
     auto slow = FaultProxy::Start(server_->address(), {.bytes_per_second = options_.bytes_per_second}, 1);
     if (!slow.ok()) return slow.status();
     slow_link_ = *std::move(slow);
@@ -99,7 +99,7 @@ class Run {
   }
 
   absl::Status AwaitInStep() {
-    const absl::Time deadline = begun_ + options_.patience;
+    const absl::Time deadline = begun_ + options_.timeout;
     std::set<uint64_t> standbys;
     uint64_t done = 0;
     while (true) {
@@ -117,9 +117,9 @@ class Run {
       if (in_step) break;
       const absl::Time now = absl::Now();
       if (now >= deadline) {
-        return absl::DeadlineExceededError(absl::StrCat("after ", absl::FormatDuration(options_.patience), " standby ",
-                                                        standbys.size(), " is not in step; ", done, " of ",
-                                                        counts_.state_bytes, " bytes were sent"));
+        return absl::DeadlineExceededError(
+            absl::StrCat("timed out after ", absl::FormatDuration(options_.timeout), " waiting for standby ",
+                         standbys.size(), " to be in step; sent ", done, " of ", counts_.state_bytes, " bytes"));
       }
       const absl::StatusOr<absl::Time> next = oracle_->AwaitAcknowledgement(now, now + absl::Minutes(1));
       if (!next.ok()) return next.status();
@@ -139,7 +139,7 @@ class Run {
     }
   }
 
-  // The coordinator's process comes back, for it alone says who serves.
+  // Restarts the coordinator's process, because it alone decides which server serves.
   absl::Status TakeOver() {
     link_.reset();
     if (absl::Status status = server_->Kill(); !status.ok()) return status;
@@ -161,7 +161,7 @@ class Run {
 
 bool BigShardCounts::good() const {
   const uint64_t most = state_bytes + kBytesInFlight + kOtherBytes;
-  return standbys == 1 && pushes_behind > 0 && longest_gap_seconds <= kLongestGapSeconds && progress_reports > 0 &&
+  return standbys == 1 && pushes_behind > 0 && longest_gap_seconds <= kMaxGapSeconds && progress_reports > 0 &&
          server_peak_bytes <= most && standby_peak_bytes <= most && pushes_lost == 0 && pushes_duplicated == 0 &&
          wrong_weights == 0;
 }

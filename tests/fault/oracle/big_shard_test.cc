@@ -12,7 +12,7 @@ TEST(BigShardTest, ItsStandbyGetsInStepUnderLoadAndHasWhatWasAcknowledged) {
   BigShardOptions options;
   options.server = "server/ballast_server";
   options.folder = absl::StrCat(testing::TempDir(), "/big-shard");
-  // Longer than the patience with a standby that takes in nothing.
+  // The transfer takes longer than the timeout for a standby that receives nothing.
   options.state_mib = 128;
   const absl::StatusOr<BigShardCounts> counts = RunBigShard(options);
   ASSERT_TRUE(counts.ok()) << counts.status();

@@ -48,7 +48,7 @@ nlohmann::ordered_json FaultCounts::ToJson() const {
 double Quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
-  // The smallest value that so large a share does not exceed.
+  // The smallest value that at least a share q of the values does not exceed.
   const size_t rank = static_cast<size_t>(q * static_cast<double>(values.size()) + 0.999999);
   return values[std::min(std::max<size_t>(rank, 1), values.size()) - 1];
 }

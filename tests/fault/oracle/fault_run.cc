@@ -12,8 +12,8 @@
 namespace ballast {
 namespace {
 
-// Answers of a server that was killed may still come in.
-constexpr absl::Duration kOnTheirWay = absl::Milliseconds(50);
+// Responses of a killed server may still arrive for this long.
+constexpr absl::Duration kMaxResponseDelay = absl::Milliseconds(50);
 
 class Run {
  public:
@@ -24,7 +24,7 @@ class Run {
     if (absl::Status status = Begin(); !status.ok()) return status;
     if (absl::Status status = Harm(begun + options_.time); !status.ok()) return status;
     oracle_->Stop();
-    // A lost reply must not cost the last pushes their time.
+    // The last pushes must not be delayed by lost replies.
     for (auto& proxy : proxies_) proxy->SetPlan({});
     const absl::StatusOr<OracleReport> report = oracle_->Finish();
     if (!report.ok()) return report.status();
@@ -83,23 +83,23 @@ class Run {
       if (!insecure.ok()) return insecure.status();
       job.client.credentials = *std::move(insecure);
     }
-    // Any push is answered in the end.
+    // Long enough for every push to succeed in the end.
     job.client.retry_timeout = job.client.wait_timeout = absl::Minutes(5);
     job.workers = options_.workers;
     job.pushes = options_.pushes;
     job.idle_mib = options_.idle_mib;
-    patient_ = job.client;
+    client_options_ = job.client;
     addresses_ = job.servers;
     auto oracle = PushOracle::Start(std::move(job));
     if (!oracle.ok()) return oracle.status();
     oracle_ = *std::move(oracle);
     for (auto& proxy : proxies_) proxy->SetPlan(options_.plan);
-    const auto first = oracle_->AwaitAcknowledgement(absl::InfinitePast(), absl::Now() + options_.patience);
+    const auto first = oracle_->AwaitAcknowledgement(absl::InfinitePast(), absl::Now() + options_.timeout);
     Measure(counts_.resident_first, counts_.descriptors_first);
     return first.status();
   }
 
-  // Until the pushes are made, the kills are done or the time is over.
+  // Injects faults until the pushes are made, the kills are done or the time is over.
   absl::Status Harm(absl::Time end) {
     absl::Time kill_at = absl::Now() + options_.kill_every, part_at = absl::Now() + options_.partition_every;
     while (!oracle_->AwaitEnd(std::min({kill_at, part_at, end}))) {
@@ -118,24 +118,24 @@ class Run {
   }
 
   absl::Status FreezeOne() {
-    if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
+    if (absl::Status status = fleet_->AwaitSpares(options_.timeout); !status.ok()) return status;
     const absl::Time frozen = absl::Now();
     fleet_->FreezeNext();
     ++counts_.kills;
-    const absl::Status works = AwaitWork(frozen, frozen + kOnTheirWay, counts_.recovery_seconds);
+    const absl::Status works = AwaitWork(frozen, frozen + kMaxResponseDelay, counts_.recovery_seconds);
     fleet_->Thaw();
     return works;
   }
 
   absl::Status KillOne() {
     if (options_.freeze) return FreezeOne();
-    if (absl::Status status = fleet_->AwaitSpares(options_.patience); !status.ok()) return status;
+    if (absl::Status status = fleet_->AwaitSpares(options_.timeout); !status.ok()) return status;
     const absl::Time killed = absl::Now();
     if (absl::Status status = fleet_->KillNext(); !status.ok()) return status;
     ++counts_.kills;
     const bool goes_on = fleet_->GoesOnWithout();
     if (goes_on) {
-      const absl::Status status = AwaitWork(killed, absl::Now() + kOnTheirWay, counts_.recovery_seconds);
+      const absl::Status status = AwaitWork(killed, absl::Now() + kMaxResponseDelay, counts_.recovery_seconds);
       if (!status.ok()) return status;
     }
     if (absl::Status status = fleet_->Restart(); !status.ok()) return status;
@@ -156,17 +156,16 @@ class Run {
   absl::Status PartAll() {
     if (absl::Status status = Part(); !status.ok()) return status;
     ++counts_.partitions;
-    // Nobody gets through, so this waits as long as it should unless all is over.
+    // No push gets through, so this waits for the whole duration unless all pushes are made.
     const bool over = oracle_->AwaitEnd(absl::Now() + options_.partition_for);
     const absl::Time healed = absl::Now();
     if (absl::Status status = Heal(); !status.ok()) return status;
     return over ? absl::OkStatus() : AwaitWork(healed, healed, counts_.healing_seconds);
   }
 
-  // Notes the time from `since` to the first push acknowledged from `begin` on. A hang is counted; an error ends the
-  // run.
+  // Records the time from `since` to the first push acknowledged from `begin` on. Counts a hang; an error ends the run.
   absl::Status AwaitWork(absl::Time since, absl::Time begin, std::vector<double>& seconds) {
-    const auto works = oracle_->AwaitAcknowledgement(begin, begin + options_.patience);
+    const auto works = oracle_->AwaitAcknowledgement(begin, begin + options_.timeout);
     if (works.ok()) {
       seconds.push_back(absl::ToDoubleSeconds(*works - since));
       return absl::OkStatus();
@@ -183,7 +182,7 @@ class Run {
   }
 
   absl::Status CountDuplicates() {
-    ClientOptions options = patient_;
+    ClientOptions options = client_options_;
     options.shards = addresses_;
     options.workers = options_.workers;
     auto client = Client::Connect(std::move(options));
@@ -198,7 +197,7 @@ class Run {
   FaultCounts counts_;
   std::unique_ptr<ServerFleet> fleet_;
   std::vector<std::unique_ptr<FaultProxy>> proxies_;
-  ClientOptions patient_;
+  ClientOptions client_options_;
   std::vector<std::string> addresses_;
   std::unique_ptr<PushOracle> oracle_;
 };

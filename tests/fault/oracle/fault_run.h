@@ -14,7 +14,7 @@
 
 namespace ballast {
 
-// A job of the oracle's on real servers, and what is done to it meanwhile.
+// An oracle's job on real servers, and the faults injected into it.
 struct FaultRunOptions {
   // Path of ballast_server.
   std::string server;
@@ -22,39 +22,39 @@ struct FaultRunOptions {
   uint32_t servers = 2;
   uint32_t workers = 4;
   v1::ConsistencyPolicy policy;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied. With STANDBY each shard
-  // has a pair of servers, which workers reach without a proxy.
+  // Unless NONE, servers get their own directories in `state_folder`, which is emptied. With STANDBY each shard has a
+  // server and a standby, which workers reach without a proxy.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;
-  // Of each worker; the run ends with them, or after `time`.
+  // Pushes per worker; the run ends after them, or after `time`.
   uint64_t pushes = 500;
   absl::Duration time = absl::InfiniteDuration();
-  // Of tensors that nobody pushes.
+  // Size of tensors that nobody pushes.
   uint32_t idle_mib = 0;
-  // On each worker's way to each server.
+  // Faults on each worker's connections to each server.
   FaultPlan plan;
   uint64_t seed = 1;
-  // kill -9 of one server after the other and its restart on the same port, so long after the last one works again; of
-  // pairs, when each standby could take over.
+  // Interval at which one server after the other is killed (SIGKILL) and restarted on the same port, counted from the
+  // recovery of the previous one; with STANDBY, once each standby could take over.
   absl::Duration kill_every = absl::InfiniteDuration();
-  // Of pairs: servers are stopped instead, and go on when others have taken over, not knowing of that. Not the one with
-  // the coordinator.
+  // With STANDBY: servers are stopped instead, and continue after their standbys took over, without being told. The
+  // server with the coordinator is not stopped.
   bool freeze = false;
-  // The run ends after so many.
+  // The run ends after this many kills.
   uint64_t kills = 1000000;
-  // Where set, servers are on its far host, and workers reach them by its cable, without a proxy: `plan` makes no
+  // If set, servers are on its far host, and workers reach them by its cable without a proxy; `plan` then injects no
   // faults.
   const TwoHosts* hosts = nullptr;
-  // All ways silent for so long, that long after the last time.
+  // Duration of a network partition, and time between the end of one and the next.
   absl::Duration partition_every = absl::InfiniteDuration();
   absl::Duration partition_for = absl::Seconds(1);
-  // Of one attempt; short, so that a swallowed reply is noticed soon, yet far longer than an honest answer takes.
+  // Timeout of one attempt: short, to notice a dropped reply soon, yet far longer than a normal response takes.
   absl::Duration rpc_timeout = absl::Seconds(1);
-  // A fault after which nobody is acknowledged for so long is a hang.
-  absl::Duration patience = absl::Seconds(30);
+  // A fault after which no push is acknowledged for this long is a hang.
+  absl::Duration timeout = absl::Seconds(30);
 };
 
-// Runs it. An error is one of the test's own or of a push that was never answered; what was lost or took long is in the
+// An error is a failure of the test itself, or a push without a response; losses and long recoveries are in the
 // counts. To be called by the main thread.
 absl::StatusOr<FaultCounts> RunFaults(const FaultRunOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of kill -9: servers are killed and started again on their ports, and what was acknowledged is there.
+// The short form of kill -9: servers are killed and restarted on their ports, and no acknowledged push is missing.
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -47,7 +47,7 @@ TEST(KillTest, ReplicaLosesNoStep) {
   ExpectNothingLost(options);
 }
 
-// One that was given up and lives: it goes on, and must not be believed.
+// A server that was lost and lives continues, and must not be believed.
 TEST(KillTest, ReplicaBelievesNoServerThatWasFrozen) {
   FaultRunOptions options = Killing(v1::Durability::STANDBY, 4);
   options.freeze = true;

@@ -47,7 +47,7 @@ class Trials {
     (*proxy)->Partition();
     std::vector<Future<PushResult>> late;
     for (uint32_t i = 1; i <= options_.late_pushes; ++i) late.push_back(Push(**old, i, ones_));
-    // Its first push makes it known.
+    // The successor becomes known by its first push.
     status.Update(Push(**young, 0, tens_).Get().status());
     (*proxy)->Heal();
     for (const auto& push : late) {
@@ -62,7 +62,7 @@ class Trials {
     return CheckWeights(**young);
   }
 
-  // Worker 0, by this address.
+  // Connects worker 0 by this address.
   absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& address, uint64_t incarnation) {
     ClientOptions options;
     options.shards = {address};

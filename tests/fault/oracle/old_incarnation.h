@@ -15,17 +15,17 @@ struct OldIncarnationOptions {
   // Path of ballast_server.
   std::string server;
   uint32_t rounds = 5;
-  // That are on their way in each.
+  // Pushes in flight in each round.
   uint32_t late_pushes = 20;
   uint64_t seed = 1;
 };
 
 struct OldIncarnationCounts {
   uint64_t rounds = 0;
-  // That came after the successor's first push: refused as they should be, and not.
+  // Late pushes, sent before the successor's first push but received after it: refused (correct) or accepted.
   uint64_t refused = 0;
   uint64_t accepted = 0;
-  // Rounds after which the weights were not what the accepted pushes make.
+  // Rounds after which the weights did not match the accepted pushes.
   uint64_t wrong_weights = 0;
 
   static std::vector<NamedCount<OldIncarnationCounts>> Fields();
@@ -34,8 +34,8 @@ struct OldIncarnationCounts {
   nlohmann::ordered_json ToJson() const;
 };
 
-// A worker is cut off with pushes on their way and replaced by its successor, on a real server; when the partition
-// heals they arrive. Each is to be refused with FAILED_PRECONDITION, and the weights are not to change. To be called by
+// Cuts a worker with pushes in flight off a real server and replaces it by its successor; when the partition heals
+// the pushes arrive. Each must be refused with FAILED_PRECONDITION and leave the weights unchanged. To be called by
 // the main thread.
 absl::StatusOr<OldIncarnationCounts> SendLatePushes(const OldIncarnationOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of a worker that was cut off and replaced: what it had sent arrives late and is refused.
+// The short form of a worker that was cut off and replaced: its pushes arrive late and are refused.
 #include "tests/fault/oracle/old_incarnation.h"
 
 #include "gtest/gtest.h"

@@ -25,9 +25,9 @@ struct PushOracle::Worker {
   uint32_t rank = 0;
   std::unique_ptr<Client> client;
   std::thread thread;
-  // Used by the thread until it has ended.
+  // Used only by the thread until it has ended.
   std::deque<Flight> flights;
-  // Of what was acknowledged, tensor after tensor.
+  // Sums of the acknowledged gradients, tensor after tensor.
   std::vector<int64_t> sums;
   uint64_t acknowledged = 0, retries = 0, wrong_pulls = 0;
 };
@@ -185,14 +185,14 @@ void PushOracle::RunInStep(Worker& worker) {
     if (!result.ok()) return;
     if (sync_) worker.wrong_pulls += WrongValues(flight, step + 1);
   }
-  // So that nobody waits for it who goes on.
+  // The other workers must not wait for this one.
   const absl::Status paused = worker.client->Pause();
   absl::MutexLock lock(&mutex_);
   status_.Update(paused);
 }
 
 uint64_t PushOracle::WrongValues(const Flight& flight, uint64_t steps) const {
-  // The counts tell the step: each worker's is the number of steps.
+  // Each worker's count is the number of steps.
   uint64_t wrong = 0;
   for (const std::vector<float>& values : flight.values) {
     for (uint32_t worker = 0; worker < job_.workers; ++worker) wrong += values[worker] != -static_cast<float>(steps);

@@ -16,66 +16,66 @@
 
 namespace ballast {
 
-// What the oracle's workers do.
+// The work of the oracle's workers.
 struct OracleJob {
-  // The servers themselves, by rank; and, for each worker, what it reaches them by, where that is something else. None
-  // where `client` has a coordinator, which knows them.
+  // Servers by rank; for each worker, the addresses by which it reaches them, if they differ. Both are empty if
+  // `client` has a coordinator, which knows the addresses.
   std::vector<std::string> servers;
   std::vector<std::vector<std::string>> ways;
-  // Name, policy, codec, timeouts and what else is not the workers' own.
+  // Name, policy, codec, timeouts and all other options that workers share.
   ClientOptions client;
   uint32_t workers = 4;
-  // Of each worker; it may be told to stop earlier.
+  // Pushes per worker, unless it is told to stop earlier.
   uint64_t pushes = 500;
-  // A worker's at once, where pushes do not wait for others'.
+  // Pushes in flight per worker, if pushes do not wait for other workers'.
   uint32_t in_flight = 4;
-  // Each is one slice; with as many as here every server holds some.
+  // Each tensor is one slice; with this many, every server holds some.
   uint32_t tensors = 8;
   // At least `workers`.
   uint32_t elements = 64;
-  // Of tensors that nobody pushes, which servers must keep all the same: all of them together.
+  // Total size of the tensors that nobody pushes but servers must keep.
   uint32_t idle_mib = 0;
 };
 
-// How the books and the weights compare.
+// Comparison of the acknowledged pushes with the weights.
 struct OracleReport {
   uint64_t acknowledged = 0;
-  // Acknowledged and not in the weights; in the weights more than once, or never acknowledged. Summed over the workers,
-  // each tensor's own count by itself; the tensor with the most counts.
+  // Pushes acknowledged but not in the weights; in the weights more than once, or never acknowledged. Summed over the
+  // workers, for the tensor with the most, because each tensor has its own count.
   uint64_t lost = 0;
   uint64_t duplicated = 0;
-  // Elements that are not minus the sum of what was acknowledged.
+  // Elements that are not minus the sum of the acknowledged gradients.
   uint64_t wrong_weights = 0;
-  // Attempts beyond the first, of pushes that were acknowledged.
+  // Attempts beyond the first, of acknowledged pushes.
   uint64_t retries = 0;
-  // Values that a synchronous worker pulled after a step and that were not those of that step.
+  // Values pulled by a synchronous worker after a step that were not those of the step.
   uint64_t wrong_pulls = 0;
 };
 
-// Workers that push integers, each a thread with a client of its own, and books of what was acknowledged. With sgd at
-// learning rate 1 and fp32 sums of small integers every weight must in the end be minus the sum of all acknowledged
-// gradients, exactly. In each tensor element w is a count of worker w's pushes, so that lost ones are told from ones
-// that were applied twice. A push that is not answered is sent again by the client until its retry_timeout, which so is
-// to be longer than any fault; one that is given up then is an error, and the report would be a guess. Thread safety:
-// all methods may be called from any thread.
+// Owns workers that push integers, one thread and client each, and records of the acknowledged pushes. With sgd at
+// learning rate 1, and because fp32 sums of small integers are exact, every weight must in the end be exactly minus
+// the sum of all acknowledged gradients. In each tensor element w counts worker w's pushes, which tells lost pushes
+// from those applied twice. The client resends a push without a response until its retry_timeout, which must be
+// longer than any fault; a push that still fails is an error, because a report would be a guess. Thread safety: all
+// methods may be called from any thread.
 class PushOracle {
  public:
-  // Connects everyone and declares the tensors; their errors. INVALID_ARGUMENT for a policy that it does not know.
+  // Connects all workers and declares the tensors; returns their errors. INVALID_ARGUMENT for an unsupported policy.
   static absl::StatusOr<std::unique_ptr<PushOracle>> Start(OracleJob job);
-  // As Stop and Finish.
+  // Calls Stop and Finish.
   ~PushOracle();
 
-  // Whether a push is acknowledged at or after `begin`, by `deadline`; when it was.
+  // Returns the time of an acknowledgement at or after `begin`; DEADLINE_EXCEEDED if there is none by `deadline`.
   absl::StatusOr<absl::Time> AwaitAcknowledgement(absl::Time begin, absl::Time deadline);
   uint64_t acknowledged() const;
-  // Whether every worker has made all its pushes, or given up, by then.
+  // Returns true if every worker has made all its pushes, or failed, before the deadline.
   bool AwaitEnd(absl::Time deadline);
 
   // No worker begins another push; in a synchronous job all end with the same step.
   void Stop();
 
-  // Waits until all pushes are answered, at most as long as the client's timeouts let them take, then compares the
-  // weights. The first error of any worker.
+  // Waits until all pushes have a response, at most as long as the client's timeouts allow, then compares the
+  // weights. Returns the first error of any worker.
   absl::StatusOr<OracleReport> Finish();
 
  private:
@@ -87,7 +87,7 @@ class PushOracle {
   std::vector<v1::TensorSpec> Specs() const;
   float Gradient(uint32_t worker, uint64_t number, uint32_t tensor, uint32_t element) const;
   void Fill(Flight& flight, uint32_t worker, uint64_t number) const;
-  // Whether a worker may begin its push of that number.
+  // Returns whether a worker may begin its push of that number.
   bool Begin(uint64_t number);
   void Note(Worker& worker, const Flight& flight, const absl::StatusOr<PushResult>& result);
   void RunFreely(Worker& worker);

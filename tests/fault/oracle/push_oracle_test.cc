@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The short form of exactly once: no acknowledged push is lost and none is applied twice, though a tenth of the replies
-// is lost after the push was applied. And that the oracle would see it.
+// The short form of exactly once: no acknowledged push is lost or applied twice, though a tenth of the replies is
+// lost after the push was applied. Also shows that the oracle detects such errors.
 #include "tests/fault/oracle/push_oracle.h"
 
 #include "gtest/gtest.h"
@@ -35,7 +35,7 @@ void ExpectExactlyOnce(const FaultRunOptions& options) {
   EXPECT_EQ(counts->wrong_weights, 0u);
   EXPECT_EQ(counts->wrong_pulls, 0u);
   EXPECT_EQ(counts->hangs, 0u);
-  // Or nothing was tried.
+  // Otherwise no fault was injected.
   EXPECT_GT(counts->replies_dropped, options.pushes / 10);
   EXPECT_GT(counts->duplicates_refused, 0u);
 }
@@ -72,7 +72,7 @@ TEST(PushOracleTest, WorksAgainSoonAfterAPartition) {
   EXPECT_LE(Quantile(counts->healing_seconds, 1), 5);
 }
 
-// One server, reached directly; and a stranger that pushes as worker 0, restarted.
+// One server, reached directly, and another client that pushes as a restarted worker 0.
 class BooksTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -88,7 +88,7 @@ class BooksTest : public ::testing::Test {
     job_.elements = 4;
   }
 
-  // What the oracle says once somebody pushed a gradient of tensor 1 behind its back.
+  // Returns the oracle's report after another client pushed a gradient of tensor 1.
   OracleReport ReportAfter(const std::vector<float>& gradient) {
     auto oracle = PushOracle::Start(job_);
     EXPECT_TRUE(oracle.ok()) << oracle.status();

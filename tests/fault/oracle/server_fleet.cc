@@ -31,7 +31,7 @@ absl::Status ServerFleet::OnServersHost(const std::function<absl::Status()>& run
 absl::Status ServerFleet::StartProcess(uint32_t number) {
   std::vector<std::string> flags = options_.server_flags;
   flags.insert(flags.end(), {"--workers", absl::StrCat(options_.workers)});
-  // The far host's network has nobody else in it.
+  // No other host is in the far host's network.
   if (options_.hosts != nullptr) flags.push_back("--insecure");
   if (options_.durability != v1::Durability::NONE && (number == 0 || !paired())) {
     const std::string folder = absl::StrCat(options_.state_folder, "/", number);
@@ -56,31 +56,31 @@ std::vector<std::string> ServerFleet::addresses() const {
   return addresses;
 }
 
-absl::Status ServerFleet::AwaitSpares(absl::Duration patience) {
+absl::Status ServerFleet::AwaitSpares(absl::Duration timeout) {
   if (!paired()) return absl::OkStatus();
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = absl::Now() + timeout;
   std::vector<Program*> programs;
   for (const auto& process : processes_) programs.push_back(process->program());
   while (true) {
     const absl::StatusOr<v1::GetProgressResponse> progress = link_->GetProgress();
     if (!progress.ok()) {
-      return absl::Status(progress.status().code(), absl::StrCat(progress.status().message(), "\n", WhatTheySaid()));
+      return absl::Status(progress.status().code(), absl::StrCat(progress.status().message(), "\n", Outputs()));
     }
     if (progress->progress().state() == v1::JOB_STATE_FAILED) {
-      return absl::AbortedError(absl::StrCat(progress->progress().reason(), "\n", WhatTheySaid()));
+      return absl::AbortedError(absl::StrCat(progress->progress().reason(), "\n", Outputs()));
     }
     uint32_t in_step = 0;
     for (const auto& member : progress->members()) in_step += member.in_step() && member.state() == "joined";
     if (in_step == options_.shards) return absl::OkStatus();
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(in_step, " of ", options_.shards, " standbys are in step after ",
-                                                      absl::FormatDuration(patience), "\n", WhatTheySaid()));
+                                                      absl::FormatDuration(timeout), "\n", Outputs()));
     }
     Program::Hear(programs, absl::Now() + absl::Milliseconds(20));
   }
 }
 
-std::string ServerFleet::WhatTheySaid() {
+std::string ServerFleet::Outputs() {
   std::string all;
   for (const auto& process : processes_) absl::StrAppend(&all, process->address(), ":\n", process->output());
   return all;

@@ -25,60 +25,60 @@ struct ServerFleetOptions {
   std::vector<std::string> server_flags;
   uint32_t shards = 2;
   uint32_t workers = 4;
-  // With more than none servers get folders of their own in `state_folder`, which is emptied. With STANDBY each shard
-  // has a pair of servers, and only the one with the coordinator a folder.
+  // Unless NONE, servers get their own directories in `state_folder`, which is emptied. With STANDBY each shard has a
+  // server and a standby, and only the process with the coordinator has a directory.
   v1::Durability::Mode durability = v1::Durability::NONE;
   std::string state_folder;
-  // Where set, servers are on its far host.
+  // If set, servers are on its far host.
   const TwoHosts* hosts = nullptr;
 };
 
-// Real servers that are killed one after the other. Either each has a shard and knows nothing of the others, so that
-// its clients are given all addresses; or they come in pairs that make up one job, whose coordinator knows who serves.
-// Thread safety: confined to the main thread, as ServerProcess is.
+// Owns real servers that are killed one after the other. Either each has a shard and knows nothing of the others, so
+// its clients get all addresses; or servers and standbys form one job, whose coordinator knows which process serves.
+// Thread safety: confined to the main thread, like ServerProcess.
 class ServerFleet {
  public:
   static absl::StatusOr<std::unique_ptr<ServerFleet>> Start(ServerFleetOptions options);
 
-  // The servers by rank; or else, of pairs, empty, and the coordinator's address.
+  // Without standbys: the servers' addresses by rank, and no coordinator. With standbys: only the coordinator.
   std::vector<std::string> addresses() const;
   std::string coordinator() const { return paired() ? processes_[0]->address() : ""; }
 
-  // Until any one of them may die: of pairs, until every shard's standby could take over.
-  absl::Status AwaitSpares(absl::Duration patience);
-  // With SIGKILL, each in turn; returns when it is gone.
+  // Waits until any process may die: with standbys, until every shard's standby could take over.
+  absl::Status AwaitSpares(absl::Duration timeout);
+  // Sends SIGKILL to the next process in turn; returns after it has ended.
   absl::Status KillNext();
-  // Whether the shard of the one that was killed is to be served before that one is started again. That of the process
-  // with the coordinator, which says who serves, is not.
+  // True if the killed process's shard is served before that process is restarted. False for the process with the
+  // coordinator, which decides which server serves.
   bool GoesOnWithout() const { return paired() && victim_ != 0; }
-  // The one that was killed, on its port; returns when it serves.
+  // Restarts the killed process on its port; returns when it serves.
   absl::Status Restart();
-  // Of pairs: stops each in turn, but the one with the coordinator; and has it go on, not knowing of what was
-  // meanwhile.
+  // With standbys: stops the next process in turn, except the one with the coordinator. Thaw continues it; it does
+  // not know what happened in between.
   void FreezeNext();
   void Thaw() { processes_[victim_]->Signal(SIGCONT); }
 
-  // With SIGTERM; OK where all ended well. Pairs are killed: their job is not done, and fails where the last one of a
-  // shard leaves.
+  // Sends SIGTERM; OK if all processes ended successfully. Servers with standbys are killed: their job is not done,
+  // and would fail when the last process of a shard leaves.
   absl::Status End();
 
-  // Of all together.
+  // Use of all processes together.
   ProcessUse use() const;
 
  private:
   explicit ServerFleet(ServerFleetOptions options) : options_(std::move(options)) {}
   bool paired() const { return options_.durability == v1::Durability::STANDBY; }
   absl::Status StartProcess(uint32_t number);
-  // The present processes.
-  std::string WhatTheySaid();
+  // Returns the output of the present processes.
+  std::string Outputs();
   absl::Status OnServersHost(const std::function<absl::Status()>& run) const;
 
   const ServerFleetOptions options_;
-  // Of pairs first one for each shard, then their standbys.
+  // First the processes of all shards, then their standbys, if any.
   std::vector<std::unique_ptr<ServerProcess>> processes_;
-  // Of pairs.
+  // Set only with standbys.
   std::unique_ptr<CoordinatorLink> link_;
-  // Of those that were killed or frozen: how many, and the last one.
+  // Number of processes killed or frozen, and index of the last one.
   size_t harmed_ = 0, victim_ = 0;
 };
 

@@ -15,42 +15,41 @@
 
 namespace ballast {
 
-// A real ballast_server that can be killed and started again on its port, with the same flags.
-// Thread safety: confined to the main thread, as Process is.
+// Owns a real ballast_server that can be killed and restarted on its port, with the same flags.
+// Thread safety: confined to the main thread, like Process.
 class ServerProcess {
  public:
-  // On a free port of `host`. `binary` is the server's path, `flags` all but --listen. An error has what the server
-  // said.
+  // Listens on a free port of `host`. `binary` is the server's path, `flags` all flags except --listen. Errors
+  // contain the server's output.
   static absl::StatusOr<std::unique_ptr<ServerProcess>> Start(std::string binary, const std::string& host,
                                                               std::vector<std::string> flags);
-  // Killed, where it still runs.
+  // Kills the process if it still runs.
   ~ServerProcess() = default;
 
-  // host:port, the same for ever.
+  // host:port; never changes.
   const std::string& address() const { return address_; }
   pid_t pid() const { return program_->pid(); }
-  // What the present process said so far.
+  // Output of the present process so far.
   const std::string& output() { return program_->output(); }
 
-  // With SIGKILL; returns when it is gone.
+  // Sends SIGKILL; returns after it has ended.
   absl::Status Kill() { return program_->Kill(); }
-  // A new process on the same port; returns when it serves. The old one has ended.
-  absl::Status Restart(absl::Duration patience = absl::Seconds(30));
-  // With SIGTERM; OK where it ended with 0.
+  // Starts a new process on the same port after the old one has ended; returns when it serves.
+  absl::Status Restart(absl::Duration timeout = absl::Seconds(30));
+  // Sends SIGTERM; OK if it exits with 0.
   absl::Status End();
-  // SIGSTOP, SIGCONT …
   void Signal(int signal) { program_->Signal(signal); }
-  // Whether it has not ended by itself.
+  // Returns false if it has ended by itself.
   bool Runs() { return program_->Runs(); }
 
-  // The present process, and what it holds.
+  // The present process, and its resource use.
   Program* program() { return program_.get(); }
   ProcessUse use() const { return ProcessUse::Of(program_->pid()); }
 
  private:
   ServerProcess(std::string binary, std::vector<std::string> flags)
       : binary_(std::move(binary)), flags_(std::move(flags)) {}
-  absl::Status Launch(const std::string& listen, absl::Duration patience);
+  absl::Status Launch(const std::string& listen, absl::Duration timeout);
 
   const std::string binary_;
   const std::vector<std::string> flags_;

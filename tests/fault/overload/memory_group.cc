@@ -19,7 +19,7 @@ bool Write(const std::string& path, const std::string& text) {
   return static_cast<bool>(file << text << std::flush);
 }
 
-// This process's own group: the folder, and whether it is of version 2. Empty where there is none for memory.
+// Returns this process's own control group: its directory (empty if none limits memory), and true for version 2.
 std::pair<std::string, bool> OwnGroup() {
   std::ifstream file("/proc/self/cgroup");
   std::string line, unified;

@@ -12,19 +12,19 @@
 
 namespace ballast {
 
-// A control group of the kernel's (version 1 or 2) below this process's own, with a hard limit of memory: who needs
-// more is killed. It is removed with the object, whose processes must have ended by then. Thread safety: none.
+// Owns a kernel control group (version 1 or 2) below this process's own, with a hard memory limit: a process that
+// exceeds it is killed. Its processes must have ended before it is destroyed. Thread safety: none.
 class MemoryGroup {
  public:
-  // UNAVAILABLE, saying what is missing, where this process may not make one.
+  // UNAVAILABLE, with the reason, if this process may not make a control group.
   static absl::StatusOr<std::unique_ptr<MemoryGroup>> Create(uint64_t limit_bytes);
   ~MemoryGroup();
   MemoryGroup(const MemoryGroup&) = delete;
 
-  // What the process takes from now on counts.
+  // Memory that the process takes from now on counts.
   absl::Status Add(pid_t pid) const;
 
-  // Most that was used at once, as the kernel counts it; 0 where it does not.
+  // Peak memory as counted by the kernel; 0 if the kernel does not count it.
   uint64_t peak_bytes() const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint32_t kTensors = 8;
 constexpr size_t kElements = kMiB;
-// Messages of 4 MiB on their way, of one client.
+// Messages of 4 MiB in flight per client.
 constexpr uint32_t kInFlight = 16;
 
 std::vector<v1::TensorSpec> Specs() {
@@ -31,7 +31,7 @@ std::vector<v1::TensorSpec> Specs() {
   return specs;
 }
 
-// Pushes and pulls all tensors, two calls at a time, until told to stop. The first error.
+// Pushes and pulls all tensors, two calls at a time, until `stop`. Returns the first error.
 absl::Status PushAndPull(Client& client, const std::vector<float>& gradient, const std::atomic<bool>& stop,
                          std::atomic<uint64_t>& calls) {
   std::vector<std::vector<float>> values(kTensors, std::vector<float>(kElements));
@@ -58,7 +58,7 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
   OverloadCounts counts;
   const uint64_t state = kTensors * kElements * sizeof(float);
   counts.limit_bytes = state + (options.budget_mib + 128) * kMiB;
-  // Each has twice kInFlight messages on their way, pushes and pulls, of its kTensors each.
+  // Each client has twice kInFlight messages in flight, pushes and pulls, of its kTensors each.
   const uint64_t bytes_each = 2 * std::min(kInFlight, kTensors) * 4 * kMiB;
   const uint32_t clients =
       static_cast<uint32_t>((options.times * options.budget_mib * kMiB + bytes_each - 1) / bytes_each);
@@ -80,7 +80,7 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
     one.worker = worker;
     one.messages_in_flight = kInFlight;
     one.retry_timeout = absl::Seconds(120);
-    // Through the network: what is shared counts with the client, too.
+    // Uses the network, because shared memory would also count as the client's.
     one.shared_memory = false;
     auto client = Client::Connect(one);
     if (!client.ok()) return client.status();
@@ -96,7 +96,7 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
     threads.emplace_back([&, i] { ends[i] = PushAndPull(*all[i], gradient, stop, calls); });
   }
   const absl::Time end = absl::Now() + options.time;
-  // Ends early only where the server does.
+  // Ends early only if the server does.
   while (absl::Now() < end && (*server)->Runs()) {
     auto answers = all[0]->GetStatus();
     if (answers.ok()) counts.refused = (*answers)[0].refused();
@@ -105,7 +105,7 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
   stop = true;
   counts.killed = !(*server)->Runs();
   if (counts.killed) {
-    for (auto& client : all) client->Shutdown("the server is gone");
+    for (auto& client : all) client->Shutdown("the server has ended");
   }
   for (std::thread& thread : threads) thread.join();
   counts.calls = calls;

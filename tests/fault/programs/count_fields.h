@@ -5,8 +5,8 @@
 
 namespace ballast {
 
-// One of several counts in a struct of them, and its name in JSON. The struct's Fields() lists those that are summed
-// and printed as they are; what else it holds is its own matter.
+// One count of a struct, and its name in JSON. The struct's Fields() lists the counts that are summed and printed as
+// they are; other fields are the struct's own concern.
 template <typename Counts>
 struct NamedCount {
   const char* name;
@@ -18,7 +18,7 @@ void AddFields(const Counts& from, Counts& to) {
   for (const NamedCount<Counts>& count : Counts::Fields()) to.*count.field += from.*count.field;
 }
 
-// `Json` is nlohmann's, which not everyone who counts need include.
+// `Json` is nlohmann's; as a template parameter it spares callers the include.
 template <typename Counts, typename Json>
 void WriteFields(const Counts& counts, Json& json) {
   for (const NamedCount<Counts>& count : Counts::Fields()) json[count.name] = counts.*count.field;

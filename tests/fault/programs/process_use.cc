@@ -12,7 +12,7 @@
 namespace ballast {
 namespace {
 
-// "VmRSS" of /proc/<pid>/status, in bytes.
+// Returns a field such as "VmRSS" of /proc/<pid>/status, in bytes.
 uint64_t StatusBytes(pid_t pid, const std::string& field) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   std::string line;

@@ -9,7 +9,7 @@
 
 namespace ballast {
 
-// What a process holds now; zeros where it has ended.
+// Current resource use of a process; zeros if it has ended.
 struct ProcessUse {
   uint64_t resident_bytes = 0;
   uint64_t peak_resident_bytes = 0;
@@ -18,7 +18,7 @@ struct ProcessUse {
   static ProcessUse Of(pid_t pid);
 };
 
-// Those children of a process, at this moment, whose program's path ends so.
+// Current children of a process whose program path ends with `program`.
 std::vector<pid_t> ChildrenOf(pid_t parent, const std::string& program);
 
 }  // namespace ballast

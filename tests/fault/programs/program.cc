@@ -16,13 +16,13 @@
 namespace ballast {
 namespace {
 
-constexpr size_t kMostOutput = 1 << 20;
+constexpr size_t kMaxOutput = 1 << 20;
 
 int Milliseconds(absl::Time until) {
   return static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(until - absl::Now())));
 }
 
-// Of what was said, as much as an error should hold.
+// Returns as much of the end of the output as an error should hold.
 absl::string_view End(absl::string_view output) {
   return output.substr(output.size() - std::min<size_t>(output.size(), 2000));
 }
@@ -41,9 +41,9 @@ bool Program::ReadOutput() {
   const ssize_t got = read(process_.output(), buffer, sizeof(buffer));
   if (got <= 0) return false;
   output_.append(buffer, got);
-  if (output_.size() > kMostOutput) {
-    output_.erase(0, kMostOutput / 2);
-    heard_ -= std::min(heard_, kMostOutput / 2);
+  if (output_.size() > kMaxOutput) {
+    output_.erase(0, kMaxOutput / 2);
+    heard_ -= std::min(heard_, kMaxOutput / 2);
   }
   return true;
 }
@@ -54,8 +54,8 @@ const std::string& Program::output() {
   return output_;
 }
 
-absl::StatusOr<std::string> Program::AwaitLine(absl::string_view text, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+absl::StatusOr<std::string> Program::AwaitLine(absl::string_view text, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     const size_t at = output_.find(std::string(text), heard_);
     const size_t end = at == std::string::npos ? at : output_.find('\n', at);
@@ -67,17 +67,17 @@ absl::StatusOr<std::string> Program::AwaitLine(absl::string_view text, absl::Dur
     }
     pollfd waiting = {process_.output(), POLLIN, 0};
     if (absl::Now() >= deadline || poll(&waiting, 1, Milliseconds(deadline)) != 1 || !ReadOutput()) {
-      return absl::UnavailableError(absl::StrCat(name_, " does not say \"", text, "\"; it said:\n", End(output_)));
+      return absl::UnavailableError(absl::StrCat(name_, " did not print \"", text, "\"; output:\n", End(output_)));
     }
   }
 }
 
-absl::StatusOr<ExitStatus> Program::AwaitEnd(absl::Duration patience) {
+absl::StatusOr<ExitStatus> Program::AwaitEnd(absl::Duration timeout) {
   if (process_.Reap()) return *process_.status();
   const int handle = static_cast<int>(syscall(SYS_pidfd_open, process_.pid(), 0));
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = absl::Now() + timeout;
   bool ended = false;
-  // It may have more to say than a pipe holds.
+  // The output may exceed what a pipe holds.
   for (bool talks = true; !ended && absl::Now() < deadline;) {
     pollfd waiting[2] = {{handle, POLLIN, 0}, {process_.output(), POLLIN, 0}};
     poll(waiting, talks ? 2 : 1, Milliseconds(deadline));
@@ -85,7 +85,7 @@ absl::StatusOr<ExitStatus> Program::AwaitEnd(absl::Duration patience) {
     ended = waiting[0].revents != 0;
   }
   close(handle);
-  if (!ended) return absl::DeadlineExceededError(absl::StrCat(name_, " does not end; it said:\n", End(output())));
+  if (!ended) return absl::DeadlineExceededError(absl::StrCat(name_, " did not end in time; output:\n", End(output())));
   output();
   process_.Reap();
   return process_.status().value_or(ExitStatus{true, 0});

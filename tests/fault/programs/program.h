@@ -16,42 +16,42 @@
 
 namespace ballast {
 
-// A program that runs, and what it says. Errors have the end of that. Killed where it goes out of scope.
-// Thread safety: confined to the main thread, as Process is.
+// Owns a running program and its output, the end of which errors contain. Killed when it goes out of scope.
+// Thread safety: confined to the main thread, like Process.
 class Program {
  public:
   // words[0] is its path.
   static absl::StatusOr<std::unique_ptr<Program>> Start(std::vector<std::string> words);
 
   pid_t pid() const { return process_.pid(); }
-  // SIGSTOP, SIGCONT …; to its process group.
+  // Sends SIGSTOP, SIGCONT or another signal to its process group.
   void Signal(int signal) { process_.Signal(signal); }
-  // Whether it has not ended by itself.
+  // Returns false if it has ended by itself.
   bool Runs() { return !process_.Reap(); }
 
-  // What it said so far: all, or the last half a megabyte at least.
+  // Output so far: all of it, or at least the last half megabyte.
   const std::string& output();
-  // The next whole line with `text`; those before it are passed over. UNAVAILABLE where it ends or says no such in
-  // time.
-  absl::StatusOr<std::string> AwaitLine(absl::string_view text, absl::Duration patience);
+  // Returns the next whole line that contains `text`; skips those before it. UNAVAILABLE if the program ends or
+  // prints no such line in time.
+  absl::StatusOr<std::string> AwaitLine(absl::string_view text, absl::Duration timeout);
 
-  // DEADLINE_EXCEEDED where it still runs then.
-  absl::StatusOr<ExitStatus> AwaitEnd(absl::Duration patience);
-  // With SIGKILL; returns when it is gone.
+  // DEADLINE_EXCEEDED if it still runs at the timeout.
+  absl::StatusOr<ExitStatus> AwaitEnd(absl::Duration timeout);
+  // Sends SIGKILL; returns after it has ended.
   absl::Status Kill();
 
-  // Takes up what programs say, so that none waits for a reader, until `deadline`.
+  // Reads the output of programs until `deadline`, so that none blocks on a full pipe.
   static void Hear(absl::Span<Program* const> programs, absl::Time deadline);
 
  private:
   Program(std::string name, Process process) : name_(std::move(name)), process_(std::move(process)) {}
-  // Whether there may be more to come.
+  // Returns true if there may be more output.
   bool ReadOutput();
 
   const std::string name_;
   Process process_;
   std::string output_;
-  // Lines before it were answered or passed over.
+  // Lines before this position were returned or skipped.
   size_t heard_ = 0;
 };
 

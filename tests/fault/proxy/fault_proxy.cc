@@ -25,7 +25,7 @@
 namespace ballast {
 namespace {
 
-// Read at once, and kept for a peer that does not read.
+// Bytes read at once, and bytes queued for a peer that does not read.
 constexpr size_t kPieceBytes = 64 << 10;
 constexpr size_t kMaxQueuedBytes = 1 << 20;
 
@@ -52,13 +52,13 @@ absl::StatusOr<sockaddr_in> ParseAddress(const std::string& text) {
 
 }  // namespace
 
-// Two sockets and what is on its way between them.
+// Owns two sockets and the bytes in flight between them.
 class FaultProxy::Connection {
  public:
   Connection(int client, int server, uint64_t seed)
       : up_{client, server, std::mt19937_64(seed)}, down_{server, client, std::mt19937_64(~seed)}, random_(seed + 1) {}
   Connection(const Connection&) = delete;
-  // With a reset, unless Close was called.
+  // Closes with a reset, unless Close was called.
   ~Connection() {
     if (ended_) return;
     CloseWithReset(up_.from);
@@ -70,18 +70,18 @@ class FaultProxy::Connection {
     polled.push_back({down_.from, Events(down_, up_), 0});
   }
 
-  // When it has something to do though no socket has.
+  // Next time at which there is work though no socket is ready.
   absl::Time due() const {
     const absl::Time now = absl::Now();
     absl::Time due = silent_until_;
     for (const Way* way : {&up_, &down_}) {
-      // What is due already waits for its socket.
+      // Pieces that are already due wait only for their socket.
       if (!way->queue.empty() && way->queue.front().due > now) due = std::min(due, way->queue.front().due);
     }
     return due;
   }
 
-  // Moves what can be moved; false once the connection is over.
+  // Moves all bytes that can be moved; returns false when the connection is over.
   bool Move(const FaultPlan& plan, Tally& tally) {
     if (silent_until_ <= absl::Now()) return false;
     return Read(up_, plan, tally) && Read(down_, plan, tally) && Write(up_, tally) && Write(down_, tally) &&
@@ -92,7 +92,7 @@ class FaultProxy::Connection {
   struct Piece {
     absl::Time due;
     std::string bytes;
-    // The connection is to end behind it.
+    // The connection ends after this piece.
     bool last = false;
   };
   struct Way {
@@ -100,11 +100,11 @@ class FaultProxy::Connection {
     std::mt19937_64 random;
     std::deque<Piece> queue = {};
     size_t queued_bytes = 0;
-    // The sender has said all; the receiver was told.
+    // The sender has ended; the receiver was told.
     bool ended = false, told = false;
   };
 
-  // Of the socket that `out` reads from and `in` writes to.
+  // Events to poll for on the socket that `out` reads from and `in` writes to.
   static short Events(const Way& out, const Way& in) {
     short events = 0;
     if (!out.ended && out.queued_bytes < kMaxQueuedBytes) events |= POLLIN;
@@ -129,7 +129,7 @@ class FaultProxy::Connection {
     return true;
   }
 
-  // Decides what becomes of a piece.
+  // Decides whether a piece is delayed, cut or dropped.
   void Plan(Way& way, const FaultPlan& plan, Piece piece, Tally& tally) {
     // Nothing follows a lost reply.
     if (&way == &down_ && silent_until_ != absl::InfiniteFuture()) return;
@@ -159,7 +159,7 @@ class FaultProxy::Connection {
       at += *end;
       if (Share(random_) >= plan.drop_replies) continue;
       ++tally.dropped_replies;
-      // A part of the frame's header may pass; without its end it says nothing.
+      // A part of the frame's header may pass; it means nothing without its end.
       piece.bytes.resize(at - 1);
       if (Share(random_) < 0.5) {
         silent_until_ = absl::Now() + plan.silence;
@@ -198,17 +198,17 @@ class FaultProxy::Connection {
   }
 
   Way up_, down_;
-  // By when what came so far is carried to the server, at the plan's rate.
+  // Time at which all bytes received so far are carried to the server, at the plan's rate.
   absl::Time carried_until_ = absl::InfinitePast();
-  // Of replies.
+  // Random numbers for replies.
   std::mt19937_64 random_;
   ReplyScanner scanner_;
-  // Once a reply was lost: what the server says is swallowed until then.
+  // After a lost reply, the server's bytes are dropped until this time.
   absl::Time silent_until_ = absl::InfiniteFuture();
   bool ended_ = false;
 };
 
-// What the proxy's thread does.
+// The code of the proxy's thread.
 class FaultProxy::Loop {
  public:
   Loop(FaultProxy* proxy, uint64_t seed) : proxy_(*proxy), seed_(seed) {}
@@ -320,7 +320,7 @@ FaultProxy::~FaultProxy() {
 
 void FaultProxy::Wake() const {
   const uint64_t one = 1;
-  // Full only when it is woken already.
+  // The counter is full only if the thread is already woken.
   if (write(wake_, &one, sizeof(one)) < 0) return;
 }
 

@@ -17,31 +17,29 @@
 
 namespace ballast {
 
-// What goes wrong, and how often: shares in [0, 1].
+// Kinds of faults and their frequencies, as shares in [0, 1].
 struct FaultPlan {
-  // Of a gRPC server's replies: the client gets none, though the call was carried out. The connection goes with it,
-  // half of the times after a silence.
+  // Share of replies lost though the call was executed. The connection ends too, half of the times after `silence`.
   double drop_replies = 0;
   absl::Duration silence = absl::Milliseconds(200);
-  // Of the pieces that are passed on, either way: the connection ends in the middle of it.
+  // Share of the forwarded pieces, in either direction, in whose middle the connection ends.
   double cut = 0;
-  // Each piece waits up to so long; the order stays.
+  // Each piece is delayed by up to this; the order is kept.
   absl::Duration delay;
-  // What a connection carries to the server in a second; 0: as much as it can.
+  // Bytes per second that a connection carries to the server; 0: no limit.
   uint64_t bytes_per_second = 0;
 };
 
-// A proxy for TCP connections on a free port of the loopback, in front of one server: it passes bytes on, but for the
-// faults that it is told to make. Which reply is lost, which piece is cut depends on the seed, the connection's number
-// and the reply's or piece's within it alone.
-// Invariant: what is not lost arrives unchanged and in order.
+// A proxy for TCP connections on a free loopback port, in front of one server: it forwards bytes and injects the
+// planned faults. The choice of lost replies and cut pieces depends only on the seed, the connection's number and the
+// number of the reply or piece within it.
+// Invariant: bytes that are not lost arrive unchanged and in order.
 // Thread safety: all methods may be called from any thread.
 class FaultProxy {
  public:
-  // What happened so far.
   struct Counts {
     uint64_t connections = 0;
-    // Connections that the target did not take.
+    // Connections that the target did not accept.
     uint64_t refused = 0;
     uint64_t replies = 0;
     uint64_t dropped_replies = 0;
@@ -49,23 +47,23 @@ class FaultProxy {
     uint64_t bytes = 0;
   };
 
-  // `target` is an address of IPv4: "127.0.0.1:7700". INVALID_ARGUMENT where it is none.
+  // `target` is an IPv4 address like "127.0.0.1:7700". INVALID_ARGUMENT if it is not.
   static absl::StatusOr<std::unique_ptr<FaultProxy>> Start(const std::string& target, FaultPlan plan, uint64_t seed);
   // Ends all connections.
   ~FaultProxy();
   FaultProxy(const FaultProxy&) = delete;
 
-  // What clients connect to.
+  // Address for clients to connect to.
   const std::string& address() const { return address_; }
 
-  // For connections that are accepted from now on: a server may be told the proxy's address before it has its own.
-  // INVALID_ARGUMENT as Start.
+  // Applies to connections accepted from now on: a server may need the proxy's address before it has its own. Errors
+  // like Start.
   absl::Status SetTarget(const std::string& target);
 
-  // For what is passed on from now on.
+  // Applies to bytes forwarded from now on.
   void SetPlan(FaultPlan plan);
 
-  // From its return on nothing passes, either way; connections stay open and nobody is told, until Heal.
+  // After it returns nothing passes in either direction; connections stay open without an error until Heal.
   void Partition();
   void Heal();
 
@@ -75,7 +73,7 @@ class FaultProxy {
   Counts counts() const;
 
  private:
-  // As Counts, counted before their effects show.
+  // Like Counts, but counted before the effects are visible.
   struct Tally {
     std::atomic<uint64_t> connections{0}, refused{0}, replies{0}, dropped_replies{0}, cuts{0}, bytes{0};
   };
@@ -87,7 +85,7 @@ class FaultProxy {
 
   const std::string address_;
   const int listener_;
-  // Written to when what the thread reads below has changed.
+  // Written to when the fields below, which the thread reads, have changed.
   const int wake_;
   Tally tally_;
 
@@ -95,7 +93,7 @@ class FaultProxy {
   sockaddr_in target_ ABSL_GUARDED_BY(mutex_);
   FaultPlan plan_ ABSL_GUARDED_BY(mutex_);
   bool partitioned_ ABSL_GUARDED_BY(mutex_) = false;
-  // Whether the thread has seen that.
+  // True once the thread has seen the partition.
   bool silent_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_all_ ABSL_GUARDED_BY(mutex_) = false;
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;

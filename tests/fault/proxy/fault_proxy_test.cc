@@ -20,7 +20,7 @@ namespace {
 using ::std::string_literals::operator""s;
 using ::testing::AnyOf;
 
-// One end of a connection; reads wait 10 s at most. Thread safety: none.
+// One end of a connection; reads time out after 10 s. Thread safety: none.
 class Peer {
  public:
   explicit Peer(int socket) : socket_(socket) { Wait(10, 0); }
@@ -37,7 +37,7 @@ class Peer {
     EXPECT_EQ(send(socket_, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
   }
   void EndSending() const { shutdown(socket_, SHUT_WR); }
-  // So many bytes; fewer where the connection ends before.
+  // Receives `bytes` bytes; fewer if the connection ends first.
   std::string Receive(size_t bytes) const {
     std::string text(bytes, '\0');
     size_t got = 0;
@@ -49,7 +49,7 @@ class Peer {
     text.resize(got);
     return text;
   }
-  // Nothing comes, or the connection ends: "silence", "end" or "reset".
+  // Waits for the peer; returns "a byte", "silence" (after the timeout), "end" or "reset".
   std::string Await() const {
     char byte;
     const ssize_t got = recv(socket_, &byte, 1, 0);
@@ -96,10 +96,10 @@ class FaultProxyTest : public ::testing::Test {
     EXPECT_EQ(connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
     return Peer(client);
   }
-  // The server's end of the connection that came next; blocks, as the client's is there.
+  // Accepts the server's end of the next connection; blocks until the client connects.
   Peer Accept() const { return Peer(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)); }
 
-  // A gRPC answer's last frame on a stream: headers that end it, with a payload of 3 bytes.
+  // The last frame of a gRPC response: headers that end the stream, with a payload of 3 bytes.
   static std::string Reply() { return std::string("\0\0\3\1\5\0\0\0\1abc", 12); }
 
   const int listener_;

@@ -26,7 +26,7 @@ std::string Frame(char type, char flags, size_t payload) {
   return std::string(header, sizeof(header)) + std::string(payload, '\x01');
 }
 
-// Where replies' frames have their headers' ends, fed in pieces of so many bytes.
+// Returns the header ends of the replies' frames, when the stream is fed in pieces of `piece_bytes` bytes.
 std::vector<size_t> Ends(const std::string& stream, size_t piece_bytes) {
   ReplyScanner scanner;
   std::vector<size_t> ends;
@@ -50,7 +50,7 @@ TEST(ReplyScannerTest, FindsTrailersWhereverTheStreamIsCut) {
 }
 
 TEST(ReplyScannerTest, TakesNothingElseForAReply) {
-  // Data that ends a stream, headers that do not, a ping's answer, a reset.
+  // Data that ends a stream, headers that do not, a ping's acknowledgement, a reset.
   EXPECT_THAT(Ends(Frame(0, 1, 10) + Frame(1, 4, 10) + Frame(6, 1, 8) + Frame(3, 1, 4), 7), IsEmpty());
 }
 
