@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of an overloaded server stays within the limit in docs/design/architecture.md.
+// The memory of an overloaded server stays within the limit in docs/design/resources.md.
 #include <signal.h>
 
 #include <cstdlib>

@@ -21,7 +21,7 @@ class StandbyStream {
   // Ends the stream: Write and Read return false soon.
   virtual void Cancel() = 0;
 
-  // How the stream ended. Call it once, after the last Read and Write.
+  // Returns the error that ended the stream, or OK. Call it once, after the last Read and Write.
   virtual absl::Status Finish() = 0;
 };
 
