@@ -43,13 +43,7 @@ LaunchResult JobLaunch::Run() {
   StopAll();
   display_->Finish();
   if (signals_ > 0) return {kExitInterrupted, "", restarts_};
-  if (failed()) {
-    const int culprit = Culprit();
-    const ExitStatus& end = *children_[culprit].end;
-    // These exit statuses tell the user what to do.
-    const bool pass_on = !end.signaled && (end.number == kExitBadInput || end.number == kExitTemporary);
-    return {pass_on ? end.number : kExitFailure, DescribeFailure(culprit), restarts_};
-  }
+  if (failed()) return Failure();
   if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
   return {kExitSuccess, "", restarts_};
 }
@@ -72,7 +66,7 @@ void JobLaunch::OnEnd(int index, const ExitStatus& status) {
     case RestartPolicy::Action::kNone:
       return;
     case RestartPolicy::Action::kFail:
-      failures_.push_back(index);
+      culprit_.AddFailure(index);
       return;
     case RestartPolicy::Action::kRestartJob:
       restart_all_ = true;
@@ -378,12 +372,13 @@ void JobLaunch::AwaitAccused() {
   if (coordinator_.empty()) return;
   // The call fails if the coordinator's own process has failed.
   const auto progress = connect_(coordinator_)->GetProgress(kProgressTimeout);
-  if (!progress.ok() || !progress->progress().failure().has_member()) return;
-  const uint64_t process = progress->progress().failure().process();
-  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) accused_ = child;
+  if (!progress.ok()) return;
+  std::vector<uint64_t> process_ids;
+  for (size_t child = 0; child < children_.size(); ++child) {
+    process_ids.push_back(static_cast<uint64_t>(supervisor_->pid(static_cast<int>(child))));
   }
-  if (accused_ >= 0) PollUntil(kAccusedTimeout, [&] { return !supervisor_->running(accused_); });
+  const std::optional<int> accused = culprit_.Accuse(progress->progress().failure(), process_ids);
+  if (accused.has_value()) PollUntil(kAccusedTimeout, [&] { return !supervisor_->running(*accused); });
 }
 
 void JobLaunch::Stop(bool servers, bool workers, absl::Duration timeout) {
@@ -418,20 +413,17 @@ bool JobLaunch::AnyRunning(bool servers, bool workers) const {
                      [&](const Child& child) { return (child.server ? servers : workers) && !child.end.has_value(); });
 }
 
-int JobLaunch::Culprit() const {
-  // Workers that exit because the coordinator reported a failure may exit before the process that failed.
-  const bool accused = std::find(failures_.begin(), failures_.end(), accused_) != failures_.end();
-  return accused ? accused_ : failures_[0];
-}
-
-std::string JobLaunch::DescribeFailure(int child) const {
-  std::string text =
-      absl::StrCat(logs_->name(child), " (process ", supervisor_->pid(child), ") ", children_[child].end->ToString());
-  if (children_[child].end->ok()) absl::StrAppend(&text, " before the job was done");
-  display_->PrintLine(absl::StrCat("last lines of ", logs_->name(child), " (full log: ", logs_->path(child), "):"));
-  for (const std::string& line : logs_->last_lines(child)) display_->PrintLine(absl::StrCat("  ", line));
-  const std::string error = logs_->LastError(child);
-  return error.empty() ? text : absl::StrCat(text, ": ", error);
+LaunchResult JobLaunch::Failure() const {
+  const int culprit = culprit_.Culprit();
+  const auto& lines = logs_->last_lines(culprit);
+  const FailureReport report = ReportFailure({.name = logs_->name(culprit),
+                                              .process_id = static_cast<uint64_t>(supervisor_->pid(culprit)),
+                                              .end = *children_[culprit].end,
+                                              .log_path = logs_->path(culprit),
+                                              .last_lines = {lines.begin(), lines.end()},
+                                              .last_error = logs_->LastError(culprit)});
+  for (const std::string& line : report.lines) display_->PrintLine(line);
+  return {report.exit_status, report.error, restarts_};
 }
 
 }  // namespace ballast

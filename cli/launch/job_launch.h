@@ -13,6 +13,7 @@
 #include "ballast/v1/tensor.pb.h"
 #include "cli/command/progress_source.h"
 #include "cli/launch/chaos.h"
+#include "cli/launch/culprit_finder.h"
 #include "cli/launch/log_merger.h"
 #include "cli/launch/progress_display.h"
 #include "cli/launch/restart_policy.h"
@@ -158,22 +159,18 @@ class JobLaunch : private ProcessListener {
   void Stop(bool servers, bool workers, absl::Duration timeout);
   void StopAll();
   bool AnyRunning(bool servers, bool workers) const;
-  bool failed() const { return !failures_.empty(); }
-  // Returns the failed child that the coordinator blames, otherwise the first that failed.
-  int Culprit() const;
-  std::string DescribeFailure(int child) const;
+  bool failed() const { return culprit_.failed(); }
+  // Prints the last lines of the culprit.
+  LaunchResult Failure() const;
 
   const LaunchPlan plan_;
   LogMerger* const logs_;
   ProgressDisplay* const display_;
   const Connect connect_;
   RestartPolicy policy_;
+  CulpritFinder culprit_;
   std::unique_ptr<Supervisor> supervisor_;
   std::vector<Child> children_;
-  // Children that failed, in the order of their exits.
-  std::vector<int> failures_;
-  // The child that the coordinator blames for the failure; -1: none.
-  int accused_ = -1;
   int signals_ = 0;
   // Address of server 0's control port.
   std::string coordinator_;
