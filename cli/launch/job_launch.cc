@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command/command.h"
-#include "common/job/durability_config.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
 
@@ -19,17 +18,10 @@ namespace {
 
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(500);
 constexpr absl::Duration kProgressTimeout = absl::Milliseconds(300);
-// Pause before a process is first restarted; doubles with each restart, up to the limit.
-constexpr absl::Duration kRestartPause = absl::Milliseconds(200);
-constexpr absl::Duration kMaxRestartPause = absl::Seconds(30);
-// Additional pause while the coordinator does not know that a worker has ended: it does not assign a rank twice.
-constexpr absl::Duration kReportTimeout = absl::Seconds(3);
-// Pause between attempts to report it.
+// Pause between attempts to report the end of a process to the coordinator.
 constexpr absl::Duration kReportPause = absl::Milliseconds(100);
 // Timeout for the child that the coordinator blames to exit by itself.
 constexpr absl::Duration kAccusedTimeout = absl::Seconds(2);
-// Exit status of a worker that lost its device or its connections while the job continues.
-constexpr int kExitLost = 3;
 
 }  // namespace
 
@@ -51,60 +43,52 @@ LaunchResult JobLaunch::Run() {
   StopAll();
   display_->Finish();
   if (signals_ > 0) return {kExitInterrupted, "", restarts_};
-  if (failed()) {
-    const int culprit = Culprit();
-    const ExitStatus& end = *children_[culprit].end;
-    // These exit statuses tell the user what to do.
-    const bool pass_on = !end.signaled && (end.number == kExitBadInput || end.number == kExitTemporary);
-    return {pass_on ? end.number : kExitFailure, DescribeFailure(culprit), restarts_};
-  }
+  if (failed()) return Failure();
   if (!started.ok()) return {kExitFailure, std::string(started.message()), restarts_};
   return {kExitSuccess, "", restarts_};
 }
 
-void JobLaunch::OnEnd(int child, const ExitStatus& status) {
-  logs_->Finish(child);
-  children_[child].end = status;
-  // A worker may finish before the others; a server never exits by itself.
+void JobLaunch::OnEnd(int index, const ExitStatus& status) {
+  logs_->Finish(index);
+  Child& child = children_[index];
+  child.end = status;
   if (restart_all_) return;
-  const bool expected = children_[child].asked || (!children_[child].server && status.ok());
-  if (!expected && !Outlives(child)) failures_.push_back(child);
+  const RestartPolicy::Decision decision = policy_.OnEnd({.server = child.server,
+                                                          .standby = child.standby,
+                                                          .rank = child.rank,
+                                                          .end = status,
+                                                          .asked = child.asked,
+                                                          .killed_by_chaos = child.killed_by_chaos,
+                                                          .restarts = child.restarts,
+                                                          .substitute = HasSubstitute(child)},
+                                                         /*job_started=*/!coordinator_.empty());
+  switch (decision.action) {
+    case RestartPolicy::Action::kNone:
+      return;
+    case RestartPolicy::Action::kFail:
+      culprit_.AddFailure(index);
+      return;
+    case RestartPolicy::Action::kRestartJob:
+      restart_all_ = true;
+      break;
+    case RestartPolicy::Action::kRestart:
+      child.restart_at = absl::Now() + decision.pause;
+      child.restarts = decision.restarts;
+      unreported_.push_back(index);
+      break;
+    case RestartPolicy::Action::kContinue:
+      unreported_.push_back(index);
+      break;
+  }
+  display_->PrintLine(absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", status.ToString(),
+                                   "; ", decision.announcement));
 }
 
-bool JobLaunch::Outlives(int index) {
-  Child& child = children_[index];
-  // Any other exit is a permanent error: a restarted process would fail in the same way.
-  const bool died = child.end->signaled || (!child.server && child.end->number == kExitLost);
-  const bool left = !child.server && !child.end->signaled && child.end->number == kExitInterrupted;
-  if ((!died && !left) || coordinator_.empty()) return false;
-  const std::string who =
-      absl::StrCat(logs_->name(index), " (process ", supervisor_->pid(index), ") ", child.end->ToString());
-  if (child.server && plan_.durability.mode() == v1::Durability::CHECKPOINT) {
-    if (!child.killed_by_chaos && ++job_restarts_ > plan_.max_restarts) return false;
-    restart_all_ = true;
-    display_->PrintLine(absl::StrCat(who, "; the job restarts from its newest checkpoint"));
-    return true;
-  }
-  if (child.server && !OutlivesAServer(plan_.durability)) return false;
-  unreported_.push_back(index);
-  if (died && (child.killed_by_chaos || child.restarts < plan_.max_restarts)) {
-    const int doublings = child.killed_by_chaos ? 0 : std::min(child.restarts, 16);
-    const absl::Duration pause = std::min(kRestartPause * (1 << doublings), kMaxRestartPause);
-    child.restart_at = absl::Now() + pause;
-    const std::string count =
-        child.killed_by_chaos ? "" : absl::StrCat(" (restart ", child.restarts + 1, " of ", plan_.max_restarts, ")");
-    display_->PrintLine(absl::StrCat(who, "; restarting it in ", absl::FormatDuration(pause), count));
-    return true;
-  }
-  const auto replaces = [&](const Child& other) {
-    return other.server && other.rank == child.rank && other.standby != child.standby && !other.end.has_value();
-  };
-  const bool paired = with_standby() && std::any_of(children_.begin(), children_.end(), replaces);
-  // Only worker 0 saves the model. A server and its standby can each continue without the other.
-  const bool dispensable = child.server ? paired && !child.coordinates() : child.rank > 0 && AnyRunning(false, true);
-  if (!dispensable) return false;
-  display_->PrintLine(absl::StrCat(who, "; the job continues without it"));
-  return true;
+bool JobLaunch::HasSubstitute(const Child& child) const {
+  return std::any_of(children_.begin(), children_.end(), [&](const Child& other) {
+    if (other.end.has_value() || other.server != child.server) return false;
+    return !child.server || (other.rank == child.rank && other.standby != child.standby);
+  });
 }
 
 bool JobLaunch::AnyToRestart() const {
@@ -137,7 +121,7 @@ absl::Time JobLaunch::RestartTime(int index) const {
   const Child& child = children_[index];
   if (!child.restart_at.has_value()) return absl::InfiniteFuture();
   const bool unreported = std::find(unreported_.begin(), unreported_.end(), index) != unreported_.end();
-  return *child.restart_at + (unreported && !child.server ? kReportTimeout : absl::ZeroDuration());
+  return RestartPolicy::StartTime(*child.restart_at, child.server, !unreported);
 }
 
 absl::Status JobLaunch::RestartDue() {
@@ -149,7 +133,7 @@ absl::Status JobLaunch::RestartDue() {
     next.server = children_[index].server;
     next.standby = children_[index].standby;
     next.rank = children_[index].rank;
-    next.restarts = children_[index].restarts + (children_[index].killed_by_chaos ? 0 : 1);
+    next.restarts = children_[index].restarts;
     next.flags = FlagsAgain(children_[index]);
     if (absl::Status status = StartChild(std::move(next), /*again=*/true); !status.ok()) return status;
     ++restarts_;
@@ -388,12 +372,13 @@ void JobLaunch::AwaitAccused() {
   if (coordinator_.empty()) return;
   // The call fails if the coordinator's own process has failed.
   const auto progress = connect_(coordinator_)->GetProgress(kProgressTimeout);
-  if (!progress.ok() || !progress->progress().failure().has_member()) return;
-  const uint64_t process = progress->progress().failure().process();
-  for (int child = 0; child < static_cast<int>(children_.size()); ++child) {
-    if (static_cast<uint64_t>(supervisor_->pid(child)) == process) accused_ = child;
+  if (!progress.ok()) return;
+  std::vector<uint64_t> process_ids;
+  for (size_t child = 0; child < children_.size(); ++child) {
+    process_ids.push_back(static_cast<uint64_t>(supervisor_->pid(static_cast<int>(child))));
   }
-  if (accused_ >= 0) PollUntil(kAccusedTimeout, [&] { return !supervisor_->running(accused_); });
+  const std::optional<int> accused = culprit_.Accuse(progress->progress().failure(), process_ids);
+  if (accused.has_value()) PollUntil(kAccusedTimeout, [&] { return !supervisor_->running(*accused); });
 }
 
 void JobLaunch::Stop(bool servers, bool workers, absl::Duration timeout) {
@@ -428,20 +413,17 @@ bool JobLaunch::AnyRunning(bool servers, bool workers) const {
                      [&](const Child& child) { return (child.server ? servers : workers) && !child.end.has_value(); });
 }
 
-int JobLaunch::Culprit() const {
-  // Workers that exit because the coordinator reported a failure may exit before the process that failed.
-  const bool accused = std::find(failures_.begin(), failures_.end(), accused_) != failures_.end();
-  return accused ? accused_ : failures_[0];
-}
-
-std::string JobLaunch::DescribeFailure(int child) const {
-  std::string text =
-      absl::StrCat(logs_->name(child), " (process ", supervisor_->pid(child), ") ", children_[child].end->ToString());
-  if (children_[child].end->ok()) absl::StrAppend(&text, " before the job was done");
-  display_->PrintLine(absl::StrCat("last lines of ", logs_->name(child), " (full log: ", logs_->path(child), "):"));
-  for (const std::string& line : logs_->last_lines(child)) display_->PrintLine(absl::StrCat("  ", line));
-  const std::string error = logs_->LastError(child);
-  return error.empty() ? text : absl::StrCat(text, ": ", error);
+LaunchResult JobLaunch::Failure() const {
+  const int culprit = culprit_.Culprit();
+  const auto& lines = logs_->last_lines(culprit);
+  const FailureReport report = ReportFailure({.name = logs_->name(culprit),
+                                              .process_id = static_cast<uint64_t>(supervisor_->pid(culprit)),
+                                              .end = *children_[culprit].end,
+                                              .log_path = logs_->path(culprit),
+                                              .last_lines = {lines.begin(), lines.end()},
+                                              .last_error = logs_->LastError(culprit)});
+  for (const std::string& line : report.lines) display_->PrintLine(line);
+  return {report.exit_status, report.error, restarts_};
 }
 
 }  // namespace ballast

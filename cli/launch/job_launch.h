@@ -13,8 +13,10 @@
 #include "ballast/v1/tensor.pb.h"
 #include "cli/command/progress_source.h"
 #include "cli/launch/chaos.h"
+#include "cli/launch/culprit_finder.h"
 #include "cli/launch/log_merger.h"
 #include "cli/launch/progress_display.h"
+#include "cli/launch/restart_policy.h"
 #include "cli/launch/supervisor.h"
 
 namespace ballast {
@@ -60,12 +62,11 @@ struct LaunchResult {
   int restarts = 0;
 };
 
-// Owns the processes of one job on this machine, from the first start to the last exit. Restarts a worker that was
-// killed by a signal or lost its device or connections, and a server if the job survives its loss; a restarted server
-// keeps its address. Either a server or its standby may hold the shard: they have the same rank and differ in how they
-// were started. With durability CHECKPOINT, the loss of a server restarts all processes from the newest checkpoint. The
-// job continues without a process that failed too often, if it can; any other failure stops the job. On SIGINT, SIGTERM
-// or SIGHUP the workers save the model and stop. No child outlives this object. Does not read the job file.
+// Owns the processes of one job on this machine, from the first start to the last exit, and prints what happens to
+// them. RestartPolicy decides which of them start again; a restarted server keeps its address. Either a server or its
+// standby may hold the shard: they have the same rank and differ in how they were started. A failure stops the job.
+// On SIGINT, SIGTERM or SIGHUP the workers save the model and stop. No child outlives this object. Does not read the
+// job file.
 // Thread safety: confined to the main thread.
 class JobLaunch : private ProcessListener {
  public:
@@ -77,7 +78,11 @@ class JobLaunch : private ProcessListener {
   static constexpr absl::Duration kSave = absl::Seconds(20);
 
   JobLaunch(LaunchPlan plan, LogMerger* logs, ProgressDisplay* display, Connect connect)
-      : plan_(std::move(plan)), logs_(logs), display_(display), connect_(std::move(connect)) {}
+      : plan_(std::move(plan)),
+        logs_(logs),
+        display_(display),
+        connect_(std::move(connect)),
+        policy_(plan_.durability, plan_.max_restarts) {}
 
   // Blocks until every process has ended. Call at most once.
   LaunchResult Run();
@@ -94,11 +99,10 @@ class JobLaunch : private ProcessListener {
     // Hosts the coordinator, and recovers its state after a restart.
     bool coordinates() const { return server && !standby && rank == 0; }
     std::vector<std::string> flags;
-    // Number of earlier restarts that count toward --max-restarts.
+    // Number of restarts that count toward --max_restarts, including the one that is due.
     int restarts = 0;
-    // Told to exit, so its exit is not a failure.
+    // Told to exit.
     bool asked = false;
-    // Killed by --chaos; not counted toward --max-restarts.
     bool killed_by_chaos = false;
     std::optional<ExitStatus> end;
     // When its replacement starts.
@@ -114,8 +118,8 @@ class JobLaunch : private ProcessListener {
   absl::Status StartServer(int rank, bool standby, const std::string& resume, bool again);
   std::vector<std::string> WorkerFlags(int rank) const;
   absl::Status StartChild(Child child, bool again);
-  // Returns whether the job survives the end of this child; schedules and announces its restart, if any.
-  bool Outlives(int child);
+  // Returns whether another worker, or the other one of a pair of server and standby, still runs.
+  bool HasSubstitute(const Child& child) const;
   // InfiniteFuture if the child is not to be restarted.
   absl::Time RestartTime(int child) const;
   absl::Status RestartDue();
@@ -155,27 +159,22 @@ class JobLaunch : private ProcessListener {
   void Stop(bool servers, bool workers, absl::Duration timeout);
   void StopAll();
   bool AnyRunning(bool servers, bool workers) const;
-  bool failed() const { return !failures_.empty(); }
-  // Returns the failed child that the coordinator blames, otherwise the first that failed.
-  int Culprit() const;
-  std::string DescribeFailure(int child) const;
+  bool failed() const { return culprit_.failed(); }
+  // Prints the last lines of the culprit.
+  LaunchResult Failure() const;
 
   const LaunchPlan plan_;
   LogMerger* const logs_;
   ProgressDisplay* const display_;
   const Connect connect_;
+  RestartPolicy policy_;
+  CulpritFinder culprit_;
   std::unique_ptr<Supervisor> supervisor_;
   std::vector<Child> children_;
-  // Children that failed, in the order of their exits.
-  std::vector<int> failures_;
-  // The child that the coordinator blames for the failure; -1: none.
-  int accused_ = -1;
   int signals_ = 0;
   // Address of server 0's control port.
   std::string coordinator_;
   int restarts_ = 0;
-  // Restarts of the whole job, not counting those caused by --chaos.
-  int job_restarts_ = 0;
   // A restart of the whole job is due.
   bool restart_all_ = false;
   // Ended children not yet reported to the coordinator.

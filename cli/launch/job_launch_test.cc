@@ -470,7 +470,7 @@ TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbysThatAreInStep) {
   worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/enough\" ]; do :; done\nexit 0\n";
   asked_ = [&] {
     const std::string shown = shown_.str();
-    if (shown.find("kills server") == shown.npos || shown.find("kills standby") == shown.npos) return;
+    if (shown.find("killing server") == shown.npos || shown.find("killing standby") == shown.npos) return;
     std::ofstream(run_dir_ + "/enough") << "x";
   };
   progress_.pairs = true;

@@ -129,7 +129,7 @@ TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
   Program("worker", "[ $rank = 0 ] && cp ready.json \"$run_dir/summary.json\"; exit 0");
   ASSERT_EQ(Run("job.textproto --servers 2 --workers=2 --mode async --run_dir run --json"), 0) << Read("err");
   EXPECT_EQ(Read("out"), SummaryToJson(summary) + "\n");
-  EXPECT_THAT(Read("err"), StartsWith("job small: async, servers 2, workers 2 of "));
+  EXPECT_THAT(Read("err"), StartsWith("job small: async, servers 2, workers 2 with "));
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/report.html"));
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/logs/worker-1.log"));
 }
@@ -139,7 +139,7 @@ TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
   EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8 --precision tf32"), 1);
   EXPECT_EQ(NextLine(), "bounded 4 int8 tf32");
   EXPECT_THAT(Read("err"),
-              StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 of "));
+              StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 with "));
 }
 
 TEST_F(LaunchCommandTest, TellsWorkersHowManyGpusShareABatch) {
