@@ -17,7 +17,7 @@ WaitList::~WaitList() {
     changed_.Signal();
   }
   sweeper_.join();
-  EndAll(absl::CancelledError("the server ends"));
+  EndAll(absl::CancelledError("the server is stopping"));
 }
 
 WaitList::Wait WaitList::TakeLocked(std::map<Ticket, Wait>::iterator wait) {

@@ -186,7 +186,7 @@ TEST_F(ShardBuilderTest, RefusesWhatDoesNotFit) {
   slice[0].key = {2, 0};
   EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w2\" slice 0: got 3 elements, want 2"));
   slice[0].key = {2, 1};
-  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w2\" has no slice 1 here"));
+  EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("\"w2\" has no slice 1 on this shard"));
   slice[0].key = {9, 0};
   EXPECT_EQ(builder.Add(slice[0], 0), absl::InvalidArgumentError("tensor 9 is not declared"));
   const absl::string_view short_bytes = "1234";
