@@ -167,15 +167,6 @@ void StandbyJournal::Close(absl::Status reason) {
   for (const auto& done : released) done(closed);
 }
 
-std::vector<bool> StandbyJournal::WantedLocked(const internal::v1::ShardRecord& record) const {
-  std::vector<bool> wanted;
-  if (!transferring_) return wanted;
-  for (const internal::v1::LoggedPush::Gradient& gradient : record.push().gradients()) {
-    wanted.push_back(sent_.contains({gradient.tensor_id(), gradient.slice_index()}));
-  }
-  return wanted;
-}
-
 absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord& record,
                                                 absl::Span<const absl::string_view> behind,
                                                 absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order) {
@@ -184,7 +175,7 @@ absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord&
   {
     absl::MutexLock lock(&mutex_);
     fed = FedLocked();
-    if (fed) wanted = WantedLocked(record);
+    if (fed) wanted = sent_.Wanted(record);
   }
   // No record is appended while a standby starts to follow or slices are captured. So every change that must be sent
   // has its bytes, and the set of gradients to send does not change meanwhile.
@@ -196,7 +187,7 @@ absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord&
     if (absl::Status room = queue_.CheckRoom(bytes.size()); !room.ok()) return room;
     if (!admit()) return 0;
     queue_.Push(position_ + 1, std::move(bytes));
-    declared_ = declared_ || record.has_declaration();
+    if (record.has_declaration()) sent_.OnDeclaration();
   } else if (!admit()) {
     return 0;
   }
@@ -304,8 +295,7 @@ void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
   {
     absl::MutexLock lock(&mutex_);
     released = queue_.Clear();
-    transferring_ = false;
-    sent_.clear();
+    sent_.Clear();
     // A replaced standby is not lost: the coordinator has already dropped it.
     if (standby_ == target.incarnation() && next_target_.incarnation() == 0) stage_ = Stage::kLost;
     if (reason_.empty()) reason_ = end.ok() ? "the standby ended the stream" : std::string(end.message());
@@ -341,9 +331,7 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& 
     // The target may have changed meanwhile.
     still = !stopping_ && standby_ == target.incarnation() && next_target_.incarnation() == 0;
     stage_ = still ? Stage::kCatchingUp : Stage::kNone;
-    transferring_ = still;
-    declared_ = false;
-    sent_.clear();
+    if (still) sent_.Begin();
     acknowledged_ = 0;
     position = position_;
     hello.mutable_hello()->set_server(server_);
@@ -367,21 +355,14 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& 
     // More tensors may have been declared during the transfer.
     outline = shard_->CaptureOutline([&] {
       absl::MutexLock lock(&mutex_);
-      all = !declared_;
-      declared_ = false;
-      transferring_ = !all;
+      all = sent_.TryEnd();
       position = position_;
     });
     // The standby needs a tensor's declaration before its slices.
     if (!all && !SendChangesUpTo(stream, position)) return;
     slices = SlicesOf(outline.tensors);
     absl::MutexLock lock(&mutex_);
-    slices.erase(std::remove_if(slices.begin(), slices.end(),
-                                [this](const OwnedSlice& slice) {
-                                  mutex_.AssertReaderHeld();
-                                  return sent_.contains(slice.key);
-                                }),
-                 slices.end());
+    slices = sent_.Unsent(std::move(slices));
   }
   internal::v1::TransferEnd end;
   end.mutable_windows()->Add(outline.windows.begin(), outline.windows.end());
@@ -395,7 +376,7 @@ bool StandbyJournal::SendSlices(StandbyStream& stream, absl::Span<const OwnedSli
   uint64_t position = 0;
   const std::vector<ShardState::SliceEntry> captured = shard_->CaptureSlices(keys, [&] {
     absl::MutexLock lock(&mutex_);
-    sent_.insert(keys.begin(), keys.end());
+    sent_.Add(keys);
     position = position_;
   });
   uint64_t bytes = 0;

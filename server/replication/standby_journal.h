@@ -11,25 +11,19 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/replication/change_queue.h"
+#include "server/replication/sent_slices.h"
 #include "server/replication/standby_stream.h"
 #include "server/replication/transfer_progress.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/shard_journal.h"
 
 namespace ballast {
-
-// A slice to send.
-struct OwnedSlice {
-  SliceKey key;
-  uint64_t elements = 0;
-};
 
 // Owns a server's side of the stream to its standby: sends the shard slice by slice, and each change to slices that
 // were sent. A change is durable once the standby has applied it too. Without a standby, or while one catches up,
@@ -121,8 +115,6 @@ class StandbyJournal : public ShardJournal {
   // Drops the standby, which then cannot take over. Returns the waits that this ends.
   Waits DropStandbyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Waits TakeWaitsLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True for each gradient of a push whose slice was sent. Empty: send all.
-  std::vector<bool> WantedLocked(const internal::v1::ShardRecord& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void StopFeedingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
@@ -142,10 +134,7 @@ class StandbyJournal : public ShardJournal {
   uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
   // The standby is in step once it has acknowledged this position.
   uint64_t mark_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The sent slices, until all were sent; and whether tensors were declared that have not been looked up yet.
-  bool transferring_ ABSL_GUARDED_BY(mutex_) = false;
-  bool declared_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_set<SliceKey> sent_ ABSL_GUARDED_BY(mutex_);
+  SentSlices sent_ ABSL_GUARDED_BY(mutex_);
   ChangeQueue queue_ ABSL_GUARDED_BY(mutex_);
   TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
   // Why the last standby was lost.
