@@ -193,7 +193,7 @@ TEST(ReplicationStateTest, EachEventInEachStageHasTheTransitionOfTheTable) {
 TEST(ReplicationStateTest, EachStageHasItsWaitsAndItsReport) {
   struct Row {
     Stage stage;
-    // Of the changes at 4 and 6.
+    // The waits of the changes at 4 and 6.
     Wait acknowledged, last;
     bool fed;
     std::string report;

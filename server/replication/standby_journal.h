@@ -31,8 +31,8 @@ namespace ballast {
 // were sent. A change is durable once the standby has applied it too. Without a standby, or while one catches up,
 // changes are durable at once, except that responses are held back while the link cannot keep up. Invariant: from the
 // report that a standby is in step until the coordinator knows that it is lost, nothing is durable that the standby
-// has not acknowledged, so a standby that takes over has every acknowledged change. Deliberately decides none of this:
-// it performs what ReplicationState returns.
+// has not acknowledged, so a standby that takes over has every acknowledged change. Deliberately decides none of
+// this: it performs what ReplicationState returns.
 // Thread safety: all methods may be called from any thread.
 class StandbyJournal : public ShardJournal {
  public:
