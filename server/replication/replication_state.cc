@@ -44,7 +44,6 @@ ReplicationState::Actions ReplicationState::OnOpen(const v1::StandbyTarget& targ
 bool ReplicationState::BeginTransfer(const v1::StandbyTarget& target) {
   if (!IsCurrent(target)) return false;
   stage_ = Stage::kCatchingUp;
-  acknowledged_ = 0;
   return true;
 }
 

@@ -136,6 +136,7 @@ class ReplicationState {
   uint64_t standby_ = 0;
   Stage stage_ = Stage::kNone;
   uint64_t position_ = 0;
+  // Valid from kClosingUp on.
   uint64_t acknowledged_ = 0;
   // The standby is in step once it has acknowledged this position.
   uint64_t mark_ = 0;

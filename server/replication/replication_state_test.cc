@@ -279,6 +279,15 @@ TEST(ReplicationStateTest, ATimeoutIsTheReasonWhateverEndsTheStream) {
   EXPECT_EQ(state.Report().reason(), "timed out after 6s waiting for it to process data");
 }
 
+TEST(ReplicationStateTest, ANewStreamHasItsOwnReason) {
+  ReplicationState state = At(Stage::kLost);
+  state.SetTarget(Target(8));
+  state.TakeTarget();
+  state.OnOpen(Target(8));
+  state.OnStreamEnd(Target(8), absl::CancelledError("cancelled"));
+  EXPECT_EQ(state.Report().reason(), "cancelled");
+}
+
 TEST(ReplicationStateTest, AStandbyMayEndTheStream) {
   ReplicationState state = At(Stage::kCatchingUp);
   state.OnStreamEnd(Target(7), absl::OkStatus());
