@@ -47,6 +47,7 @@ size_t CountAtOnce(absl::Span<const OwnedSlice> slices) {
 StandbyJournal::StandbyJournal(Options options, ParameterShard* shard)
     : options_(std::move(options)),
       shard_(shard),
+      state_(options_.shard, options_.timeout),
       queue_(options_.max_queued_bytes, options_.least_pace_bytes),
       thread_([this] { FeedUntilStopped(); }) {}
 
@@ -55,125 +56,68 @@ StandbyJournal::~StandbyJournal() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    StopFeedingLocked();
+    if (stream_ != nullptr) stream_->Cancel();
   }
   thread_.join();
 }
 
+void StandbyJournal::Handle(absl::FunctionRef<ReplicationState::Actions(ReplicationState&)> event) {
+  ReplicationState::Actions actions;
+  Waits released;
+  {
+    absl::MutexLock lock(&mutex_);
+    actions = event(state_);
+    if (actions.cancel && stream_ != nullptr) stream_->Cancel();
+    if (actions.queue == ReplicationState::Actions::Queue::kClear) released = queue_.Clear();
+    if (actions.queue == ReplicationState::Actions::Queue::kRelease) released = queue_.Release();
+    const auto end = waits_.upper_bound(actions.release);
+    for (auto wait = waits_.begin(); wait != end; ++wait) released.push_back(std::move(wait->second));
+    waits_.erase(waits_.begin(), end);
+  }
+  for (const auto& done : released) done(actions.status);
+  if (!actions.log.empty()) options_.log(actions.log);
+  if (actions.report_now) options_.on_news();
+}
+
 void StandbyJournal::BeginJob() {
   absl::MutexLock lock(&mutex_);
-  has_job_ = true;
+  state_.BeginJob();
 }
 
 void StandbyJournal::BeginServing(uint64_t server) {
   absl::MutexLock lock(&mutex_);
-  server_ = server;
-}
-
-void StandbyJournal::StopFeedingLocked() {
-  if (stream_ != nullptr) stream_->Cancel();
-}
-
-StandbyJournal::Waits StandbyJournal::TakeWaitsLocked(uint64_t position) {
-  Waits taken;
-  const auto end = waits_.upper_bound(position);
-  for (auto wait = waits_.begin(); wait != end; ++wait) taken.push_back(std::move(wait->second));
-  waits_.erase(waits_.begin(), end);
-  return taken;
-}
-
-StandbyJournal::Waits StandbyJournal::DropStandbyLocked() {
-  if (FedLocked()) StopFeedingLocked();
-  stage_ = Stage::kNone;
-  reported_ = false;
-  Waits released = queue_.Clear();
-  for (auto& done : TakeWaitsLocked(position_)) released.push_back(std::move(done));
-  return released;
+  state_.BeginServing(server);
 }
 
 void StandbyJournal::Feed(const v1::StandbyTarget& target) {
-  Waits released;
-  {
-    absl::MutexLock lock(&mutex_);
-    // A standby never follows twice: it joins again as a new incarnation.
-    if (target.incarnation() == standby_) return;
-    // The coordinator has already dropped the previous standby.
-    released = DropStandbyLocked();
-    next_target_ = target;
-    if (target.incarnation() == 0) standby_ = 0;
-  }
-  for (const auto& done : released) done(absl::OkStatus());
+  Handle([&](ReplicationState& state) { return state.SetTarget(target); });
 }
 
 v1::StandbyReport StandbyJournal::Report() {
   v1::StandbyReport report;
-  std::optional<std::string> line;
-  {
-    absl::MutexLock lock(&mutex_);
+  Handle([&](ReplicationState& state) {
+    mutex_.AssertHeld();
     const absl::Time now = absl::Now();
-    if (const absl::Duration idle = progress_.Silence(now); FedLocked() && idle > options_.timeout) {
-      reason_ = absl::StrCat("timed out after ", absl::FormatDuration(absl::Trunc(idle, absl::Seconds(1))),
-                             " waiting for it to process data");
-      StopFeedingLocked();
-    }
-    report.set_incarnation(standby_);
-    if (stage_ != Stage::kNone) progress_.Fill(queue_.bytes(), now, report);
+    ReplicationState::Actions actions = state.OnTime(progress_.Silence(now));
+    report = state.Report();
+    if (report.stage() != v1::StandbyReport::STAGE_UNSPECIFIED) progress_.Fill(queue_.bytes(), now, report);
     queue_.set_pace_bytes(
         std::clamp(report.bytes_per_second() / 2, options_.least_pace_bytes, options_.most_pace_bytes));
-    switch (stage_) {
-      case Stage::kNone:
-        report.clear_incarnation();
-        break;
-      case Stage::kCatchingUp:
-      case Stage::kClosingUp:
-        report.set_stage(v1::StandbyReport::STAGE_CATCHING_UP);
-        line = progress_.Line(report, now);
-        break;
-      case Stage::kInStep:
-        reported_ = true;
-        report.set_stage(v1::StandbyReport::STAGE_IN_STEP);
-        break;
-      case Stage::kLost:
-        report.set_stage(v1::StandbyReport::STAGE_LOST);
-        report.set_reason(reason_);
-        break;
+    if (report.stage() == v1::StandbyReport::STAGE_CATCHING_UP) {
+      const std::optional<std::string> line = progress_.Line(report, now);
+      if (line.has_value()) actions.log = absl::StrCat("standby ", options_.shard, ": catching up: ", *line);
     }
-  }
-  if (line.has_value()) options_.log(absl::StrCat("standby ", options_.shard, ": catching up: ", *line));
+    return actions;
+  });
   return report;
 }
 
 void StandbyJournal::OnHeartbeat(const v1::StandbyReport& report) {
-  Waits released;
-  {
-    absl::MutexLock lock(&mutex_);
-    const bool lost = report.stage() == v1::StandbyReport::STAGE_LOST && report.incarnation() == standby_;
-    if (!lost || stage_ != Stage::kLost) return;
-    released = DropStandbyLocked();
-  }
-  for (const auto& done : released) done(absl::OkStatus());
+  Handle([&](ReplicationState& state) { return state.OnHeartbeat(report); });
 }
 
 void StandbyJournal::Close(absl::Status reason) {
-  Waits released;
-  absl::Status closed;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (closed_.ok()) closed_ = std::move(reason);
-    closed = closed_;
-    released = queue_.Release();
-    for (auto& done : TakeWaitsLocked(position_)) released.push_back(std::move(done));
-  }
-  for (const auto& done : released) done(closed);
-}
-
-std::vector<bool> StandbyJournal::WantedLocked(const internal::v1::ShardRecord& record) const {
-  std::vector<bool> wanted;
-  if (!transferring_) return wanted;
-  for (const internal::v1::LoggedPush::Gradient& gradient : record.push().gradients()) {
-    wanted.push_back(sent_.contains({gradient.tensor_id(), gradient.slice_index()}));
-  }
-  return wanted;
+  Handle([&](ReplicationState& state) { return state.Close(std::move(reason)); });
 }
 
 absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord& record,
@@ -183,70 +127,53 @@ absl::StatusOr<uint64_t> StandbyJournal::Append(const internal::v1::ShardRecord&
   std::vector<bool> wanted;
   {
     absl::MutexLock lock(&mutex_);
-    fed = FedLocked();
-    if (fed) wanted = WantedLocked(record);
+    fed = state_.fed();
+    if (fed) wanted = sent_.Wanted(record);
   }
   // No record is appended while a standby starts to follow or slices are captured. So every change that must be sent
   // has its bytes, and the set of gradients to send does not change meanwhile.
   std::string bytes;
   if (fed) bytes = wanted.empty() ? JoinChange(record, behind) : JoinPushOf(wanted, record, behind);
   absl::MutexLock lock(&mutex_);
-  if (!closed_.ok()) return closed_;
-  if (FedLocked()) {
+  if (!state_.closed().ok()) return state_.closed();
+  if (state_.fed()) {
     if (absl::Status room = queue_.CheckRoom(bytes.size()); !room.ok()) return room;
     if (!admit()) return 0;
-    queue_.Push(position_ + 1, std::move(bytes));
-    declared_ = declared_ || record.has_declaration();
+    queue_.Push(state_.position() + 1, std::move(bytes));
+    if (record.has_declaration()) sent_.OnDeclaration();
   } else if (!admit()) {
     return 0;
   }
-  // The first change is the job's declaration. A standby starts to follow only after it is applied, because the gate
-  // is held until then.
-  has_job_ = true;
   in_order();
-  return ++position_;
+  return state_.Append();
 }
 
 void StandbyJournal::AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) {
   absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    if (closed_.ok() && WaitsLocked() && position > acknowledged_) {
-      waits_.emplace(position, std::move(done));
-      return;
+    switch (state_.WaitOf(position)) {
+      case ReplicationState::Wait::kAcknowledgment:
+        waits_.emplace(position, std::move(done));
+        return;
+      case ReplicationState::Wait::kLink:
+        if (queue_.HoldBack(position, done)) return;
+        break;
+      case ReplicationState::Wait::kNothing:
+        status = state_.closed();
+        break;
     }
-    if (closed_.ok() && stage_ == Stage::kCatchingUp && queue_.HoldBack(position, done)) return;
-    status = closed_;
   }
   done(status);
 }
 
 void StandbyJournal::OnResponse(const internal::v1::ReplicateResponse& response) {
-  Waits released;
-  bool in_step = false;
-  std::string line;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!FedLocked()) return;
+  Handle([&](ReplicationState& state) {
+    mutex_.AssertHeld();
     const absl::Time now = absl::Now();
     progress_.Taken(response.taken(), now);
-    acknowledged_ = response.position();
-    if (stage_ == Stage::kCatchingUp && response.whole()) {
-      stage_ = Stage::kClosingUp;
-      mark_ = position_;
-    }
-    in_step = stage_ == Stage::kClosingUp && acknowledged_ >= mark_;
-    if (in_step) {
-      stage_ = Stage::kInStep;
-      line = absl::StrCat("standby ", options_.shard, ": in step after ",
-                          absl::FormatDuration(absl::Trunc(progress_.took(now), absl::Milliseconds(100))));
-    }
-    released = TakeWaitsLocked(acknowledged_);
-  }
-  for (const auto& done : released) done(absl::OkStatus());
-  if (!in_step) return;
-  options_.log(line);
-  options_.on_news();
+    return state.OnResponse(response.position(), response.whole(), progress_.took(now));
+  });
 }
 
 void StandbyJournal::FeedUntilStopped() {
@@ -256,13 +183,11 @@ void StandbyJournal::FeedUntilStopped() {
       absl::MutexLock lock(&mutex_);
       const auto due = [this] {
         mutex_.AssertReaderHeld();
-        return stopping_ || (has_job_ && server_ > 0 && next_target_.incarnation() > 0);
+        return stopping_ || state_.HasTarget();
       };
       mutex_.Await(absl::Condition(&due));
       if (stopping_) return;
-      target = std::exchange(next_target_, {});
-      standby_ = target.incarnation();
-      stage_ = Stage::kNone;
+      target = state_.TakeTarget();
     }
     FeedOne(target);
   }
@@ -271,14 +196,13 @@ void StandbyJournal::FeedUntilStopped() {
 void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
   absl::Status end;
   if (absl::StatusOr<std::unique_ptr<StandbyStream>> stream = options_.open(target.address()); stream.ok()) {
-    {
-      absl::MutexLock lock(&mutex_);
+    Handle([&](ReplicationState& state) {
+      mutex_.AssertHeld();
       stream_ = stream->get();
       ended_ = false;
-      reason_.clear();
       progress_.Begin(absl::Now());
-    }
-    options_.log(absl::StrCat("standby ", options_.shard, " at ", target.address(), ": sending it the shard's state"));
+      return state.OnOpen(target);
+    });
     std::thread responses([&] {
       internal::v1::ReplicateResponse response;
       while ((*stream)->Read(response)) OnResponse(response);
@@ -299,25 +223,11 @@ void StandbyJournal::FeedOne(const v1::StandbyTarget& target) {
   } else {
     end = stream.status();
   }
-  Waits released;
-  std::string reason;
-  {
-    absl::MutexLock lock(&mutex_);
-    released = queue_.Clear();
-    transferring_ = false;
-    sent_.clear();
-    // A replaced standby is not lost: the coordinator has already dropped it.
-    if (standby_ == target.incarnation() && next_target_.incarnation() == 0) stage_ = Stage::kLost;
-    if (reason_.empty()) reason_ = end.ok() ? "the standby ended the stream" : std::string(end.message());
-    reason = reason_;
-    // No change waits for a standby that was never reported in step.
-    if (!reported_) {
-      for (auto& done : TakeWaitsLocked(position_)) released.push_back(std::move(done));
-    }
-  }
-  for (const auto& done : released) done(absl::OkStatus());
-  options_.log(absl::StrCat("standby ", options_.shard, " at ", target.address(), ": stopped following: ", reason));
-  options_.on_news();
+  Handle([&](ReplicationState& state) {
+    mutex_.AssertHeld();
+    sent_.Clear();
+    return state.OnStreamEnd(target, end);
+  });
 }
 
 bool StandbyJournal::Send(StandbyStream& stream, const internal::v1::ReplicateRequest& part) {
@@ -338,15 +248,10 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& 
   uint64_t position = 0;
   ShardState outline = shard_->CaptureOutline([&] {
     absl::MutexLock lock(&mutex_);
-    // The target may have changed meanwhile.
-    still = !stopping_ && standby_ == target.incarnation() && next_target_.incarnation() == 0;
-    stage_ = still ? Stage::kCatchingUp : Stage::kNone;
-    transferring_ = still;
-    declared_ = false;
-    sent_.clear();
-    acknowledged_ = 0;
-    position = position_;
-    hello.mutable_hello()->set_server(server_);
+    still = !stopping_ && state_.BeginTransfer(target);
+    if (still) sent_.Begin();
+    position = state_.position();
+    hello.mutable_hello()->set_server(state_.server());
   });
   const auto send = [&](const internal::v1::ReplicateRequest& part) { return Send(stream, part); };
   if (!still || !send(hello) || !SendOutline(options_.shard, position, outline, send)) return;
@@ -367,21 +272,14 @@ void StandbyJournal::FeedStream(const v1::StandbyTarget& target, StandbyStream& 
     // More tensors may have been declared during the transfer.
     outline = shard_->CaptureOutline([&] {
       absl::MutexLock lock(&mutex_);
-      all = !declared_;
-      declared_ = false;
-      transferring_ = !all;
-      position = position_;
+      all = sent_.TryEnd();
+      position = state_.position();
     });
     // The standby needs a tensor's declaration before its slices.
     if (!all && !SendChangesUpTo(stream, position)) return;
     slices = SlicesOf(outline.tensors);
     absl::MutexLock lock(&mutex_);
-    slices.erase(std::remove_if(slices.begin(), slices.end(),
-                                [this](const OwnedSlice& slice) {
-                                  mutex_.AssertReaderHeld();
-                                  return sent_.contains(slice.key);
-                                }),
-                 slices.end());
+    slices = sent_.Unsent(std::move(slices));
   }
   internal::v1::TransferEnd end;
   end.mutable_windows()->Add(outline.windows.begin(), outline.windows.end());
@@ -395,8 +293,8 @@ bool StandbyJournal::SendSlices(StandbyStream& stream, absl::Span<const OwnedSli
   uint64_t position = 0;
   const std::vector<ShardState::SliceEntry> captured = shard_->CaptureSlices(keys, [&] {
     absl::MutexLock lock(&mutex_);
-    sent_.insert(keys.begin(), keys.end());
-    position = position_;
+    sent_.Add(keys);
+    position = state_.position();
   });
   uint64_t bytes = 0;
   for (const ShardState::SliceEntry& slice : captured) {
@@ -444,7 +342,7 @@ std::optional<ChangeQueue::Change> StandbyJournal::NextChange(absl::Duration wai
     absl::MutexLock lock(&mutex_);
     const auto due = [this] {
       mutex_.AssertReaderHeld();
-      return ended_ || !FedLocked() || stopping_ || !queue_.empty();
+      return !FollowsLocked() || !queue_.empty();
     };
     mutex_.AwaitWithTimeout(absl::Condition(&due), wait);
     change = queue_.Pop(released);
@@ -460,7 +358,7 @@ void StandbyJournal::Follow(StandbyStream& stream, uint64_t end_position, const 
     const std::optional<ChangeQueue::Change> change = NextChange(ended ? kKeepaliveInterval : absl::ZeroDuration());
     {
       absl::MutexLock lock(&mutex_);
-      if (ended_ || !FedLocked() || stopping_) return;
+      if (!FollowsLocked()) return;
     }
     const bool ends = !ended && (!change.has_value() || change->position > end_position);
     if (ends && !SendEnd(end_position, end, send)) return;

@@ -11,13 +11,15 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/replication/change_queue.h"
+#include "server/replication/replication_state.h"
+#include "server/replication/sent_slices.h"
 #include "server/replication/standby_stream.h"
 #include "server/replication/transfer_progress.h"
 #include "server/shard/parameter_shard.h"
@@ -25,17 +27,12 @@
 
 namespace ballast {
 
-// A slice to send.
-struct OwnedSlice {
-  SliceKey key;
-  uint64_t elements = 0;
-};
-
 // Owns a server's side of the stream to its standby: sends the shard slice by slice, and each change to slices that
 // were sent. A change is durable once the standby has applied it too. Without a standby, or while one catches up,
 // changes are durable at once, except that responses are held back while the link cannot keep up. Invariant: from the
 // report that a standby is in step until the coordinator knows that it is lost, nothing is durable that the standby
-// has not acknowledged, so a standby that takes over has every acknowledged change.
+// has not acknowledged, so a standby that takes over has every acknowledged change. Deliberately decides none of
+// this: it performs what ReplicationState returns.
 // Thread safety: all methods may be called from any thread.
 class StandbyJournal : public ShardJournal {
  public:
@@ -84,18 +81,10 @@ class StandbyJournal : public ShardJournal {
   }
 
  private:
-  enum class Stage {
-    // No standby follows.
-    kNone,
-    kCatchingUp,
-    // Changes wait for the standby to acknowledge them; earlier changes are still being sent.
-    kClosingUp,
-    kInStep,
-    // The stream has ended; the coordinator may not know yet.
-    kLost,
-  };
   using Waits = std::vector<std::function<void(absl::Status)>>;
 
+  // Lets `event` change the state under the lock, and performs the actions that it returns.
+  void Handle(absl::FunctionRef<ReplicationState::Actions(ReplicationState&)> event) ABSL_LOCKS_EXCLUDED(mutex_);
   void FeedUntilStopped();
   // Returns when the stream ends.
   void FeedOne(const v1::StandbyTarget& target);
@@ -112,46 +101,19 @@ class StandbyJournal : public ShardJournal {
   // Returns the next change, if one arrives within `wait`.
   std::optional<ChangeQueue::Change> NextChange(absl::Duration wait);
   void OnResponse(const internal::v1::ReplicateResponse& response);
-  bool FedLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stage_ == Stage::kCatchingUp || stage_ == Stage::kClosingUp || stage_ == Stage::kInStep;
-  }
-  bool WaitsLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return stage_ == Stage::kClosingUp || stage_ == Stage::kInStep || (stage_ == Stage::kLost && reported_);
-  }
-  // Drops the standby, which then cannot take over. Returns the waits that this ends.
-  Waits DropStandbyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Waits TakeWaitsLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True for each gradient of a push whose slice was sent. Empty: send all.
-  std::vector<bool> WantedLocked(const internal::v1::ShardRecord& record) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void StopFeedingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // True while the current stream is to carry changes.
+  bool FollowsLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !ended_ && !stopping_ && state_.fed(); }
 
   const Options options_;
   ParameterShard* const shard_;
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  bool has_job_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t server_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The next standby, and the current or last one.
-  v1::StandbyTarget next_target_ ABSL_GUARDED_BY(mutex_);
-  uint64_t standby_ ABSL_GUARDED_BY(mutex_) = 0;
-  Stage stage_ ABSL_GUARDED_BY(mutex_) = Stage::kNone;
-  // True once the report that the standby is in step was, or is being, sent.
-  bool reported_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t position_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t acknowledged_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The standby is in step once it has acknowledged this position.
-  uint64_t mark_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The sent slices, until all were sent; and whether tensors were declared that have not been looked up yet.
-  bool transferring_ ABSL_GUARDED_BY(mutex_) = false;
-  bool declared_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_set<SliceKey> sent_ ABSL_GUARDED_BY(mutex_);
+  ReplicationState state_ ABSL_GUARDED_BY(mutex_);
+  SentSlices sent_ ABSL_GUARDED_BY(mutex_);
   ChangeQueue queue_ ABSL_GUARDED_BY(mutex_);
   TransferProgress progress_ ABSL_GUARDED_BY(mutex_);
-  // Why the last standby was lost.
-  std::string reason_ ABSL_GUARDED_BY(mutex_);
   std::multimap<uint64_t, std::function<void(absl::Status)>> waits_ ABSL_GUARDED_BY(mutex_);
-  // The current stream, or null.
+  // The current stream, or null; and whether it has ended.
   StandbyStream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
