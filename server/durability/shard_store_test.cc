@@ -397,26 +397,6 @@ TEST(ShardStoreTest, ReplaysPushesThatCameAtOnceInTheOrderInWhichTheyWereApplied
   EXPECT_EQ(process.Fingerprint(), before);
 }
 
-TEST(ShardStoreTest, RefusesTheLogOfAnotherShard) {
-  const std::string folder = NewFolder();
-  {
-    Process process(folder);
-    process.Declare(Job(v1::Durability::WAL));
-  }
-  Process process(folder, PosixFileSystem(), 1 << 28, /*rank=*/1);
-  EXPECT_EQ(process.status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(process.status.message(), "is the log of shard 0, want shard 1")) << process.status;
-}
-
-TEST(ShardStoreTest, RefusesASecondProcessInAFolder) {
-  const std::string folder = NewFolder();
-  Process first(folder);
-  Process second(folder);
-  EXPECT_EQ(second.status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(second.status.message(), "is in use by another process; each server needs its own"))
-      << second.status;
-}
-
 TEST(ShardStoreTest, AJobWithoutAFolderIsRefused) {
   ParameterShard shard({}, Clock::Real());
   const absl::Status status = shard.Declare(Job(v1::Durability::WAL), {Tensor(1, "w", 3)}).status();
