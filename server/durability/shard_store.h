@@ -6,11 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
-#include <vector>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -19,14 +17,17 @@
 #include "common/storage/record_log.h"
 #include "common/storage/shard_log.h"
 #include "server/durability/group_commit.h"
+#include "server/durability/shard_directory.h"
+#include "server/durability/snapshot_thread.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/shard_journal.h"
 
 namespace ballast {
 
-// Owns a shard's state directory: the log of its changes, and snapshots that replace the start of the log. One
-// process uses a directory at a time. Invariant: the newest snapshot and the log after it together equal the shard.
-// Thread safety: all methods may be called from any thread, except Recover and Start, which must come first.
+// Owns the log of a shard's changes, and decides when it is synced, when it continues in a new file and when a snapshot
+// replaces its start. Invariant: the newest snapshot and the log after it together equal the shard. Leaves the files of
+// the state directory to ShardDirectory. Thread safety: all methods may be called from any thread, except Recover and
+// Start, which must come first.
 class ShardStore : public ShardJournal {
  public:
   struct Options {
@@ -63,7 +64,6 @@ class ShardStore : public ShardJournal {
     uint64_t log_bytes = 0;
     uint64_t position = 0;
     uint64_t synced = 0;
-    uint64_t snapshots = 0;
     uint64_t snapshot_failures = 0;
   };
 
@@ -90,23 +90,15 @@ class ShardStore : public ShardJournal {
   Status status() const;
 
  private:
-  ShardStore(Options options, FileSystem* files, ParameterShard* shard, int lock)
-      : options_(std::move(options)), files_(files), shard_(shard), lock_(lock) {}
+  ShardStore(Options options, FileSystem* files, ParameterShard* shard, std::unique_ptr<ShardDirectory> directory)
+      : options_(std::move(options)), files_(files), shard_(shard), directory_(std::move(directory)) {}
 
-  absl::Status RemovePartial();
-  absl::StatusOr<uint64_t> LoadSnapshot(uint64_t position);
+  // Returns the position of the first record after the snapshot.
+  absl::StatusOr<uint64_t> LoadSnapshot(const std::string& path);
   absl::Status Replay(const LogRecord& record, Recovered& recovered);
   // Replays the log after the snapshot. Returns its end, after cutting off an unfinished write.
   absl::StatusOr<LogEnd> ReplayLogs(Recovered& recovered, uint64_t next);
   absl::Status BeginWriting(const JobConfig& job, const LogEnd& end);
-  // Reuses a file that a snapshot replaced, if there is one, because its memory and disk blocks are already
-  // allocated. DATA_LOSS if the new file may exist despite the failure.
-  absl::StatusOr<std::shared_ptr<RecordWriter>> CreateLog(
-      const std::string& job, uint64_t first, const std::optional<internal::v1::LogHeader::Previous>& previous,
-      std::optional<uint64_t> spare);
-  // Durably removes a file that could not be started. Returns `reason`, as DATA_LOSS if the removal failed.
-  absl::Status DropLog(const std::string& path, const absl::Status& reason);
-  absl::StatusOr<std::unique_ptr<RecordWriter>> OpenLog(uint64_t first, std::optional<uint64_t> spare);
   absl::Status SyncLog(RecordWriter& log);
   // Syncs and ends the file, and starts the next one.
   absl::Status RotateLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
@@ -115,49 +107,31 @@ class ShardStore : public ShardJournal {
   // Appends a record of the synced position to the log, unless a later record does so.
   void Mark(uint64_t synced);
   absl::Status WriteSnapshotOf(const ShardState& capture, uint64_t position);
-  absl::Status Prune(uint64_t position);
-  // Keeps some of the files before the one that contains, or will contain, the record after `position` as spares.
-  // Returns the first position of that file.
-  uint64_t KeepSparesLocked(uint64_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   uint64_t SnapshotLengthLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  void SnapshotUntilStopped();
-  // False once the store is stopping.
-  bool AwaitSnapshotDue();
-  void NoteFailure(const absl::Status& status, absl::Duration retry);
+  void LogFailure(const absl::Status& status, absl::Duration retry) const;
 
   const Options options_;
   FileSystem* const files_;
   ParameterShard* const shard_;
-  // File descriptor whose lock marks the directory as ours.
-  const int lock_;
+  const std::unique_ptr<ShardDirectory> directory_;
   // Used only before the shard serves.
   bool recovering_ = false;
   std::unique_ptr<GroupCommit> commit_;
 
   // Held while a record is written, because records are ordered, and while a new file replaces the current one.
   mutable absl::Mutex write_mutex_;
+  // Shared with `commit_`, which may still have to sync a file that another one has replaced.
   std::shared_ptr<RecordWriter> log_ ABSL_GUARDED_BY(write_mutex_);
-  std::string job_ ABSL_GUARDED_BY(write_mutex_);
   // Why nothing may be written: a new file may exist that starts at this file's next position.
   absl::Status failed_ ABSL_GUARDED_BY(write_mutex_);
   // Bytes of finished files after the last snapshot.
   uint64_t finished_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
   // Bytes of values in the last snapshot.
   uint64_t state_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
-  // First positions of this process's files: those still needed, and spares, which a snapshot replaced and which wait
-  // to be reused. Positions only ascend here, so an old record in a spare cannot be mistaken for a later one.
-  std::vector<uint64_t> logs_ ABSL_GUARDED_BY(write_mutex_);
-  std::vector<uint64_t> spares_ ABSL_GUARDED_BY(write_mutex_);
-  uint64_t snapshots_ ABSL_GUARDED_BY(write_mutex_) = 0;
-  uint64_t snapshot_failures_ ABSL_GUARDED_BY(write_mutex_) = 0;
 
   // Serializes snapshots.
   absl::Mutex snapshot_mutex_;
-
-  absl::Mutex mutex_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool snapshot_due_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread snapshots_thread_;
+  std::unique_ptr<SnapshotThread> snapshot_thread_;
 };
 
 }  // namespace ballast
