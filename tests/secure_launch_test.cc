@@ -111,7 +111,7 @@ TEST(ServerProgramTest, WarnsLoudlyAtAnInsecureStart) {
 TEST(ServerProgramTest, RefusesACertificateWithoutItsKeyAndATokenFileThatOthersMayRead) {
   ChildProcess keyless({"server/ballast_server", "--listen", "127.0.0.1:0", "--tls_cert", "server.pem"});
   EXPECT_EQ(keyless.Wait().number, 2);
-  EXPECT_THAT(keyless.last_line(), HasSubstr("--tls_cert server.pem: want its private key beside it"));
+  EXPECT_THAT(keyless.last_line(), HasSubstr("--tls_cert server.pem: want its private key too"));
   const std::string tokens = ::testing::TempDir() + "/tokens";
   std::ofstream(tokens) << "admin * " << std::string(64, 'a') << "\n";
   std::filesystem::permissions(tokens, std::filesystem::perms(0644));

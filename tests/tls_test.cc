@@ -280,7 +280,7 @@ TEST_F(TlsTest, AClientSaysNothingToOtherMachinesWithoutIt) {
   EXPECT_TRUE(absl::IsInvalidArgument(Client::Connect(options).status()));
   EXPECT_THAT(
       std::string(Credentials::Make({{client_files_.certificate, client_files_.key, ""}}, "").status().message()),
-      HasSubstr("--tls_cert: want --tls_ca beside it"));
+      HasSubstr("--tls_cert: want --tls_ca too"));
 }
 
 }  // namespace

@@ -137,9 +137,9 @@ TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {
             "tiny.textproto:9:20: codec.gradients has no value \"zip\"; valid names are \"ENCODING_UNSPECIFIED\", "
             "\"ENCODING_FP32\", \"ENCODING_FP16\", \"ENCODING_BF16\", \"ENCODING_INT8\", \"ENCODING_TOP_K\", "
             "\"ENCODING_SIGN\"");
-  const std::string unknown = fault("optimizer { lion { learning_rate: 1 } }");
+  const std::string unknown = fault("optimizer { tiger { learning_rate: 1 } }");
   EXPECT_EQ(
-      unknown.find("tiny.textproto:9:13: optimizer has no field \"lion\"; valid names are \"sgd\", \"momentum\", "), 0)
+      unknown.find("tiny.textproto:9:13: optimizer has no field \"tiger\"; valid names are \"sgd\", \"momentum\", "), 0)
       << unknown;
 }
 

@@ -23,8 +23,9 @@ ReplicationState::Actions ReplicationState::Drop() {
 }
 
 ReplicationState::Actions ReplicationState::SetTarget(const v1::StandbyTarget& target) {
+  const uint64_t named = target.incarnation(), next = next_target_.incarnation();
   // A standby never follows twice: it joins again as a new incarnation.
-  if (target.incarnation() == standby_) return {};
+  if (named > 0 ? named == standby_ || named == next : standby_ == 0 && next == 0) return {};
   next_target_ = target;
   if (target.incarnation() == 0) standby_ = 0;
   // The coordinator has already dropped the previous standby.
@@ -33,11 +34,11 @@ ReplicationState::Actions ReplicationState::SetTarget(const v1::StandbyTarget& t
 
 v1::StandbyTarget ReplicationState::TakeTarget() {
   standby_ = next_target_.incarnation();
+  reason_.clear();
   return std::exchange(next_target_, {});
 }
 
 ReplicationState::Actions ReplicationState::OnOpen(const v1::StandbyTarget& target) {
-  reason_.clear();
   return {.log = absl::StrCat("standby ", shard_, " at ", target.address(), ": sending it the shard's state")};
 }
 

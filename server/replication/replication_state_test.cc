@@ -288,6 +288,24 @@ TEST(ReplicationStateTest, ANewStreamHasItsOwnReason) {
   EXPECT_EQ(state.Report().reason(), "cancelled");
 }
 
+TEST(ReplicationStateTest, AStreamThatDoesNotOpenHasItsOwnReason) {
+  ReplicationState state = At(Stage::kLost);
+  state.SetTarget(Target(8));
+  state.TakeTarget();
+  state.OnStreamEnd(Target(8), absl::UnavailableError("no route"));
+  EXPECT_EQ(state.Report().reason(), "no route");
+}
+
+TEST(ReplicationStateTest, ATargetThatIsWithdrawnBeforeItIsTakenIsNotFollowed) {
+  ReplicationState state(3, absl::Seconds(5));
+  state.BeginJob();
+  state.BeginServing(1);
+  state.SetTarget(Target(7));
+  EXPECT_TRUE(state.HasTarget());
+  state.SetTarget(Target(0));
+  EXPECT_FALSE(state.HasTarget());
+}
+
 TEST(ReplicationStateTest, AStandbyMayEndTheStream) {
   ReplicationState state = At(Stage::kCatchingUp);
   state.OnStreamEnd(Target(7), absl::OkStatus());

@@ -6,7 +6,7 @@ namespace ballast {
 namespace {
 
 // c = beta1 * m + (1 - beta1) * g; w = (1 - lr * weight_decay) * w - lr * sign(c); m = beta2 * m + (1 - beta2) * g
-// (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2). The sign of 0 is 0.
+// (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2). The sign of 0 is 0, that of NaN is NaN.
 struct Lion {
   static constexpr int kSlots = 1;
   static constexpr bool kDecaysWeightsItself = true;
@@ -28,7 +28,7 @@ struct Lion {
     ABSL_ATTRIBUTE_ALWAYS_INLINE float operator()(float w, float g, float& m) const {
       const float c = beta1 * m + rest1 * g;
       m = beta2 * m + rest2 * g;
-      return keep * w - rate * (static_cast<float>(c > 0) - static_cast<float>(c < 0));
+      return keep * w - rate * (c > 0 ? 1.0f : c < 0 ? -1.0f : c);
     }
   };
 

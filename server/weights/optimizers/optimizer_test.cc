@@ -525,7 +525,7 @@ TEST(OptimizerTest, EveryKindOfTheApiHasACase) {
 
 TEST(OptimizerTest, RefusesAnImpossibleConfiguration) {
   EXPECT_EQ(MakeOptimizer(Config("")).status().message(),
-            "optimizer: got nothing, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb or ftrl");
+            "optimizer: got nothing, want sgd, momentum, adam, nesterov, adagrad, rmsprop, adamw, lamb, ftrl or lion");
   EXPECT_EQ(MakeOptimizer(Config("adam { learning_rate: 0.1 beta2: 1 }")).status().message(),
             "optimizer.adam.beta2: got 1, want a number in [0, 1)");
 }
