@@ -195,8 +195,7 @@ absl::Duration Worker::GatherTimeLeft() const {
 
 absl::Status Worker::FailToGather(const absl::Status& status, absl::string_view missing) {
   failed_to_gather_ = true;
-  const absl::Duration waited =
-      std::min(absl::Ceil(absl::Now() - started_, absl::Seconds(1)), options_.gather_timeout);
+  const absl::Duration waited = std::min(absl::Ceil(absl::Now() - started_, absl::Seconds(1)), options_.gather_timeout);
   return Annotate(status, absl::StrCat("the job has not gathered within ", absl::FormatDuration(waited), missing));
 }
 

@@ -6,7 +6,8 @@ namespace ballast {
 namespace {
 
 // c = beta1 * m + (1 - beta1) * g; w = (1 - lr * weight_decay) * w - lr * sign(c); m = beta2 * m + (1 - beta2) * g
-// (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2). The sign of 0 is 0, that of NaN is NaN.
+// (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2). The sign of 0 is 0, that of NaN is
+// NaN.
 struct Lion {
   static constexpr int kSlots = 1;
   static constexpr bool kDecaysWeightsItself = true;
