@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/concurrency/executor.h"
+#include "common/security/tokens.h"
+#include "grpcpp/server_builder.h"
+#include "server/replication/standby_receiver.h"
+#include "server/rpc/data_plane.h"
+#include "server/rpc/parameter_service.h"
+#include "server/rpc/port/access_guard.h"
+#include "server/rpc/serving_gate.h"
+#include "server/rpc/standby_service.h"
+#include "server/shard/parameter_shard.h"
+
+namespace ballast {
+
+// Owns the services through which calls reach one shard, and the executors for their work that depends on the amount
+// of data or on a disk. Deliberately does not know the ports. Thread safety: all methods may be called from any
+// thread.
+class ShardServices {
+ public:
+  // All pointers must outlive this; null `tokens`: calls need no token.
+  ShardServices(uint32_t rank, uint64_t max_bytes_in_flight, ParameterShard* shard, StandbyReceiver* receiver,
+                const ServingGate* serving, const TokenTable* tokens);
+
+  // Registers the services of the data port, including its generic service.
+  void AddTo(grpc::ServerBuilder& data);
+  // Registers the services of the control port, without a generic service.
+  void AddToControl(grpc::ServerBuilder& control) { control.RegisterService(&status_service_); }
+
+  // Runs changes that may wait for a disk.
+  Executor& work() { return work_; }
+
+  // Ends the sharing of memory with clients.
+  void CloseRegions(const absl::Status& reason) { data_plane_.regions().Close(reason); }
+  // Runs all queued tasks and waits for them, then refuses new ones. Idempotent.
+  void Shutdown();
+
+ private:
+  const AccessGuard access_;
+  StandbyServiceAdapter standby_service_;
+  Executor declarations_;
+  Executor work_;
+  DataPlane data_plane_;
+  ParameterServiceAdapter parameter_service_;
+  ShardStatusService status_service_;
+};
+
+}  // namespace ballast
