@@ -3,6 +3,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "worker/device/device.h"
 
 namespace ballast {
@@ -12,5 +15,11 @@ struct NamedDevice {
   std::string name;
   Device* device = nullptr;
 };
+
+// Adds the name of device `index` to its error if there are several devices.
+inline absl::Status Named(absl::Span<const NamedDevice> devices, size_t index, const absl::Status& status) {
+  if (status.ok() || devices.size() == 1) return status;
+  return absl::Status(status.code(), absl::StrCat("device ", devices[index].name, ": ", status.message()));
+}
 
 }  // namespace ballast

@@ -42,10 +42,7 @@ class Planner {
 
  private:
   // Takes a free buffer for the gradient of a value.
-  size_t TakeFor(size_t value) {
-    if (value == 0) return Take(chain_.features, chain_.features_device);
-    return Take(chain_.nodes[value - 1].outputs, chain_.nodes[value - 1].device);
-  }
+  size_t TakeFor(size_t value) { return Take(chain_.ElementsOf(value), chain_.DeviceOf(value)); }
 
   void PlanLayer(const ChainNode& node, GradientPlan::Step& step) {
     std::optional<size_t>& gradient = gradient_[node.input];

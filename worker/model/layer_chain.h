@@ -44,6 +44,10 @@ struct LayerChain {
   std::unique_ptr<Loss> loss;
   // Text like "28x28x1 -> conv2d 32 3x3 -> relu".
   std::string layers;
+
+  // Number of elements, and device index, of a value.
+  int64_t ElementsOf(size_t value) const { return value == 0 ? features : nodes[value - 1].outputs; }
+  size_t DeviceOf(size_t value) const { return value == 0 ? features_device : nodes[value - 1].device; }
 };
 
 // `devices` are the names of the worker's devices, of which layers without a device use the first; empty for a single

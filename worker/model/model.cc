@@ -39,10 +39,14 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const v1::Model& config, co
   absl::StatusOr<LayerChain> chain = BuildLayerChain(config, options.features, Names(options.devices));
   if (!chain.ok()) return chain.status();
   std::unique_ptr<Model> model(new Model(*std::move(chain), options));
-  if (absl::Status status = model->AllocateMemory(); !status.ok()) {
+  absl::StatusOr<std::unique_ptr<ModelBuffers>> buffers = ModelBuffers::Allocate(
+      {model->chain_, model->value_plan_, model->gradient_plan_, model->options_.devices, options.max_batch});
+  if (!buffers.ok()) {
+    const absl::Status& status = buffers.status();
     return absl::Status(status.code(), absl::StrCat("model ", model->Describe(), " at batch ", options.max_batch,
                                                     absl::IsResourceExhausted(status) ? " " : ": ", status.message()));
   }
+  model->buffers_ = *std::move(buffers);
   return model;
 }
 
@@ -95,116 +99,10 @@ std::vector<std::optional<size_t>> Model::PlanRecomputation() const {
     const ChainNode& node = chain_.nodes[i];
     if (node.layer == nullptr || !gradient_plan_.steps[i].dy.has_value() || node.input == 0) continue;
     const std::optional<size_t> run = value_plan_.steps[node.input - 1].run;
-    std::optional<size_t>& there = last[DeviceOf(node.input)];
+    std::optional<size_t>& there = last[chain_.DeviceOf(node.input)];
     if (run.has_value() && run != there) again[i] = there = run;
   }
   return again;
-}
-
-MemoryNeeds Model::Needs(size_t device, const ValuePlan& plan) const {
-  MemoryNeeds needs;
-  // The loss needs its totals and a label for each example.
-  if (DeviceOf(stages_.size()) == device) needs = {.kept = kLossTotals, .per_example = 1};
-  needs.activation_type = this->device(device).activation_type();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameter_devices_[i] != device) continue;
-    needs.weights += parameters_[i].elements;
-    needs.gradients += parameters_[i].elements;
-  }
-  for (const ValuePlan::Place& place : plan.places) {
-    if (place.device == device) needs.activations += place.elements;
-  }
-  for (const ChainNode& node : chain_.nodes) {
-    if (node.layer == nullptr || node.device != device) continue;
-    for (const LayerMemory& memory : node.layer->Memory()) needs.kept += memory.elements;
-  }
-  for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
-    if (gradient_plan_.devices[i] == device) needs.activations += gradient_plan_.buffers[i];
-  }
-  if (!waits_for_loss_ && DeviceOf(0) == device) needs.activations += chain_.features;
-  if (!waits_for_loss_ && DeviceOf(stages_.size()) == device) needs.per_example += 1;
-  return needs;
-}
-
-MemoryBytes Model::Memory() const {
-  MemoryBytes sum;
-  for (size_t i = 0; i < options_.devices.size(); ++i) {
-    MemoryBytes bytes = Needs(i, value_plan_).At(options_.max_batch);
-    const DeviceMemory own = device(i).Memory();
-    bytes.workspace = own.workspace;
-    bytes.staging = bytes.pinned = own.pinned;
-    sum += bytes;
-  }
-  return sum;
-}
-
-absl::Status Model::Shortage(size_t device, int64_t free, const absl::Status& status) const {
-  const MemoryNeeds needs = Needs(device, value_plan_);
-  std::vector<MemoryAlternative> alternatives;
-  const MemoryNeeds recomputing = Needs(device, PlanValues(chain_, /*sparse=*/true));
-  if (recomputing.activations < needs.activations) alternatives.push_back({"training.recompute: true", recomputing});
-  if (needs.activation_type == ElementType::kFp32 && this->device(device).Takes(Precision::kBf16)) {
-    alternatives.push_back({"training.precision: BF16", needs});
-    alternatives.back().needs.activation_type = ElementType::kBf16;
-  }
-  return absl::ResourceExhaustedError(absl::StrCat(DescribeShortage(needs, alternatives, options_.max_batch, free),
-                                                   " (", Named(device, status).message(), ")"));
-}
-
-absl::Status Model::AllocateMemory() {
-  absl::Status status;
-  std::vector<int64_t> free;
-  for (const NamedDevice& each : options_.devices) free.push_back(each.device->Memory().free);
-  const auto keep = [&](size_t on, absl::StatusOr<std::unique_ptr<Buffer>> buffer) -> std::unique_ptr<Buffer> {
-    if (buffer.ok()) return *std::move(buffer);
-    status = absl::IsResourceExhausted(buffer.status()) ? Shortage(on, free[on], buffer.status())
-                                                        : Named(on, buffer.status());
-    return nullptr;
-  };
-  const auto allocate = [&](size_t on, int64_t floats) {
-    return status.ok() ? keep(on, device(on).Allocate(floats)) : nullptr;
-  };
-  const auto allocate_activations = [&](size_t on, int64_t elements) {
-    return status.ok() ? keep(on, device(on).AllocateActivations(elements)) : nullptr;
-  };
-  // Runs first, because waits_for_loss_ determines the buffers to allocate.
-  for (size_t i = 0; i < options_.devices.size(); ++i) {
-    const std::unique_ptr<Buffer> probe = allocate(i, 1);
-    waits_for_loss_ = waits_for_loss_ && (probe == nullptr || !probe->host().empty());
-  }
-  const int64_t most = options_.max_batch;
-  for (const ValuePlan::Place& place : value_plan_.places) {
-    values_.push_back(allocate_activations(place.device, most * place.elements));
-  }
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    const ChainNode& node = chain_.nodes[i];
-    if (node.layer == nullptr) continue;
-    for (const LayerMemory& memory : node.layer->Memory()) {
-      stages_[i].memory.push_back(allocate(node.device, memory.elements));
-      if (status.ok()) device(node.device).Fill(memory.initial, {stages_[i].memory.back().get(), 1, memory.elements});
-    }
-  }
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    ParameterMemory memory;
-    memory.value = allocate(parameter_devices_[i], parameters_[i].elements);
-    memory.gradient = allocate(parameter_devices_[i], parameters_[i].elements);
-    memory_.push_back(std::move(memory));
-  }
-  labels_ = allocate(DeviceOf(stages_.size()), most);
-  totals_ = allocate(DeviceOf(stages_.size()), kLossTotals);
-  if (!waits_for_loss_) {
-    next_features_ = allocate_activations(DeviceOf(0), most * value_plan_.places[0].elements);
-    next_labels_ = allocate(DeviceOf(stages_.size()), most);
-  }
-  for (size_t i = 0; i < gradient_plan_.buffers.size(); ++i) {
-    gradients_.push_back(allocate_activations(gradient_plan_.devices[i], most * gradient_plan_.buffers[i]));
-  }
-  return status;
-}
-
-absl::Status Model::Named(size_t index, const absl::Status& status) const {
-  if (status.ok() || options_.devices.size() == 1) return status;
-  return absl::Status(status.code(), absl::StrCat("device ", options_.devices[index].name, ": ", status.message()));
 }
 
 absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
@@ -214,7 +112,7 @@ absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", parameters_[index].name,
                            values.size() * sizeof(float));
   const size_t on = parameter_devices_[index];
-  return Named(on, device(on).Upload(values, *memory_[index].value, 0));
+  return Named(on, device(on).Upload(values, *MemoryOf(index).value, 0));
 }
 
 absl::Status Model::GetParameter(size_t index, absl::Span<float> values) {
@@ -222,7 +120,7 @@ absl::Status Model::GetParameter(size_t index, absl::Span<float> values) {
     return status;
   }
   const size_t on = parameter_devices_[index];
-  return Named(on, device(on).Download(*memory_[index].value, 0, values));
+  return Named(on, device(on).Download(*MemoryOf(index).value, 0, values));
 }
 
 absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
@@ -232,7 +130,7 @@ absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
   const TimelineScope span(timeline_, TimelineRow::kCopies, "download", parameters_[index].name,
                            values.size() * sizeof(float));
   const size_t on = parameter_devices_[index];
-  return Named(on, device(on).Download(*memory_[index].gradient, 0, values));
+  return Named(on, device(on).Download(*MemoryOf(index).gradient, 0, values));
 }
 
 absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
@@ -244,7 +142,8 @@ absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
     for (size_t m = 0; m < layout.size(); ++m) {
       if (layout[m].name.empty()) continue;
       Statistic statistic{layout[m].name, std::vector<float>(layout[m].elements)};
-      absl::Status status = device(node.device).Download(*stages_[i].memory[m], 0, absl::MakeSpan(statistic.values));
+      absl::Status status =
+          device(node.device).Download(*buffers_->MemoryOf(i)[m], 0, absl::MakeSpan(statistic.values));
       if (!status.ok()) return Named(node.device, status);
       statistics.push_back(std::move(statistic));
     }
@@ -253,21 +152,22 @@ absl::StatusOr<std::vector<Statistic>> Model::Statistics() {
 }
 
 absl::StatusOr<BatchResult> Model::Train(const BatchView& batch, StepHooks& hooks) {
-  const LossGradient gradient{GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples), batch.loss_scale};
+  const LossGradient gradient{buffers_->GradientOf(chain_.nodes.size(), gradient_plan_.loss, batch.examples),
+                              batch.loss_scale};
   if (absl::Status status = RunForward(batch, &hooks, &gradient); !status.ok()) return status;
-  Device& last = device(DeviceOf(chain_.nodes.size()));
+  Device& last = device(chain_.DeviceOf(chain_.nodes.size()));
   absl::StatusOr<BatchResult> result;
   const auto end_forward = [&]() -> absl::Status {
     result = ReadLoss(batch.examples);
     return result.ok() ? hooks.AfterForward(*result) : result.status();
   };
-  if (waits_for_loss_) {
+  if (waits_for_loss()) {
     if (absl::Status status = end_forward(); !status.ok()) return status;
   } else {
     last.Mark();
   }
   if (absl::Status status = RunBackward(batch, hooks); !status.ok()) return status;
-  if (!waits_for_loss_) {
+  if (!waits_for_loss()) {
     if (absl::Status status = end_forward(); !status.ok()) return status;
   }
   return result;
@@ -314,40 +214,23 @@ uint64_t Model::DropoutSeed(const BatchView& batch) const {
 Pass Model::PassOf(size_t stage, const BatchView& batch, bool training) const {
   const ParameterGroup& own = stages_[stage].parameters;
   return {.device = device(chain_.nodes[stage].device),
-          .parameters = absl::MakeConstSpan(memory_).subspan(own.first, own.count),
-          .memory = stages_[stage].memory,
+          .parameters = buffers_->parameters().subspan(own.first, own.count),
+          .memory = buffers_->MemoryOf(stage),
           .training = training,
           .dropout = DropoutKey{DropoutSeed(batch), batch.step, stages_[stage].layer},
           .activation = value_plan_.steps[stage].activation};
 }
 
-int64_t Model::ElementsOf(size_t value) const { return value == 0 ? chain_.features : chain_.nodes[value - 1].outputs; }
-
-size_t Model::DeviceOf(size_t value) const {
-  return value == 0 ? chain_.features_device : chain_.nodes[value - 1].device;
-}
-
-Matrix Model::ValueOf(size_t value, int64_t examples) const {
-  return {values_[value_plan_.place[value]].get(), examples, ElementsOf(value)};
-}
-
-Matrix Model::GradientOf(size_t value, size_t buffer, int64_t examples) const {
-  return {gradients_[buffer].get(), examples, ElementsOf(value)};
-}
-
 absl::Status Model::UploadBatch(const BatchView& batch) {
-  const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", "batch",
-                           batch.features.size() * BytesOf(values_[0]->type()) + batch.labels.size() * sizeof(float));
-  if (!waits_for_loss_) {
-    std::swap(values_[0], next_features_);
-    std::swap(labels_, next_labels_);
-    swapped_ = !swapped_;
-  }
-  const size_t first = DeviceOf(0), last = DeviceOf(stages_.size());
-  if (absl::Status status = device(first).Upload(batch.features, *values_[0], 0); !status.ok()) {
+  const TimelineScope span(
+      timeline_, TimelineRow::kCopies, "upload", "batch",
+      batch.features.size() * BytesOf(buffers_->features().type()) + batch.labels.size() * sizeof(float));
+  buffers_->NextBatch();
+  const size_t first = chain_.DeviceOf(0), last = chain_.DeviceOf(stages_.size());
+  if (absl::Status status = device(first).Upload(batch.features, buffers_->features(), 0); !status.ok()) {
     return Named(first, status);
   }
-  return Named(last, device(last).Upload(batch.labels, *labels_, 0));
+  return Named(last, device(last).Upload(batch.labels, buffers_->labels(), 0));
 }
 
 absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const LossGradient* gradient) {
@@ -365,8 +248,9 @@ absl::Status Model::RunForward(const BatchView& batch, StepHooks* hooks, const L
       }
       if (nodes.end < stages_.size()) return absl::OkStatus();
       const TimelineScope span(timeline_, TimelineRow::kCompute, "loss");
-      device(DeviceOf(stages_.size()))
-          .Loss(chain_.loss->function(), ValueOf(stages_.size(), batch.examples), *labels_, *totals_, gradient);
+      device(chain_.DeviceOf(stages_.size()))
+          .Loss(chain_.loss->function(), buffers_->ValueOf(stages_.size(), batch.examples), buffers_->labels(),
+                buffers_->totals(), gradient);
       return absl::OkStatus();
     });
     if (!status.ok()) return status;
@@ -396,7 +280,7 @@ absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchV
                            absl::FunctionRef<absl::Status()> issue) {
   const ChainNode& first = chain_.nodes[nodes.first];
   if (first.carries) return issue();
-  const uint64_t swapped = swapped_ && TakesBatch(nodes) ? 1 : 0;
+  const uint64_t swapped = buffers_->swapped() && TakesBatch(nodes) ? 1 : 0;
   // Only the segment with the loss uses the loss scale.
   const uint32_t scale = nodes.end == stages_.size() ? std::bit_cast<uint32_t>(batch.loss_scale) : 0;
   const Segment segment{{reinterpret_cast<uintptr_t>(this), nodes.first, static_cast<uint64_t>(batch.examples),
@@ -420,10 +304,10 @@ absl::Status Model::Repeat(const NodeSegment& nodes, PassKind pass, const BatchV
 }
 
 absl::StatusOr<BatchResult> Model::ReadLoss(int64_t examples) {
-  const size_t last = DeviceOf(stages_.size());
+  const size_t last = chain_.DeviceOf(stages_.size());
   float totals[kLossTotals];
   const TimelineScope span(timeline_, TimelineRow::kCopies, "download", "loss", sizeof(totals));
-  if (absl::Status status = device(last).Download(*totals_, 0, absl::MakeSpan(totals)); !status.ok()) {
+  if (absl::Status status = device(last).Download(buffers_->totals(), 0, absl::MakeSpan(totals)); !status.ok()) {
     return Named(last, status);
   }
   return BatchResult{totals[kLossSum], examples, static_cast<int64_t>(totals[kCorrect])};
@@ -433,15 +317,15 @@ absl::Status Model::RunForward(size_t stage, const BatchView& batch, bool traini
   const ValuePlan::Step& step = value_plan_.steps[stage];
   const ChainNode& node = chain_.nodes[stage];
   if (step.done_by_the_one_before) return absl::OkStatus();
-  const Matrix x = ValueOf(node.input, batch.examples), y = ValueOf(stage + 1, batch.examples);
+  const Matrix x = buffers_->ValueOf(node.input, batch.examples), y = buffers_->ValueOf(stage + 1, batch.examples);
   if (node.carries) {
     const TimelineScope span(timeline_, TimelineRow::kCopies, "carry", node.name,
                              x.elements() * BytesOf(x.buffer->type()));
-    return transfer_.Copy(device(DeviceOf(node.input)), x, device(node.device), y);
+    return transfer_.Copy(device(chain_.DeviceOf(node.input)), x, device(node.device), y);
   }
   const TimelineScope span(timeline_, TimelineRow::kCompute, again ? "recompute" : "forward", node.name);
   if (node.sums()) {
-    device(node.device).Add(x, ValueOf(node.shortcut, batch.examples), y);
+    device(node.device).Add(x, buffers_->ValueOf(node.shortcut, batch.examples), y);
   } else {
     Pass pass = PassOf(stage, batch, training);
     pass.again = again;
@@ -461,7 +345,7 @@ absl::Status Model::RunBackward(const BatchView& batch, StepHooks& hooks) {
     if (!status.ok()) return status;
     const Stage& first = stages_[nodes->first];
     if (first.parameters.count == 0) continue;
-    if (!waits_for_loss_) device(chain_.nodes[nodes->first].device).Mark();
+    if (!waits_for_loss()) device(chain_.nodes[nodes->first].device).Mark();
     if (absl::Status status = hooks.GradientReady(first.group); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -477,23 +361,23 @@ absl::Status Model::RunBackward(size_t stage, const BatchView& batch) {
       if (absl::Status status = RunForward(i, batch, /*training=*/true, /*again=*/true); !status.ok()) return status;
     }
   }
-  const Matrix dy = GradientOf(stage + 1, *step.dy, batch.examples);
+  const Matrix dy = buffers_->GradientOf(stage + 1, *step.dy, batch.examples);
   Matrix dx;
-  if (step.dx.has_value()) dx = GradientOf(node.input, *step.dx, batch.examples);
+  if (step.dx.has_value()) dx = buffers_->GradientOf(node.input, *step.dx, batch.examples);
   if (node.carries && step.dx.has_value()) {
     const TimelineScope span(timeline_, TimelineRow::kCopies, "carry back", node.name,
                              dy.elements() * BytesOf(dy.buffer->type()));
-    absl::Status status = transfer_.Copy(device(node.device), dy, device(DeviceOf(node.input)), dx);
+    absl::Status status = transfer_.Copy(device(node.device), dy, device(chain_.DeviceOf(node.input)), dx);
     if (!status.ok()) return status;
   }
   const TimelineScope span(timeline_, TimelineRow::kCompute, "backward", node.name);
   if (node.layer != nullptr) {
-    node.layer->Backward(PassOf(stage, batch, true), ValueOf(node.input, batch.examples), dy,
+    node.layer->Backward(PassOf(stage, batch, true), buffers_->ValueOf(node.input, batch.examples), dy,
                          step.dx.has_value() ? &dx : nullptr);
   }
   if (step.other.has_value()) {
-    const Matrix other = GradientOf(node.input, *step.other, batch.examples);
-    device(DeviceOf(node.input)).Add(node.sums() ? dy : dx, other, dx);
+    const Matrix other = buffers_->GradientOf(node.input, *step.other, batch.examples);
+    device(chain_.DeviceOf(node.input)).Add(node.sums() ? dy : dx, other, dx);
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,7 @@
 #include "worker/model/gradient_plan.h"
 #include "worker/model/layer_chain.h"
 #include "worker/model/layers/parameter.h"
-#include "worker/model/memory_needs.h"
+#include "worker/model/model_buffers.h"
 #include "worker/model/trainable_model.h"
 #include "worker/model/value_plan.h"
 
@@ -38,8 +38,8 @@ struct ModelOptions {
   std::vector<NamedDevice> devices;
 };
 
-// Owns a chain of layers and its device memory: parameters, gradients, activations, and the layers' own memory. It
-// knows nothing of servers, optimizers or files. Thread safety: same as TrainableModel.
+// Owns a chain of layers with its device memory, and issues its passes to the devices. It knows nothing of servers,
+// optimizers or files. Thread safety: same as TrainableModel.
 class Model : public TrainableModel {
  public:
   // INVALID_ARGUMENT if the layers do not fit each other or name an unknown device. RESOURCE_EXHAUSTED if a device has
@@ -52,8 +52,8 @@ class Model : public TrainableModel {
   const std::vector<Parameter>& parameters() const override { return parameters_; }
   const std::vector<ParameterGroup>& parameter_groups() const override { return groups_; }
   std::string Describe() const override { return ballast::Describe(chain_); }
-  MemoryBytes Memory() const override;
-  bool waits_for_loss() const override { return waits_for_loss_; }
+  MemoryBytes Memory() const override { return buffers_->Memory(); }
+  bool waits_for_loss() const override { return buffers_->waits_for_loss(); }
   bool classifies() const override { return chain_.loss->classifies(); }
   absl::Status CheckLabel(float label) const override { return chain_.loss->CheckLabel(label); }
 
@@ -61,10 +61,10 @@ class Model : public TrainableModel {
   absl::Status GetParameter(size_t index, absl::Span<float> values) override;
   absl::Status GetGradient(size_t index, absl::Span<float> values) override;
   absl::StatusOr<std::vector<Statistic>> Statistics() override;
-  absl::Span<float> HostParameter(size_t index) override { return memory_[index].value->host(); }
-  absl::Span<const float> HostGradient(size_t index) override { return memory_[index].gradient->host(); }
-  std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *memory_[index].value); }
-  DeviceTensor DeviceGradient(size_t index) override { return Place(index, *memory_[index].gradient); }
+  absl::Span<float> HostParameter(size_t index) override { return MemoryOf(index).value->host(); }
+  absl::Span<const float> HostGradient(size_t index) override { return MemoryOf(index).gradient->host(); }
+  std::optional<DeviceTensor> DeviceParameter(size_t index) override { return Place(index, *MemoryOf(index).value); }
+  DeviceTensor DeviceGradient(size_t index) override { return Place(index, *MemoryOf(index).gradient); }
 
   void Record(TimelineRecorder* timeline) override { timeline_ = timeline; }
 
@@ -78,8 +78,6 @@ class Model : public TrainableModel {
     ParameterGroup parameters;
     // Index of `parameters` in groups_, if there are any.
     size_t group = 0;
-    // Buffers for the layer's Memory().
-    std::vector<std::unique_ptr<Buffer>> memory;
     // Position among the layers, which seeds dropout and does not depend on devices.
     uint32_t layer = 0;
   };
@@ -97,25 +95,17 @@ class Model : public TrainableModel {
   // Returns the run that each stage's backward recomputes first.
   std::vector<std::optional<size_t>> PlanRecomputation() const;
 
-  // Returns the memory that AllocateMemory would allocate on a device if values were placed by `plan`.
-  MemoryNeeds Needs(size_t device, const ValuePlan& plan) const;
-  absl::Status AllocateMemory();
-  // Returns the error for too little memory, with the batch sizes and settings that would fit.
-  absl::Status Shortage(size_t device, int64_t free, const absl::Status& status) const;
   absl::Status CheckBatch(const BatchView& batch) const;
   Pass PassOf(size_t stage, const BatchView& batch, bool training) const;
-  // Number of elements, and device index, of a value of the chain.
-  int64_t ElementsOf(size_t value) const;
-  size_t DeviceOf(size_t value) const;
+  const ParameterMemory& MemoryOf(size_t index) const { return buffers_->parameters()[index]; }
   // `buffer` is a parameter or its gradient.
   DeviceTensor Place(size_t index, Buffer& buffer) const {
     return {options_.devices[parameter_devices_[index]], {&buffer, 1, parameters_[index].elements}};
   }
   Device& device(size_t index) const { return *options_.devices[index].device; }
-  // Adds the device's name to its error if there are several devices.
-  absl::Status Named(size_t index, const absl::Status& status) const;
-  Matrix ValueOf(size_t value, int64_t examples) const;
-  Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
+  absl::Status Named(size_t index, const absl::Status& status) const {
+    return ballast::Named(options_.devices, index, status);
+  }
   absl::Status UploadBatch(const BatchView& batch);
   // Issues the operations of a pass over a segment, by calling `issue` or by replaying what it issued before.
   absl::Status Repeat(const NodeSegment& nodes, PassKind pass, const BatchView& batch,
@@ -141,22 +131,11 @@ class Model : public TrainableModel {
   std::vector<Stage> stages_;
   std::vector<Parameter> parameters_;
   std::vector<ParameterGroup> groups_;
-  std::vector<ParameterMemory> memory_;
   // Device index of each parameter.
   std::vector<size_t> parameter_devices_;
-  // Indexed by the places of value_plan_.
-  std::vector<std::unique_ptr<Buffer>> values_;
+  // Set by Create.
+  std::unique_ptr<ModelBuffers> buffers_;
   Transfer transfer_;
-  std::unique_ptr<Buffer> labels_;
-  std::unique_ptr<Buffer> totals_;
-  bool waits_for_loss_ = true;
-  // Used if the device runs concurrently with the host: the next batch is uploaded here during the current one.
-  std::unique_ptr<Buffer> next_features_;
-  std::unique_ptr<Buffer> next_labels_;
-  // True if those buffers were swapped with the current ones an odd number of times.
-  bool swapped_ = false;
-  // Indexed by the buffers of gradient_plan_.
-  std::vector<std::unique_ptr<Buffer>> gradients_;
 };
 
 }  // namespace ballast

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/model/model_buffers.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ballast {
+
+absl::StatusOr<std::unique_ptr<ModelBuffers>> ModelBuffers::Allocate(const Layout& layout) {
+  std::unique_ptr<ModelBuffers> buffers(new ModelBuffers(layout));
+  if (absl::Status status = buffers->AllocateAll(); !status.ok()) return status;
+  return buffers;
+}
+
+MemoryNeeds ModelBuffers::Needs(size_t device, const ValuePlan& plan) const {
+  MemoryNeeds needs;
+  // The loss needs its totals and a label for each example.
+  if (loss_device() == device) needs = {.kept = kLossTotals, .per_example = 1};
+  needs.activation_type = this->device(device).activation_type();
+  for (const ValuePlan::Place& place : plan.places) {
+    if (place.device == device) needs.activations += place.elements;
+  }
+  for (const ChainNode& node : layout_.chain.nodes) {
+    if (node.layer == nullptr || node.device != device) continue;
+    for (const LayerMemory& memory : node.layer->Memory()) needs.kept += memory.elements;
+    for (const Parameter& parameter : node.layer->Parameters()) {
+      needs.weights += parameter.elements;
+      needs.gradients += parameter.elements;
+    }
+  }
+  for (size_t i = 0; i < layout_.gradients.buffers.size(); ++i) {
+    if (layout_.gradients.devices[i] == device) needs.activations += layout_.gradients.buffers[i];
+  }
+  if (!waits_for_loss_ && layout_.chain.features_device == device) needs.activations += layout_.chain.features;
+  if (!waits_for_loss_ && loss_device() == device) needs.per_example += 1;
+  return needs;
+}
+
+MemoryBytes ModelBuffers::Memory() const {
+  MemoryBytes sum;
+  for (size_t i = 0; i < layout_.devices.size(); ++i) {
+    MemoryBytes bytes = Needs(i, layout_.values).At(layout_.max_batch);
+    const DeviceMemory own = device(i).Memory();
+    bytes.workspace = own.workspace;
+    bytes.staging = bytes.pinned = own.pinned;
+    sum += bytes;
+  }
+  return sum;
+}
+
+absl::Status ModelBuffers::Shortage(size_t device, int64_t free, const absl::Status& status) const {
+  const MemoryNeeds needs = Needs(device, layout_.values);
+  std::vector<MemoryAlternative> alternatives;
+  const MemoryNeeds recomputing = Needs(device, PlanValues(layout_.chain, /*sparse=*/true));
+  if (recomputing.activations < needs.activations) alternatives.push_back({"training.recompute: true", recomputing});
+  if (needs.activation_type == ElementType::kFp32 && this->device(device).Takes(Precision::kBf16)) {
+    alternatives.push_back({"training.precision: BF16", needs});
+    alternatives.back().needs.activation_type = ElementType::kBf16;
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(DescribeShortage(needs, alternatives, layout_.max_batch, free), " (",
+                                                   Named(layout_.devices, device, status).message(), ")"));
+}
+
+absl::Status ModelBuffers::AllocateAll() {
+  absl::Status status;
+  std::vector<int64_t> free;
+  for (const NamedDevice& each : layout_.devices) free.push_back(each.device->Memory().free);
+  const auto keep = [&](size_t on, absl::StatusOr<std::unique_ptr<Buffer>> buffer) -> std::unique_ptr<Buffer> {
+    if (buffer.ok()) return *std::move(buffer);
+    status = absl::IsResourceExhausted(buffer.status()) ? Shortage(on, free[on], buffer.status())
+                                                        : Named(layout_.devices, on, buffer.status());
+    return nullptr;
+  };
+  const auto allocate = [&](size_t on, int64_t floats) {
+    return status.ok() ? keep(on, device(on).Allocate(floats)) : nullptr;
+  };
+  const auto allocate_activations = [&](size_t on, int64_t elements) {
+    return status.ok() ? keep(on, device(on).AllocateActivations(elements)) : nullptr;
+  };
+  // Runs first, because waits_for_loss_ determines the buffers to allocate.
+  for (size_t i = 0; i < layout_.devices.size(); ++i) {
+    const std::unique_ptr<Buffer> probe = allocate(i, 1);
+    waits_for_loss_ = waits_for_loss_ && (probe == nullptr || !probe->host().empty());
+  }
+  const int64_t most = layout_.max_batch;
+  for (const ValuePlan::Place& place : layout_.values.places) {
+    values_.push_back(allocate_activations(place.device, most * place.elements));
+  }
+  for (const ChainNode& node : layout_.chain.nodes) {
+    std::vector<std::unique_ptr<Buffer>>& own = layers_.emplace_back();
+    if (node.layer == nullptr) continue;
+    for (const LayerMemory& memory : node.layer->Memory()) {
+      own.push_back(allocate(node.device, memory.elements));
+      if (status.ok()) device(node.device).Fill(memory.initial, {own.back().get(), 1, memory.elements});
+    }
+  }
+  for (const ChainNode& node : layout_.chain.nodes) {
+    if (node.layer == nullptr) continue;
+    for (const Parameter& parameter : node.layer->Parameters()) {
+      ParameterMemory memory;
+      memory.value = allocate(node.device, parameter.elements);
+      memory.gradient = allocate(node.device, parameter.elements);
+      parameters_.push_back(std::move(memory));
+    }
+  }
+  labels_ = allocate(loss_device(), most);
+  totals_ = allocate(loss_device(), kLossTotals);
+  if (!waits_for_loss_) {
+    next_features_ = allocate_activations(layout_.chain.features_device, most * layout_.values.places[0].elements);
+    next_labels_ = allocate(loss_device(), most);
+  }
+  for (size_t i = 0; i < layout_.gradients.buffers.size(); ++i) {
+    gradients_.push_back(allocate_activations(layout_.gradients.devices[i], most * layout_.gradients.buffers[i]));
+  }
+  return status;
+}
+
+void ModelBuffers::NextBatch() {
+  if (waits_for_loss_) return;
+  std::swap(values_[0], next_features_);
+  std::swap(labels_, next_labels_);
+  swapped_ = !swapped_;
+}
+
+Matrix ModelBuffers::ValueOf(size_t value, int64_t examples) const {
+  return {values_[layout_.values.place[value]].get(), examples, layout_.chain.ElementsOf(value)};
+}
+
+Matrix ModelBuffers::GradientOf(size_t value, size_t buffer, int64_t examples) const {
+  return {gradients_[buffer].get(), examples, layout_.chain.ElementsOf(value)};
+}
+
+}  // namespace ballast

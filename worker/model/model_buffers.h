@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/metrics/memory_bytes.h"
+#include "worker/device/device.h"
+#include "worker/device/named_device.h"
+#include "worker/model/gradient_plan.h"
+#include "worker/model/layer_chain.h"
+#include "worker/model/layers/parameter.h"
+#include "worker/model/memory_needs.h"
+#include "worker/model/value_plan.h"
+
+namespace ballast {
+
+// Owns the device memory of a model: parameters, values, gradients, the layers' own memory, labels and loss totals. All
+// are allocated once, for the largest batch. Knows neither the contents nor the order of passes. Thread safety: none,
+// except that any thread may call parameters() and totals().
+class ModelBuffers {
+ public:
+  // A model and its devices, which must all outlive the buffers.
+  struct Layout {
+    const LayerChain& chain;
+    const ValuePlan& values;
+    const GradientPlan& gradients;
+    absl::Span<const NamedDevice> devices;
+    int64_t max_batch = 0;
+  };
+
+  // RESOURCE_EXHAUSTED if a device has too little memory; the message names the batch sizes and settings that would
+  // fit.
+  static absl::StatusOr<std::unique_ptr<ModelBuffers>> Allocate(const Layout& layout);
+
+  // See TrainableModel::Memory.
+  MemoryBytes Memory() const;
+  // See TrainableModel::waits_for_loss. If false, the next batch is uploaded while the current one is computed, so
+  // there are two buffers each for features and labels.
+  bool waits_for_loss() const { return waits_for_loss_; }
+  // Makes the other buffers for features and labels the current ones, if there are others.
+  void NextBatch();
+  // True if NextBatch has exchanged the buffers an odd number of times.
+  bool swapped() const { return swapped_; }
+
+  // All parameters, in forward order.
+  absl::Span<const ParameterMemory> parameters() const { return parameters_; }
+  // Buffers for the Memory() of a node's layer.
+  absl::Span<const std::unique_ptr<Buffer>> MemoryOf(size_t node) const { return layers_[node]; }
+  Matrix ValueOf(size_t value, int64_t examples) const;
+  // `buffer` is an index into GradientPlan::buffers.
+  Matrix GradientOf(size_t value, size_t buffer, int64_t examples) const;
+  Buffer& features() const { return *values_[0]; }
+  Buffer& labels() const { return *labels_; }
+  Buffer& totals() const { return *totals_; }
+
+ private:
+  explicit ModelBuffers(const Layout& layout) : layout_(layout) {}
+  absl::Status AllocateAll();
+  // Returns the memory that AllocateAll would allocate on a device if values were placed by `plan`.
+  MemoryNeeds Needs(size_t device, const ValuePlan& plan) const;
+  // Returns the error for too little memory.
+  absl::Status Shortage(size_t device, int64_t free, const absl::Status& status) const;
+  size_t loss_device() const { return layout_.chain.DeviceOf(layout_.chain.nodes.size()); }
+  Device& device(size_t index) const { return *layout_.devices[index].device; }
+
+  const Layout layout_;
+  bool waits_for_loss_ = true;
+  std::vector<ParameterMemory> parameters_;
+  // Indexed by node.
+  std::vector<std::vector<std::unique_ptr<Buffer>>> layers_;
+  // Indexed by the places of the value plan.
+  std::vector<std::unique_ptr<Buffer>> values_;
+  // Indexed by the buffers of the gradient plan.
+  std::vector<std::unique_ptr<Buffer>> gradients_;
+  std::unique_ptr<Buffer> labels_;
+  std::unique_ptr<Buffer> totals_;
+  // Null if waits_for_loss_.
+  std::unique_ptr<Buffer> next_features_;
+  std::unique_ptr<Buffer> next_labels_;
+  bool swapped_ = false;
+};
+
+}  // namespace ballast
