@@ -10,23 +10,20 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/durability_config.h"
 #include "common/job/job_length.h"
-#include "common/job/job_overrides.h"
 #include "common/metrics/memory_bytes.h"
 #include "common/program/this_process.h"
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
 #include "common/storage/file.h"
 #include "common/trace/trace_file.h"
-#include "worker/data/datasets/open_dataset.h"
-#include "worker/model/model.h"
-#include "worker/model/parallel/replicated_model.h"
+#include "worker/data/batch_stream.h"
+#include "worker/data/coordinator_leases.h"
+#include "worker/training/evaluator.h"
+#include "worker/training/parameter_exchange.h"
 #include "worker/training/training_loop.h"
 
 namespace ballast {
 namespace {
-
-// Examples in one evaluation batch, unless training batches are larger or the device has too little memory.
-constexpr int64_t kEvaluationBatch = 256;
 
 // Time for the coordinator to declare a former process of this rank lost; longer than a member's time to live. The
 // longer timeout is for a coordinator that may restart meanwhile, which starts that time again.
@@ -38,57 +35,14 @@ constexpr absl::Duration kReturnTimeout = absl::Seconds(60);
 // Timeout of a wait whose time is already over.
 constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
 
-// Runs before training starts, so that the error can name the file and the position of the label.
-absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
-  for (const PlacedLabel& label : data.ExtremeLabels()) {
-    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Duration WaitTimeout(const v1::Job& job) {
   return absl::Seconds(job.training().wait_seconds() == 0 ? 60 : job.training().wait_seconds());
-}
-
-void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& list,
-               std::vector<WorkerDevices::Placed>& placed) {
-  for (int i = 0; i < layers.size(); ++i) {
-    const v1::Layer& layer = layers[i];
-    const std::string field = absl::StrCat(list, "[", i, "]");
-    if (!layer.device().empty()) {
-      placed.push_back({layer.name().empty() ? field : absl::StrCat("layer \"", layer.name(), "\""), layer.device()});
-    }
-    AddPlaced(layer.residual().layers(), field + ".residual.layers", placed);
-    AddPlaced(layer.residual().shortcut(), field + ".residual.shortcut", placed);
-  }
-}
-
-// The layers whose `device` is set.
-std::vector<WorkerDevices::Placed> PlacedLayers(const v1::Model& model) {
-  std::vector<WorkerDevices::Placed> placed;
-  AddPlaced(model.layers(), "model.layers", placed);
-  return placed;
 }
 
 Stride StrideOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
   if (!KeepsLockStep(policy)) return Stride::kOwn;
   const uint32_t quorum = policy.sync().quorum();
   return quorum == 0 || quorum == workers ? Stride::kTogether : Stride::kNewest;
-}
-
-Precision ToDevice(v1::Precision precision) {
-  switch (precision) {
-    case v1::TF32:
-      return Precision::kTf32;
-    case v1::BF16:
-      return Precision::kBf16;
-    case v1::FP16:
-      return Precision::kFp16;
-    default:
-      return Precision::kFp32;
-  }
 }
 
 }  // namespace
@@ -102,79 +56,16 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Options options) {
 Worker::~Worker() = default;
 
 absl::Status Worker::Open() {
-  const v1::Job& job = options_.job;
   if (!options_.trace.empty()) {
     if (absl::Status status = CheckTracePath(options_.trace); !status.ok()) return status;
     timeline_ = std::make_unique<TimelineRecorder>(options_.trace_steps);
   }
-  if (absl::Status status = OpenDevices(); !status.ok()) return status;
-  const v1::Data& data = job.data();
-  absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), options_.job_folder);
-  if (!train.ok()) return train.status();
-  train_ = *std::move(train);
-  if (data.has_test()) {
-    absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), data.normalization(), options_.job_folder);
-    if (!test.ok()) return test.status();
-    test_ = *std::move(test);
-    if (test_->features() != train_->features()) {
-      return absl::InvalidArgumentError(absl::StrCat("test data has ", test_->features(), " features, want ",
-                                                     train_->features(), " as in the training data"));
-    }
-  }
-  max_batch_ = std::max<int64_t>(job.training().batch_size(), kEvaluationBatch);
-  absl::Status status = OpenModel();
-  if (absl::IsResourceExhausted(status) && job.training().batch_size() < kEvaluationBatch) {
-    // Smaller evaluation batches are slower but need less memory.
-    max_batch_ = job.training().batch_size();
-    model_.reset();
-    status = OpenModel();
-  }
-  if (!status.ok()) return status;
-  model_->Record(timeline_.get());
-  status = CheckLabels(*train_, *model_);
-  if (test_ != nullptr) status.Update(CheckLabels(*test_, *model_));
-  return status;
-}
-
-absl::Status Worker::OpenDevices() {
-  const v1::Training& training = options_.job.training();
-  absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open(
-      {options_.device, options_.threads, options_.gpus, PlacedLayers(options_.job.model()), options_.cuda});
-  if (!devices.ok()) return devices.status();
-  devices_ = *std::move(devices);
-  const Precision requested = ToDevice(training.precision());
-  const absl::StatusOr<Precision> precision = devices_->SetPrecision(requested);
-  if (!precision.ok()) return precision.status();
-  if (*precision != requested) {
-    std::cerr << "precision " << PrecisionName(training.precision())
-              << ": this device computes in fp32, which is more exact" << std::endl;
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<TrainableModel>> Worker::CreateModel() const {
-  const v1::Job& job = options_.job;
-  const ModelOptions options{.features = static_cast<int64_t>(train_->features()),
-                             .seed = job.seed(),
-                             .max_batch = max_batch_,
-                             .recompute = job.training().recompute(),
-                             .devices = devices_->devices()};
-  if (devices_->split()) return ReplicatedModel::Create(job.model(), options);
-  return Model::Create(job.model(), options);
-}
-
-absl::Status Worker::OpenModel() {
-  absl::StatusOr<std::unique_ptr<TrainableModel>> model = CreateModel();
-  if (!model.ok()) return model.status();
-  model_ = *std::move(model);
-  const v1::Job& job = options_.job;
-  v1::Codec codec = job.codec();
-  // The host sums the gradients of several batches and makes local steps in fp32.
-  if (BatchesPerPush(job) > 1) codec.clear_gradients();
-  if (job.policy().has_local_sgd()) codec.Clear();
-  absl::StatusOr<std::unique_ptr<DeviceCodec>> device_codec = DeviceCodec::Create(model_.get(), codec, timeline_.get());
-  if (!device_codec.ok()) return device_codec.status();
-  codec_ = *std::move(device_codec);
+  absl::StatusOr<WorkerResources> resources = OpenWorkerResources(
+      options_.job, options_.job_folder,
+      {.kind = options_.device, .threads = options_.threads, .gpus = options_.gpus, .cuda = options_.cuda},
+      timeline_.get());
+  if (!resources.ok()) return resources.status();
+  resources_.emplace(*std::move(resources));
   return absl::OkStatus();
 }
 
@@ -211,7 +102,7 @@ absl::Status Worker::Join() {
   request.set_description(DescribeThisProcess());
   request.set_process(getpid());
   *request.mutable_job() = options_.job;
-  request.set_train_examples(train_->size());
+  request.set_train_examples(resources_->train->size());
   absl::StatusOr<v1::JoinResponse> joined =
       (*link)->Join(std::move(request), OutlivesAServer(options_.job.durability()) ? kLongJoinTimeout : kJoinTimeout);
   if (!joined.ok()) return joined.status();
@@ -244,9 +135,9 @@ absl::Status Worker::Connect() {
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(std::move(options));
   if (!client.ok()) return client.status();
   // All workers compute the same length, because their declarations must be equal.
-  const v1::Optimizer optimizer =
-      WithScheduleLength(options_.job.optimizer(), CountUpdates(options_.job, train_->size(), joined_.workers()));
-  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*model_, options_.job, optimizer));
+  const v1::Optimizer optimizer = WithScheduleLength(
+      options_.job.optimizer(), CountUpdates(options_.job, resources_->train->size(), joined_.workers()));
+  if (absl::Status status = (*client)->Declare(ParameterExchange::Specs(*resources_->model, options_.job, optimizer));
       !status.ok()) {
     return status;
   }
@@ -284,7 +175,7 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
     std::cerr << "warning: the summary lacks the servers' totals: " << shards.status().message() << std::endl;
   }
   if (shards.ok()) totals.shards = *std::move(shards);
-  return recorder_->Finish(*model_, progress, totals, interrupted);
+  return recorder_->Finish(*resources_->model, progress, totals, interrupted);
 }
 
 absl::Status Worker::Train() {
@@ -297,23 +188,23 @@ absl::Status Worker::Train() {
     client = client_.get();
     link = link_.get();
   }
-  ParameterExchange exchange(model_.get(), client,
+  ParameterExchange exchange(resources_->model.get(), client,
                              {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
                               .local_learning_rate = job.policy().local_sgd().learning_rate(),
                               .scale_loss = job.training().precision() == v1::FP16,
-                              .codec = codec_.get(),
+                              .codec = resources_->codec.get(),
                               .interrupted = &interrupted_,
                               .timeline = timeline_.get()});
-  MemoryBytes memory = model_->Memory();
+  MemoryBytes memory = resources_->model->Memory();
   memory.staging += exchange.StagingBytes();
-  memory.gradients += codec_->DeviceBytes();
+  memory.gradients += resources_->codec->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
   const bool resumes = joined_.has_resumed_batches();
   const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
     absl::StatusOr<RunRecorder> recorder =
-        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(), devices_->Describe(), memory,
-                             returns || resumes});
+        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(),
+                             resources_->devices.Describe(), memory, returns || resumes});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }
@@ -322,12 +213,14 @@ absl::Status Worker::Train() {
   }
   CoordinatorLeases leases(link, GatherTimeLeft());
   BatchStream batches(
-      train_.get(), &leases,
+      resources_->train.get(), &leases,
       {.seed = job.seed(), .batch_size = job.training().batch_size(), .shuffle = !job.training().no_shuffle()});
   std::optional<Evaluator> evaluator;
-  if (rank == 0 && test_ != nullptr) evaluator.emplace(test_.get(), model_.get(), max_batch_);
+  if (rank == 0 && resources_->test != nullptr) {
+    evaluator.emplace(resources_->test.get(), resources_->model.get(), resources_->max_batch);
+  }
   const uint32_t every = job.training().report_every_steps();
-  TrainingLoop loop({.model = model_.get(),
+  TrainingLoop loop({.model = resources_->model.get(),
                      .exchange = &exchange,
                      .batches = &batches,
                      .coordinator = link,
@@ -362,8 +255,8 @@ absl::Status Worker::Train() {
 
 void Worker::WriteTimeline() const {
   const TimelineRecorder::Recording recording = timeline_->Copy();
-  const absl::Status status =
-      WriteFileAtomically(options_.trace, {TraceJson(recording, joined_.member().rank(), devices_->Describe())});
+  const absl::Status status = WriteFileAtomically(
+      options_.trace, {TraceJson(recording, joined_.member().rank(), resources_->devices.Describe())});
   if (!status.ok()) std::cerr << "warning: could not write the timeline: " << status.message() << std::endl;
   if (recording.left_out > 0) std::cerr << "warning: " << LeftOutText(recording) << std::endl;
 }
@@ -376,8 +269,8 @@ absl::Status Worker::Run() {
 
 absl::Status Worker::RunJob() {
   started_ = absl::Now();
-  std::cerr << "model " << model_->Describe() << "; " << train_->size() << " training examples; device "
-            << devices_->Describe() << std::endl;
+  std::cerr << "model " << resources_->model->Describe() << "; " << resources_->train->size()
+            << " training examples; device " << resources_->devices.Describe() << std::endl;
   while (true) {
     if (std::optional<absl::Status> status = RunMembership(); status.has_value()) return *status;
     Disconnect();

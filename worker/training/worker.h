@@ -15,20 +15,14 @@
 #include "client/coordinator_link.h"
 #include "common/rpc/credentials.h"
 #include "common/trace/timeline_recorder.h"
-#include "worker/data/batch_stream.h"
-#include "worker/data/datasets/dataset.h"
-#include "worker/device/factory/worker_devices.h"
-#include "worker/model/trainable_model.h"
-#include "worker/training/coordinator_leases.h"
-#include "worker/training/device_codec.h"
-#include "worker/training/evaluator.h"
-#include "worker/training/parameter_exchange.h"
+#include "worker/device/cuda_options.h"
 #include "worker/training/run_recorder.h"
+#include "worker/training/worker_resources.h"
 
 namespace ballast {
 
-// Owns one worker of a job, from opening the job's data and model to leaving the job: its devices, data, model,
-// connections and run directory. Thread safety: one thread calls Create and Run; any thread may call Interrupt.
+// Owns one worker of a job, from opening the job's data and model to leaving the job: its resources, connections and
+// run directory. Thread safety: one thread calls Create and Run; any thread may call Interrupt.
 class Worker {
  public:
   struct Options {
@@ -75,10 +69,6 @@ class Worker {
  private:
   explicit Worker(Options options) : options_(std::move(options)) {}
   absl::Status Open();
-  absl::Status OpenDevices();
-  absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel() const;
-  // Opens the model and its DeviceCodec.
-  absl::Status OpenModel();
   absl::Status RunJob();
   // Joins, trains and leaves once. nullopt if the coordinator declared this worker lost, which may then join again.
   std::optional<absl::Status> RunMembership();
@@ -98,13 +88,8 @@ class Worker {
   std::atomic<bool> interrupted_{false};
   // Null without Options::trace.
   std::unique_ptr<TimelineRecorder> timeline_;
-  std::optional<WorkerDevices> devices_;
-  std::unique_ptr<Dataset> train_;
-  std::unique_ptr<Dataset> test_;
-  std::unique_ptr<TrainableModel> model_;
-  std::unique_ptr<DeviceCodec> codec_;
-  // Most examples that the model takes in one batch.
-  int64_t max_batch_ = 0;
+  // Set by Create.
+  std::optional<WorkerResources> resources_;
   absl::Time started_;
   bool failed_to_gather_ = false;
   // True if this process has joined before and lost that membership.

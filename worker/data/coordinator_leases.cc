@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/training/coordinator_leases.h"
+#include "worker/data/coordinator_leases.h"
 
 namespace ballast {
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "ballast/v1/job.pb.h"
+#include "common/trace/timeline_recorder.h"
+#include "worker/data/datasets/dataset.h"
+#include "worker/device/factory/worker_devices.h"
+#include "worker/model/trainable_model.h"
+#include "worker/training/device_codec.h"
+
+namespace ballast {
+
+// Owns the parts of a worker that exist before any network call: devices, data sets, and a model with its codec. They
+// fit each other: the model accepts the features and labels of all examples. Knows neither coordinator nor servers.
+// Thread safety: none.
+struct WorkerResources {
+  WorkerDevices devices;
+  std::unique_ptr<Dataset> train;
+  // Null if the job has no test data.
+  std::unique_ptr<Dataset> test;
+  std::unique_ptr<TrainableModel> model;
+  std::unique_ptr<DeviceCodec> codec;
+  // Most examples that the model takes in one batch.
+  int64_t max_batch = 0;
+};
+
+// `job` is validated; relative paths in it are relative to `job_folder`. Opens the devices of `request` plus those that
+// the job's layers name. The model records on `timeline`, which may be null. INVALID_ARGUMENT for errors in the job or
+// its data; other errors as for WorkerDevices::Open and Model::Create.
+absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const std::string& job_folder,
+                                                    WorkerDevices::Request request, TimelineRecorder* timeline);
+
+}  // namespace ballast
