@@ -59,14 +59,15 @@ class Server {
   const std::shared_ptr<const TokenTable> tokens_;
   std::string address_;
   std::string control_address_;
+  // Before the shard host, whose threads ask for heartbeats until they are joined.
+  absl::Mutex member_mutex_;
+  std::unique_ptr<CoordinatorMember> member_ ABSL_GUARDED_BY(member_mutex_);
   ShardHost shard_host_;
   // Null unless this process runs the coordinator.
   std::unique_ptr<CoordinatorHost> coordinator_host_;
   UnknownMethods unknown_methods_;
   std::unique_ptr<ServingPort> control_;
   std::unique_ptr<ServingPort> data_;
-  absl::Mutex member_mutex_;
-  std::unique_ptr<CoordinatorMember> member_ ABSL_GUARDED_BY(member_mutex_);
 };
 
 }  // namespace ballast
