@@ -15,8 +15,6 @@ namespace {
 // Timeout for one response, not counting a requested wait.
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(10);
 constexpr absl::Duration kRetryTimeout = absl::Seconds(10);
-// A coordinator whose connection stands is alive but busy; servers use the same timeout.
-constexpr absl::Duration kBusyTimeout = absl::Seconds(60);
 // Pause between attempts to join under a rank that another member still has.
 constexpr absl::Duration kJoinPause = absl::Milliseconds(250);
 // Short, because the coordinator may already be lost.
@@ -29,10 +27,6 @@ constexpr absl::Duration kControlTimeout = absl::Seconds(2);
 constexpr absl::Duration kEarlyPollPause = absl::Milliseconds(100);
 
 using Async = v1::CoordinatorService::StubInterface::async_interface;
-
-bool IsUnresponsive(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-}
 
 }  // namespace
 
@@ -51,9 +45,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorLink>> CoordinatorLink::Connect(const 
 CoordinatorLink::CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job)
     : address_(address),
       credentials_(credentials),
-      name_(absl::StrCat("coordinator at ", address)),
       job_(job),
-      home_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))) {}
+      home_(v1::CoordinatorService::NewStub(OpenChannel(address, credentials))),
+      tracker_(name()) {}
+
+std::string CoordinatorLink::name() const { return absl::StrCat("coordinator at ", address_); }
 
 std::shared_ptr<v1::CoordinatorService::Stub> CoordinatorLink::stub() const {
   absl::MutexLock lock(&mutex_);
@@ -109,13 +105,13 @@ absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions opt
 }
 
 CallOptions CoordinatorLink::Within(const char* call, absl::Duration timeout) const {
-  return {[name = absl::StrCat(name_, ": ", call)] { return name; }, timeout, timeout, timeout};
+  return {[name = absl::StrCat(name(), ": ", call)] { return name; }, timeout, timeout, timeout};
 }
 
 CallOptions CoordinatorLink::Options(const char* call, absl::Duration wait) const {
   absl::MutexLock lock(&mutex_);
-  const absl::Duration retry = std::max(kRetryTimeout, return_timeout_);
-  return {[name = absl::StrCat(name_, ": ", call)] { return name; }, wait + kAttemptTimeout, retry, wait + retry};
+  const absl::Duration retry = std::max(kRetryTimeout, tracker_.return_timeout());
+  return {[name = absl::StrCat(name(), ": ", call)] { return name; }, wait + kAttemptTimeout, retry, wait + retry};
 }
 
 v1::Member CoordinatorLink::member() const {
@@ -129,7 +125,7 @@ absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, 
   {
     absl::MutexLock lock(&mutex_);
     const v1::Durability& durability = request.job().durability();
-    if (OutlivesAServer(durability)) return_timeout_ = ReturnTime(durability);
+    if (OutlivesAServer(durability)) tracker_.set_return_timeout(ReturnTime(durability));
   }
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
@@ -156,54 +152,30 @@ void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&
     absl::MutexLock lock(&mutex_);
     interval = absl::Milliseconds(std::max(joined_.heartbeat_interval_ms(), 1u));
     ttl = absl::Milliseconds(std::max(joined_.member_ttl_ms(), 1u));
+    tracker_.Begin(ttl, absl::Now());
   }
-  absl::Time last_response = absl::Now();
   do {
     CallOptions once = Within("heartbeat", ttl);
     once.retry_timeout = absl::ZeroDuration();
     absl::StatusOr<v1::HeartbeatResponse> response =
         Call<v1::HeartbeatResponse>(&heartbeats_, std::move(once), request, &Async::Heartbeat);
     if (heartbeats_.WaitForShutdown(absl::ZeroDuration())) return;
-    const JobCondition now = Judge(response, last_response);
-    if (response.ok()) last_response = absl::Now();
-    if (IsUnresponsive(response.status())) ReturnHome();
+    if (JobConditionTracker::IsUnresponsive(response.status())) ReturnHome();
     bool changed;
+    JobCondition now;
     {
       absl::MutexLock lock(&mutex_);
-      changed = condition_.state != now.state;
-      condition_ = now;
+      changed = tracker_.OnHeartbeat(response, absl::Now());
+      now = tracker_.condition();
     }
     if (changed && on_change) on_change(now);
     if (!response.ok() && now.state == v1::JOB_STATE_FAILED) return;
   } while (!heartbeats_.WaitForShutdown(interval));
 }
 
-JobCondition CoordinatorLink::Judge(const absl::StatusOr<v1::HeartbeatResponse>& response,
-                                    absl::Time last_response) const {
-  if (response.ok()) return {response->state(), response->reason(), response->failure()};
-  if (!IsUnresponsive(response.status())) {
-    return {v1::JOB_STATE_FAILED,
-            std::string(response.status().message()),
-            {},
-            ReasonOf(response.status()) == v1::ERROR_REASON_MEMBER_LOST};
-  }
-  absl::MutexLock lock(&mutex_);
-  const absl::Duration elapsed = absl::Now() - last_response;
-  const bool refused = absl::IsUnavailable(response.status());
-  const absl::Duration most = refused ? absl::Milliseconds(joined_.member_ttl_ms()) : kBusyTimeout;
-  if (elapsed < std::max(return_timeout_, most)) return condition_;
-  JobCondition lost;
-  lost.state = v1::JOB_STATE_FAILED;
-  lost.reason =
-      absl::StrCat(name_, " has not responded for ", absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))),
-                   ": ", response.status().message());
-  lost.before_start = condition_.state == v1::JOB_STATE_GATHERING;
-  return lost;
-}
-
 JobCondition CoordinatorLink::condition() const {
   absl::MutexLock lock(&mutex_);
-  return condition_;
+  return tracker_.condition();
 }
 
 absl::Status CoordinatorLink::Leave(const std::string& failure, bool worker_local) {
@@ -239,7 +211,7 @@ absl::StatusOr<v1::AcquireLeaseResponse> CoordinatorLink::AcquireLease(absl::Dur
     now += waited;
     if (now >= deadline) {
       return WithReason(v1::ERROR_REASON_WAIT_TIMEOUT,
-                        absl::DeadlineExceededError(absl::StrCat(name_, ": acquire lease: timed out after ",
+                        absl::DeadlineExceededError(absl::StrCat(name(), ": acquire lease: timed out after ",
                                                                  absl::FormatDuration(timeout), " waiting for ",
                                                                  response->waiting_for())));
     }

@@ -17,22 +17,11 @@
 #include "absl/types/span.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "client/call_group.h"
+#include "client/job_condition_tracker.h"
 #include "common/rpc/credentials.h"
 #include "common/tensors/shard_map.h"
 
 namespace ballast {
-
-// The state of the job as seen by one member.
-struct JobCondition {
-  v1::JobState state = v1::JOB_STATE_GATHERING;
-  std::string reason;
-  // Set if the job has failed.
-  v1::JobFailure failure;
-  // The job continues without this member, which was declared lost or replaced under its rank. It may join again.
-  bool given_up = false;
-  // The coordinator was lost before all members had joined, so no job was lost, and the member may start again.
-  bool before_start = false;
-};
 
 // Owns the connection to a job's coordinator and a member's heartbeats; has a blocking method for each call of the
 // coordinator service. Does not know the contents of tensors. Retryable calls are retried for 10 s, or for the time
@@ -97,6 +86,8 @@ class CoordinatorLink {
                                                                                   std::function<void(grpc::Status)>);
 
   CoordinatorLink(const std::string& address, const Credentials& credentials, const std::string& job);
+  // Returns "coordinator at host:port".
+  std::string name() const;
   void ReturnHome();
   std::shared_ptr<v1::CoordinatorService::Stub> stub() const;
   template <typename Response, typename Request>
@@ -108,12 +99,9 @@ class CoordinatorLink {
   CallOptions Options(const char* call, absl::Duration wait = absl::ZeroDuration()) const;
   v1::Member member() const;
   void BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change);
-  JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& response, absl::Time last_response) const;
 
-  // The given address, and "coordinator at host:port".
   const std::string address_;
   const Credentials credentials_;
-  const std::string name_;
   const std::string job_;
   // Stub for `address_`. Shared with calls in flight, which outlive a change of the port.
   const std::shared_ptr<v1::CoordinatorService::Stub> home_;
@@ -123,9 +111,7 @@ class CoordinatorLink {
   // The control port's address, even if it was never reached; empty after it or `address_` became unreachable.
   std::string control_address_ ABSL_GUARDED_BY(mutex_);
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
-  // Time for a lost coordinator to return.
-  absl::Duration return_timeout_ ABSL_GUARDED_BY(mutex_);
-  JobCondition condition_ ABSL_GUARDED_BY(mutex_);
+  JobConditionTracker tracker_ ABSL_GUARDED_BY(mutex_);
   // Leases that are acquired and not completed.
   std::set<uint64_t> held_ ABSL_GUARDED_BY(mutex_);
 
