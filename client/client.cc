@@ -14,6 +14,7 @@
 #include "client/coordinator_link.h"
 #include "client/error_feedback.h"
 #include "client/shard_channel.h"
+#include "client/shard_map_follower.h"
 #include "common/codecs/codec.h"
 #include "common/job/policy_config.h"
 #include "common/program/version.h"
@@ -27,11 +28,6 @@ using Kind = ShardMessage::Kind;
 
 // Limit for the tensors in one DeclareTensorsRequest, well under the limit for a message.
 constexpr size_t kMaxDeclarationBytes = kMaxMessageBytes / 2;
-
-// Timeout of one call that waits for a newer map, and the pauses after one that failed or returned too early.
-constexpr absl::Duration kMapWait = absl::Seconds(20);
-constexpr absl::Duration kFirstMapPause = absl::Milliseconds(100);
-constexpr absl::Duration kMaxMapPause = absl::Seconds(1);
 
 // Keep-alive timeout for shards that may move: messages stuck in a dead connection delay their retry at most this long.
 constexpr absl::Duration kMovingPeerTimeout = absl::Seconds(4);
@@ -121,6 +117,25 @@ v1::TensorDeclaration DeclarationFor(const PlacedTensor& tensor, uint32_t shard)
   return declaration;
 }
 
+ShardChannelOptions ChannelOptionsFor(const ClientOptions& options) {
+  ShardChannelOptions channel;
+  channel.job = options.job;
+  channel.worker = options.worker;
+  channel.incarnation = options.incarnation;
+  channel.connections = options.channels_per_shard;
+  channel.messages_in_flight = options.messages_in_flight;
+  channel.shared_memory = options.shared_memory;
+  channel.credentials = options.credentials;
+  channel.watch_answers = options.watch_answers;
+  channel.rpc_timeout = options.rpc_timeout;
+  channel.retry_timeout = options.retry_timeout;
+  channel.wait_timeout = options.wait_timeout;
+  channel.values = options.codec.values();
+  // Send it only if it is needed, because a reader's token does not permit naming a worker.
+  channel.names_worker_in_pulls = options.policy.async().delay_compensation() > 0;
+  return channel;
+}
+
 }  // namespace
 
 // The arguments of Push, Pull, PushPull or SetValues.
@@ -186,7 +201,7 @@ Client::Client(ClientOptions options)
 
 Client::~Client() {
   Shutdown("client destroyed");
-  if (follower_.joinable()) follower_.join();
+  if (map_follower_ != nullptr) map_follower_->Join();
   // A shard's last callbacks may use other shards' channels, so destroy none before all are idle.
   for (ShardChannel* channel : channels()) channel->WaitUntilIdle();
 }
@@ -204,7 +219,12 @@ absl::Status Client::Reach() {
       CoordinatorLink::Connect(options_.coordinator, options_.connect_timeout, options_.credentials, options_.job);
   if (!link.ok()) return link.status();
   coordinator_ = *std::move(link);
-  follower_ = follows_ ? std::thread([this] { FollowMap(); }) : std::thread([this] { RefreshMap(); });
+  ShardMapFollower::Calls calls;
+  calls.get = [this] { return coordinator_->GetShardMap(); };
+  calls.await = [this](uint64_t epoch, absl::Duration wait) { return coordinator_->AwaitShardMap(epoch, wait); };
+  calls.use = [this](ShardMap map) { return FollowMap(std::move(map)); };
+  calls.fail = [this](const std::string& reason) { Shutdown(reason); };
+  map_follower_ = std::make_unique<ShardMapFollower>(follows_, std::move(calls));
   absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
   if (!map.ok()) return map.status();
   // Before tensors are placed, servers may still be joining.
@@ -226,25 +246,11 @@ absl::Status Client::UseMap(ShardMap map) {
     if (absl::Status status = options_.credentials.CheckTarget(shard); !status.ok()) return status;
   }
   for (uint32_t rank = channels_.size(); rank < shards.size(); ++rank) {
-    ShardChannelOptions channel;
-    channel.job = options_.job;
-    channel.worker = options_.worker;
-    channel.incarnation = options_.incarnation;
-    channel.connections = options_.channels_per_shard;
-    channel.messages_in_flight = options_.messages_in_flight;
-    channel.shared_memory = options_.shared_memory;
-    channel.credentials = options_.credentials;
-    channel.watch_answers = options_.watch_answers;
-    channel.rpc_timeout = options_.rpc_timeout;
-    channel.retry_timeout = options_.retry_timeout;
-    channel.wait_timeout = options_.wait_timeout;
+    ShardChannelOptions channel = ChannelOptionsFor(options_);
     channel.silence = follows_ ? kMovingPeerTimeout : kPeerSilence;
-    channel.values = options_.codec.values();
-    // Send it only if it is needed, because a reader's token does not permit naming a worker.
-    channel.names_worker_in_pulls = options_.policy.async().delay_compensation() > 0;
     channel.feedback = feedback_.get();
-    // FollowMap gets newer maps anyway.
-    if (coordinator_ != nullptr && !follows_) channel.on_not_owner = [this] { AskForMap(); };
+    // A client that follows moving shards gets newer maps anyway.
+    if (coordinator_ != nullptr && !follows_) channel.on_not_owner = [this] { map_follower_->Refresh(); };
     // With other durabilities, a shard recovers every acknowledged update or does not return.
     if (options_.durability.mode() == v1::Durability::WAL) {
       channel.on_retry = [this](uint32_t shard) { OnRetry(shard); };
@@ -257,62 +263,15 @@ absl::Status Client::UseMap(ShardMap map) {
   }
   map_ = std::move(map);
   for (const auto& channel : channels_) channel->UseEpoch(map_.epoch());
+  if (map_follower_ != nullptr) map_follower_->OnMapUsed(map_.epoch());
   return absl::OkStatus();
 }
 
-void Client::AskForMap() {
-  absl::MutexLock lock(&mutex_);
-  map_is_wrong_ = true;
-}
-
-void Client::RefreshMap() {
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutdown_ || map_is_wrong_; };
-      mutex_.Await(absl::Condition(&wanted));
-      if (shutdown_) return;
-      map_is_wrong_ = false;
-    }
-    absl::StatusOr<ShardMap> map = coordinator_->GetShardMap();
-    // A retried call asks for the map again.
-    if (!map.ok()) continue;
-    if (absl::Status status = UseMap(*std::move(map)); !status.ok()) return Shutdown(std::string(status.message()));
-  }
-}
-
-void Client::FollowMap() {
-  absl::Duration pause;
-  while (true) {
-    uint64_t epoch = 0;
-    {
-      absl::MutexLock lock(&mutex_);
-      // There are no channels to move before the first map is used.
-      const auto used = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return shutdown_ || !channels_.empty(); };
-      mutex_.Await(absl::Condition(&used));
-      mutex_.AwaitWithTimeout(absl::Condition(&shutdown_), pause);
-      if (shutdown_) return;
-      epoch = map_.epoch();
-    }
-    const absl::Time asked = absl::Now();
-    absl::StatusOr<ShardMap> map = coordinator_->AwaitShardMap(epoch, kMapWait);
-    const bool newer = map.ok() && map->epoch() > epoch;
-    if (newer || (map.ok() && absl::Now() - asked > kMapWait / 2)) {
-      pause = absl::ZeroDuration();
-    } else {
-      pause = std::clamp(2 * pause, kFirstMapPause, kMaxMapPause);
-    }
-    if (!newer) continue;
-    if (absl::Status status = UseMap(*std::move(map)); !status.ok()) {
-      return Shutdown(std::string(status.message()));
-    }
-    MoveChannels();
-  }
-}
-
-void Client::MoveChannels() {
+absl::Status Client::FollowMap(ShardMap map) {
+  if (absl::Status status = UseMap(std::move(map)); !status.ok() || !follows_) return status;
   const std::vector<std::string> shards = shard_map().shards();
   for (ShardChannel* channel : channels()) channel->MoveTo(shards[channel->rank()]);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ShardMap> Client::Place(absl::Span<const v1::TensorSpec> specs) {
@@ -642,6 +601,7 @@ void Client::Shutdown(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     shutdown_ = true;
   }
+  if (map_follower_ != nullptr) map_follower_->Stop();
   if (coordinator_ != nullptr) coordinator_->CancelCalls(reason);
   for (ShardChannel* channel : channels()) channel->Shutdown(reason);
 }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +27,7 @@ namespace ballast {
 class CoordinatorLink;
 class ErrorFeedback;
 class ShardChannel;
+class ShardMapFollower;
 struct ShardMessage;
 struct ShardReply;
 
@@ -103,12 +103,8 @@ class Client {
   absl::Status Reach();
   // Adds the map's tensors and shards; ignores a map that is older than the last.
   absl::Status UseMap(ShardMap map);
-  // Moves channels to the addresses in the coordinator's newest map, until Shutdown.
-  void FollowMap();
-  // Gets a newer map each time a shard reports that it does not own a slice, until Shutdown.
-  void RefreshMap();
-  void AskForMap();
-  void MoveChannels();
+  // Uses a map and moves the channels to its addresses.
+  absl::Status FollowMap(ShardMap map);
   absl::StatusOr<ShardMap> Place(absl::Span<const v1::TensorSpec> specs);
   std::vector<ShardChannel*> channels() const;
   Future<PushResult> PushPullOrPush(const Request& request);
@@ -125,14 +121,13 @@ class Client {
   std::unique_ptr<ErrorFeedback> feedback_;
   // Null if the options name the shards. Set by Connect, then constant.
   std::unique_ptr<CoordinatorLink> coordinator_;
+  std::unique_ptr<ShardMapFollower> map_follower_;
 
   // True if shards may change their addresses.
   const bool follows_;
 
   mutable absl::Mutex mutex_;
   bool shutdown_ ABSL_GUARDED_BY(mutex_) = false;
-  // A shard reported that it does not own a slice that the map assigns to it.
-  bool map_is_wrong_ ABSL_GUARDED_BY(mutex_) = false;
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint32_t, Tensor> tensors_ ABSL_GUARDED_BY(mutex_);
   // By rank. Only grows, so channels may be used outside the lock.
@@ -141,8 +136,6 @@ class Client {
   // Number of reports in flight per shard, and shards that need another report because of later retries.
   absl::flat_hash_map<uint32_t, uint32_t> reports_in_flight_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<uint32_t> reports_due_ ABSL_GUARDED_BY(mutex_);
-  // Runs FollowMap or RefreshMap if there is a coordinator.
-  std::thread follower_;
 };
 
 }  // namespace ballast
