@@ -12,6 +12,7 @@
 
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
+#include "common/trace/timeline_recorder.h"
 #include "worker/model/model.h"
 #include "worker/training/parameter_exchange.h"
 
@@ -76,6 +77,8 @@ class ExchangeFixture : public ::testing::Test {
     return {-first[0], -second[0]};
   }
 
+  // Before the exchange, whose threads record into it until they are joined.
+  TimelineRecorder timeline_{StepRange{1, 2}};
   const std::unique_ptr<DeviceType> device_;
   FakeParameterService shard_;
   FakeServer server_;

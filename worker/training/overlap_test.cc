@@ -23,8 +23,6 @@ class OverlapTest : public ExchangeFixture<QueuedDevice> {
  protected:
   OverlapTest() : ExchangeFixture(CreateQueuedDevice()) {}
   ~OverlapTest() override { device_->AllowAll(); }
-
-  TimelineRecorder timeline_{StepRange{1, 2}};
 };
 
 TEST_F(OverlapTest, PushesWhatABatchGave) {
