@@ -93,14 +93,19 @@ TEST_F(LineWriterTest, EndsThoughNobodyReads) {
   for (int i = 0; i < 1000; ++i) lines.Write(std::string(100, 'x'));
 }
 
-// A terminal may report that it has room and then accept only part of a line.
-TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
-  const int screen = posix_openpt(O_RDWR | O_NOCTTY);
+void OpenTerminal(int& screen, int& terminal) {
+  screen = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(screen, 0);
   ASSERT_EQ(grantpt(screen), 0);
   ASSERT_EQ(unlockpt(screen), 0);
-  const int terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
+  terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);
+}
+
+// A terminal may report that it has room and then accept only part of a line.
+TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
+  int screen = -1, terminal = -1;
+  ASSERT_NO_FATAL_FAILURE(OpenTerminal(screen, terminal));
   {
     LineWriter lines(terminal);
     for (int i = 0; i < 1000; ++i) lines.Write(std::string(1000, 'x'));
@@ -112,12 +117,8 @@ TEST_F(LineWriterTest, EndsThoughNobodyReadsTheTerminal) {
 }
 
 TEST_F(LineWriterTest, GoesOnOnceATerminalMovesAgain) {
-  const int screen = posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_GE(screen, 0);
-  ASSERT_EQ(grantpt(screen), 0);
-  ASSERT_EQ(unlockpt(screen), 0);
-  const int terminal = open(ptsname(screen), O_RDWR | O_NOCTTY);
-  ASSERT_GE(terminal, 0);
+  int screen = -1, terminal = -1;
+  ASSERT_NO_FATAL_FAILURE(OpenTerminal(screen, terminal));
   {
     LineWriter lines(terminal);
     for (int i = 0; i < 500; ++i) lines.Write(std::string(1000, 'x'));

@@ -50,15 +50,17 @@ TEST(RegionRegistryTest, BorrowsWhatIsLentAndGivesItBack) {
   EXPECT_TRUE(region->TakeBack(3));
 }
 
+// Adds a region whose client lends slot 0 and then goes away; returns its id.
+uint64_t AddAndLend(RegionRegistry& registry) {
+  const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
+  region->Lend(0);
+  return region->id();
+}
+
 TEST(RegionRegistryTest, ABorrowedBlockOutlivesItsClient) {
   ByteBudget budget(2 * kAreaBytes);
   RegionRegistry registry(&budget);
-  uint64_t id = 0;
-  {
-    const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
-    region->Lend(0);
-    id = region->id();
-  }
+  const uint64_t id = AddAndLend(registry);
   const auto slot = registry.Borrow(id, 0);
   ASSERT_TRUE(slot.ok()) << slot.status();
   registry.Release(id);
@@ -69,12 +71,7 @@ TEST(RegionRegistryTest, ABorrowedBlockOutlivesItsClient) {
 TEST(RegionRegistryTest, CountsAnAreaInTheBudgetAsLongAsABlockOfItIsBorrowed) {
   ByteBudget budget(2 * kAreaBytes);
   RegionRegistry registry(&budget);
-  uint64_t id = 0;
-  {
-    const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
-    region->Lend(0);
-    id = region->id();
-  }
+  const uint64_t id = AddAndLend(registry);
   {
     const auto slot = registry.Borrow(id, 0);
     ASSERT_TRUE(slot.ok()) << slot.status();
