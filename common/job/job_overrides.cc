@@ -53,8 +53,7 @@ absl::StatusOr<v1::Encoding> ParseCodec(absl::string_view flag, const std::strin
 }
 
 float LearningRate(const v1::Optimizer& optimizer) {
-  const google::protobuf::OneofDescriptor* kinds = v1::Optimizer::descriptor()->FindOneofByName("kind");
-  const google::protobuf::FieldDescriptor* kind = optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kinds);
+  const google::protobuf::FieldDescriptor* const kind = KindField(optimizer);
   if (kind == nullptr) return 0;
   const google::protobuf::Message& rule = optimizer.GetReflection()->GetMessage(optimizer, kind);
   const google::protobuf::FieldDescriptor* rate = rule.GetDescriptor()->FindFieldByName("learning_rate");

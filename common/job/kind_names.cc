@@ -3,11 +3,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "google/protobuf/descriptor.h"
 
 namespace ballast {
-
 namespace {
 
 std::vector<std::string> NamesOf(const google::protobuf::OneofDescriptor& oneof) {
@@ -35,18 +33,21 @@ std::string NamePhrase(const google::protobuf::OneofDescriptor& oneof) { return 
 
 std::string KindPhrase(const google::protobuf::Descriptor& type) { return Phrase(KindNames(type)); }
 
+const google::protobuf::FieldDescriptor* KindField(const google::protobuf::Message& message) {
+  return message.GetReflection()->GetOneofFieldDescriptor(message, message.GetDescriptor()->FindOneofByName("kind"));
+}
+
 std::string KindName(const google::protobuf::Message& message) {
-  const google::protobuf::FieldDescriptor* field =
-      message.GetReflection()->GetOneofFieldDescriptor(message, message.GetDescriptor()->FindOneofByName("kind"));
+  const google::protobuf::FieldDescriptor* const field = KindField(message);
   return field == nullptr ? "" : field->name();
 }
 
-std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type, const std::string& prefix) {
+std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.value_count(); ++i) {
     const google::protobuf::EnumValueDescriptor* const value = type.value(i);
     if (type.FindValueByNumber(value->number()) != value) continue;
-    names.push_back(absl::AsciiStrToLower(absl::StripPrefix(value->name(), prefix)));
+    names.push_back(absl::AsciiStrToLower(value->name()));
   }
   return names;
 }

@@ -18,10 +18,11 @@ std::string Phrase(const std::vector<std::string>& names);
 std::string NamePhrase(const google::protobuf::OneofDescriptor& oneof);
 std::string KindPhrase(const google::protobuf::Descriptor& type);
 
-// The name of the field that is set; empty if none is.
+// The field that is set, and its name; null and empty if none is.
+const google::protobuf::FieldDescriptor* KindField(const google::protobuf::Message& message);
 std::string KindName(const google::protobuf::Message& message);
 
-// The names of an enum's values, in lower case and without `prefix`; a value's old names are left out.
-std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type, const std::string& prefix = "");
+// The names of an enum's values in lower case; a value's old names are left out.
+std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type);
 
 }  // namespace ballast

@@ -61,6 +61,14 @@ std::string Wanted(const FieldDescriptor& field, const v1::Limits& limits) {
   return wanted;
 }
 
+bool Fits(double number, const v1::Limits& limits) {
+  if (number == 0 && !limits.zero().empty()) return true;
+  // NaN fails every comparison.
+  return std::isfinite(number) && (!limits.has_min() || number >= limits.min()) &&
+         (!limits.has_max() || number <= limits.max()) && (!limits.has_above() || number > limits.above()) &&
+         (!limits.has_below() || number < limits.below());
+}
+
 // One message of a walk through its fields.
 class Walk {
  public:
@@ -79,13 +87,12 @@ class Walk {
  private:
   void CheckOneof(const OneofDescriptor* oneof) {
     if (!oneof->options().GetExtension(v1::required) || reflection_.HasOneof(message_, oneof)) return;
-    errors_.CheckRequired(false, path_, NamePhrase(*oneof));
+    errors_.Add(path_, "nothing", NamePhrase(*oneof));
   }
 
   void CheckField(const FieldDescriptor& field) {
     const bool limited = field.options().HasExtension(v1::limits);
     const v1::Limits& limits = field.options().GetExtension(v1::limits);
-    const std::string path = absl::StrCat(path_, path_.empty() ? "" : ".", field.name());
     const int count = field.is_repeated()                        ? reflection_.FieldSize(message_, &field)
                       : reflection_.HasField(message_, &field)   ? 1
                       : field.has_presence() || !IsNumber(field) ? 0
@@ -93,89 +100,62 @@ class Walk {
     if (!limits.required().empty() && count == 0) {
       // An absent message lacks what a message without any field would lack.
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && !field.is_repeated()) {
-        Walk(reflection_.GetMessage(message_, &field), path, errors_).Check();
+        Walk(reflection_.GetMessage(message_, &field), PathOf(field), errors_).Check();
       } else {
-        errors_.CheckRequired(false, path, limits.required());
+        errors_.Add(PathOf(field), "nothing", limits.required());
       }
     }
     if (limits.max_count() > 0 && count > static_cast<int>(limits.max_count())) {
-      errors_.Check(false, path, absl::StrCat(count, " numbers"), absl::StrCat("at most ", limits.max_count()));
+      errors_.Add(PathOf(field), absl::StrCat(count, " numbers"), absl::StrCat("at most ", limits.max_count()));
     }
     for (int i = 0; i < count; ++i) {
       if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
         const Message& inner = field.is_repeated() ? reflection_.GetRepeatedMessage(message_, &field, i)
                                                    : reflection_.GetMessage(message_, &field);
-        Walk(inner, field.is_repeated() ? absl::StrCat(path, "[", i, "]") : path, errors_).Check();
+        Walk(inner, field.is_repeated() ? absl::StrCat(PathOf(field), "[", i, "]") : PathOf(field), errors_).Check();
       } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field.is_repeated()) {
-        CheckName(field, path);
+        CheckName(field);
       } else if (limited && IsNumber(field)) {
-        CheckNumber(field, i, limits, path);
+        CheckNumber(field, i, limits);
       }
     }
   }
 
-  void CheckName(const FieldDescriptor& field, const std::string& path) {
+  void CheckName(const FieldDescriptor& field) {
     const int value = reflection_.GetEnumValue(message_, &field);
-    if (field.enum_type()->FindValueByNumber(value) != nullptr) return;
     const google::protobuf::EnumDescriptor* const type = field.enum_type();
+    if (type->FindValueByNumber(value) != nullptr) return;
     std::vector<std::string> names = ValueNames(*type);
     for (std::string& name : names) absl::AsciiStrToUpper(&name);
-    errors_.Check(false, path, value, Phrase(names));
+    errors_.Add(PathOf(field), value, Phrase(names));
   }
 
-  void CheckNumber(const FieldDescriptor& field, int index, const v1::Limits& limits, const std::string& path) {
+  void CheckNumber(const FieldDescriptor& field, int index, const v1::Limits& limits) {
+    using google::protobuf::Reflection;
+    const auto check = [&](auto one, auto repeated) {
+      const auto got =
+          field.is_repeated() ? (reflection_.*repeated)(message_, &field, index) : (reflection_.*one)(message_, &field);
+      if (!Fits(got, limits)) errors_.Add(PathOf(field), got, Wanted(field, limits));
+    };
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        return CheckNumber(
-            field,
-            Get(&google::protobuf::Reflection::GetInt32, &google::protobuf::Reflection::GetRepeatedInt32, field, index),
-            limits, path);
+        return check(&Reflection::GetInt32, &Reflection::GetRepeatedInt32);
       case FieldDescriptor::CPPTYPE_INT64:
-        return CheckNumber(
-            field,
-            Get(&google::protobuf::Reflection::GetInt64, &google::protobuf::Reflection::GetRepeatedInt64, field, index),
-            limits, path);
+        return check(&Reflection::GetInt64, &Reflection::GetRepeatedInt64);
       case FieldDescriptor::CPPTYPE_UINT32:
-        return CheckNumber(field,
-                           Get(&google::protobuf::Reflection::GetUInt32,
-                               &google::protobuf::Reflection::GetRepeatedUInt32, field, index),
-                           limits, path);
+        return check(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32);
       case FieldDescriptor::CPPTYPE_UINT64:
-        return CheckNumber(field,
-                           Get(&google::protobuf::Reflection::GetUInt64,
-                               &google::protobuf::Reflection::GetRepeatedUInt64, field, index),
-                           limits, path);
+        return check(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64);
       case FieldDescriptor::CPPTYPE_FLOAT:
-        return CheckNumber(
-            field,
-            Get(&google::protobuf::Reflection::GetFloat, &google::protobuf::Reflection::GetRepeatedFloat, field, index),
-            limits, path);
+        return check(&Reflection::GetFloat, &Reflection::GetRepeatedFloat);
       default:
-        return CheckNumber(field,
-                           Get(&google::protobuf::Reflection::GetDouble,
-                               &google::protobuf::Reflection::GetRepeatedDouble, field, index),
-                           limits, path);
+        return check(&Reflection::GetDouble, &Reflection::GetRepeatedDouble);
     }
   }
 
-  template <typename Number>
-  Number Get(Number (google::protobuf::Reflection::*one)(const Message&, const FieldDescriptor*) const,
-             Number (google::protobuf::Reflection::*repeated)(const Message&, const FieldDescriptor*, int) const,
-             const FieldDescriptor& field, int index) const {
-    return field.is_repeated() ? (reflection_.*repeated)(message_, &field, index)
-                               : (reflection_.*one)(message_, &field);
-  }
-
-  template <typename Number>
-  void CheckNumber(const FieldDescriptor& field, Number got, const v1::Limits& limits, const std::string& path) {
-    if (got == 0 && !limits.zero().empty()) return;
-    const double number = static_cast<double>(got);
-    // NaN fails every comparison.
-    const bool good = std::isfinite(number) && (!limits.has_min() || number >= limits.min()) &&
-                      (!limits.has_max() || number <= limits.max()) &&
-                      (!limits.has_above() || number > limits.above()) &&
-                      (!limits.has_below() || number < limits.below());
-    if (!good) errors_.Check(false, path, got, Wanted(field, limits));
+  // Built for errors and inner messages alone: shards check each tensor and slice.
+  std::string PathOf(const FieldDescriptor& field) const {
+    return absl::StrCat(path_, path_.empty() ? "" : ".", field.name());
   }
 
   const Message& message_;

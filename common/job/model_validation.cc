@@ -60,8 +60,8 @@ class LayerChecker {
 
   void CheckResidual(const v1::Residual& residual, const std::string& field, int depth) {
     if (depth >= kMaxDepth) {
-      return errors_.Check(false, field, absl::StrCat("a place inside ", depth, " other residuals"),
-                           absl::StrCat("at most ", kMaxDepth, " levels"));
+      return errors_.Add(field, absl::StrCat("a place inside ", depth, " other residuals"),
+                         absl::StrCat("at most ", kMaxDepth, " levels"));
     }
     CheckLayers(residual.layers(), field + ".layers", depth + 1);
     CheckLayers(residual.shortcut(), field + ".shortcut", depth + 1);

@@ -17,12 +17,13 @@ namespace ballast {
 class ValidationErrors {
  public:
   template <typename T>
-  void Check(bool good, absl::string_view field, const T& got, absl::string_view want) {
-    if (!good) messages_.push_back(absl::StrCat(field, ": got ", got, ", want ", want));
+  void Add(absl::string_view field, const T& got, absl::string_view want) {
+    messages_.push_back(absl::StrCat(field, ": got ", got, ", want ", want));
   }
 
-  void CheckRequired(bool present, absl::string_view field, absl::string_view want) {
-    Check(present, field, "nothing", want);
+  template <typename T>
+  void Check(bool good, absl::string_view field, const T& got, absl::string_view want) {
+    if (!good) Add(field, got, want);
   }
 
   void CheckText(bool good, absl::string_view field, absl::string_view got, absl::string_view want) {

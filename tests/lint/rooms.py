@@ -17,7 +17,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PAGE = "docs/design/architecture.md"
 BEGIN, END = "<!-- rooms: begin -->", "<!-- rooms: end -->"
 
-# A folder may include itself and the folders on its right. `all` of a line is everything above it.
+# A folder may include itself and the folders listed for it.
 TOP = {
     "common": [],
     "server": ["common"],
