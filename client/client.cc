@@ -203,7 +203,7 @@ Client::~Client() {
   Shutdown("client destroyed");
   if (map_follower_ != nullptr) map_follower_->Join();
   // A shard's last callbacks may use other shards' channels, so destroy none before all are idle.
-  for (ShardChannel* channel : channels()) channel->WaitUntilIdle();
+  WaitUntilIdle();
 }
 
 absl::Status Client::Reach() {
@@ -604,6 +604,10 @@ void Client::Shutdown(const std::string& reason) {
   if (map_follower_ != nullptr) map_follower_->Stop();
   if (coordinator_ != nullptr) coordinator_->CancelCalls(reason);
   for (ShardChannel* channel : channels()) channel->Shutdown(reason);
+}
+
+void Client::WaitUntilIdle() {
+  for (ShardChannel* channel : channels()) channel->WaitUntilIdle();
 }
 
 }  // namespace ballast

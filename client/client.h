@@ -87,6 +87,10 @@ class Client {
   // Ends all calls in flight, and all later ones, with CANCELLED and the reason.
   void Shutdown(const std::string& reason);
 
+  // Blocks until no call uses the caller's memory any more, even if its future was dropped; call it after Shutdown,
+  // which cancels calls but does not wait for a response that is being decoded. Must not be called from a callback.
+  void WaitUntilIdle();
+
  private:
   struct Operation;
   struct Request;

@@ -295,6 +295,22 @@ TEST_F(ClientTest, ShutdownEndsWaitsWithItsReason) {
   shard0_.Release();
 }
 
+// The responses are large, so that some are being decoded at the moment of the shutdown.
+TEST_F(ClientTest, AnIdleClientWritesIntoNobodysMemory) {
+  std::vector<float> values(1 << 21);
+  for (int round = 0; round < 20; ++round) {
+    auto client = Client::Connect(options_);
+    ASSERT_TRUE(client.ok()) << client.status();
+    ASSERT_TRUE((*client)->Declare({Spec(3, "large", values.size())}).ok());
+    std::vector<Future<PullResult>> pulls;
+    for (int i = 0; i < 4; ++i) pulls.push_back((*client)->Pull(0, {{3, absl::MakeSpan(values)}}));
+    absl::SleepFor(round * absl::Milliseconds(1));
+    (*client)->Shutdown("test");
+    (*client)->WaitUntilIdle();
+    for (const auto& pull : pulls) EXPECT_TRUE(pull.Ready()) << "round " << round;
+  }
+}
+
 TEST_F(ClientTest, DestructionEndsWaits) {
   auto client = Ready();
   shard0_.Block();

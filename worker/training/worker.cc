@@ -245,11 +245,13 @@ absl::Status Worker::Train() {
     status = recorder_.has_value() ? exchange.AbandonAndPull() : absl::OkStatus();
     if (status.ok()) status = Finish(loop.progress(), true);
     client->Shutdown("interrupted");
+    client->WaitUntilIdle();
     return status.ok() ? absl::CancelledError("interrupted") : status;
   }
   if (status.ok()) status = Finish(loop.progress(), false);
-  // After Shutdown no call writes into the model.
   client->Shutdown("the worker ends");
+  // A response that arrived with the shutdown may still be decoded into the buffers of `exchange`.
+  client->WaitUntilIdle();
   return status;
 }
 
