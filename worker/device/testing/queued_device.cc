@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -38,16 +39,42 @@ class QueuedBuffer : public Buffer {
   const std::shared_ptr<Buffer> memory_;
 };
 
-const QueuedBuffer& Own(const Buffer& buffer) { return static_cast<const QueuedBuffer&>(buffer); }
-Buffer& Inner(const Buffer& buffer) { return *Own(buffer).memory(); }
-Matrix Inner(const Matrix& m) { return {&Inner(*m.buffer), m.rows, m.columns}; }
-Factor Inner(const Factor& f) { return {Inner(f.matrix), f.transposed}; }
-std::optional<Matrix> Inner(const Matrix* m) { return m == nullptr ? std::nullopt : std::make_optional(Inner(*m)); }
-const Matrix* Pointer(const std::optional<Matrix>& m) { return m.has_value() ? &*m : nullptr; }
-Affine Inner(const Affine& a) { return {Inner(a.scale), Inner(a.offset)}; }
-AffineGradient Inner(const AffineGradient& a) { return {Inner(a.scale), Inner(a.offset)}; }
-SavedStatistics Inner(const SavedStatistics& s) { return {Inner(s.mean), Inner(s.inverse_stddev)}; }
-ColumnStatistics Inner(const ColumnStatistics& s) { return {Inner(s.mean), Inner(s.variance)}; }
+// An operation's optional argument, kept until the operation runs.
+template <typename T>
+struct Optional {
+  std::optional<T> value;
+
+  operator const T*() const { return value.has_value() ? &*value : nullptr; }
+};
+
+// Collects the buffers among an operation's arguments, and converts the arguments to those of the CPU device.
+struct Operands {
+  std::vector<const QueuedBuffer*> buffers;
+
+  template <typename T>
+  const T& Inner(const T& value) {
+    return value;
+  }
+  std::reference_wrapper<Buffer> Inner(const Buffer& buffer) {
+    buffers.push_back(static_cast<const QueuedBuffer*>(&buffer));
+    return *buffers.back()->memory();
+  }
+  Buffer* Inner(Buffer* buffer) { return Inner(static_cast<const Buffer*>(buffer)); }
+  Buffer* Inner(const Buffer* buffer) { return buffer == nullptr ? nullptr : &Inner(*buffer).get(); }
+  Matrix Inner(const Matrix& m) { return {Inner(m.buffer), m.rows, m.columns}; }
+  Factor Inner(const Factor& f) { return {Inner(f.matrix), f.transposed}; }
+  Affine Inner(const Affine& a) { return {Inner(a.scale), Inner(a.offset)}; }
+  AffineGradient Inner(const AffineGradient& a) { return {Inner(a.scale), Inner(a.offset)}; }
+  SavedStatistics Inner(const SavedStatistics& s) { return {Inner(s.mean), Inner(s.inverse_stddev)}; }
+  ColumnStatistics Inner(const ColumnStatistics& s) { return {Inner(s.mean), Inner(s.variance)}; }
+  LossGradient Inner(const LossGradient& g) { return {Inner(g.matrix), g.scale}; }
+  // The caller may reuse the numbers when the operation was issued.
+  std::vector<int64_t> Inner(absl::Span<const int64_t> rows) { return {rows.begin(), rows.end()}; }
+  template <typename T>
+  Optional<T> Inner(const T* value) {
+    return {value == nullptr ? std::nullopt : std::make_optional(Inner(*value))};
+  }
+};
 
 class QueuedCpuDevice : public QueuedDevice {
  public:
@@ -121,14 +148,14 @@ class QueuedCpuDevice : public QueuedDevice {
 
   absl::Status Upload(absl::Span<const float> values, Buffer& to, int64_t offset) override {
     if (absl::Status status = AwaitLast(to); !status.ok()) return status;
-    absl::Status status = cpu_->Upload(values, Inner(to), offset);
+    absl::Status status = cpu_->Upload(values, *Own(to).memory(), offset);
     absl::MutexLock lock(&mutex_);
     uploaded_ += status.ok() ? values.size() * sizeof(float) : 0;
     return status;
   }
   absl::Status Download(const Buffer& from, int64_t offset, absl::Span<float> values) override {
     if (absl::Status status = AwaitLast(from); !status.ok()) return status;
-    absl::Status status = cpu_->Download(Inner(from), offset, values);
+    absl::Status status = cpu_->Download(*Own(from).memory(), offset, values);
     absl::MutexLock lock(&mutex_);
     downloaded_ += status.ok() ? values.size() * sizeof(float) : 0;
     return status;
@@ -145,139 +172,79 @@ class QueuedCpuDevice : public QueuedDevice {
   void Repeat(const Segment&, absl::FunctionRef<void()> issue) override { issue(); }
 
   void Multiply(const Factor& a, const Factor& b, float alpha, float beta, Matrix c) override {
-    Issue({a.matrix.buffer, b.matrix.buffer, c.buffer},
-          [=, this, a = Inner(a), b = Inner(b), c = Inner(c)] { cpu_->Multiply(a, b, alpha, beta, c); });
+    Issue(&Device::Multiply, a, b, alpha, beta, c);
   }
   void MultiplyBiasActivate(const Factor& a, const Factor& b, const Buffer& bias, std::optional<Activation> f,
                             Matrix c) override {
-    Issue({a.matrix.buffer, b.matrix.buffer, &bias, c.buffer},
-          [=, this, a = Inner(a), b = Inner(b), &bias = Inner(bias), c = Inner(c)] {
-            cpu_->MultiplyBiasActivate(a, b, bias, f, c);
-          });
+    Issue(&Device::MultiplyBiasActivate, a, b, bias, f, c);
   }
-  void AddBias(const Buffer& bias, Matrix x) override {
-    Issue({&bias, x.buffer}, [this, &bias = Inner(bias), x = Inner(x)] { cpu_->AddBias(bias, x); });
-  }
-  void SumRows(Matrix x, Buffer& sums) override {
-    Issue({x.buffer, &sums}, [this, x = Inner(x), &sums = Inner(sums)] { cpu_->SumRows(x, sums); });
-  }
-  void Activate(Activation f, Matrix x, Matrix y) override {
-    Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->Activate(f, x, y); });
-  }
+  void AddBias(const Buffer& bias, Matrix x) override { Issue(&Device::AddBias, bias, x); }
+  void SumRows(Matrix x, Buffer& sums) override { Issue(&Device::SumRows, x, sums); }
+  void Activate(Activation f, Matrix x, Matrix y) override { Issue(&Device::Activate, f, x, y); }
   void ActivateBackward(Activation f, Matrix x, Matrix dy, Matrix dx) override {
-    Issue({x.buffer, dy.buffer, dx.buffer},
-          [=, this, x = Inner(x), dy = Inner(dy), dx = Inner(dx)] { cpu_->ActivateBackward(f, x, dy, dx); });
+    Issue(&Device::ActivateBackward, f, x, dy, dx);
   }
   void Dropout(float rate, const DropoutKey& key, Matrix x, Matrix y) override {
-    Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->Dropout(rate, key, x, y); });
+    Issue(&Device::Dropout, rate, key, x, y);
   }
   void Loss(LossFunction f, Matrix outputs, const Buffer& labels, Buffer& totals,
             const LossGradient* gradient) override {
-    std::optional<LossGradient> inner;
-    if (gradient != nullptr) inner = {Inner(gradient->matrix), gradient->scale};
-    Issue({outputs.buffer, &labels, &totals, gradient == nullptr ? nullptr : gradient->matrix.buffer},
-          [=, this, outputs = Inner(outputs), &labels = Inner(labels), &totals = Inner(totals)] {
-            cpu_->Loss(f, outputs, labels, totals, inner.has_value() ? &*inner : nullptr);
-          });
+    Issue(&Device::Loss, f, outputs, labels, totals, gradient);
   }
 
   void Convolve(const ConvShape& shape, Matrix x, const Buffer& filters, const Buffer* bias, Matrix y) override {
-    Issue({x.buffer, &filters, bias, y.buffer},
-          [=, this, x = Inner(x), &filters = Inner(filters), bias = bias == nullptr ? nullptr : &Inner(*bias),
-           y = Inner(y)] { cpu_->Convolve(shape, x, filters, bias, y); });
+    Issue(&Device::Convolve, shape, x, filters, bias, y);
   }
   void ConvolveBackwardData(const ConvShape& shape, Matrix dy, const Buffer& filters, Matrix dx) override {
-    Issue({dy.buffer, &filters, dx.buffer}, [=, this, dy = Inner(dy), &filters = Inner(filters), dx = Inner(dx)] {
-      cpu_->ConvolveBackwardData(shape, dy, filters, dx);
-    });
+    Issue(&Device::ConvolveBackwardData, shape, dy, filters, dx);
   }
   void ConvolveBackwardFilters(const ConvShape& shape, Matrix x, Matrix dy, Buffer& dfilters, Buffer* dbias) override {
-    Issue({x.buffer, dy.buffer, &dfilters, dbias}, [=, this, x = Inner(x), dy = Inner(dy), &dfilters = Inner(dfilters),
-                                                    dbias = dbias == nullptr ? nullptr : &Inner(*dbias)] {
-      cpu_->ConvolveBackwardFilters(shape, x, dy, dfilters, dbias);
-    });
+    Issue(&Device::ConvolveBackwardFilters, shape, x, dy, dfilters, dbias);
   }
-  void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override {
-    Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->MaxPool(shape, x, y); });
-  }
+  void MaxPool(const PoolShape& shape, Matrix x, Matrix y) override { Issue(&Device::MaxPool, shape, x, y); }
   void MaxPoolBackward(const PoolShape& shape, Matrix x, Matrix dy, Matrix dx) override {
-    Issue({x.buffer, dy.buffer, dx.buffer},
-          [=, this, x = Inner(x), dy = Inner(dy), dx = Inner(dx)] { cpu_->MaxPoolBackward(shape, x, dy, dx); });
+    Issue(&Device::MaxPoolBackward, shape, x, dy, dx);
   }
-  void AveragePool(const PoolShape& shape, Matrix x, Matrix y) override {
-    Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->AveragePool(shape, x, y); });
-  }
+  void AveragePool(const PoolShape& shape, Matrix x, Matrix y) override { Issue(&Device::AveragePool, shape, x, y); }
   void AveragePoolBackward(const PoolShape& shape, Matrix dy, Matrix dx) override {
-    Issue({dy.buffer, dx.buffer},
-          [=, this, dy = Inner(dy), dx = Inner(dx)] { cpu_->AveragePoolBackward(shape, dy, dx); });
+    Issue(&Device::AveragePoolBackward, shape, dy, dx);
   }
 
   void BatchNorm(const BatchNormRates& rates, Matrix x, const Affine& affine, const SavedStatistics& saved,
                  const ColumnStatistics& running, Matrix y) override {
-    Issue({x.buffer, &affine.scale, &affine.offset, &saved.mean, &saved.inverse_stddev, &running.mean,
-           &running.variance, y.buffer},
-          [=, this, x = Inner(x), affine = Inner(affine), saved = Inner(saved), running = Inner(running),
-           y = Inner(y)] { cpu_->BatchNorm(rates, x, affine, saved, running, y); });
+    Issue(&Device::BatchNorm, rates, x, affine, saved, running, y);
   }
   void BatchNormInference(float epsilon, Matrix x, const Affine& affine, const ColumnStatistics& running,
                           Matrix y) override {
-    Issue({x.buffer, &affine.scale, &affine.offset, &running.mean, &running.variance, y.buffer},
-          [=, this, x = Inner(x), affine = Inner(affine), running = Inner(running), y = Inner(y)] {
-            cpu_->BatchNormInference(epsilon, x, affine, running, y);
-          });
+    Issue(&Device::BatchNormInference, epsilon, x, affine, running, y);
   }
   void BatchNormBackward(Matrix x, Matrix dy, const Affine& affine, const SavedStatistics& saved,
                          const AffineGradient& gradient, const Matrix* dx) override {
-    Issue({x.buffer, dy.buffer, &affine.scale, &saved.mean, &saved.inverse_stddev, &gradient.scale, &gradient.offset,
-           dx == nullptr ? nullptr : dx->buffer},
-          [=, this, x = Inner(x), dy = Inner(dy), affine = Inner(affine), saved = Inner(saved),
-           gradient = Inner(gradient),
-           dx = Inner(dx)] { cpu_->BatchNormBackward(x, dy, affine, saved, gradient, Pointer(dx)); });
+    Issue(&Device::BatchNormBackward, x, dy, affine, saved, gradient, dx);
   }
   void LayerNorm(float epsilon, Matrix x, const Affine& affine, Matrix y) override {
-    Issue({x.buffer, &affine.scale, &affine.offset, y.buffer},
-          [=, this, x = Inner(x), affine = Inner(affine), y = Inner(y)] { cpu_->LayerNorm(epsilon, x, affine, y); });
+    Issue(&Device::LayerNorm, epsilon, x, affine, y);
   }
   void LayerNormBackward(float epsilon, Matrix x, Matrix dy, const Affine& affine, const AffineGradient& gradient,
                          const Matrix* dx) override {
-    Issue({x.buffer, dy.buffer, &affine.scale, &gradient.scale, &gradient.offset, dx == nullptr ? nullptr : dx->buffer},
-          [=, this, x = Inner(x), dy = Inner(dy), affine = Inner(affine), gradient = Inner(gradient), dx = Inner(dx)] {
-            cpu_->LayerNormBackward(epsilon, x, dy, affine, gradient, Pointer(dx));
-          });
+    Issue(&Device::LayerNormBackward, epsilon, x, dy, affine, gradient, dx);
   }
 
-  void Fill(float value, Matrix y) override {
-    Issue({y.buffer}, [=, this, y = Inner(y)] { cpu_->Fill(value, y); });
-  }
-  void Copy(Matrix x, Matrix y) override {
-    Issue({x.buffer, y.buffer}, [this, x = Inner(x), y = Inner(y)] { cpu_->Copy(x, y); });
-  }
-  void Scale(float alpha, Matrix x) override {
-    Issue({x.buffer}, [=, this, x = Inner(x)] { cpu_->Scale(alpha, x); });
-  }
+  void Fill(float value, Matrix y) override { Issue(&Device::Fill, value, y); }
+  void Copy(Matrix x, Matrix y) override { Issue(&Device::Copy, x, y); }
+  void Scale(float alpha, Matrix x) override { Issue(&Device::Scale, alpha, x); }
   void ScaleAndCheck(float alpha, Matrix x, Buffer& not_finite) override {
-    Issue({x.buffer, &not_finite},
-          [=, this, x = Inner(x), &not_finite = Inner(not_finite)] { cpu_->ScaleAndCheck(alpha, x, not_finite); });
+    Issue(&Device::ScaleAndCheck, alpha, x, not_finite);
   }
-  void Axpy(float alpha, Matrix x, Matrix y) override {
-    Issue({x.buffer, y.buffer}, [=, this, x = Inner(x), y = Inner(y)] { cpu_->Axpy(alpha, x, y); });
-  }
-  void Add(Matrix a, Matrix b, Matrix y) override {
-    Issue({a.buffer, b.buffer, y.buffer}, [this, a = Inner(a), b = Inner(b), y = Inner(y)] { cpu_->Add(a, b, y); });
-  }
-  void Narrow(HalfType type, Matrix x, Buffer& halves) override {
-    Issue({x.buffer, &halves}, [=, this, x = Inner(x), &halves = Inner(halves)] { cpu_->Narrow(type, x, halves); });
-  }
-  void Widen(HalfType type, const Buffer& halves, Matrix y) override {
-    Issue({&halves, y.buffer}, [=, this, &halves = Inner(halves), y = Inner(y)] { cpu_->Widen(type, halves, y); });
-  }
+  void Axpy(float alpha, Matrix x, Matrix y) override { Issue(&Device::Axpy, alpha, x, y); }
+  void Add(Matrix a, Matrix b, Matrix y) override { Issue(&Device::Add, a, b, y); }
+  void Narrow(HalfType type, Matrix x, Buffer& halves) override { Issue(&Device::Narrow, type, x, halves); }
+  void Widen(HalfType type, const Buffer& halves, Matrix y) override { Issue(&Device::Widen, type, halves, y); }
   void GatherRows(Matrix table, absl::Span<const int64_t> rows, Matrix y) override {
-    Issue({table.buffer, y.buffer}, [this, table = Inner(table), rows = std::vector<int64_t>(rows.begin(), rows.end()),
-                                     y = Inner(y)] { cpu_->GatherRows(table, rows, y); });
+    Issue(&Device::GatherRows, table, rows, y);
   }
   void ScatterAddRows(Matrix dy, absl::Span<const int64_t> rows, Matrix table) override {
-    Issue({dy.buffer, table.buffer}, [this, dy = Inner(dy), rows = std::vector<int64_t>(rows.begin(), rows.end()),
-                                      table = Inner(table)] { cpu_->ScatterAddRows(dy, rows, table); });
+    Issue(&Device::ScatterAddRows, dy, rows, table);
   }
 
  private:
@@ -287,17 +254,22 @@ class QueuedCpuDevice : public QueuedDevice {
     std::vector<std::shared_ptr<Buffer>> memory;
   };
 
-  // Buffers may be null.
-  void Issue(std::initializer_list<const Buffer*> buffers, std::function<void()> run) {
+  static const QueuedBuffer& Own(const Buffer& buffer) { return static_cast<const QueuedBuffer&>(buffer); }
+
+  // Queues an operation of the CPU device.
+  template <typename Operations, typename... Parameters, typename... Arguments>
+  void Issue(void (Operations::*operation)(Parameters...), const Arguments&... arguments) {
+    Operands operands;
+    std::tuple inner{operands.Inner(arguments)...};
+    const auto call = [this, operation](const auto&... values) { (cpu_.get()->*operation)(values...); };
     absl::MutexLock lock(&mutex_);
-    Operation operation{std::move(run), {}};
     ++issued_;
-    for (const Buffer* buffer : buffers) {
-      if (buffer == nullptr) continue;
-      Own(*buffer).last = issued_;
-      operation.memory.push_back(Own(*buffer).memory());
+    Operation& queued = queue_.emplace_back();
+    queued.run = [call, inner = std::move(inner)] { std::apply(call, inner); };
+    for (const QueuedBuffer* buffer : operands.buffers) {
+      buffer->last = issued_;
+      queued.memory.push_back(buffer->memory());
     }
-    queue_.push_back(std::move(operation));
   }
 
   absl::Status AwaitLast(const Buffer& buffer) {
