@@ -80,10 +80,10 @@ class Model {
     }
   }
 
-  void ReadAndWrite(InstructionSet set, float zero) {
+  void ReadAndWrite(float zero) {
     for (Slice& slice : slices_) {
-      RunLoop(set, LimitLoop{slice.gradient.size(), zero, static_cast<int>(slice.slots.size()), slice.gradient.data(),
-                             slice.Weights(), slice.Slot(0), slice.Slot(1)});
+      RunLoop(LimitLoop{slice.gradient.size(), zero, static_cast<int>(slice.slots.size()), slice.gradient.data(),
+                        slice.Weights(), slice.Slot(0), slice.Slot(1)});
     }
   }
 
@@ -104,14 +104,13 @@ double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 ApplyResult Measure(const std::string& name, const Optimizer& optimizer, const ApplyBenchmarkOptions& options) {
   Model model(options.elements, optimizer.slots());
-  const InstructionSet set = AvailableInstructionSets().back();
   volatile float zero = 0;
   double apply = std::numeric_limits<double>::infinity();
   double limit = apply;
   const double end = Now() + options.seconds;
   for (int round = 1; round <= kMinRounds || Now() < end; ++round) {
     const double start = Now();
-    model.ReadAndWrite(set, zero);
+    model.ReadAndWrite(zero);
     const double middle = Now();
     model.Update(optimizer, round);
     limit = std::min(limit, middle - start);

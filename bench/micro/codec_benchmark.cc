@@ -13,7 +13,7 @@
 
 #include "client/error_feedback.h"
 #include "common/codecs/codec.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 
 namespace ballast {
 namespace {
@@ -81,8 +81,8 @@ void Decode(benchmark::State& state, const Codec* codec, size_t elements, bool i
 void Register(const std::string& name, bool portable, std::function<void(benchmark::State&)> run) {
   const std::string full = name + (portable ? "/portable" : "");
   benchmark::RegisterBenchmark(full.c_str(), [portable, run](benchmark::State& state) {
-    std::optional<PortableCodeOnly> only;
-    if (portable) only.emplace();
+    std::optional<ScopedInstructionSet> only;
+    if (portable) only.emplace(InstructionSet::kPortable);
     run(state);
   })->UseRealTime();
 }

@@ -4,14 +4,14 @@
 
 #include "common/codecs/codec.h"
 #include "common/codecs/half_codec.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 
 namespace ballast {
 namespace {
 
 // Adds half of the truncated part, less one bit if the result is then even. A NaN is made quiet, because the
 // remaining part of its payload could be 0, which means infinity.
-BALLAST_INLINE_BODY void EncodeBody(const float* __restrict values, size_t n, char* __restrict half) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void EncodeBody(const float* __restrict values, size_t n, char* __restrict half) {
   for (size_t i = 0; i < n; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(values[i]);
     const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -21,7 +21,7 @@ BALLAST_INLINE_BODY void EncodeBody(const float* __restrict values, size_t n, ch
   }
 }
 
-BALLAST_INLINE_BODY void DecodeBody(const char* __restrict half, size_t n, float* __restrict values) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DecodeBody(const char* __restrict half, size_t n, float* __restrict values) {
   for (size_t i = 0; i < n; ++i) {
     uint16_t upper;
     std::memcpy(&upper, half + i * 2, 2);
@@ -29,17 +29,19 @@ BALLAST_INLINE_BODY void DecodeBody(const char* __restrict half, size_t n, float
   }
 }
 
-void Encode(const float* values, size_t n, char* half) { EncodeBody(values, n, half); }
-void Decode(const char* half, size_t n, float* values) { DecodeBody(half, n, values); }
-BALLAST_VECTOR_CODE void EncodeVector(const float* values, size_t n, char* half) { EncodeBody(values, n, half); }
-BALLAST_VECTOR_CODE void DecodeVector(const char* half, size_t n, float* values) { DecodeBody(half, n, values); }
+void Encode(const float* values, size_t n, char* half) {
+  RunLoop([=]() ABSL_ATTRIBUTE_ALWAYS_INLINE { EncodeBody(values, n, half); });
+}
+
+void Decode(const char* half, size_t n, float* values) {
+  RunLoop([=]() ABSL_ATTRIBUTE_ALWAYS_INLINE { DecodeBody(half, n, values); });
+}
 
 }  // namespace
 
 // The upper half of a binary32, rounded to nearest even. NaN stays NaN.
 std::unique_ptr<const Codec> MakeBf16(const v1::Codec&) {
-  return std::make_unique<HalfCodec>(v1::ENCODING_BF16, "bf16",
-                                     HalfCodec::Functions{Encode, EncodeVector, Decode, DecodeVector});
+  return std::make_unique<HalfCodec>(v1::ENCODING_BF16, "bf16", Encode, Decode);
 }
 
 }  // namespace ballast

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
 #include "common/codecs/testing/round_trip.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -246,7 +246,7 @@ TEST_P(CodecConformanceTest, SameSeedGivesTheSameBytes) {
 }
 
 TEST_P(CodecConformanceTest, PortableCodeGivesTheSameBits) {
-  if (!UseVectorCode()) GTEST_SKIP() << "this processor has no AVX2 and F16C: only portable code runs";
+  if (ChosenInstructionSet() == InstructionSet::kPortable) GTEST_SKIP() << "only portable code runs on this processor";
   std::vector<std::vector<float>> inputs;
   for (size_t n : kSizes) inputs.push_back(RandomValues(n));
   // Every exponent and sign, including NaNs of all kinds.
@@ -263,13 +263,16 @@ TEST_P(CodecConformanceTest, PortableCodeGivesTheSameBits) {
     }
   }
   for (const std::vector<float>& values : inputs) {
+    const ScopedInstructionSet portable(InstructionSet::kPortable);
     const std::string payload = Encoded(codec_, values);
     const auto decoded = Decoded(codec_, payload, values.size());
-    const PortableCodeOnly portable;
-    EXPECT_TRUE(Encoded(codec_, values) == payload) << values.size();
-    const auto again = Decoded(codec_, payload, values.size());
-    ASSERT_EQ(decoded.ok(), again.ok());
-    EXPECT_TRUE(!decoded.ok() || Bits(*decoded) == Bits(*again)) << values.size();
+    for (InstructionSet set : AvailableInstructionSets()) {
+      const ScopedInstructionSet scoped(set);
+      EXPECT_TRUE(Encoded(codec_, values) == payload) << values.size();
+      const auto again = Decoded(codec_, payload, values.size());
+      ASSERT_EQ(decoded.ok(), again.ok());
+      EXPECT_TRUE(!decoded.ok() || Bits(*decoded) == Bits(*again)) << values.size();
+    }
   }
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/codecs/testing/round_trip.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
@@ -24,9 +24,9 @@ constexpr size_t kSizes[] = {1, 7, 255, 256, 257, 1023, 1024, 1025, 4097, 100003
 class RoundingTest : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (GetParam()) portable_.emplace();
+    if (GetParam()) portable_.emplace(InstructionSet::kPortable);
   }
-  std::optional<PortableCodeOnly> portable_;
+  std::optional<ScopedInstructionSet> portable_;
 };
 
 // Repeated, so that whole vectors are converted.

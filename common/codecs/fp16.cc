@@ -4,7 +4,7 @@
 
 #include "common/codecs/codec.h"
 #include "common/codecs/half_codec.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -40,14 +40,14 @@ float FromHalf(uint16_t half) {
   return std::bit_cast<float>(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
 }
 
-void Encode(const float* values, size_t n, char* half) {
+void EncodePortable(const float* values, size_t n, char* half) {
   for (size_t i = 0; i < n; ++i) {
     const uint16_t one = ToHalf(values[i]);
     std::memcpy(half + i * 2, &one, 2);
   }
 }
 
-void Decode(const char* half, size_t n, float* values) {
+void DecodePortable(const char* half, size_t n, float* values) {
   for (size_t i = 0; i < n; ++i) {
     uint16_t one;
     std::memcpy(&one, half + i * 2, 2);
@@ -56,34 +56,41 @@ void Decode(const char* half, size_t n, float* values) {
 }
 
 #if defined(__x86_64__)
-BALLAST_VECTOR_CODE void EncodeVector(const float* values, size_t n, char* half) {
+[[BALLAST_AVX2]] void EncodeVector(const float* values, size_t n, char* half) {
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m128i eight = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(half + i * 2), eight);
   }
-  Encode(values + i, n - i, half + i * 2);
+  EncodePortable(values + i, n - i, half + i * 2);
 }
 
-BALLAST_VECTOR_CODE void DecodeVector(const char* half, size_t n, float* values) {
+[[BALLAST_AVX2]] void DecodeVector(const char* half, size_t n, float* values) {
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m128i eight = _mm_loadu_si128(reinterpret_cast<const __m128i*>(half + i * 2));
     _mm256_storeu_ps(values + i, _mm256_cvtph_ps(eight));
   }
-  Decode(half + i * 2, n - i, values + i);
+  DecodePortable(half + i * 2, n - i, values + i);
 }
 #else
-constexpr auto EncodeVector = Encode;
-constexpr auto DecodeVector = Decode;
+constexpr auto EncodeVector = EncodePortable;
+constexpr auto DecodeVector = DecodePortable;
 #endif
+
+void Encode(const float* values, size_t n, char* half) {
+  (ChosenInstructionSet() == InstructionSet::kPortable ? EncodePortable : EncodeVector)(values, n, half);
+}
+
+void Decode(const char* half, size_t n, float* values) {
+  (ChosenInstructionSet() == InstructionSet::kPortable ? DecodePortable : DecodeVector)(half, n, values);
+}
 
 }  // namespace
 
 // IEEE 754 binary16, rounded to nearest even. What is beyond its range becomes infinity; NaN stays NaN.
 std::unique_ptr<const Codec> MakeFp16(const v1::Codec&) {
-  return std::make_unique<HalfCodec>(v1::ENCODING_FP16, "fp16",
-                                     HalfCodec::Functions{Encode, EncodeVector, Decode, DecodeVector});
+  return std::make_unique<HalfCodec>(v1::ENCODING_FP16, "fp16", Encode, Decode);
 }
 
 }  // namespace ballast

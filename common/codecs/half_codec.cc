@@ -2,7 +2,6 @@
 #include "common/codecs/half_codec.h"
 
 #include "common/codecs/payload_reader.h"
-#include "common/codecs/vector_code.h"
 
 namespace ballast {
 namespace {
@@ -27,13 +26,13 @@ class HalfDecoder : public PayloadDecoder {
 }  // namespace
 
 size_t HalfCodec::Encode(absl::Span<const float> values, uint64_t, char* out) const {
-  (UseVectorCode() ? functions_.encode_vector : functions_.encode)(values.data(), values.size(), out);
+  encode_(values.data(), values.size(), out);
   return values.size() * 2;
 }
 
 absl::StatusOr<std::unique_ptr<PayloadDecoder>> HalfCodec::OpenPayload(Pieces pieces, size_t elements) const {
   if (absl::Status status = CheckPayloadSize(*this, pieces, elements); !status.ok()) return status;
-  return std::make_unique<HalfDecoder>(pieces, UseVectorCode() ? functions_.decode_vector : functions_.decode);
+  return std::make_unique<HalfDecoder>(pieces, decode_);
 }
 
 }  // namespace ballast

@@ -14,23 +14,18 @@ class HalfCodec : public Codec {
   using EncodeElements = void (*)(const float* values, size_t n, char* half);
   using DecodeElements = void (*)(const char* half, size_t n, float* values);
 
-  // The portable functions and those used if UseVectorCode(); both give the same bits.
-  struct Functions {
-    EncodeElements encode;
-    EncodeElements encode_vector;
-    DecodeElements decode;
-    DecodeElements decode_vector;
-  };
-
-  HalfCodec(v1::Encoding encoding, absl::string_view name, const Functions& functions)
-      : Codec({encoding, name, /*carries_values=*/true, /*wants_error_feedback=*/false}), functions_(functions) {}
+  HalfCodec(v1::Encoding encoding, absl::string_view name, EncodeElements encode, DecodeElements decode)
+      : Codec({encoding, name, /*carries_values=*/true, /*wants_error_feedback=*/false}),
+        encode_(encode),
+        decode_(decode) {}
 
   size_t EncodedBytes(size_t elements) const override { return elements * 2; }
   size_t Encode(absl::Span<const float> values, uint64_t seed, char* out) const override;
   absl::StatusOr<std::unique_ptr<PayloadDecoder>> OpenPayload(Pieces pieces, size_t elements) const override;
 
  private:
-  const Functions functions_;
+  const EncodeElements encode_;
+  const DecodeElements decode_;
 };
 
 }  // namespace ballast

@@ -8,7 +8,7 @@
 #include "common/codecs/codec.h"
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 
 namespace ballast {
 namespace {
@@ -29,7 +29,7 @@ struct Random {
   }
 
   // Uniform over (k + 1/2) / 2^16, a function of the element's index only: MurmurHash3's finalizer with a key.
-  BALLAST_INLINE_BODY float At(uint32_t index) const {
+  ABSL_ATTRIBUTE_ALWAYS_INLINE float At(uint32_t index) const {
     uint32_t x = index * 0x9e3779b9u + first;
     x ^= x >> 16;
     x = x * 0x85ebca6bu + second;
@@ -44,8 +44,8 @@ struct Random {
 
 // scale = max|x| / 127, at least the smallest normal number; q = floor(x / scale + random), whose mean is x / scale.
 // A block that is not finite gets a scale that is not, so that the receiver refuses it instead of training on it.
-BALLAST_INLINE_BODY float EncodeBlock(const float* __restrict values, size_t n, uint32_t first, const Random& random,
-                                      int8_t* __restrict quantized) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline float EncodeBlock(const float* __restrict values, size_t n, uint32_t first,
+                                                      const Random& random, int8_t* __restrict quantized) {
   int32_t largest_bits = 0;
   for (size_t i = 0; i < n; ++i) {
     const int32_t magnitude = std::bit_cast<int32_t>(values[i]) & 0x7fffffff;
@@ -69,8 +69,8 @@ BALLAST_INLINE_BODY float EncodeBlock(const float* __restrict values, size_t n, 
   return scale;
 }
 
-BALLAST_INLINE_BODY void EncodeBody(absl::Span<const float> values, const Random& random, char* scales,
-                                    int8_t* quantized) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void EncodeBody(absl::Span<const float> values, const Random& random, char* scales,
+                                                    int8_t* quantized) {
   size_t first = 0;
   for (; first + kBlock <= values.size(); first += kBlock) {
     const float scale = EncodeBlock(values.data() + first, kBlock, first, random, quantized + first);
@@ -82,20 +82,9 @@ BALLAST_INLINE_BODY void EncodeBody(absl::Span<const float> values, const Random
   }
 }
 
-BALLAST_INLINE_BODY void DecodeBody(const char* __restrict quantized, size_t n, float scale, float* __restrict values) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DecodeBody(const char* __restrict quantized, size_t n, float scale,
+                                                    float* __restrict values) {
   for (size_t i = 0; i < n; ++i) values[i] = scale * static_cast<float>(static_cast<signed char>(quantized[i]));
-}
-
-void EncodeAll(absl::Span<const float> values, const Random& random, char* scales, int8_t* quantized) {
-  EncodeBody(values, random, scales, quantized);
-}
-BALLAST_VECTOR_CODE void EncodeAllVector(absl::Span<const float> values, const Random& random, char* scales,
-                                         int8_t* quantized) {
-  EncodeBody(values, random, scales, quantized);
-}
-void DecodeRun(const char* quantized, size_t n, float scale, float* values) { DecodeBody(quantized, n, scale, values); }
-BALLAST_VECTOR_CODE void DecodeRunVector(const char* quantized, size_t n, float scale, float* values) {
-  DecodeBody(quantized, n, scale, values);
 }
 
 class Int8Decoder : public PayloadDecoder {
@@ -104,14 +93,14 @@ class Int8Decoder : public PayloadDecoder {
       : scales_(pieces, 0), quantized_(pieces, Blocks(elements) * sizeof(float)) {}
 
   void Next(absl::Span<float> out) override {
-    const auto decode = UseVectorCode() ? DecodeRunVector : DecodeRun;
     while (!out.empty()) {
       if (left_in_block_ == 0) {
         scale_ = scales_.NextAs<float>();
         left_in_block_ = kBlock;
       }
       const absl::string_view run = quantized_.Next(1, std::min(out.size(), left_in_block_));
-      decode(run.data(), run.size(), scale_, out.data());
+      RunLoop([from = run.data(), n = run.size(), scale = scale_, to = out.data()]()
+                  ABSL_ATTRIBUTE_ALWAYS_INLINE { DecodeBody(from, n, scale, to); });
       left_in_block_ -= run.size();
       out.remove_prefix(run.size());
     }
@@ -132,7 +121,8 @@ class Int8 : public Codec {
 
   size_t Encode(absl::Span<const float> values, uint64_t seed, char* out) const override {
     int8_t* quantized = reinterpret_cast<int8_t*>(out + Blocks(values.size()) * sizeof(float));
-    (UseVectorCode() ? EncodeAllVector : EncodeAll)(values, Random(seed), out, quantized);
+    const Random random(seed);
+    RunLoop([=]() ABSL_ATTRIBUTE_ALWAYS_INLINE { EncodeBody(values, random, out, quantized); });
     return EncodedBytes(values.size());
   }
 

@@ -6,7 +6,7 @@
 
 #include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
-#include "common/codecs/vector_code.h"
+#include "common/simd/instruction_set.h"
 
 namespace ballast {
 namespace {
@@ -16,7 +16,7 @@ constexpr size_t kBlock = 1024;
 size_t Blocks(size_t elements) { return (elements + kBlock - 1) / kBlock; }
 
 // Sums in float64, which a block of floats cannot overflow, in lanes, so that it vectorizes with equal bits everywhere.
-BALLAST_INLINE_BODY float MeanMagnitude(const float* __restrict values, size_t n) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline float MeanMagnitude(const float* __restrict values, size_t n) {
   constexpr size_t kLanes = 16;
   double sums[kLanes] = {};
   const size_t whole = n / kLanes * kLanes;
@@ -30,7 +30,7 @@ BALLAST_INLINE_BODY float MeanMagnitude(const float* __restrict values, size_t n
   return sum == sum ? static_cast<float>(sum / static_cast<double>(n)) : std::numeric_limits<float>::quiet_NaN();
 }
 
-BALLAST_INLINE_BODY void PackSigns(const float* __restrict values, size_t n, char* __restrict bits) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void PackSigns(const float* __restrict values, size_t n, char* __restrict bits) {
   for (size_t i = 0; i < n; i += 8) {
     uint32_t byte = 0;
     for (size_t j = 0; j < std::min<size_t>(8, n - i); ++j) byte |= std::bit_cast<uint32_t>(values[i + j]) >> 31 << j;
@@ -38,7 +38,7 @@ BALLAST_INLINE_BODY void PackSigns(const float* __restrict values, size_t n, cha
   }
 }
 
-BALLAST_INLINE_BODY void EncodeBody(absl::Span<const float> values, char* magnitudes, char* bits) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void EncodeBody(absl::Span<const float> values, char* magnitudes, char* bits) {
   for (size_t first = 0; first < values.size(); first += kBlock) {
     const size_t n = std::min(kBlock, values.size() - first);
     const float magnitude = MeanMagnitude(values.data() + first, n);
@@ -48,21 +48,13 @@ BALLAST_INLINE_BODY void EncodeBody(absl::Span<const float> values, char* magnit
 }
 
 // Decodes whole bytes only.
-BALLAST_INLINE_BODY void DecodeBody(const char* __restrict bits, size_t n, float magnitude, float* __restrict values) {
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DecodeBody(const char* __restrict bits, size_t n, float magnitude,
+                                                    float* __restrict values) {
   const uint32_t positive = std::bit_cast<uint32_t>(magnitude);
   for (size_t byte = 0; byte < n / 8; ++byte) {
     const uint32_t signs = static_cast<unsigned char>(bits[byte]);
     for (size_t j = 0; j < 8; ++j) values[byte * 8 + j] = std::bit_cast<float>(positive ^ signs >> j << 31);
   }
-}
-
-void EncodeAll(absl::Span<const float> values, char* magnitudes, char* bits) { EncodeBody(values, magnitudes, bits); }
-BALLAST_VECTOR_CODE void EncodeAllVector(absl::Span<const float> values, char* magnitudes, char* bits) {
-  EncodeBody(values, magnitudes, bits);
-}
-void DecodeBytes(const char* bits, size_t n, float magnitude, float* values) { DecodeBody(bits, n, magnitude, values); }
-BALLAST_VECTOR_CODE void DecodeBytesVector(const char* bits, size_t n, float magnitude, float* values) {
-  DecodeBody(bits, n, magnitude, values);
 }
 
 class SignDecoder : public PayloadDecoder {
@@ -71,7 +63,6 @@ class SignDecoder : public PayloadDecoder {
       : magnitudes_(pieces, 0), bits_(pieces, Blocks(elements) * sizeof(float)) {}
 
   void Next(absl::Span<float> out) override {
-    const auto decode = UseVectorCode() ? DecodeBytesVector : DecodeBytes;
     while (!out.empty()) {
       if (left_in_block_ == 0) {
         magnitude_ = magnitudes_.NextAs<float>();
@@ -83,7 +74,8 @@ class SignDecoder : public PayloadDecoder {
         continue;
       }
       const absl::string_view run = bits_.Next(1, bytes);
-      decode(run.data(), run.size() * 8, magnitude_, out.data());
+      RunLoop([from = run.data(), n = run.size() * 8, magnitude = magnitude_, to = out.data()]()
+                  ABSL_ATTRIBUTE_ALWAYS_INLINE { DecodeBody(from, n, magnitude, to); });
       left_in_block_ -= run.size() * 8;
       out.remove_prefix(run.size() * 8);
     }
@@ -120,7 +112,7 @@ class Sign : public Codec {
 
   size_t Encode(absl::Span<const float> values, uint64_t, char* out) const override {
     char* bits = out + Blocks(values.size()) * sizeof(float);
-    (UseVectorCode() ? EncodeAllVector : EncodeAll)(values, out, bits);
+    RunLoop([=]() ABSL_ATTRIBUTE_ALWAYS_INLINE { EncodeBody(values, out, bits); });
     return EncodedBytes(values.size());
   }
 

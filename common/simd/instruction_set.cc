@@ -1,12 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/simd/instruction_set.h"
 
+#include <atomic>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace ballast {
+namespace {
+
+std::atomic<InstructionSet>& Chosen() {
+  static std::atomic<InstructionSet> chosen{AvailableInstructionSets().back()};
+  return chosen;
+}
+
+}  // namespace
 
 std::vector<InstructionSet> AvailableInstructionSets() {
   std::vector<InstructionSet> sets = {InstructionSet::kPortable};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) sets.push_back(InstructionSet::kAvx2);
+  // Clang 14's __builtin_cpu_supports does not know f16c. Its avx2 check also asks the operating system.
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  if (!f16c || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return sets;
+  sets.push_back(InstructionSet::kAvx2);
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512bw")) {
     sets.push_back(InstructionSet::kAvx512);
@@ -14,5 +32,10 @@ std::vector<InstructionSet> AvailableInstructionSets() {
 #endif
   return sets;
 }
+
+InstructionSet ChosenInstructionSet() { return Chosen().load(std::memory_order_relaxed); }
+
+ScopedInstructionSet::ScopedInstructionSet(InstructionSet set) : before_(Chosen().exchange(set)) {}
+ScopedInstructionSet::~ScopedInstructionSet() { Chosen().store(before_); }
 
 }  // namespace ballast

@@ -35,8 +35,8 @@ struct Adagrad {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeAdagrad(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Adagrad>>(config, set);
+std::unique_ptr<Optimizer> MakeAdagrad(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<Adagrad>>(config);
 }
 
 }  // namespace ballast

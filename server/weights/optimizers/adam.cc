@@ -31,8 +31,8 @@ struct Adam {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeAdam(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Adam>>(config, set);
+std::unique_ptr<Optimizer> MakeAdam(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<Adam>>(config);
 }
 
 }  // namespace ballast

@@ -39,8 +39,8 @@ struct AdamW {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeAdamW(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<AdamW>>(config, set);
+std::unique_ptr<Optimizer> MakeAdamW(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<AdamW>>(config);
 }
 
 }  // namespace ballast

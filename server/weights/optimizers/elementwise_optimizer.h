@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ballast/v1/tensor.pb.h"
+#include "common/simd/instruction_set.h"
 #include "server/weights/optimizers/gradient_filter.h"
 #include "server/weights/optimizers/optimizer.h"
 #include "server/weights/optimizers/schedule.h"
@@ -20,11 +21,10 @@ namespace ballast {
 template <typename Rule>
 class ElementwiseOptimizer : public Optimizer {
  public:
-  ElementwiseOptimizer(const v1::Optimizer& config, InstructionSet set)
+  explicit ElementwiseOptimizer(const v1::Optimizer& config)
       : rule_(config),
         schedule_(config.schedule(), rule_.learning_rate),
-        filter_(config, Rule::kDecaysWeightsItself ? 0.0f : config.weight_decay(), set),
-        set_(set) {}
+        filter_(config, Rule::kDecaysWeightsItself ? 0.0f : config.weight_decay()) {}
 
   int slots() const override { return Rule::kSlots; }
   float LearningRate(uint64_t update, std::optional<double> position) const override {
@@ -39,7 +39,7 @@ class ElementwiseOptimizer : public Optimizer {
       loop.updated = state.updated + first;
       if constexpr (Rule::kSlots > 0) loop.slot0 = state.slots[0] + first;
       if constexpr (Rule::kSlots > 1) loop.slot1 = state.slots[1] + first;
-      RunLoop(set_, loop);
+      RunLoop(loop);
     });
   }
 
@@ -81,7 +81,6 @@ class ElementwiseOptimizer : public Optimizer {
   const Rule rule_;
   const Schedule schedule_;
   const GradientFilter filter_;
-  const InstructionSet set_;
 };
 
 }  // namespace ballast

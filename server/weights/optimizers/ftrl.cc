@@ -78,8 +78,6 @@ class FtrlOptimizer : public ElementwiseOptimizer<Ftrl> {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeFtrl(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<FtrlOptimizer>(config, set);
-}
+std::unique_ptr<Optimizer> MakeFtrl(const v1::Optimizer& config) { return std::make_unique<FtrlOptimizer>(config); }
 
 }  // namespace ballast

@@ -34,10 +34,9 @@ struct LargestLoop {
 };
 
 bool AreFinite(const char* elements, size_t count) {
-  static const InstructionSet set = AvailableInstructionSets().back();
   constexpr int32_t kInfinity = 0x7f800000;
   int32_t largest = 0;
-  RunLoop(set, LargestLoop{elements, count, &largest});
+  RunLoop(LargestLoop{elements, count, &largest});
   return largest < kInfinity;
 }
 

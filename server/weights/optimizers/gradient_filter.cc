@@ -27,18 +27,17 @@ struct NormLoop {
 
 }  // namespace
 
-GradientFilter::GradientFilter(const v1::Optimizer& config, float weight_decay, InstructionSet set)
+GradientFilter::GradientFilter(const v1::Optimizer& config, float weight_decay)
     : clip_value_(config.clip_value() > 0 ? config.clip_value() : std::numeric_limits<float>::infinity()),
       clip_norm_(config.clip_norm()),
-      weight_decay_(weight_decay),
-      set_(set) {}
+      weight_decay_(weight_decay) {}
 
 GradientFilter::Element GradientFilter::For(float scale, const Gradient& gradient) const {
   Element element{scale, clip_value_, 1, weight_decay_};
   if (clip_norm_ <= 0) return element;
   SquareSum squares;
   gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-    RunLoop(set_, NormLoop{element, first, block, &squares});
+    RunLoop(NormLoop{element, first, block, &squares});
   });
   const double norm = squares.Norm();
   if (norm > clip_norm_) element.norm_scale = static_cast<float>(clip_norm_ / norm);

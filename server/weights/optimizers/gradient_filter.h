@@ -3,7 +3,6 @@
 
 #include "absl/base/attributes.h"
 #include "ballast/v1/tensor.pb.h"
-#include "common/simd/instruction_set.h"
 #include "server/weights/optimizers/gradient.h"
 
 namespace ballast {
@@ -13,7 +12,7 @@ namespace ballast {
 class GradientFilter {
  public:
   // `weight_decay` is the decay added here; 0 if the rule decays weights itself.
-  GradientFilter(const v1::Optimizer& config, float weight_decay, InstructionSet set);
+  GradientFilter(const v1::Optimizer& config, float weight_decay);
 
   // The values of one update. Steps that are not configured change no element.
   struct Element {
@@ -40,7 +39,6 @@ class GradientFilter {
   const float clip_value_;
   const float clip_norm_;
   const float weight_decay_;
-  const InstructionSet set_;
 };
 
 }  // namespace ballast

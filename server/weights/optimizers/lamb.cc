@@ -66,12 +66,11 @@ struct WeightsLoop {
 // addition to Adam's 28, from the third-level cache if it holds the slice.
 class Lamb : public Optimizer {
  public:
-  Lamb(const v1::Optimizer& config, InstructionSet set)
+  explicit Lamb(const v1::Optimizer& config)
       : schedule_(config.schedule(), config.lamb().learning_rate()),
         moments_(config.lamb(), 1e-6),
         weight_decay_(config.weight_decay()),
-        filter_(config, 0.0f, set),
-        set_(set) {}
+        filter_(config, 0.0f) {}
 
   int slots() const override { return 2; }
   float LearningRate(uint64_t update, std::optional<double> position) const override {
@@ -86,8 +85,7 @@ class Lamb : public Optimizer {
     for (size_t end = gradient.size(); end > 0;) {
       const size_t n = (end - 1) % kBlock + 1;
       end -= n;
-      RunLoop(set_,
-              WeightsLoop{step.learning_rate * ratio, n, state.weights + end, direction + end, state.updated + end});
+      RunLoop(WeightsLoop{step.learning_rate * ratio, n, state.weights + end, direction + end, state.updated + end});
     }
   }
 
@@ -107,8 +105,7 @@ class Lamb : public Optimizer {
     SquareSum weights;
     SquareSum directions;
     gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
-      RunLoop(set_,
-              MomentsLoop{moments, filter, weight_decay_, first, block, state.weights + first, state.slots[0] + first,
+      RunLoop(MomentsLoop{moments, filter, weight_decay_, first, block, state.weights + first, state.slots[0] + first,
                           state.slots[1] + first, direction + first, &weights, &directions});
     });
     const double weight_norm = weights.Norm();
@@ -120,13 +117,10 @@ class Lamb : public Optimizer {
   const AdamMoments moments_;
   const float weight_decay_;
   const GradientFilter filter_;
-  const InstructionSet set_;
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeLamb(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<Lamb>(config, set);
-}
+std::unique_ptr<Optimizer> MakeLamb(const v1::Optimizer& config) { return std::make_unique<Lamb>(config); }
 
 }  // namespace ballast

@@ -48,8 +48,8 @@ struct Lion {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeLion(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Lion>>(config, set);
+std::unique_ptr<Optimizer> MakeLion(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<Lion>>(config);
 }
 
 }  // namespace ballast

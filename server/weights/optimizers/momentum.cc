@@ -32,8 +32,8 @@ struct Momentum {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Momentum>>(config, set);
+std::unique_ptr<Optimizer> MakeMomentum(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<Momentum>>(config);
 }
 
 }  // namespace ballast

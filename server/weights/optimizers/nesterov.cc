@@ -31,8 +31,8 @@ struct Nesterov {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeNesterov(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Nesterov>>(config, set);
+std::unique_ptr<Optimizer> MakeNesterov(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<Nesterov>>(config);
 }
 
 }  // namespace ballast

@@ -7,7 +7,7 @@
 namespace ballast {
 
 // Each is defined in the file of its name. Its message of the configuration is set and valid.
-using MakeKind = std::unique_ptr<Optimizer>(const v1::Optimizer&, InstructionSet);
+using MakeKind = std::unique_ptr<Optimizer>(const v1::Optimizer&);
 MakeKind MakeSgd, MakeMomentum, MakeNesterov, MakeAdam, MakeAdamW, MakeLamb, MakeAdagrad, MakeRmsProp, MakeFtrl,
     MakeLion;
 
@@ -27,13 +27,9 @@ constexpr struct {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config) {
-  return MakeOptimizer(config, AvailableInstructionSets().back());
-}
-
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config, InstructionSet set) {
   if (absl::Status status = ValidateOptimizer(config); !status.ok()) return status;
   for (const auto& entry : kOptimizers) {
-    if (entry.kind == config.kind_case()) return entry.make(config, set);
+    if (entry.kind == config.kind_case()) return entry.make(config);
   }
   return absl::InternalError(absl::StrCat("optimizer kind ", config.kind_case(), " has no maker"));
 }

@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/tensor.pb.h"
-#include "common/simd/instruction_set.h"
 #include "server/weights/optimizers/gradient.h"
 
 namespace ballast {
@@ -57,8 +56,5 @@ class Optimizer {
 
 // INVALID_ARGUMENT for a configuration outside the limits of tensor.proto.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config);
-
-// Uses the given instruction set, which the machine must have, instead of the fastest.
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1::Optimizer& config, InstructionSet set);
 
 }  // namespace ballast

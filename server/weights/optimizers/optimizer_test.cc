@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/codecs/codec.h"
+#include "common/simd/instruction_set.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -24,8 +25,8 @@ v1::Optimizer Config(const std::string& text) {
   return config;
 }
 
-std::unique_ptr<Optimizer> Make(const std::string& text, InstructionSet set) {
-  auto optimizer = MakeOptimizer(Config(text), set);
+std::unique_ptr<Optimizer> Make(const std::string& text) {
+  auto optimizer = MakeOptimizer(Config(text));
   EXPECT_TRUE(optimizer.ok()) << optimizer.status();
   return *std::move(optimizer);
 }
@@ -232,7 +233,8 @@ class OptimizerConformanceTest : public testing::TestWithParam<Case> {};
 TEST_P(OptimizerConformanceTest, FollowsTheReferenceOver200Updates) {
   const Case& c = GetParam();
   for (InstructionSet set : AvailableInstructionSets()) {
-    const auto optimizer = Make(c.config, set);
+    const ScopedInstructionSet scoped(set);
+    const auto optimizer = Make(c.config);
     ASSERT_EQ(optimizer->slots(), c.slots);
     constexpr int kElements = 997;
     Trained trained(*optimizer, Normal(kElements, 1));
@@ -411,7 +413,8 @@ Trained Train(const Optimizer& optimizer, Update update) {
 
 // Trains with the portable instruction set, gradients in one piece, in place.
 Trained TrainPlainly(const std::string& config) {
-  const auto optimizer = Make(config, InstructionSet::kPortable);
+  const ScopedInstructionSet portable(InstructionSet::kPortable);
+  const auto optimizer = Make(config);
   return Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
     trained.Update(*optimizer, t, Gradient(gradient));
   });
@@ -421,7 +424,8 @@ TEST_P(OptimizerConformanceTest, GivesTheSameBitsForAnyCut) {
   const Case& c = GetParam();
   const Trained want = TrainPlainly(c.config);
   for (InstructionSet set : AvailableInstructionSets()) {
-    const auto optimizer = Make(c.config, set);
+    const ScopedInstructionSet scoped(set);
+    const auto optimizer = Make(c.config);
     for (size_t piece_bytes : {44u, 1001u, 4096u, 16387u}) {
       const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
         trained.Update(*optimizer, t, Pieces(gradient, piece_bytes).gradient());
@@ -436,7 +440,8 @@ TEST_P(OptimizerConformanceTest, GivesTheSameBitsInPlaceAndApart) {
   const Case& c = GetParam();
   const Trained want = TrainPlainly(c.config);
   for (InstructionSet set : AvailableInstructionSets()) {
-    const auto optimizer = Make(c.config, set);
+    const ScopedInstructionSet scoped(set);
+    const auto optimizer = Make(c.config);
     const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
       trained.UpdateApart(*optimizer, t, Gradient(gradient));
     });
@@ -449,7 +454,8 @@ TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithEachInstructionSet) {
   const Case& c = GetParam();
   const Trained want = TrainPlainly(c.config);
   for (InstructionSet set : AvailableInstructionSets()) {
-    const auto optimizer = Make(c.config, set);
+    const ScopedInstructionSet scoped(set);
+    const auto optimizer = Make(c.config);
     const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
       trained.Update(*optimizer, t, Gradient(gradient));
     });
@@ -459,7 +465,7 @@ TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithEachInstructionSet) {
 }
 
 TEST_P(OptimizerConformanceTest, ScalesTheGradientBeforeAllElse) {
-  const auto optimizer = Make(GetParam().config, AvailableInstructionSets().back());
+  const auto optimizer = Make(GetParam().config);
   Floats gradient = Normal(100, 1);
   Trained want(*optimizer, Normal(100, 2));
   Trained got = want;

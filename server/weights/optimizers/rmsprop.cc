@@ -41,8 +41,8 @@ struct RmsProp {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeRmsProp(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<RmsProp>>(config, set);
+std::unique_ptr<Optimizer> MakeRmsProp(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<RmsProp>>(config);
 }
 
 }  // namespace ballast

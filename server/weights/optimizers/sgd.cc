@@ -25,8 +25,8 @@ struct Sgd {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> MakeSgd(const v1::Optimizer& config, InstructionSet set) {
-  return std::make_unique<ElementwiseOptimizer<Sgd>>(config, set);
+std::unique_ptr<Optimizer> MakeSgd(const v1::Optimizer& config) {
+  return std::make_unique<ElementwiseOptimizer<Sgd>>(config);
 }
 
 }  // namespace ballast

@@ -23,9 +23,10 @@ struct AddLoop {
 };
 
 double NormOf(const std::vector<float>& values, InstructionSet set, size_t block) {
+  const ScopedInstructionSet scoped(set);
   SquareSum sum;
   for (size_t first = 0; first < values.size(); first += block) {
-    RunLoop(set, AddLoop{first, absl::MakeConstSpan(values).subspan(first, block), &sum});
+    RunLoop(AddLoop{first, absl::MakeConstSpan(values).subspan(first, block), &sum});
   }
   return sum.Norm();
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/codecs/codec.h"
+#include "common/simd/instruction_set.h"
 #include "worker/device/cpu/convolution.h"
 #include "worker/device/cpu/cpu_buffer.h"
 #include "worker/device/cpu/default_convolution.h"
@@ -43,8 +44,7 @@ void AskForHugePages(void* memory, size_t bytes) {
 int64_t MachineBytes() { return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE); }
 
 std::optional<SmallBatchGemm> MakeSmallBatchGemm(int threads) {
-  const TileKernel* kernel = Avx512TileKernel();
-  if (kernel == nullptr) kernel = Avx2TileKernel();
+  const TileKernel* const kernel = TileKernelOf(ChosenInstructionSet());
   if (kernel == nullptr) return std::nullopt;
   return std::make_optional<SmallBatchGemm>(*kernel, threads);
 }

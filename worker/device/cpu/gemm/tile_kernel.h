@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/simd/instruction_set.h"
+
 namespace ballast {
 
 // One tile of a product, c = left right (+ c): left is [rows, depth] and read one number at a time, right is [depth,
@@ -33,8 +35,8 @@ struct Tile {
   int64_t fetch_row = 0;
 };
 
-// A processor's kernels for tiles. Each element of c is one chain of fused multiply-adds in the order of p, so that
-// every kernel, every blocking of the depth and every split over threads give the same bits.
+// An instruction set's kernels for tiles. Each element of c is one chain of fused multiply-adds in the order of p, so
+// that every kernel, every blocking of the depth and every split over threads give the same bits.
 struct TileKernel {
   static constexpr int kRows = 6;
   static constexpr int kMostVectors = 4;
@@ -52,8 +54,7 @@ struct TileKernel {
   int width() const { return vector_floats * vectors; }
 };
 
-// Null if this processor lacks the instructions.
-const TileKernel* Avx512TileKernel();
-const TileKernel* Avx2TileKernel();
+// Null for the portable set. The machine must have the set to call the kernels.
+const TileKernel* TileKernelOf(InstructionSet set);
 
 }  // namespace ballast
