@@ -79,9 +79,9 @@ struct Outcome {
 class ModelGraphsTest : public ::testing::TestWithParam<Case> {
  protected:
   void TearDown() override {
-    EXPECT_EQ(emulator::DeviceBytes(), 0);
-    EXPECT_EQ(emulator::Events(), 0);
-    EXPECT_EQ(emulator::Graphs(), 0);
+    EXPECT_EQ(emulator::Count().device_bytes, 0);
+    EXPECT_EQ(emulator::Count().events, 0);
+    EXPECT_EQ(emulator::Count().graphs, 0);
   }
 
   static std::unique_ptr<Model> Make(const Case& how, Device* device) {
@@ -146,8 +146,8 @@ class ModelGraphsTest : public ::testing::TestWithParam<Case> {
     Outcome outcome;
     Train(*Make(how, device.get()), outcome);
     EXPECT_TRUE(device->Synchronize().ok());
-    outcome.launches = emulator::Launches();
-    outcome.graph_launches = emulator::GraphLaunches();
+    outcome.launches = emulator::Count().launches;
+    outcome.graph_launches = emulator::Count().graph_launches;
     return outcome;
   }
 };
@@ -207,7 +207,7 @@ TEST_P(GraphFaultTest, AKernelThatCannotBeCapturedIsIssuedPlainly) {
   emulator::OnCapture(nullptr);
   EXPECT_TRUE(failed);
   EXPECT_EQ(got.values, want.values);
-  EXPECT_GT(emulator::GraphLaunches(), 20);
+  EXPECT_GT(emulator::Count().graph_launches, 20);
 }
 
 TEST_P(GraphFaultTest, AnotherModelInTheSamePlaceGetsItsOwnGraphs) {

@@ -36,10 +36,10 @@ class CudaDeviceErrorTest : public ::testing::Test {
   // All memory is returned, whatever failed.
   void TearDown() override {
     emulator::FailEverything(cudaSuccess);
-    EXPECT_EQ(emulator::DeviceBytes(), 0);
-    EXPECT_EQ(emulator::HostBytes(), 0);
-    EXPECT_EQ(emulator::Streams(), 0);
-    EXPECT_EQ(emulator::Events(), 0);
+    EXPECT_EQ(emulator::Count().device_bytes, 0);
+    EXPECT_EQ(emulator::Count().host_bytes, 0);
+    EXPECT_EQ(emulator::Count().streams, 0);
+    EXPECT_EQ(emulator::Count().events, 0);
   }
 };
 

@@ -113,7 +113,7 @@ TEST_P(PeerCopyTest, TheHostHoldsNothingInBetween) {
   ASSERT_TRUE(transfer_.Copy(*from_, {x.get(), 2, 2}, *to_, {y.get(), 2, 2}).ok());
   ASSERT_TRUE(from_->Synchronize().ok());
   ASSERT_TRUE(to_->Synchronize().ok());
-  EXPECT_EQ(emulator::HostAllocations(), 0);
+  EXPECT_EQ(emulator::Count().host_allocations, 0);
 }
 
 TEST_P(PeerCopyTest, AFailureIsToldByBoth) {

@@ -380,10 +380,10 @@ TEST_F(CudnnConvolutionTest, ImagesOf16BitsGoInAndComeOutAsTheyLie) {
     return cudnn_->Forward(stream_.get(), shape, 1, in(x), filters.data(), bias.data(), {y.data(), ElementType::kBf16});
   };
   ASSERT_TRUE(forward().ok());
-  const int before = emulator::Launches();
+  const int before = emulator::Count().launches;
   fake.operands.clear();
   ASSERT_TRUE(forward().ok());
-  EXPECT_EQ(emulator::Launches(), before + 3);
+  EXPECT_EQ(emulator::Count().launches, before + 3);
   EXPECT_EQ(fake.operands.front(), x.data());
   EXPECT_EQ(fake.operands.back(), y.data());
   fake.operands.clear();

@@ -45,18 +45,19 @@ void OnCapture(std::function<void(int)> call);
 // Called from work in a stream: makes it last this long, as events see it. All other work takes no time.
 void PassTime(float milliseconds);
 
-// Number of kernels and graphs that were enqueued.
-int Launches();
-// Number of graphs among them.
-int GraphLaunches();
-
-// Resources not yet returned: tests expect 0 at their end.
-size_t DeviceBytes();
-size_t HostBytes();
-int Streams();
-int Events();
-int Graphs();
-// Number of pieces of pinned host memory ever allocated.
-int HostAllocations();
+struct Counts {
+  // Resources not yet returned: tests expect 0 at their end.
+  size_t device_bytes = 0;
+  size_t host_bytes = 0;
+  int streams = 0;
+  int events = 0;
+  int graphs = 0;
+  // Pieces of pinned host memory ever allocated.
+  int host_allocations = 0;
+  // Kernels and graphs that were enqueued, and graphs among them.
+  int launches = 0;
+  int graph_launches = 0;
+};
+Counts Count();
 
 }  // namespace ballast::emulator

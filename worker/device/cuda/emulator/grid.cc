@@ -2,12 +2,10 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
-#include "worker/device/cuda/emulator/cuda_runtime.h"
+#include "worker/device/cuda/emulator/gpu_state.h"
 
 thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -16,11 +14,6 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 64 * 1024;
-
-[[noreturn]] void Die(const char* what) {
-  std::fprintf(stderr, "emulated GPU: %s\n", what);
-  std::abort();
-}
 
 // Runs the blocks of a grid one after the other, each thread on its own stack, until it waits or ends. If no thread
 // of the first block waits, the threads of the other blocks run without their own stacks, which is much faster.

@@ -34,7 +34,7 @@ class HalfCopiesTest : public ::testing::Test {
     halves_.reset();
     memory_.reset();
     stream_.reset();
-    EXPECT_EQ(emulator::DeviceBytes(), 0);
+    EXPECT_EQ(emulator::Count().device_bytes, 0);
   }
 
   // GPU memory, which the emulator lets the test write directly.

@@ -31,7 +31,7 @@ TEST_F(StagingPoolTest, PiecesAreUsedAgain) {
     ASSERT_TRUE(pool.GiveBack(piece, stream_.get()).ok());
     cudaStreamSynchronize(stream_.get());
   }
-  EXPECT_EQ(emulator::HostAllocations(), 1);
+  EXPECT_EQ(emulator::Count().host_allocations, 1);
 }
 
 TEST_F(StagingPoolTest, APieceInUseIsNotWaitedForWhileThereMayBeMore) {

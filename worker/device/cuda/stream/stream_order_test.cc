@@ -122,7 +122,7 @@ TEST_F(StreamOrderTest, MarksThatNobodyWaitsForUseNoMoreThanAHandfulOfEvents) {
     ASSERT_TRUE(order_->Mark().ok());
     cudaStreamSynchronize(order_->compute());
   }
-  EXPECT_LT(emulator::Events(), 12);
+  EXPECT_LT(emulator::Count().events, 12);
 }
 
 TEST_F(StreamOrderTest, ADownloadWaitsForTheUploadBeforeIt) {
@@ -161,7 +161,7 @@ TEST_F(StreamOrderTest, ABufferGoesOnlyAfterItsUploadAndItsOperations) {
   cudaStreamSynchronize(order_->compute());
   cudaStreamSynchronize(order_->upload());
   EXPECT_EQ(Get(*b), std::vector<float>({6, 7}));
-  EXPECT_EQ(emulator::DeviceBytes(), 2 * sizeof(float));
+  EXPECT_EQ(emulator::Count().device_bytes, 2 * sizeof(float));
 }
 
 TEST_F(StreamOrderTest, ThousandsOfStepsNeedAHandfulOfEvents) {
@@ -171,7 +171,7 @@ TEST_F(StreamOrderTest, ThousandsOfStepsNeedAHandfulOfEvents) {
     AddOne(*a, *b);
     Get(*b);
   }
-  EXPECT_LT(emulator::Events(), 12);
+  EXPECT_LT(emulator::Count().events, 12);
 }
 
 TEST_F(StreamOrderTest, ACopyThatFailsSaysWhichCallDid) {
