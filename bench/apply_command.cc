@@ -9,7 +9,6 @@
 #include "bench/bench_flags.h"
 #include "bench/bench_report.h"
 #include "bench/micro/apply_benchmark.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
 
 namespace ballast {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/bench_report.h"
-#include "cli/command/arguments.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 

@@ -14,7 +14,6 @@
 #include "bench/step_benchmark.h"
 #include "bench/straggler_benchmark.h"
 #include "bench/transfer_benchmark.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
 #include "common/program/this_process.h"
 

@@ -11,7 +11,6 @@
 #include "bench/bench_flags.h"
 #include "bench/bench_report.h"
 #include "bench/step_contestants.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
 

@@ -9,7 +9,6 @@
 #include "absl/strings/str_replace.h"
 #include "bench/bench_flags.h"
 #include "bench/transfer_ring.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
 
 namespace ballast {

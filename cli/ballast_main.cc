@@ -6,15 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/bench_command.h"
 #include "cli/checkpoint/checkpoint_command.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
-#include "cli/doctor/doctor_command.h"
-#include "cli/keys_command.h"
 #include "cli/launch/launch_command.h"
-#include "cli/report/plot_command.h"
-#include "cli/status_command.h"
+#include "cli/report/report.h"
 #include "common/program/version.h"
 
 namespace ballast {

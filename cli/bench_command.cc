@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_command.h"
 
 #include <unistd.h>
 
@@ -13,6 +12,8 @@
 
 namespace ballast {
 
+// `ballast bench BENCHMARK [flags]`: replaces this process with ballast_bench, which contains the benchmarks and parses
+// their flags. Returns only if that program cannot be found or run.
 int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<std::string> program = FindBinary("bench", OwnPath());
   if (!program.ok()) return Fail(err, program.status(), kExitFailure);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/bench_command.h"
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command/command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/keys_command.h"
 
 #include <arpa/inet.h>
 
@@ -11,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
 #include "common/security/key_folder.h"
 #include "common/tensors/tensor_spec.h"
@@ -58,6 +56,7 @@ absl::StatusOr<std::vector<std::string>> ReadHosts(const Arguments& arguments) {
 
 }  // namespace
 
+// `ballast keys`: creates the certificates and tokens for a job on several machines.
 int KeysCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/keys_command.h"
-
 #include <filesystem>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "cli/command/command.h"
 #include "common/security/key_folder.h"
 #include "common/security/tls_files.h"
 #include "common/security/tokens.h"

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/status_command.h"
 
 #include <cmath>
 #include <optional>
@@ -8,9 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
-#include "cli/command/security_flags.h"
 #include "cli/command/server_connection.h"
 #include "cli/launch/launch_security.h"
 #include "cli/launch/progress_display.h"
@@ -260,6 +257,7 @@ Json JobJson(const v1::GetProgressResponse& response) {
 
 }  // namespace
 
+// `ballast status`: prints the status of one server and, if it hosts the coordinator, of the job and its members.
 int StatusCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/status_command.h"
-
+#include <google/protobuf/text_format.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <netinet/in.h>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
+#include "cli/command/command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -23,34 +23,23 @@ using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
+void Fill(const char* text, google::protobuf::Message* response) {
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, response));
+}
+
 class FakeShard : public v1::ParameterService::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest* request,
                          v1::GetStatusResponse* response) override {
     if (!request->job().empty() && request->job() != "fashion_mnist") {
       return {grpc::StatusCode::FAILED_PRECONDITION, "this server holds job \"fashion_mnist\""};
     }
-    response->set_shard(1);
-    response->set_job("fashion_mnist");
-    response->set_policy("sync");
-    response->set_workers(2);
-    response->set_tensors(6);
-    response->set_slices(7);
-    response->set_state_bytes(3 << 20);
-    response->set_pushes(12345);
-    response->set_duplicates(1);
-    response->set_version("0.1.0");
-    response->set_max_staleness(3);
-    response->mutable_staleness()->add_buckets(2);
-    response->mutable_staleness()->add_buckets(2);
-    response->mutable_staleness()->set_count(4);
-    response->mutable_staleness()->set_sum(2);
-    response->mutable_wait_microseconds()->add_buckets(3);
-    response->mutable_wait_microseconds()->set_count(4);
-    response->mutable_wait_microseconds()->set_sum(2500);
-    response->mutable_wait_microseconds()->set_max(2500);
-    response->set_push_bytes(3 << 20);
-    response->set_pull_bytes(12 << 20);
-    response->set_bytes_in_flight_limit(256 << 20);
+    Fill(
+        "shard: 1 job: 'fashion_mnist' policy: 'sync' workers: 2 tensors: 6 slices: 7 state_bytes: 3145728 pushes: "
+        "12345 "
+        "duplicates: 1 version: '0.1.0' max_staleness: 3 staleness { buckets: [2, 2] count: 4 sum: 2 } "
+        "wait_microseconds { buckets: 3 count: 4 sum: 2500 max: 2500 } push_bytes: 3145728 pull_bytes: 12582912 "
+        "bytes_in_flight_limit: 268435456",
+        response);
     return grpc::Status::OK;
   }
 };
@@ -58,34 +47,14 @@ class FakeShard : public v1::ParameterService::Service {
 class FakeCoordinator : public v1::CoordinatorService::Service {
   grpc::Status GetProgress(grpc::ServerContext*, const v1::GetProgressRequest*,
                            v1::GetProgressResponse* response) override {
-    response->mutable_progress()->set_job("fashion_mnist");
-    response->mutable_progress()->set_state(v1::JOB_STATE_FAILED);
-    response->mutable_progress()->set_reason("worker 1: loss is NaN");
-    response->mutable_progress()->set_epochs(3);
-    response->mutable_progress()->set_mode("bounded");
-    response->mutable_progress()->set_learning_rate(0.125);
-    response->mutable_progress()->set_wait_share(0.25);
-    response->mutable_progress()->set_max_staleness(3);
-    response->set_servers(2);
-    response->set_workers(2);
-    auto* member = response->add_members();
-    member->mutable_member()->set_role(v1::ROLE_WORKER);
-    member->mutable_member()->set_rank(1);
-    member->set_state("failed");
-    member->set_description("host, process 77");
-    auto* standby = response->add_members();
-    standby->mutable_member()->set_role(v1::ROLE_STANDBY);
-    standby->set_state("joined");
-    standby->set_in_step(true);
-    auto* behind = response->add_members();
-    behind->mutable_member()->set_role(v1::ROLE_STANDBY);
-    behind->mutable_member()->set_rank(1);
-    behind->set_state("joined");
-    behind->mutable_standby()->set_stage(v1::StandbyReport::STAGE_CATCHING_UP);
-    behind->mutable_standby()->set_bytes_total(uint64_t{2} << 30);
-    behind->mutable_standby()->set_bytes_done(512 << 20);
-    behind->mutable_standby()->set_bytes_per_second(19 << 20);
-    behind->mutable_standby()->set_lag_bytes(3 << 20);
+    Fill(
+        "progress { job: 'fashion_mnist' state: JOB_STATE_FAILED reason: 'worker 1: loss is NaN' epochs: 3 "
+        "mode: 'bounded' learning_rate: 0.125 wait_share: 0.25 max_staleness: 3 } servers: 2 workers: 2 "
+        "members { member { role: ROLE_WORKER rank: 1 } state: 'failed' description: 'host, process 77' } "
+        "members { member { role: ROLE_STANDBY } state: 'joined' in_step: true } "
+        "members { member { role: ROLE_STANDBY rank: 1 } state: 'joined' standby { stage: STAGE_CATCHING_UP "
+        "bytes_total: 2147483648 bytes_done: 536870912 bytes_per_second: 19922944 lag_bytes: 3145728 } }",
+        response);
     return grpc::Status::OK;
   }
 };

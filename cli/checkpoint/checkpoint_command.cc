@@ -16,7 +16,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
 #include "common/run/safetensors.h"
 #include "common/storage/checkpoint_folder.h"

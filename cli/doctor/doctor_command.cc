@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/doctor/doctor_command.h"
 
 #include <google/protobuf/stubs/common.h>
 #include <grpcpp/version_info.h>
@@ -11,9 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/command/arguments.h"
 #include "cli/command/command.h"
-#include "cli/doctor/cuda_facts.h"
 #include "cli/doctor/machine_facts.h"
 #include "common/program/version.h"
 #include "nlohmann/json.hpp"
@@ -176,6 +173,7 @@ void PrintDiagnosis(const Diagnosis& found, std::ostream& out) {
 
 }  // namespace
 
+// `ballast doctor`: reports what this machine has. Succeeds if the machine can train on the CPU.
 int DoctorCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
   const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
   if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/doctor/doctor_command.h"
-
 #include <ballast_cuda_build.h>
 
 #include <cstdlib>
@@ -9,7 +7,8 @@
 #include <sstream>
 #include <vector>
 
-#include "cli/doctor/cuda_facts.h"
+#include "cli/command/command.h"
+#include "cli/doctor/machine_facts.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

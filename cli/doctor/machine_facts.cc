@@ -2,12 +2,15 @@
 #include "cli/doctor/machine_facts.h"
 
 #include <arpa/inet.h>
+#include <ballast_cuda_build.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -15,6 +18,7 @@
 #include <system_error>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +26,7 @@
 #include "absl/strings/strip.h"
 #include "cli/command/binary_finder.h"
 #include "cli/launch/supervisor.h"
+#include "common/program/cuda_support.h"
 
 namespace ballast {
 namespace {
@@ -131,6 +136,148 @@ std::string ProbeDataset() {
   std::error_code ignored;
   const bool there = std::filesystem::exists(absl::StrCat(kDataset, "/train-images-idx3-ubyte.gz"), ignored);
   return there ? kDataset : "";
+}
+
+namespace {
+
+// Calls a function of the driver's library (cuda.h); 0 is success.
+template <typename... Args>
+int CallDriver(void* library, const char* name, Args... args) {
+  constexpr int kNotFound = 500;
+  auto function = reinterpret_cast<int (*)(Args...)>(dlsym(library, name));
+  return function == nullptr ? kNotFound : function(args...);
+}
+
+std::string DescribeError(void* library, int error) {
+  const char* text = nullptr;
+  if (CallDriver(library, "cuGetErrorString", error, &text) != 0 || text == nullptr) text = "unknown";
+  return absl::StrCat("error ", error, ", ", text);
+}
+
+std::string FindToolkit() {
+  std::vector<std::string> folders;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
+    if (const char* folder = std::getenv(variable); folder != nullptr && *folder != '\0') folders.push_back(folder);
+  }
+  folders.push_back("/usr/local/cuda");
+  if (const char* path = std::getenv("PATH"); path != nullptr) {
+    for (absl::string_view place : absl::StrSplit(path, ':', absl::SkipEmpty())) {
+      folders.push_back(std::filesystem::path(std::string(place)).parent_path().string());
+    }
+  }
+  std::error_code ignored;
+  for (const std::string& folder : folders) {
+    if (std::filesystem::exists(folder + "/bin/nvcc", ignored)) return folder;
+  }
+  return "";
+}
+
+// Returns the version of the kernel module: the first word of its line that looks like "550.54.15".
+std::string KernelDriver() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  for (absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+    if (absl::ascii_isdigit(word[0]) && word.find('.') != absl::string_view::npos) return std::string(word);
+  }
+  return "";
+}
+
+GpuFacts DescribeGpu(void* library, int index) {
+  constexpr int kMajor = 75, kMinor = 76;
+  GpuFacts gpu;
+  int device = 0, major = 0, minor = 0;
+  char name[256] = "";
+  size_t memory = 0;
+  CallDriver(library, "cuDeviceGet", &device, index);
+  CallDriver(library, "cuDeviceGetName", static_cast<char*>(name), static_cast<int>(sizeof(name)), device);
+  CallDriver(library, "cuDeviceTotalMem_v2", &memory, device);
+  CallDriver(library, "cuDeviceGetAttribute", &major, kMajor, device);
+  CallDriver(library, "cuDeviceGetAttribute", &minor, kMinor, device);
+  gpu.name = name;
+  gpu.memory_bytes = memory;
+  gpu.compute_capability = absl::StrCat(major, ".", minor);
+  gpu.unfit = WhyGpuUnfit(name, major, minor);
+  return gpu;
+}
+
+// Fills in driver and devices. Returns the reason why no GPU is usable; empty: one is.
+std::string AskDriver(void* library, CudaFacts& facts) {
+  int version = 0;
+  CallDriver(library, "cuDriverGetVersion", &version);
+  const std::string api = absl::StrCat("CUDA ", CudaVersionText(version));
+  facts.driver = facts.driver.empty() ? api : absl::StrCat(facts.driver, ", ", api);
+  if (int error = CallDriver(library, "cuInit", 0u); error != 0) {
+    constexpr int kNoDevice = 100;
+    if (error == kNoDevice) return WhyNoGpu();
+    return absl::StrCat("cannot initialize the NVIDIA driver: ", DescribeError(library, error));
+  }
+  int count = 0;
+  if (int error = CallDriver(library, "cuDeviceGetCount", &count); error != 0) {
+    return absl::StrCat("cannot get the number of GPUs from the NVIDIA driver: ", DescribeError(library, error));
+  }
+  for (int i = 0; i < count; ++i) facts.devices.push_back(DescribeGpu(library, i));
+  if (std::string why = WhyDriverUnfit(version, BALLAST_CUDA_VERSION); !why.empty()) return why;
+  if (count == 0) return WhyNoGpu();
+  for (const GpuFacts& gpu : facts.devices) {
+    if (gpu.unfit.empty()) return "";
+  }
+  return facts.devices.front().unfit;
+}
+
+// Returns the file that the loader finds for a name in the worker's search path; empty: none. The library stays loaded,
+// because unloading it would leak its allocations.
+std::string FindLibrary(const std::string& name) {
+  for (const std::string& path : {name, absl::StrCat(BALLAST_CUDA_LIBRARIES, "/", name)}) {
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == nullptr) continue;
+    struct link_map* map = nullptr;
+    const bool known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && *map->l_name != '\0';
+    const std::string found = known ? map->l_name : path;
+    return found;
+  }
+  return "";
+}
+
+std::vector<LibraryFacts> ProbeLibraries() {
+  std::vector<LibraryFacts> libraries;
+  // A build without CUDA does not know which version to look for.
+  if (BALLAST_CUBLAS_MAJOR == 0) return libraries;
+  const std::string blas = absl::StrCat(".so.", BALLAST_CUBLAS_MAJOR);
+  libraries = {
+      {"libcublasLt" + blas, "matrix products; required for GPUs", true, ""},
+      {"libcublas" + blas, "the rare matrix products without a cuBLASLt algorithm; they fail without it", false, ""},
+      {"libcudnn.so.9", "convolutions; slower without it, as matrix products", false, ""},
+      {"libnccl.so.2", "sums over several GPUs; slower without it, on the first GPU", false, ""}};
+  for (LibraryFacts& library : libraries) library.path = FindLibrary(library.name);
+  return libraries;
+}
+
+}  // namespace
+
+std::string WhyLibraryMissing(const std::vector<LibraryFacts>& libraries) {
+  for (const LibraryFacts& library : libraries) {
+    if (!library.needed || !library.path.empty()) continue;
+    return absl::StrCat("no cuBLAS: ", library.name, " is neither where the loader looks nor in ",
+                        BALLAST_CUDA_LIBRARIES, "; install cuBLAS ", BALLAST_CUBLAS_MAJOR,
+                        ", or name its folder in LD_LIBRARY_PATH");
+  }
+  return "";
+}
+
+CudaFacts ProbeCuda() {
+  CudaFacts facts;
+  facts.toolkit = FindToolkit();
+  facts.driver = KernelDriver();
+  // Never unloaded, because the driver's threads would crash.
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  facts.reason = library == nullptr ? WhyDriverUnfit(0, BALLAST_CUDA_VERSION) : AskDriver(library, facts);
+  // A build without CUDA is the first problem to fix.
+  if (std::string why = WhyBuildLacksCuda(BALLAST_CUDA_VERSION); !why.empty()) facts.reason = why;
+  facts.libraries = ProbeLibraries();
+  if (facts.reason.empty()) facts.reason = WhyLibraryMissing(facts.libraries);
+  facts.usable = facts.reason.empty();
+  return facts;
 }
 
 }  // namespace ballast

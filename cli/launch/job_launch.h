@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
-#include "cli/command/progress_source.h"
+#include "cli/command/server_connection.h"
 #include "cli/launch/chaos.h"
 #include "cli/launch/culprit_finder.h"
 #include "cli/launch/log_merger.h"

@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/checkpoint/checkpoint_command.h"
-#include "cli/command/arguments.h"
 #include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"

@@ -4,9 +4,42 @@
 #include <string>
 #include <vector>
 
-#include "cli/report/chart_scale.h"
-
 namespace ballast {
+
+// The number format of an axis.
+enum class AxisFormat { kNumber, kWhole, kPercent };
+
+// Maps an axis's values to 0..1 and places its ticks: a few, at 1, 2 or 5 times a power of ten.
+// Thread safety: immutable.
+class ChartScale {
+ public:
+  // The scale ends at `low` and `high`; both are finite, low <= high.
+  static ChartScale Exact(double low, double high, AxisFormat format);
+  // The scale ends at the ticks around the data.
+  static ChartScale Rounded(double low, double high, AxisFormat format);
+  // A logarithmic scale; 0 < low.
+  static ChartScale Logarithmic(double low, double high, AxisFormat format);
+
+  // Returns 0 at low() and 1 at high(), values beyond 0..1 outside of these, and NaN if a logarithm is undefined.
+  double Fraction(double value) const;
+  double low() const { return low_; }
+  double high() const { return high_; }
+  bool logarithmic() const { return logarithmic_; }
+  const std::vector<double>& ticks() const { return ticks_; }
+  // Formats 12000 as "12k"; all ticks of a scale have the same number of decimals.
+  std::string Label(double tick) const;
+
+ private:
+  ChartScale(double low, double high, AxisFormat format) : low_(low), high_(high), format_(format) {}
+
+  double low_;
+  double high_;
+  AxisFormat format_;
+  bool logarithmic_ = false;
+  // Distance between ticks; 0 if logarithmic.
+  double step_ = 0;
+  std::vector<double> ticks_;
+};
 
 struct ChartPoint {
   double x = 0;

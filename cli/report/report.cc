@@ -1,13 +1,227 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report/report.h"
 
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "cli/report/report_page.h"
+#include "absl/strings/str_join.h"
+#include "cli/command/command.h"
+#include "cli/report/report_assets.h"
+#include "cli/report/report_sections.h"
 #include "common/run/metrics_reader.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
+#include "common/text/json_fields.h"
+#include "common/text/number_text.h"
 
 namespace ballast {
+namespace {
+
+std::string Plural(int64_t count, const char* noun) {
+  return absl::StrCat(CountText(count), " ", noun, count == 1 ? "" : "s");
+}
+
+std::string LastPathPart(absl::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return std::string(path.substr(path.rfind('/') + 1));
+}
+
+std::string Title(const ReportContent& content) {
+  if (content.summary.has_value() && !content.summary->job.empty()) return content.summary->job;
+  return LastPathPart(content.run_dir);
+}
+
+std::string Badge(const ReportContent& content) {
+  if (!content.summary.has_value()) return "<span class=\"badge warn\">unfinished</span>";
+  if (content.summary->interrupted) return "<span class=\"badge warn\">interrupted</span>";
+  return "<span class=\"badge good\">finished</span>";
+}
+
+// Returns text such as "bounded, staleness 4, codec int8".
+std::string ModeText(const Summary& summary) {
+  std::string text = summary.mode;
+  const auto add = [&](absl::string_view name, const std::optional<double>& number) {
+    if (number.has_value()) absl::StrAppend(&text, ", ", name, " ", ValueText(*number));
+  };
+  add("quorum", summary.quorum);
+  add("staleness", summary.staleness_bound);
+  add("local steps", summary.local_steps);
+  if (!summary.codec.empty() && summary.codec != "fp32") absl::StrAppend(&text, ", codec ", summary.codec);
+  if (!summary.precision.empty() && summary.precision != "fp32") {
+    absl::StrAppend(&text, ", precision ", summary.precision);
+  }
+  return text;
+}
+
+std::string Header(const ReportContent& content) {
+  std::string html =
+      absl::StrCat("<header><h1>", HtmlText(Title(content)), "</h1>", Badge(content), "</header>\n<p class=\"facts\">");
+  if (content.summary.has_value()) {
+    const Summary& summary = *content.summary;
+    for (const std::string& fact : {ModeText(summary), Plural(summary.servers, "server"),
+                                    Plural(summary.workers, "worker"), summary.device, content.run_dir}) {
+      if (!fact.empty()) absl::StrAppend(&html, "<span>", HtmlText(fact), "</span>");
+    }
+  } else {
+    absl::StrAppend(&html, "<span>", HtmlText(content.run_dir), "</span>");
+  }
+  return absl::StrCat(html, "</p>\n");
+}
+
+std::string Note(absl::string_view text) { return absl::StrCat("<p class=\"note\">", HtmlText(text), "</p>\n"); }
+
+std::string Notes(const ReportContent& content) {
+  const Metrics& metrics = content.metrics;
+  std::string html;
+  if (!content.summary.has_value()) {
+    absl::StrAppend(&html, Note("There is no summary.json: the run is still in progress, was killed or failed. "
+                                "This report shows the data in metrics.jsonl."));
+  } else if (content.summary->interrupted) {
+    absl::StrAppend(&html, Note("The run was interrupted before its last epoch; the model was saved at that point."));
+  }
+  if (content.summary.has_value() && content.summary->restarts + content.summary->workers_lost > 0) {
+    absl::StrAppend(
+        &html, Note(absl::StrCat("Processes died during the run: ", Plural(content.summary->workers_lost, "worker"),
+                                 " lost, processes restarted: ", content.summary->restarts,
+                                 ", examples repeated at most: ", content.summary->examples_repeated, ".")));
+  }
+  if (metrics.train.empty() && metrics.test.empty()) {
+    absl::StrAppend(&html, Note("metrics.jsonl contains no metrics: the run has not made its first report."));
+  }
+  if (metrics.cut_off) {
+    absl::StrAppend(&html, Note("The last line of metrics.jsonl is incomplete and was skipped."));
+  }
+  if (!metrics.malformed_lines.empty()) {
+    const size_t named = std::min<size_t>(metrics.malformed_lines.size(), 5);
+    absl::StrAppend(
+        &html,
+        Note(absl::StrCat(Plural(metrics.malformed_lines.size(), "line"), " of metrics.jsonl could not be read and ",
+                          metrics.malformed_lines.size() == 1 ? "was" : "were", " skipped: ",
+                          absl::StrJoin(metrics.malformed_lines.begin(), metrics.malformed_lines.begin() + named, ", "),
+                          named < metrics.malformed_lines.size() ? ", …" : "")));
+  }
+  return html;
+}
+
+std::string Figure(absl::string_view name, absl::string_view value, absl::string_view more) {
+  return absl::StrCat("<div><dt>", name, "</dt><dd>", value, "</dd><dd class=\"more\">", more, "</dd></div>\n");
+}
+
+// Returns the part of a summary that can be computed from the metrics.
+Summary SummaryOf(const ReportContent& content, const std::vector<EpochRow>& rows) {
+  if (content.summary.has_value()) return *content.summary;
+  Summary summary;
+  summary.train_loss = std::nan("");
+  for (const EpochRow& row : rows) {
+    summary.steps = std::max(summary.steps, row.step);
+    summary.seconds += row.seconds;
+    if (row.train_loss.has_value()) summary.train_loss = *row.train_loss;
+    if (row.test_loss.has_value()) summary.test_loss = row.test_loss;
+    if (row.test_accuracy.has_value()) summary.test_accuracy = row.test_accuracy;
+    if (row.test_loss.has_value()) summary.epochs = row.epoch;
+  }
+  if (!content.metrics.train.empty()) {
+    summary.examples = content.metrics.train.back().examples;
+    if (summary.seconds > 0) summary.samples_per_second = summary.examples / summary.seconds;
+  }
+  return summary;
+}
+
+std::string BestEpoch(const std::vector<EpochRow>& rows) {
+  const auto best = std::ranges::find(rows, true, &EpochRow::best);
+  if (best == rows.end()) return "";
+  if (best + 1 == rows.end()) return "best of the run";
+  return absl::StrCat("best ", PercentText(*best->test_accuracy), ", epoch ", best->epoch);
+}
+
+std::string Figures(const ReportContent& content, const std::vector<EpochRow>& rows) {
+  if (!content.summary.has_value() && rows.empty()) return "";
+  const Summary summary = SummaryOf(content, rows);
+  std::string html = "<dl class=\"figures\">\n";
+  if (summary.test_accuracy.has_value()) {
+    absl::StrAppend(&html, Figure("Test accuracy", PercentText(*summary.test_accuracy), BestEpoch(rows)));
+  } else if (summary.test_loss.has_value()) {
+    absl::StrAppend(&html, Figure("Test loss", ValueText(*summary.test_loss), "after the last epoch"));
+  }
+  const bool both_losses = summary.test_accuracy.has_value() && summary.test_loss.has_value();
+  absl::StrAppend(&html, Figure("Train loss", ValueText(summary.train_loss),
+                                both_losses ? absl::StrCat("test ", ValueText(*summary.test_loss)) : ""));
+  absl::StrAppend(&html, Figure("Training time", DurationText(summary.seconds),
+                                absl::StrCat(Plural(summary.epochs, "epoch"), ", ", Plural(summary.steps, "step"))));
+  absl::StrAppend(&html, Figure("Samples per second", ValueText(summary.samples_per_second),
+                                absl::StrCat(Plural(summary.examples, "example"), " seen")));
+  if (const MemoryBytes& memory = summary.memory; memory.total() > 0) {
+    const std::string text = MemoryText(memory);
+    absl::StrAppend(&html, Figure("Memory of worker 0", BytesText(memory.total()), text.substr(text.find(": ") + 2)));
+  }
+  return absl::StrCat(html, "</dl>\n");
+}
+
+std::string Charts(const Metrics& metrics) {
+  if (metrics.train.empty() && metrics.test.empty()) return "";
+  std::string html = "<div class=\"charts\">\n";
+  for (const LineChart& chart : ReportCharts(metrics)) absl::StrAppend(&html, RenderLineChart(chart));
+  return absl::StrCat(html, "</div>\n");
+}
+
+std::string Exchange(const ReportContent& content) {
+  return content.summary.has_value() ? RenderExchangeCard(*content.summary) : "";
+}
+
+std::string JobText(const std::string& text) {
+  if (text.empty()) return "";
+  return absl::StrCat("<details class=\"card\"><summary>Job file</summary><pre>", HtmlText(text), "</pre></details>\n");
+}
+
+std::string Footer(const ReportContent& content) {
+  const bool known = content.summary.has_value() && !content.summary->version.empty();
+  return absl::StrCat("<footer>Ballast", known ? " " : "", known ? HtmlText(content.summary->version) : "",
+                      ". The data is in metrics.jsonl and summary.json, next to this file.</footer>\n");
+}
+
+// Moves a file's content to `to`. A file that does not exist is no error.
+template <typename T, typename To>
+absl::Status TakeIfFound(absl::StatusOr<T> content, To& to) {
+  if (content.ok()) to = *std::move(content);
+  return absl::IsNotFound(content.status()) ? absl::OkStatus() : content.status();
+}
+
+constexpr char kUsage[] =
+    "usage: ballast plot RUN_DIR [--json]\n"
+    "\n"
+    "Writes RUN_DIR/report.html from the run's metrics.jsonl and summary.json, and prints its path. Also works\n"
+    "during the run.\n"
+    "\n"
+    "  --json   Print one JSON object with run_dir and report instead.\n"
+    "  --help   Show this help.\n";
+
+int UsageError(std::ostream& err, const std::string& message) {
+  err << kUsage << "error: " << message << "\n";
+  return kExitBadInput;
+}
+
+bool IsBadInput(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsInvalidArgument(status); }
+
+}  // namespace
+
+std::string RenderReport(const ReportContent& content) {
+  const std::vector<EpochRow> rows = EpochRows(content.metrics);
+  return absl::StrCat(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'; img-src data:\">\n",
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n",
+      "<title>", HtmlText(Title(content)), " · Ballast</title>\n<style>\n", kReportCss,
+      "</style>\n</head>\n<body>\n<main>\n", Header(content), Notes(content), Figures(content, rows),
+      Charts(content.metrics), Exchange(content), RenderEpochTable(rows), JobText(content.job_text), Footer(content),
+      "</main>\n<script>\n", kReportJs, "</script>\n</body>\n</html>\n");
+}
 
 absl::Status WriteReport(const std::string& run_dir) {
   const RunFolder folder(run_dir);
@@ -19,23 +233,43 @@ absl::Status WriteReport(const std::string& run_dir) {
     return absl::NotFoundError(
         absl::StrCat("run directory ", folder.path(), ": has neither metrics.jsonl nor summary.json"));
   }
-  if (metrics.ok()) {
-    content.metrics = *std::move(metrics);
-  } else if (!absl::IsNotFound(metrics.status())) {
-    return metrics.status();
-  }
-  if (summary.ok()) {
-    content.summary = *std::move(summary);
-  } else if (!absl::IsNotFound(summary.status())) {
-    return summary.status();
-  }
-  absl::StatusOr<std::string> job_text = ReadFile(folder.job());
-  if (job_text.ok()) {
-    content.job_text = *std::move(job_text);
-  } else if (!absl::IsNotFound(job_text.status())) {
-    return job_text.status();
-  }
+  absl::Status status = TakeIfFound(std::move(metrics), content.metrics);
+  status.Update(TakeIfFound(std::move(summary), content.summary));
+  status.Update(TakeIfFound(ReadFile(folder.job()), content.job_text));
+  if (!status.ok()) return status;
   return WriteFileAtomically(folder.report(), {RenderReport(content)});
+}
+
+// `ballast plot RUN_DIR [--json]`: writes the run's report.html and prints its path. Returns 1 if the report cannot be
+// written, 2 for bad arguments or a directory without a run; the last line on `err` says why.
+int PlotCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  std::string run_dir;
+  bool json = false;
+  bool only_paths = false;
+  for (const std::string& arg : args) {
+    if (!only_paths && arg == "--help") {
+      out << kUsage;
+      return kExitSuccess;
+    }
+    if (!only_paths && arg == "--json") {
+      json = true;
+    } else if (!only_paths && arg == "--") {
+      only_paths = true;
+    } else if (!only_paths && absl::StartsWith(arg, "-")) {
+      return UsageError(err, absl::StrCat("plot: unknown option ", arg, ", want --json or --help"));
+    } else if (!run_dir.empty()) {
+      return UsageError(err, absl::StrCat("plot: got a second RUN_DIR \"", arg, "\", want one"));
+    } else {
+      run_dir = arg;
+    }
+  }
+  if (run_dir.empty()) return UsageError(err, "plot: RUN_DIR is missing");
+  if (const absl::Status status = WriteReport(run_dir); !status.ok()) {
+    return Fail(err, status, IsBadInput(status) ? kExitBadInput : kExitFailure);
+  }
+  const RunFolder folder(run_dir);
+  out << (json ? JsonLine({{"run_dir", folder.path()}, {"report", folder.report()}}) : folder.report()) << "\n";
+  return kExitSuccess;
 }
 
 }  // namespace ballast

@@ -6,9 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "cli/report/line_chart.h"
 #include "common/run/metrics.h"
+#include "common/run/summary.h"
 
 namespace ballast {
+
+// Returns the charts of a run: always the loss; accuracy, throughput, staleness, waiting and learning rate only if they
+// have something to show.
+std::vector<LineChart> ReportCharts(const Metrics& metrics);
+
+// Returns the mean over 1/80 of the points on either side, fewer near the start; gaps stay gaps.
+std::vector<ChartPoint> Smoothed(const std::vector<ChartPoint>& points);
 
 // One epoch of a run, from its lines of metrics.jsonl.
 struct EpochRow {
@@ -22,6 +31,8 @@ struct EpochRow {
   std::optional<double> samples_per_second;
   std::optional<double> test_loss;
   std::optional<double> test_accuracy;
+  // True for the first row with the best test accuracy.
+  bool best = false;
 };
 
 // Returns the rows in the order of epochs.
@@ -29,5 +40,9 @@ std::vector<EpochRow> EpochRows(const Metrics& metrics);
 
 // Returns a <section> with the table, in which the best test accuracy is marked; empty if there are no rows.
 std::string RenderEpochTable(const std::vector<EpochRow>& rows);
+
+// Returns a <section> about the traffic between workers and servers: bytes, waits, dropped gradients, and bar charts of
+// staleness and waits. Empty if the servers reported nothing.
+std::string RenderExchangeCard(const Summary& summary);
 
 }  // namespace ballast

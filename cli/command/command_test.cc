@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/command/arguments.h"
+#include "cli/command/command.h"
 
 #include "gtest/gtest.h"
 
