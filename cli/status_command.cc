@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -139,8 +138,6 @@ void PrintJob(std::ostream& out, const v1::GetProgressResponse& response) {
                            std::min(job.epoch() + 1, job.epochs()), job.epochs(), job.step(),
                            FormatCount(job.examples()), FormatCount(job.total_examples()), job.train_loss(),
                            FormatCount(job.samples_per_second()), FormatClock(absl::Seconds(job.seconds())));
-  }
-  if (job.epochs() > 0) {
     out << absl::StrFormat("  %s  learning rate %.4g  workers wait %.0f%% of the time  maximum staleness %d\n",
                            job.mode(), job.learning_rate(), 100 * job.wait_share(), job.max_staleness());
   }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 namespace {
@@ -50,6 +52,22 @@ absl::StatusOr<std::string> FindBinary(const std::string& role, const std::strin
 std::string OwnPath() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
+// `ballast bench BENCHMARK [flags]`: replaces this process with ballast_bench, which contains the benchmarks and parses
+// their flags. Returns only if that program cannot be found or run.
+int BenchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<std::string> program = FindBinary("bench", OwnPath());
+  if (!program.ok()) return Fail(err, program.status(), kExitFailure);
+  std::vector<std::string> words = {*program};
+  words.insert(words.end(), args.begin(), args.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  out.flush();
+  err.flush();
+  execv(program->c_str(), argv.data());
+  return Fail(err, absl::ErrnoToStatus(errno, absl::StrCat("cannot run ", *program)), kExitFailure);
 }
 
 }  // namespace ballast

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-
 #include <google/protobuf/stubs/common.h>
 #include <grpcpp/version_info.h>
 

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -170,10 +168,6 @@ std::string Charts(const Metrics& metrics) {
   return absl::StrCat(html, "</div>\n");
 }
 
-std::string Exchange(const ReportContent& content) {
-  return content.summary.has_value() ? RenderExchangeCard(*content.summary) : "";
-}
-
 std::string JobText(const std::string& text) {
   if (text.empty()) return "";
   return absl::StrCat("<details class=\"card\"><summary>Job file</summary><pre>", HtmlText(text), "</pre></details>\n");
@@ -219,8 +213,9 @@ std::string RenderReport(const ReportContent& content) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<link rel=\"icon\" href=\"data:,\">\n",
       "<title>", HtmlText(Title(content)), " · Ballast</title>\n<style>\n", kReportCss,
       "</style>\n</head>\n<body>\n<main>\n", Header(content), Notes(content), Figures(content, rows),
-      Charts(content.metrics), Exchange(content), RenderEpochTable(rows), JobText(content.job_text), Footer(content),
-      "</main>\n<script>\n", kReportJs, "</script>\n</body>\n</html>\n");
+      Charts(content.metrics), content.summary.has_value() ? RenderExchangeCard(*content.summary) : "",
+      RenderEpochTable(rows), JobText(content.job_text), Footer(content), "</main>\n<script>\n", kReportJs,
+      "</script>\n</body>\n</html>\n");
 }
 
 absl::Status WriteReport(const std::string& run_dir) {

@@ -11,7 +11,6 @@
 #include "cli/command/command.h"
 #include "common/run/metrics_writer.h"
 #include "common/run/run_folder.h"
-#include "common/run/summary.h"
 #include "common/storage/file.h"
 
 namespace ballast {
@@ -49,8 +48,15 @@ ReportContent Example() {
   return content;
 }
 
-TEST(ReportPageTest, ShowsTheRunAndItsFigures) {
-  const std::string html = RenderReport(Example());
+class ReportPageTest : public testing::Test {
+ protected:
+  std::string Html() const { return RenderReport(content_); }
+
+  ReportContent content_ = Example();
+};
+
+TEST_F(ReportPageTest, ShowsTheRunAndItsFigures) {
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<h1>fashion</h1><span class=\"badge good\">finished</span>"));
   EXPECT_THAT(html, HasSubstr("<span>async</span><span>2 servers</span><span>1 worker</span><span>cpu</span>"));
   EXPECT_THAT(html, HasSubstr("<dt>Test accuracy</dt><dd>87.50%</dd>"));
@@ -62,28 +68,27 @@ TEST(ReportPageTest, ShowsTheRunAndItsFigures) {
   EXPECT_THAT(html, Not(HasSubstr("class=\"note\"")));
 }
 
-TEST(ReportPageTest, SaysInWhichModeAndWhatWentOverTheWire) {
-  ReportContent content = Example();
-  content.summary->mode = "bounded";
-  content.summary->staleness_bound = 4;
-  content.summary->codec = "int8";
-  content.summary->bytes_sent = 2048;
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, SaysInWhichModeAndWhatWentOverTheWire) {
+  content_.summary->mode = "bounded";
+  content_.summary->staleness_bound = 4;
+  content_.summary->codec = "int8";
+  content_.summary->bytes_sent = 2048;
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<span>bounded, staleness 4, codec int8</span>"));
   EXPECT_THAT(html, HasSubstr("<h2>Between workers and servers</h2>"));
   EXPECT_THAT(html, HasSubstr("<td>2.0 KiB as int8</td>"));
 }
 
-TEST(ReportPageTest, HoldsChartsTableAndJobFile) {
-  const std::string html = RenderReport(Example());
+TEST_F(ReportPageTest, HoldsChartsTableAndJobFile) {
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<span class=\"title\">Loss</span>"));
   EXPECT_THAT(html, HasSubstr("<span class=\"title\">Test accuracy</span>"));
   EXPECT_THAT(html, HasSubstr("<h2>Epochs</h2>"));
   EXPECT_THAT(html, HasSubstr("<summary>Job file</summary><pre>name: &quot;fashion&quot;  # 1 &lt; 2\n</pre>"));
 }
 
-TEST(ReportPageTest, NeedsNothingButItself) {
-  const std::string html = RenderReport(Example());
+TEST_F(ReportPageTest, NeedsNothingButItself) {
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("default-src 'none'"));
   EXPECT_THAT(html, Not(HasSubstr("src=\"")));
   EXPECT_THAT(html, Not(HasSubstr("@import")));
@@ -91,28 +96,24 @@ TEST(ReportPageTest, NeedsNothingButItself) {
   EXPECT_THAT(html, Not(HasSubstr("https://")));
 }
 
-TEST(ReportPageTest, InterruptedRunSaysSo) {
-  ReportContent content = Example();
-  content.summary->interrupted = true;
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, InterruptedRunSaysSo) {
+  content_.summary->interrupted = true;
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<span class=\"badge warn\">interrupted</span>"));
   EXPECT_THAT(html, HasSubstr("The run was interrupted before its last epoch"));
 }
 
-TEST(ReportPageTest, SaysWhatDiedAndCameBack) {
-  ReportContent content = Example();
-  EXPECT_THAT(RenderReport(content), Not(HasSubstr("Processes died")));
-  content.summary->workers_lost = 1;
-  content.summary->restarts = 2;
-  content.summary->examples_repeated = 480;
-  EXPECT_THAT(RenderReport(content),
-              HasSubstr("1 worker lost, processes restarted: 2, examples repeated at most: 480."));
+TEST_F(ReportPageTest, SaysWhatDiedAndCameBack) {
+  EXPECT_THAT(Html(), Not(HasSubstr("Processes died")));
+  content_.summary->workers_lost = 1;
+  content_.summary->restarts = 2;
+  content_.summary->examples_repeated = 480;
+  EXPECT_THAT(Html(), HasSubstr("1 worker lost, processes restarted: 2, examples repeated at most: 480."));
 }
 
-TEST(ReportPageTest, WithoutASummaryTheMetricsSpeak) {
-  ReportContent content = Example();
-  content.summary.reset();
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, WithoutASummaryTheMetricsSpeak) {
+  content_.summary.reset();
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<h1>fashion-1</h1><span class=\"badge warn\">unfinished</span>"));
   EXPECT_THAT(html, HasSubstr("There is no summary.json"));
   EXPECT_THAT(html, HasSubstr("<dt>Test accuracy</dt><dd>87.50%</dd>"));
@@ -120,56 +121,51 @@ TEST(ReportPageTest, WithoutASummaryTheMetricsSpeak) {
   EXPECT_THAT(html, HasSubstr("<dt>Samples per second</dt><dd>256</dd>"));
 }
 
-TEST(ReportPageTest, WithoutATestSetTrainLossComesFirst) {
-  ReportContent content = Example();
-  content.metrics.test.clear();
-  content.summary->test_loss.reset();
-  content.summary->test_accuracy.reset();
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, WithoutATestSetTrainLossComesFirst) {
+  content_.metrics.test.clear();
+  content_.summary->test_loss.reset();
+  content_.summary->test_accuracy.reset();
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<dl class=\"figures\">\n<div><dt>Train loss</dt><dd>1.5</dd>"));
   EXPECT_THAT(html, Not(HasSubstr("Test accuracy")));
 }
 
-TEST(ReportPageTest, RegressionShowsItsTestLoss) {
-  ReportContent content = Example();
-  content.summary->test_accuracy.reset();
-  EXPECT_THAT(RenderReport(content), HasSubstr("<dt>Test loss</dt><dd>0.5</dd>"));
+TEST_F(ReportPageTest, RegressionShowsItsTestLoss) {
+  content_.summary->test_accuracy.reset();
+  EXPECT_THAT(Html(), HasSubstr("<dt>Test loss</dt><dd>0.5</dd>"));
 }
 
-TEST(ReportPageTest, EmptyRunIsAPageThatSaysSo) {
-  ReportContent content;
-  content.run_dir = "runs/empty";
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, EmptyRunIsAPageThatSaysSo) {
+  content_ = {};
+  content_.run_dir = "runs/empty";
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("metrics.jsonl contains no metrics"));
   EXPECT_THAT(html, Not(HasSubstr("<figure")));
   EXPECT_THAT(html, HasSubstr("</html>"));
 }
 
-TEST(ReportPageTest, SaysWhichLinesItSkipped) {
-  ReportContent content = Example();
-  content.metrics.cut_off = true;
-  content.metrics.malformed_lines = {2, 3, 5, 8, 13, 21};
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, SaysWhichLinesItSkipped) {
+  content_.metrics.cut_off = true;
+  content_.metrics.malformed_lines = {2, 3, 5, 8, 13, 21};
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("The last line of metrics.jsonl is incomplete and was skipped."));
   EXPECT_THAT(html, HasSubstr("6 lines of metrics.jsonl could not be read and were skipped: 2, 3, 5, 8, 13, …"));
 }
 
-TEST(ReportPageTest, DivergedRunIsAPageWithoutNan) {
-  ReportContent content = Example();
-  content.metrics.train[1].loss = std::nan("");
-  content.summary->train_loss = std::nan("");
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, DivergedRunIsAPageWithoutNan) {
+  content_.metrics.train[1].loss = std::nan("");
+  content_.summary->train_loss = std::nan("");
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<dt>Train loss</dt><dd>not finite</dd>"));
   EXPECT_THAT(html, Not(HasSubstr("nan%")));
 }
 
-TEST(ReportPageTest, NamesAreEscaped) {
-  ReportContent content = Example();
-  content.summary->job = "<script>alert(1)</script>";
-  content.summary->device = "<img>";
-  content.job_text = "</pre><script>";
-  content.run_dir = "runs/<i>";
-  const std::string html = RenderReport(content);
+TEST_F(ReportPageTest, NamesAreEscaped) {
+  content_.summary->job = "<script>alert(1)</script>";
+  content_.summary->device = "<img>";
+  content_.job_text = "</pre><script>";
+  content_.run_dir = "runs/<i>";
+  const std::string html = Html();
   EXPECT_THAT(html, HasSubstr("<h1>&lt;script&gt;alert(1)&lt;/script&gt;</h1>"));
   EXPECT_THAT(html, Not(HasSubstr("<script>alert")));
   EXPECT_THAT(html, Not(HasSubstr("<img>")));
