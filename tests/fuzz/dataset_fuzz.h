@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_file.h"
-#include "worker/data/datasets/open_dataset.h"
+#include "worker/data/datasets/dataset.h"
 
 namespace ballast {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <thread>
@@ -11,11 +12,44 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/job/data_lease.h"
 #include "worker/data/datasets/dataset.h"
-#include "worker/data/lease_source.h"
-#include "worker/data/shuffle.h"
 
 namespace ballast {
+
+// A pseudorandom permutation of 0 to n - 1 in constant memory: a balanced Feistel network over the next power of 4,
+// with cycle walking until the result is below n (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains",
+// 2002). The same n, seed and epoch give the same permutation on every machine. Thread safety: immutable.
+class Permutation {
+ public:
+  // n must be at least 1.
+  Permutation(uint64_t n, uint64_t seed, uint32_t epoch);
+
+  // Returns the element at `position`, which must be below n.
+  uint64_t operator()(uint64_t position) const;
+
+ private:
+  uint64_t Encrypt(uint64_t block) const;
+
+  uint64_t n_;
+  int half_bits_;
+  uint64_t half_mask_;
+  std::array<uint64_t, 8> round_keys_;
+};
+
+// Interface to the source of a worker's leases.
+// Thread safety: one thread at a time calls Next; any thread may call Cancel.
+class LeaseSource {
+ public:
+  virtual ~LeaseSource() = default;
+
+  // Waits for the next lease; nullopt once all epochs are done. The wait is bounded, and its error names the members
+  // that it was waiting for. May be called before earlier leases are complete.
+  virtual absl::StatusOr<std::optional<DataLease>> Next() = 0;
+
+  // Makes a waiting Next, and each later one, return CANCELLED immediately.
+  virtual void Cancel() = 0;
+};
 
 // The examples from which a worker computes one gradient.
 struct Batch {

@@ -5,16 +5,89 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <deque>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 
 namespace ballast {
 namespace {
+
+std::vector<uint64_t> Order(uint64_t n, uint64_t seed, uint32_t epoch) {
+  const Permutation permutation(n, seed, epoch);
+  std::vector<uint64_t> order;
+  for (uint64_t i = 0; i < n; ++i) order.push_back(permutation(i));
+  return order;
+}
+
+// Counts the positions that hold the same element in both orders.
+int Agreements(const std::vector<uint64_t>& a, const std::vector<uint64_t>& b) {
+  int count = 0;
+  for (size_t i = 0; i < a.size(); ++i) count += a[i] == b[i];
+  return count;
+}
+
+class PermutationSizeTest : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(PermutationSizeTest, HoldsEveryElementOnce) {
+  std::vector<int> seen(GetParam());
+  for (const uint64_t element : Order(GetParam(), 7, 3)) {
+    ASSERT_LT(element, GetParam());
+    ++seen[element];
+  }
+  EXPECT_EQ(seen, std::vector<int>(GetParam(), 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizeTest,
+                         testing::Values(1, 2, 3, 4, 5, 7, 16, 17, 255, 256, 257, 1023, 4097, 60000, 65537));
+
+TEST(PermutationTest, StaysBelowTheLargestSizes) {
+  for (const uint64_t n : {(1ull << 40) + 1, (1ull << 63) + 5, ~0ull}) {
+    const Permutation permutation(n, 1, 0);
+    EXPECT_LT(permutation(0), n);
+    EXPECT_LT(permutation(n - 1), n);
+    EXPECT_NE(permutation(0), permutation(n - 1));
+  }
+}
+
+TEST(PermutationTest, IsTheSameOnEveryMachine) {
+  EXPECT_EQ(Order(10, 42, 0), (std::vector<uint64_t>{2, 1, 8, 3, 5, 7, 6, 4, 0, 9}));
+}
+
+TEST(PermutationTest, DiffersFromEpochToEpochAndSeedToSeed) {
+  // Two independent orders agree in 1 position on average, and in 10 or more positions once in ten million times.
+  const std::vector<uint64_t> order = Order(10007, 1, 1);
+  EXPECT_LT(Agreements(order, Order(10007, 1, 2)), 10);
+  EXPECT_LT(Agreements(order, Order(10007, 2, 1)), 10);
+  EXPECT_LT(Agreements(order, Order(10007, 2, 0)), 10);
+  EXPECT_LT(Agreements(order, Order(10007, 0, 2)), 10);
+}
+
+TEST(PermutationTest, SpreadsEachStretchOfPositionsEvenly) {
+  // 100 bins of positions times 100 bins of elements, with 100 expected in each cell. Chi-square with 99 * 99 degrees
+  // of freedom has mean 9801 and standard deviation 140; the limit is 6 standard deviations.
+  std::vector<int> cells(100 * 100);
+  const std::vector<uint64_t> order = Order(1000000, 11, 0);
+  for (size_t i = 0; i < order.size(); ++i) ++cells[i / 10000 * 100 + order[i] / 10000];
+  double chi_square = 0;
+  for (const int count : cells) chi_square += (count - 100.0) * (count - 100.0) / 100;
+  EXPECT_NEAR(chi_square, 9801, 6 * 140);
+}
+
+TEST(PermutationTest, NeighboursAreUncorrelated) {
+  const std::vector<uint64_t> order = Order(60000, 5, 2);
+  double sum = 0;
+  for (size_t i = 0; i + 1 < order.size(); ++i) {
+    sum += (order[i] / 60000.0 - 0.5) * (order[i + 1] / 60000.0 - 0.5);
+  }
+  // The variance of a uniform number is 1/12; the standard deviation of the estimate is 1 / sqrt(60000) = 0.004.
+  EXPECT_NEAR(sum / order.size() * 12, 0, 6 * 0.0041);
+}
 
 // Example i has the features i and -i and the label 10 i.
 class CountingDataset : public Dataset {
@@ -26,9 +99,7 @@ class CountingDataset : public Dataset {
   std::vector<PlacedLabel> ExtremeLabels() const override { return {}; }
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
-    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
     for (size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] == bad_example) return absl::DataLossError("example is bad");
       features[2 * i] = indices[i];
@@ -85,6 +156,20 @@ class FakeLeases : public LeaseSource {
   bool asked_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+struct Sources {
+  CountingDataset dataset;
+  FakeLeases leases;
+};
+
+// A stream that owns its data set and the source of its leases.
+class OwningStream : private Sources, public BatchStream {
+ public:
+  OwningStream(uint64_t examples, std::deque<DataLease> leases, const Options& options,
+               FakeLeases::Then then = FakeLeases::Then::kEnd)
+      : Sources{CountingDataset(examples), FakeLeases(std::move(leases), then)},
+        BatchStream(&dataset, &(Sources::leases), options) {}
+};
+
 BatchStream::Options InOrder(uint32_t batch_size) { return {.batch_size = batch_size, .shuffle = false}; }
 
 // Returns all batches up to the end; fails the test on an error.
@@ -114,9 +199,7 @@ using Strings = std::vector<std::string>;
 using Floats = std::vector<float>;
 
 TEST(BatchStreamTest, CutsALeaseIntoConsecutiveBatches) {
-  CountingDataset dataset(10);
-  FakeLeases leases({{.id = 4, .epoch = 1, .begin = 2, .end = 7, .steps = 3}});
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(10, {{.id = 4, .epoch = 1, .begin = 2, .end = 7, .steps = 3}}, InOrder(2));
   const std::vector<Batch> batches = Drain(stream);
   EXPECT_EQ(Shapes(batches), (Strings{"4/1:2", "4/1:2", "4/1:1!"}));
   EXPECT_EQ(batches[0].features, (Floats{2, -2, 3, -3}));
@@ -125,21 +208,21 @@ TEST(BatchStreamTest, CutsALeaseIntoConsecutiveBatches) {
 }
 
 TEST(BatchStreamTest, SaysOfEachBatchWhereInTheJobItBegins) {
-  CountingDataset dataset(10);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 3, .steps = 4, .share_begin = 0.25, .share_end = 0.75},
-                     {.id = 2, .begin = 3, .end = 5, .steps = 1, .share_begin = 0.75, .share_end = 1}});
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(10,
+                      {{.id = 1, .begin = 0, .end = 3, .steps = 4, .share_begin = 0.25, .share_end = 0.75},
+                       {.id = 2, .begin = 3, .end = 5, .steps = 1, .share_begin = 0.75, .share_end = 1}},
+                      InOrder(2));
   std::vector<double> shares;
   for (const Batch& batch : Drain(stream)) shares.push_back(batch.share);
   EXPECT_EQ(shares, (std::vector<double>{0.25, 0.375, 0.5, 0.625, 0.75}));
 }
 
 TEST(BatchStreamTest, FillsUpTheStepsWithEmptyBatches) {
-  CountingDataset dataset(10);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 3, .steps = 4},
-                     {.id = 2, .begin = 3, .end = 3, .steps = 2},
-                     {.id = 3, .begin = 4, .end = 5, .steps = 1}});
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(10,
+                      {{.id = 1, .begin = 0, .end = 3, .steps = 4},
+                       {.id = 2, .begin = 3, .end = 3, .steps = 2},
+                       {.id = 3, .begin = 4, .end = 5, .steps = 1}},
+                      InOrder(2));
   EXPECT_EQ(Shapes(Drain(stream)), (Strings{"1/0:2", "1/0:1", "1/0:0", "1/0:0!", "2/0:0", "2/0:0!", "3/0:1!"}));
 }
 
@@ -162,9 +245,7 @@ TEST(BatchStreamTest, KeepsTheOrderWithManyThreads) {
 }
 
 TEST(BatchStreamTest, RecycledBuffersHoldTheNextBatchesData) {
-  CountingDataset dataset(100);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 34}});
-  BatchStream stream(&dataset, &leases, InOrder(3));
+  OwningStream stream(100, {{.id = 1, .begin = 0, .end = 100, .steps = 34}}, InOrder(3));
   float next = 0;
   while (true) {
     absl::StatusOr<std::optional<Batch>> batch = stream.Next();
@@ -226,9 +307,8 @@ INSTANTIATE_TEST_SUITE_P(Numbers, WorkersTest, testing::Values(1, 3, 4));
 
 TEST(BatchStreamTest, TheOrderDependsOnTheSeedAlone) {
   const auto labels = [](uint64_t seed, uint32_t threads) {
-    CountingDataset dataset(101);
-    FakeLeases leases({{.id = 1, .begin = 0, .end = 101, .steps = 1}});
-    BatchStream stream(&dataset, &leases, {.seed = seed, .batch_size = 101, .threads = threads});
+    OwningStream stream(101, {{.id = 1, .begin = 0, .end = 101, .steps = 1}},
+                        {.seed = seed, .batch_size = 101, .threads = threads});
     return Drain(stream).at(0).labels;
   };
   EXPECT_EQ(labels(5, 1), labels(5, 3));
@@ -236,9 +316,7 @@ TEST(BatchStreamTest, TheOrderDependsOnTheSeedAlone) {
 }
 
 TEST(BatchStreamTest, PassesOnTheSourcesErrorAfterItsLastBatch) {
-  CountingDataset dataset(10);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 2, .steps = 1}}, FakeLeases::Then::kFail);
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(10, {{.id = 1, .begin = 0, .end = 2, .steps = 1}}, InOrder(2), FakeLeases::Then::kFail);
   EXPECT_TRUE(stream.Next().ok());
   EXPECT_EQ(stream.Next().status(), absl::UnavailableError("no coordinator"));
   EXPECT_EQ(stream.Next().status(), absl::UnavailableError("no coordinator"));
@@ -259,18 +337,14 @@ TEST(BatchStreamTest, PassesOnTheReadersErrorInItsTurn) {
 }
 
 TEST(BatchStreamTest, StaysAtTheEnd) {
-  CountingDataset dataset(10);
-  FakeLeases leases({});
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(10, {}, InOrder(2));
   EXPECT_EQ(Drain(stream).size(), 0);
   EXPECT_EQ(Drain(stream).size(), 0);
 }
 
 TEST(BatchStreamTest, RefusesALeaseThatMakesNoSense) {
   const auto error = [](DataLease lease) {
-    CountingDataset dataset(10);
-    FakeLeases leases({lease});
-    BatchStream stream(&dataset, &leases, InOrder(2));
+    OwningStream stream(10, {lease}, InOrder(2));
     return stream.Next().status();
   };
   EXPECT_EQ(error({.id = 7, .begin = 0, .end = 4, .steps = 0}),
@@ -299,9 +373,7 @@ TEST(BatchStreamTest, RefusesABatchBeyondReason) {
 }
 
 TEST(BatchStreamTest, CancelEndsANextThatWaits) {
-  CountingDataset dataset(10);
-  FakeLeases leases({}, FakeLeases::Then::kWait);
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(10, {}, InOrder(2), FakeLeases::Then::kWait);
   std::thread canceller([&] { stream.Cancel(); });
   EXPECT_EQ(stream.Next().status().code(), absl::StatusCode::kCancelled);
   canceller.join();
@@ -309,23 +381,18 @@ TEST(BatchStreamTest, CancelEndsANextThatWaits) {
 }
 
 TEST(BatchStreamTest, DestructionEndsAWaitForALease) {
-  CountingDataset dataset(10);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 2, .steps = 1}}, FakeLeases::Then::kWait);
-  BatchStream stream(&dataset, &leases, {.batch_size = 2, .threads = 3});
+  OwningStream stream(10, {{.id = 1, .begin = 0, .end = 2, .steps = 1}}, {.batch_size = 2, .threads = 3},
+                      FakeLeases::Then::kWait);
   EXPECT_TRUE(stream.Next().ok());
 }
 
 TEST(BatchStreamTest, DestructionEndsAWaitForRoom) {
-  CountingDataset dataset(100);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 100, .steps = 100}});
-  BatchStream stream(&dataset, &leases, InOrder(1));
+  OwningStream stream(100, {{.id = 1, .begin = 0, .end = 100, .steps = 100}}, InOrder(1));
   EXPECT_TRUE(stream.Next().ok());
 }
 
 TEST(BatchStreamTest, SaysThatTheSourceHasNoLeaseForNow) {
-  CountingDataset dataset(4);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 4, .steps = 2}}, FakeLeases::Then::kWait);
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(4, {{.id = 1, .begin = 0, .end = 4, .steps = 2}}, InOrder(2), FakeLeases::Then::kWait);
   EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
   ASSERT_TRUE(stream.Next().ok());
   EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
@@ -338,9 +405,7 @@ TEST(BatchStreamTest, SaysThatTheSourceHasNoLeaseForNow) {
 }
 
 TEST(BatchStreamTest, TheEndIsNoWaitForALease) {
-  CountingDataset dataset(2);
-  FakeLeases leases({{.id = 1, .begin = 0, .end = 2, .steps = 1}});
-  BatchStream stream(&dataset, &leases, InOrder(2));
+  OwningStream stream(2, {{.id = 1, .begin = 0, .end = 2, .steps = 1}}, InOrder(2));
   ASSERT_TRUE(stream.Next().ok());
   EXPECT_TRUE(stream.AwaitLease(absl::InfiniteDuration()));
   EXPECT_FALSE(stream.Next()->has_value());

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job/kind_names.h"
+#include "common/text/number_text.h"
 #include "worker/model/layers/layer_table.h"
-#include "worker/model/losses/loss_table.h"
 
 namespace ballast {
 namespace {
@@ -22,13 +22,6 @@ using Layers = google::protobuf::RepeatedPtrField<v1::Layer>;
 constexpr int64_t kMaxFeatures = int64_t{1} << 40;
 constexpr int kMaxDepth = 8;
 
-// Formats 1234567 as "1,234,567".
-std::string WithCommas(int64_t number) {
-  std::string text = absl::StrCat(number);
-  for (int i = static_cast<int>(text.size()) - 3; i > 0; i -= 3) text.insert(i, ",");
-  return text;
-}
-
 int64_t CountParameters(const LayerChain& chain) {
   int64_t count = 0;
   for (const ChainNode& node : chain.nodes) {
@@ -36,10 +29,6 @@ int64_t CountParameters(const LayerChain& chain) {
     for (const Parameter& parameter : node.layer->Parameters()) count += parameter.elements;
   }
   return count;
-}
-
-absl::Status LayerError(absl::string_view name, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("layer \"", name, "\": ", what));
 }
 
 // Flat values are described by their number alone.
@@ -89,9 +78,8 @@ class ChainBuilder {
     if (config.device().empty()) return before;
     const auto found = std::find(devices_.begin(), devices_.end(), config.device());
     if (found != devices_.end()) return found - devices_.begin();
-    return LayerError(
-        name, absl::StrCat("device is \"", config.device(), "\", want ",
-                           devices_.empty() ? "none" : absl::StrJoin(devices_, " or "), ": this worker has no other"));
+    return LayerError(name, "device is \"", config.device(), "\", want ",
+                      devices_.empty() ? "none" : absl::StrJoin(devices_, " or "), ": this worker has no other");
   }
 
   // Appends the layers and their descriptions; returns the value of the last one.
@@ -113,9 +101,7 @@ class ChainBuilder {
     if (kind.empty()) kind = "layer";
     const int position = ++layers_of_kind_[kind];
     const std::string name = config.name().empty() ? absl::StrCat(kind, position) : config.name();
-    if (!names_.insert(name).second) {
-      return LayerError(name, "an earlier layer has that name, want another");
-    }
+    if (!names_.insert(name).second) return LayerError(name, "an earlier layer has that name, want another");
     const absl::StatusOr<size_t> device = DeviceOf(config, name, from.device);
     if (!device.ok()) return device.status();
     const bool around = std::exchange(recompute_, recompute_ || config.recompute());
@@ -158,7 +144,7 @@ class ChainBuilder {
 
   absl::StatusOr<Value> AppendResidual(const v1::Residual& config, const std::string& name, const Value& from,
                                        int depth, std::string& text) {
-    if (depth == kMaxDepth) return LayerError(name, absl::StrCat("is more than ", kMaxDepth, " residuals deep"));
+    if (depth == kMaxDepth) return LayerError(name, "is more than ", kMaxDepth, " residuals deep");
     if (config.layers().empty()) return LayerError(name, "got no layers, want at least 1");
     std::string inside;
     const absl::StatusOr<Value> end = Append(config.layers(), from, depth + 1, inside);
@@ -183,8 +169,8 @@ class ChainBuilder {
       if (!made.ok()) return made.status();
       absl::StrAppend(&text, " + (", inside, ")");
       if (made->shape == end.shape) return made;
-      return LayerError(name, absl::StrCat("its layers give ", ShapeText(end.shape), ", its shortcut ",
-                                           ShapeText(made->shape), ", want the same"));
+      return LayerError(name, "its layers give ", ShapeText(end.shape), ", its shortcut ", ShapeText(made->shape),
+                        ", want the same");
     }
     if (end.shape == from.shape) return from;
     v1::Layer projection;
@@ -194,8 +180,8 @@ class ChainBuilder {
     projection.mutable_conv2d()->add_stride(ProjectionStride(from.shape.height, end.shape.height));
     projection.mutable_conv2d()->add_stride(ProjectionStride(from.shape.width, end.shape.width));
     if (projection.conv2d().stride(0) == 0 || projection.conv2d().stride(1) == 0) {
-      return LayerError(name, absl::StrCat("its layers give ", ToString(end.shape), " from ", ToString(from.shape),
-                                           ", which no stride of a convolution of kernel 1 gives; want a shortcut"));
+      return LayerError(name, "its layers give ", ToString(end.shape), " from ", ToString(from.shape),
+                        ", which no stride of a convolution of kernel 1 gives; want a shortcut");
     }
     absl::StrAppend(&text, " + ");
     return AppendNode({projection, name + "/projection", from.shape}, from, text);
@@ -217,9 +203,7 @@ absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t featu
                                            absl::Span<const std::string> devices) {
   const absl::StatusOr<ImageShape> input = InputShape(model, features);
   if (!input.ok()) return input.status();
-  if (model.layers().empty()) {
-    return absl::InvalidArgumentError("model: got no layers, want at least 1");
-  }
+  if (model.layers().empty()) return absl::InvalidArgumentError("model: got no layers, want at least 1");
   ChainBuilder builder(devices);
   LayerChain chain;
   chain.features = features;
@@ -241,7 +225,7 @@ absl::StatusOr<LayerChain> BuildLayerChain(const v1::Model& model, int64_t featu
 }
 
 std::string Describe(const LayerChain& chain) {
-  return absl::StrCat(chain.layers, " -> ", chain.loss->Describe(), ", ", WithCommas(CountParameters(chain)),
+  return absl::StrCat(chain.layers, " -> ", chain.loss->Describe(), ", ", CountText(CountParameters(chain)),
                       " parameters");
 }
 

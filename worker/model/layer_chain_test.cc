@@ -10,8 +10,6 @@
 namespace ballast {
 namespace {
 
-using ::testing::HasSubstr;
-
 v1::Model Parse(const std::string& text) {
   v1::Model config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
@@ -27,34 +25,20 @@ std::string Refusal(const std::string& text, int64_t features = 784) {
 }
 
 TEST(LayerChainTest, DescribesLayersLossAndParameters) {
-  const absl::StatusOr<LayerChain> chain = BuildLayerChain(Parse(R"pb(layers { dense { units: 512 } }
-                                                                      layers { relu {} }
-                                                                      layers { dropout { rate: 0.5 } }
-                                                                      layers { dense { units: 10 no_bias: true } }
-                                                                      loss { softmax_cross_entropy {} })pb"),
-                                                           784);
+  const auto chain =
+      BuildLayerChain(Parse("layers { dense { units: 512 } } layers { relu {} } layers { dropout { rate: 0.5 } } "
+                            "layers { dense { units: 10 no_bias: true } } loss { softmax_cross_entropy {} }"),
+                      784);
   ASSERT_TRUE(chain.ok()) << chain.status();
   EXPECT_EQ(Describe(*chain),
-            "784 -> dense 512 -> relu -> dropout 0.5 -> dense 10 -> softmax cross-entropy, "
-            "407,040 parameters");
+            "784 -> dense 512 -> relu -> dropout 0.5 -> dense 10 -> softmax cross-entropy, 407,040 parameters");
 }
 
 TEST(LayerChainTest, CarriesValuesToWhereTheyAreUsedOnce) {
-  const absl::StatusOr<LayerChain> chain = BuildLayerChain(Parse(R"pb(layers {
-                                                                        tanh {}
-                                                                        device: "1"
-                                                                      }
-                                                                      layers {
-                                                                        residual {
-                                                                          layers {
-                                                                            gelu {}
-                                                                            device: "0"
-                                                                          }
-                                                                          layers { dense { units: 4 } }
-                                                                        }
-                                                                      }
-                                                                      loss { softmax_cross_entropy {} })pb"),
-                                                           4, {"0", "1"});
+  const auto chain =
+      BuildLayerChain(Parse("layers { tanh {} device: '1' } layers { residual { layers { gelu {} device: '0' } layers "
+                            "{ dense { units: 4 } } } } loss { softmax_cross_entropy {} }"),
+                      4, {"0", "1"});
   ASSERT_TRUE(chain.ok()) << chain.status();
   EXPECT_EQ(chain->features_device, 1);
   ASSERT_EQ(chain->nodes.size(), 5);
@@ -77,26 +61,13 @@ TEST(LayerChainTest, DeviceThatIsNotThereIsRefused) {
 }
 
 TEST(LayerChainTest, DescribesImagesAndResiduals) {
-  const absl::StatusOr<LayerChain> chain =
-      BuildLayerChain(Parse(R"pb(input { height: 28 width: 28 }
-                                 layers { conv2d { filters: 4 kernel: 3 padding: 1 } }
-                                 layers { max_pool { kernel: [ 2, 1 ] } }
-                                 layers {
-                                   residual {
-                                     layers { conv2d { filters: 8 kernel: 3 stride: 2 padding: 1 no_bias: true } }
-                                     layers { batch_norm {} }
-                                   }
-                                 }
-                                 layers {
-                                   residual {
-                                     layers { layer_norm {} }
-                                     shortcut { relu {} }
-                                   }
-                                 }
-                                 layers { average_pool {} }
-                                 layers { dense { units: 10 } }
-                                 loss { softmax_cross_entropy {} })pb"),
-                      784);
+  const absl::StatusOr<LayerChain> chain = BuildLayerChain(
+      Parse(
+          "input { height: 28 width: 28 } layers { conv2d { filters: 4 kernel: 3 padding: 1 } } layers { max_pool { "
+          "kernel: [2, 1] } } layers { residual { layers { conv2d { filters: 8 kernel: 3 stride: 2 padding: 1 no_bias: "
+          "true } } layers { batch_norm {} } } } layers { residual { layers { layer_norm {} } shortcut { relu {} } } } "
+          "layers { average_pool {} } layers { dense { units: 10 } } loss { softmax_cross_entropy {} }"),
+      784);
   ASSERT_TRUE(chain.ok()) << chain.status();
   EXPECT_EQ(Describe(*chain),
             "28x28x1 -> conv2d 4 3x3 -> max_pool 2x1 -> residual (conv2d 8 3x3 -> batch_norm) + conv2d 8 1x1 -> "
@@ -104,11 +75,9 @@ TEST(LayerChainTest, DescribesImagesAndResiduals) {
 }
 
 TEST(LayerChainTest, NamesOfLayersInsideOfResidualsCountWithTheOthers) {
-  const absl::StatusOr<LayerChain> chain =
-      BuildLayerChain(Parse(R"pb(layers { dense { units: 4 } }
-                                 layers { residual { layers { dense { units: 3 } } } }
-                                 layers { dense { units: 2 } }
-                                 loss { softmax_cross_entropy {} })pb"),
+  const auto chain =
+      BuildLayerChain(Parse("layers { dense { units: 4 } } layers { residual { layers { dense { units: 3 } } } } "
+                            "layers { dense { units: 2 } } loss { softmax_cross_entropy {} }"),
                       784);
   ASSERT_TRUE(chain.ok()) << chain.status();
   std::vector<std::string> names;
@@ -156,140 +125,103 @@ TEST(LayerChainTest, WindowsThatDoNotFitAreRefused) {
             "layer \"average_pool1\": kernel is 5x1, want at most the padded input's 4x196; its input is 4x196x1");
 }
 
-TEST(LayerChainTest, AWindowOverFlatValuesSaysHowToMakeThemImages) {
-  EXPECT_EQ(Refusal("layers { conv2d { filters: 2 kernel: 3 } }"),
-            "layer \"conv2d1\": kernel is 3x3, want at most the padded input's 1x1; its input is 1x1x784, flat: if "
-            "the features are images, set model.input");
-}
-
-TEST(LayerChainTest, MoreWeightsOrOutputsThanAConvolutionMayHaveAreRefused) {
-  EXPECT_EQ(Refusal("layers { conv2d { filters: 1048576 kernel: 1 } }", 1048577),
-            "layer \"conv2d1\": 1048576 filters of 1x1x1048577, want at most 1099511627776 weights");
-  EXPECT_EQ(Refusal("input { height: 1048577 width: 1 } layers { conv2d { filters: 1048576 kernel: 1 } }", 1048577),
-            "layer \"conv2d1\": gives 1048577x1x1048576, want at most 1099511627776 elements");
-}
-
-TEST(LayerChainTest, RatesOfNormalisationsOutOfRangeAreRefused) {
-  EXPECT_EQ(Refusal("layers { batch_norm { epsilon: -1 } }"),
-            "layer \"batch_norm1\": epsilon is -1, want above 0 and at most 1");
-  EXPECT_EQ(Refusal("layers { batch_norm { momentum: 1.5 } }"),
-            "layer \"batch_norm1\": momentum is 1.5, want above 0 and at most 1");
-  EXPECT_EQ(Refusal("layers { layer_norm { epsilon: nan } }"),
-            "layer \"layer_norm1\": epsilon is nan, want above 0 and at most 1");
-}
-
 TEST(LayerChainTest, ResidualsThatDoNotAddUpAreRefused) {
   EXPECT_EQ(Refusal("layers { residual {} }"), "layer \"residual1\": got no layers, want at least 1");
-  EXPECT_EQ(Refusal(R"pb(layers {
-                           residual {
-                             layers { dense { units: 3 } }
-                             shortcut { dense { units: 4 } }
-                           }
-                         })pb"),
+  EXPECT_EQ(Refusal("layers { residual { layers { dense { units: 3 } } shortcut { dense { units: 4 } } } }"),
             "layer \"residual1\": its layers give 3, its shortcut 4, want the same");
-  EXPECT_EQ(Refusal(R"pb(input { height: 28 width: 28 }
-                         layers { residual { layers { conv2d { filters: 1 kernel: 3 } } } })pb"),
-            "layer \"residual1\": its layers give 26x26x1 from 28x28x1, which no stride of a convolution of kernel 1 "
-            "gives; want a shortcut");
+  EXPECT_EQ(
+      Refusal("input { height: 28 width: 28 } layers { residual { layers { conv2d { filters: 1 kernel: 3 } } } }"),
+      "layer \"residual1\": its layers give 26x26x1 from 28x28x1, which no stride of a convolution of kernel 1 "
+      "gives; want a shortcut");
   std::string deep = "relu {}";
   for (int i = 0; i < 9; ++i) deep = "residual { layers { " + deep + " } }";
   EXPECT_EQ(Refusal("layers { " + deep + " }"), "layer \"residual9\": is more than 8 residuals deep");
 }
 
-TEST(LayerChainTest, FeaturesOutOfRangeAreRefused) {
-  EXPECT_EQ(Refusal("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 0),
-            "model: got 0 features, want 1 to 1099511627776");
-  EXPECT_EQ(Refusal("layers { relu {} }", int64_t{1} << 62),
-            "model: got 4611686018427387904 features, want 1 to 1099511627776");
+// A model that is refused with an error, or accepted.
+struct Case {
+  std::string model;
+  std::string want;
+  int64_t features = 784;
+};
+
+class RefusalTest : public ::testing::TestWithParam<std::pair<const char*, std::vector<Case>>> {};
+
+TEST_P(RefusalTest, NamesWhatItGotAndWants) {
+  for (const Case& each : GetParam().second) EXPECT_EQ(Refusal(each.model, each.features), each.want) << each.model;
 }
 
-TEST(LayerChainTest, NoLayersAreRefused) {
-  EXPECT_EQ(Refusal("loss { softmax_cross_entropy {} }"), "model: got no layers, want at least 1");
-}
+using Row = RefusalTest::ParamType;
 
-TEST(LayerChainTest, UnitsOutOfRangeAreRefused) {
-  EXPECT_EQ(Refusal("layers { dense {} }"), "layer \"dense1\": units is 0, want 1 to 1048576");
-  EXPECT_EQ(Refusal("layers { dense { units: 1048577 } }"), "layer \"dense1\": units is 1048577, want 1 to 1048576");
-  EXPECT_EQ(Refusal("layers { dense { units: -3 } }"), "layer \"dense1\": units is -3, want 1 to 1048576");
-}
+constexpr char kKinds[] =
+    "its kind is not set, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, average_pool, batch_norm, "
+    "layer_norm or residual";
 
-TEST(LayerChainTest, MoreWeightsThanATensorHoldsAreRefused) {
-  EXPECT_EQ(Refusal("layers { dense { units: 3 } }", int64_t{1} << 40),
-            "layer \"dense1\": 3 units of 1099511627776 inputs each, want at most 1099511627776 "
-            "weights");
-}
-
-TEST(LayerChainTest, InputsThatTheLayerBeforeDoesNotGiveAreRefused) {
-  EXPECT_EQ(Refusal(R"pb(layers { dense { units: 512 } }
-                         layers { relu {} }
-                         layers {
-                           name: "out"
-                           dense { units: 10 inputs: 256 }
-                         })pb"),
-            "layer \"out\": gets 512 inputs, want 256 (its field `inputs`)");
-}
-
-TEST(LayerChainTest, InputsThatFitAreTaken) {
-  EXPECT_EQ(Refusal(R"pb(layers { dense { units: 10 inputs: 784 } }
-                         loss { softmax_cross_entropy {} })pb"),
-            "accepted");
-}
-
-TEST(LayerChainTest, LayerWithoutAKindIsRefused) {
-  EXPECT_EQ(Refusal("layers { name: \"odd\" }"),
-            "layer \"odd\": its kind is not set, want dense, relu, gelu, tanh, dropout, conv2d, max_pool, "
-            "average_pool, batch_norm, layer_norm or residual");
-  EXPECT_THAT(Refusal("layers {}"), HasSubstr("layer \"layer1\": its kind is not set"));
-}
-
-TEST(LayerChainTest, NameThatALayerHasIsRefused) {
-  EXPECT_EQ(Refusal(R"pb(layers {
-                           name: "a"
-                           dense { units: 3 }
-                         }
-                         layers {
-                           name: "a"
-                           relu {}
-                         })pb"),
-            "layer \"a\": an earlier layer has that name, want another");
-  EXPECT_EQ(Refusal(R"pb(layers {
-                           name: "dense2"
-                           dense { units: 3 }
-                         }
-                         layers { dense { units: 3 } })pb"),
-            "layer \"dense2\": an earlier layer has that name, want another");
-}
-
-TEST(LayerChainTest, DropoutRateOutOfRangeIsRefused) {
-  EXPECT_EQ(Refusal("layers { dropout { rate: 1 } }"),
-            "layer \"dropout1\": rate is 1, want at least 0 and less than 1");
-  EXPECT_EQ(Refusal("layers { dropout { rate: -0.5 } }"),
-            "layer \"dropout1\": rate is -0.5, want at least 0 and less than 1");
-  EXPECT_EQ(Refusal("layers { dropout { rate: nan } }"),
-            "layer \"dropout1\": rate is nan, want at least 0 and less than 1");
-}
-
-TEST(LayerChainTest, MissingLossIsRefused) {
-  EXPECT_EQ(Refusal("layers { dense { units: 3 } }"),
-            "model: its loss is not set, want softmax_cross_entropy or mean_squared_error");
-}
-
-TEST(LayerChainTest, MeanSquaredErrorWantsOneOutput) {
-  EXPECT_EQ(Refusal("layers { dense { units: 3 } } loss { mean_squared_error {} }"),
-            "loss mean_squared_error: the last layer, \"dense1\", has 3 outputs, want 1");
-}
-
-TEST(LayerChainTest, SoftmaxCrossEntropyWantsAtLeastTwoClasses) {
-  EXPECT_EQ(Refusal("layers { dense { units: 1 } } loss { softmax_cross_entropy {} }"),
-            "loss softmax_cross_entropy: the last layer, \"dense1\", has 1 output, want one for "
-            "each of at least 2 classes");
-}
-
-TEST(LayerChainTest, ModelThatCannotLearnIsRefused) {
-  EXPECT_EQ(Refusal("layers { relu {} } loss { softmax_cross_entropy {} }"),
-            "model: no layer has parameters, so there is nothing to train; want at least one "
-            "dense or conv2d");
-}
+INSTANTIATE_TEST_SUITE_P(
+    LayerChainTest, RefusalTest,
+    ::testing::Values(
+        Row{"AWindowOverFlatValuesSaysHowToMakeThemImages",
+            {{"layers { conv2d { filters: 2 kernel: 3 } }",
+              "layer \"conv2d1\": kernel is 3x3, want at most the padded input's 1x1; its input is 1x1x784, flat: if "
+              "the features are images, set model.input"}}},
+        Row{"MoreWeightsOrOutputsThanAConvolutionMayHaveAreRefused",
+            {{"layers { conv2d { filters: 1048576 kernel: 1 } }",
+              "layer \"conv2d1\": 1048576 filters of 1x1x1048577, want at most 1099511627776 weights", 1048577},
+             {"input { height: 1048577 width: 1 } layers { conv2d { filters: 1048576 kernel: 1 } }",
+              "layer \"conv2d1\": gives 1048577x1x1048576, want at most 1099511627776 elements", 1048577}}},
+        Row{"RatesOfNormalisationsOutOfRangeAreRefused",
+            {{"layers { batch_norm { epsilon: -1 } }",
+              "layer \"batch_norm1\": epsilon is -1, want above 0 and at most 1"},
+             {"layers { batch_norm { momentum: 1.5 } }",
+              "layer \"batch_norm1\": momentum is 1.5, want above 0 and at most 1"},
+             {"layers { layer_norm { epsilon: nan } }",
+              "layer \"layer_norm1\": epsilon is nan, want above 0 and at most 1"}}},
+        Row{"FeaturesOutOfRangeAreRefused",
+            {{"layers { dense { units: 2 } } loss { softmax_cross_entropy {} }",
+              "model: got 0 features, want 1 to 1099511627776", 0},
+             {"layers { relu {} }", "model: got 4611686018427387904 features, want 1 to 1099511627776",
+              int64_t{1} << 62}}},
+        Row{"NoLayersAreRefused", {{"loss { softmax_cross_entropy {} }", "model: got no layers, want at least 1"}}},
+        Row{"UnitsOutOfRangeAreRefused",
+            {{"layers { dense {} }", "layer \"dense1\": units is 0, want 1 to 1048576"},
+             {"layers { dense { units: 1048577 } }", "layer \"dense1\": units is 1048577, want 1 to 1048576"},
+             {"layers { dense { units: -3 } }", "layer \"dense1\": units is -3, want 1 to 1048576"}}},
+        Row{"MoreWeightsThanATensorHoldsAreRefused",
+            {{"layers { dense { units: 3 } }",
+              "layer \"dense1\": 3 units of 1099511627776 inputs each, want at most 1099511627776 weights",
+              int64_t{1} << 40}}},
+        Row{"InputsThatTheLayerBeforeDoesNotGiveAreRefused",
+            {{"layers { dense { units: 512 } } layers { relu {} } "
+              "layers { name: 'out' dense { units: 10 inputs: 256 } }",
+              "layer \"out\": gets 512 inputs, want 256 (its field `inputs`)"}}},
+        Row{"InputsThatFitAreTaken",
+            {{"layers { dense { units: 10 inputs: 784 } } loss { softmax_cross_entropy {} }", "accepted"}}},
+        Row{"LayerWithoutAKindIsRefused",
+            {{"layers { name: 'odd' }", std::string("layer \"odd\": ") + kKinds},
+             {"layers {}", std::string("layer \"layer1\": ") + kKinds}}},
+        Row{"NameThatALayerHasIsRefused",
+            {{"layers { name: 'a' dense { units: 3 } } layers { name: 'a' relu {} }",
+              "layer \"a\": an earlier layer has that name, want another"},
+             {"layers { name: 'dense2' dense { units: 3 } } layers { dense { units: 3 } }",
+              "layer \"dense2\": an earlier layer has that name, want another"}}},
+        Row{"DropoutRateOutOfRangeIsRefused",
+            {{"layers { dropout { rate: 1 } }", "layer \"dropout1\": rate is 1, want at least 0 and less than 1"},
+             {"layers { dropout { rate: -0.5 } }", "layer \"dropout1\": rate is -0.5, want at least 0 and less than 1"},
+             {"layers { dropout { rate: nan } }", "layer \"dropout1\": rate is nan, want at least 0 and less than 1"}}},
+        Row{"MissingLossIsRefused",
+            {{"layers { dense { units: 3 } }",
+              "model: its loss is not set, want softmax_cross_entropy or mean_squared_error"}}},
+        Row{"MeanSquaredErrorWantsOneOutput",
+            {{"layers { dense { units: 3 } } loss { mean_squared_error {} }",
+              "loss mean_squared_error: the last layer, \"dense1\", has 3 outputs, want 1"}}},
+        Row{"SoftmaxCrossEntropyWantsAtLeastTwoClasses",
+            {{"layers { dense { units: 1 } } loss { softmax_cross_entropy {} }",
+              "loss softmax_cross_entropy: the last layer, \"dense1\", has 1 output, want one for "
+              "each of at least 2 classes"}}},
+        Row{"ModelThatCannotLearnIsRefused",
+            {{"layers { relu {} } loss { softmax_cross_entropy {} }",
+              "model: no layer has parameters, so there is nothing to train; want at least one dense or conv2d"}}}),
+    [](const auto& info) { return info.param.first; });
 
 }  // namespace
 }  // namespace ballast

@@ -106,9 +106,7 @@ std::vector<std::optional<size_t>> Model::PlanRecomputation() const {
 }
 
 absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
-  if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) return status;
   const TimelineScope span(timeline_, TimelineRow::kCopies, "upload", parameters_[index].name,
                            values.size() * sizeof(float));
   const size_t on = parameter_devices_[index];
@@ -116,17 +114,13 @@ absl::Status Model::SetParameter(size_t index, absl::Span<const float> values) {
 }
 
 absl::Status Model::GetParameter(size_t index, absl::Span<float> values) {
-  if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckElements(parameters_[index], values.size(), "value"); !status.ok()) return status;
   const size_t on = parameter_devices_[index];
   return Named(on, device(on).Download(*MemoryOf(index).value, 0, values));
 }
 
 absl::Status Model::GetGradient(size_t index, absl::Span<float> values) {
-  if (absl::Status status = CheckElements(parameters_[index], values.size(), "gradient"); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckElements(parameters_[index], values.size(), "gradient"); !status.ok()) return status;
   const TimelineScope span(timeline_, TimelineRow::kCopies, "download", parameters_[index].name,
                            values.size() * sizeof(float));
   const size_t on = parameter_devices_[index];

@@ -17,12 +17,11 @@
 #include "worker/device/device.h"
 #include "worker/device/named_device.h"
 #include "worker/device/transfer.h"
-#include "worker/model/gradient_plan.h"
+#include "worker/model/buffer_plans.h"
 #include "worker/model/layer_chain.h"
-#include "worker/model/layers/parameter.h"
+#include "worker/model/layers/layer.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/trainable_model.h"
-#include "worker/model/value_plan.h"
 
 namespace ballast {
 

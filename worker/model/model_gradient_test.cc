@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the model's loss and gradients with central differences of a float64 network.
-#include <cmath>
-#include <vector>
+// Compares the model's loss and gradients with central differences of a float64 network, and trains small models.
 
 #include "worker/model/model_fixture.h"
 #include "worker/model/reference_network.h"
@@ -11,7 +9,7 @@ namespace {
 
 constexpr int64_t kExamples = 5;
 
-using Values = ReferenceValues;
+using Values = ReferenceNetwork::Values;
 
 struct Example {
   std::string name;
@@ -22,7 +20,7 @@ struct Example {
 class ModelGradientTest : public ModelFixture, public ::testing::WithParamInterface<Example> {
  protected:
   double MeanLoss(const v1::Model& config, const std::vector<Values>& weights) const {
-    return ReferenceMeanLoss(config, kExamples, weights, mask_, features_, labels_);
+    return ReferenceNetwork(config, kExamples, weights, mask_).MeanLoss(features_, labels_);
   }
 
   std::vector<float> features_ = Random(kExamples * GetParam().features, 1.0f);
@@ -34,8 +32,7 @@ class ModelGradientTest : public ModelFixture, public ::testing::WithParamInterf
 TEST_P(ModelGradientTest, AgreesWithDifferencesInDoublePrecision) {
   const std::unique_ptr<Model> model = CreateRandom(GetParam().model, GetParam().features, 1.0f);
   ASSERT_NE(model, nullptr);
-  v1::Model config;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(GetParam().model, &config));
+  const v1::Model config = ParseModel(GetParam().model);
   labels_ = model->classifies() ? std::vector<float>{0, 2, 1, 2, 0} : Random(kExamples, 1.0f);
   for (int i = 0; i < config.layers_size(); ++i) {
     if (!config.layers(i).has_dropout()) continue;
@@ -102,11 +99,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Example{"activation_first",
                               "layers { tanh {} } layers { dense { units: 3 } } loss { softmax_cross_entropy {} }"},
                       Example{"activation_last",
-                              "layers { dense { units: 3 } } layers { tanh {} } loss { "
-                              "softmax_cross_entropy {} }"},
+                              "layers { dense { units: 3 } } layers { tanh {} } loss { softmax_cross_entropy {} }"},
                       Example{"mean_squared_error",
-                              "layers { dense { units: 6 } } layers { gelu {} } layers { "
-                              "dense { units: 1 } } loss { mean_squared_error {} }"}),
+                              "layers { dense { units: 6 } } layers { gelu {} } "
+                              "layers { dense { units: 1 } } loss { mean_squared_error {} }"}),
     [](const auto& info) { return info.param.name; });
 
 constexpr char kConv[] = "layers { conv2d { filters: 3 kernel: 3 padding: 1 } } ";
@@ -155,6 +151,60 @@ INSTANTIATE_TEST_SUITE_P(
         Example{"residual_of_flat_values",
                 Around("layers { residual { layers { gelu {} } layers { dense { units: 6 } } } }")}),
     [](const auto& info) { return info.param.name; });
+
+using ModelTrainingTest = ModelFixture;
+
+// Makes a step of plain SGD, like a server.
+void Descend(Model& model, float learning_rate) {
+  for (size_t p = 0; p < model.parameters().size(); ++p) {
+    const absl::Span<float> value = model.HostParameter(p);
+    const absl::Span<const float> gradient = model.HostGradient(p);
+    for (size_t i = 0; i < value.size(); ++i) value[i] -= learning_rate * gradient[i];
+  }
+}
+
+// The classes are inside and outside of a circle; no line separates them, so a single layer cannot learn them.
+TEST_F(ModelTrainingTest, SmallNetworkLearnsACircle) {
+  const std::unique_ptr<Model> model = CreateRandom(
+      "layers { dense { units: 32 } } layers { relu {} } layers { dense { units: 2 } } "
+      "loss { softmax_cross_entropy {} }",
+      2, 0.7f);
+  ASSERT_NE(model, nullptr);
+  constexpr int64_t kBatch = 64;
+  const auto draw = [&](std::vector<float>& features) {
+    features = Random(2 * kBatch, 1.0f);
+    std::vector<float> labels(kBatch);
+    for (int64_t i = 0; i < kBatch; ++i) {
+      const float x = features[2 * i], y = features[2 * i + 1];
+      labels[i] = x * x + y * y < 0.6f ? 1.0f : 0.0f;
+    }
+    return labels;
+  };
+  std::vector<float> features;
+  for (uint64_t step = 0; step < 2000; ++step) {
+    const std::vector<float> labels = draw(features);
+    ASSERT_TRUE(TrainOnce(*model, {features, labels, kBatch, step}).ok());
+    Descend(*model, 0.5f);
+  }
+  int64_t correct = 0;
+  for (int batch = 0; batch < 20; ++batch) {
+    const std::vector<float> labels = draw(features);
+    correct += model->Evaluate({features, labels, kBatch})->correct;
+  }
+  EXPECT_GE(correct, 20 * kBatch * 95 / 100);
+}
+
+TEST_F(ModelTrainingTest, LinearRegressionFindsTheLine) {
+  const std::unique_ptr<Model> model = *Create("layers { dense { units: 1 } } loss { mean_squared_error {} }", 1);
+  const std::vector<float> x = {-1, -0.5, 0, 0.5, 1};
+  const std::vector<float> y = {-1, 0.5, 2, 3.5, 5};
+  for (uint64_t step = 0; step < 500; ++step) {
+    ASSERT_TRUE(TrainOnce(*model, {x, y, 5, step}).ok());
+    Descend(*model, 0.1f);
+  }
+  EXPECT_NEAR(model->HostParameter(0)[0], 3.0f, 1e-4f);
+  EXPECT_NEAR(model->HostParameter(1)[0], 2.0f, 1e-4f);
+}
 
 }  // namespace
 }  // namespace ballast

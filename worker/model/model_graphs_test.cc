@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests models on the emulated GPU with passes recorded as CUDA graphs.
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
-#include "worker/model/model.h"
+#include "worker/model/model_fixture.h"
 
 namespace ballast {
 namespace {
@@ -41,12 +34,10 @@ struct Case {
 
 // Makes an SGD step as soon as each gradient is ready, like a worker that waits for its push, and uploads the values
 // between the passes.
-class DescendingHooks : public StepHooks {
+class DescendingHooks : public NoHooks {
  public:
   explicit DescendingHooks(Model* model) : model_(*model) {}
 
-  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
-  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
   absl::Status GradientReady(size_t group) override {
     const ParameterGroup& own = model_.parameter_groups()[group];
     for (size_t i = own.first; i < own.first + own.count; ++i) {
@@ -85,20 +76,14 @@ class ModelGraphsTest : public ::testing::TestWithParam<Case> {
   }
 
   static std::unique_ptr<Model> Make(const Case& how, Device* device) {
-    v1::Model config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        std::string(how.layers) + " loss { softmax_cross_entropy {} }", &config));
-    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(config, {.features = kFeatures,
-                                                                          .seed = 7,
-                                                                          .max_batch = kBatch,
-                                                                          .recompute = how.recompute,
-                                                                          .devices = {{"0", device}}});
+    absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(
+        ParseModel(std::string(how.layers) + " loss { softmax_cross_entropy {} }"), {.features = kFeatures,
+                                                                                     .seed = 7,
+                                                                                     .max_batch = kBatch,
+                                                                                     .recompute = how.recompute,
+                                                                                     .devices = {{"0", device}}});
     EXPECT_TRUE(model.ok()) << model.status();
-    for (size_t i = 0; i < (*model)->parameters().size(); ++i) {
-      std::vector<float> values((*model)->parameters()[i].elements);
-      for (size_t j = 0; j < values.size(); ++j) values[j] = 0.3f * std::sin(1.0f + i + 7 * j);
-      EXPECT_TRUE((*model)->SetParameter(i, values).ok());
-    }
+    SetParameters(**model);
     return *std::move(model);
   }
 
@@ -126,7 +111,7 @@ class ModelGraphsTest : public ::testing::TestWithParam<Case> {
       ASSERT_TRUE(result.ok()) << result.status();
       outcome.values.push_back(result->loss_sum);
       for (int i = 0; i < 3 && step % 4 == 3; ++i) {
-        const absl::StatusOr<BatchResult> evaluation =
+        const auto evaluation =
             model.Evaluate({.features = Features(100 + i, kBatch), .labels = labels, .examples = kBatch});
         ASSERT_TRUE(evaluation.ok()) << evaluation.status();
         outcome.values.push_back(evaluation->loss_sum);
@@ -168,7 +153,15 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelGraphsTest,
                                            Case{kConvolutions, Precision::kBf16, false, emulator::Schedule::kLate}));
 
 // Tests errors of CUDA graphs.
-class GraphFaultTest : public ModelGraphsTest {};
+class GraphFaultTest : public ModelGraphsTest {
+ protected:
+  static std::unique_ptr<Device> OpenAfresh(Precision precision) {
+    emulator::Reset({});
+    std::unique_ptr<Device> device = *OpenCudaDevice({});
+    EXPECT_TRUE(device->SetPrecision(precision).ok());
+    return device;
+  }
+};
 
 constexpr Case kPlain = {kDense, Precision::kBf16, false, emulator::Schedule::kLate};
 
@@ -177,9 +170,7 @@ TEST_P(GraphFaultTest, AfterAnErrorOfGraphsAllIsIssuedPlainly) {
   for (const char* call :
        {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags", "cudaGraphLaunch"}) {
     SCOPED_TRACE(call);
-    emulator::Reset({});
-    const std::unique_ptr<Device> device = *OpenCudaDevice({});
-    ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
+    const std::unique_ptr<Device> device = OpenAfresh(GetParam().precision);
     emulator::FailCall(call, cudaErrorStreamCaptureUnsupported, 3);
     Outcome got;
     ::testing::internal::CaptureStderr();
@@ -193,9 +184,7 @@ TEST_P(GraphFaultTest, AfterAnErrorOfGraphsAllIsIssuedPlainly) {
 
 TEST_P(GraphFaultTest, AKernelThatCannotBeCapturedIsIssuedPlainly) {
   const Outcome want = Run(GetParam(), false);
-  emulator::Reset({});
-  const std::unique_ptr<Device> device = *OpenCudaDevice({});
-  ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
+  const std::unique_ptr<Device> device = OpenAfresh(GetParam().precision);
   Outcome got;
   const std::unique_ptr<Model> model = Make(GetParam(), device.get());
   // Fails the first kernel of the third graph.
@@ -212,9 +201,7 @@ TEST_P(GraphFaultTest, AKernelThatCannotBeCapturedIsIssuedPlainly) {
 
 TEST_P(GraphFaultTest, AnotherModelInTheSamePlaceGetsItsOwnGraphs) {
   const Outcome want = Run(GetParam(), false);
-  emulator::Reset({});
-  const std::unique_ptr<Device> device = *OpenCudaDevice({});
-  ASSERT_TRUE(device->SetPrecision(GetParam().precision).ok());
+  const std::unique_ptr<Device> device = OpenAfresh(GetParam().precision);
   for (int i = 0; i < 2; ++i) {
     Outcome got;
     Train(*Make(GetParam(), device.get()), got);

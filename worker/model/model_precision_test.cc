@@ -1,18 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares models with 16-bit activations on an emulated GPU with the same models in fp32 on the CPU.
-#include <google/protobuf/text_format.h>
-#include <gtest/gtest.h>
 
-#include <cmath>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
-
-#include "worker/device/cpu/cpu_device.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
-#include "worker/model/model.h"
+#include "worker/model/model_fixture.h"
 
 namespace ballast {
 namespace {
@@ -29,13 +20,6 @@ constexpr char kCnn[] =
     "layers { batch_norm {} } layers { relu {} } layers { max_pool { kernel: 2 } } "
     "layers { residual { layers { conv2d { filters: 4 kernel: 3 padding: 1 } } layers { tanh {} } } } "
     "layers { average_pool { kernel: 3 } } layers { dense { units: 3 } } loss { softmax_cross_entropy {} }";
-
-class NoHooks : public StepHooks {
- public:
-  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
-  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
-  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
-};
 
 struct Case {
   std::string name;
@@ -56,9 +40,7 @@ class ModelPrecisionTest : public ::testing::TestWithParam<Case> {
   }
 
   static std::unique_ptr<Model> Create(const std::string& text, Device* device) {
-    v1::Model config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config)) << text;
-    std::unique_ptr<Model> model = *Model::Create(config, kFeatures, 1, kBatch, device);
+    std::unique_ptr<Model> model = *Model::Create(ParseModel(text), kFeatures, 1, kBatch, device);
     std::mt19937 generator(1);
     for (size_t p = 0; p < model->parameters().size(); ++p) {
       const Parameter& parameter = model->parameters()[p];
@@ -92,9 +74,9 @@ class ModelPrecisionTest : public ::testing::TestWithParam<Case> {
       EXPECT_TRUE(result.ok()) << result.status();
       losses.push_back(result->loss_sum / kBatch);
       for (size_t p = 0; p < model.parameters().size(); ++p) {
-        std::vector<float> values(model.parameters()[p].elements), gradient(values.size());
+        const std::vector<float> gradient = Gradient(model, p);
+        std::vector<float> values(gradient.size());
         EXPECT_TRUE(model.GetParameter(p, absl::MakeSpan(values)).ok());
-        EXPECT_TRUE(model.GetGradient(p, absl::MakeSpan(gradient)).ok());
         for (size_t i = 0; i < values.size(); ++i) values[i] -= 0.2f * gradient[i] / loss_scale;
         EXPECT_TRUE(model.SetParameter(p, values).ok());
       }
@@ -128,8 +110,7 @@ TEST_P(ModelPrecisionTest, EvaluatesAsInFloats) {
 // The features count twice, because the next batch is uploaded while the current one is computed.
 TEST_P(ModelPrecisionTest, ActivationsTakeHalfTheMemory) {
   const std::unique_ptr<Device> gpu = OpenEmulated(GetParam().precision);
-  const std::unique_ptr<Model> model =
-      Create("layers { dense { units: 10 } } loss { softmax_cross_entropy {} }", gpu.get());
+  const auto model = Create("layers { dense { units: 10 } } loss { softmax_cross_entropy {} }", gpu.get());
   const MemoryBytes memory = model->Memory();
   const int64_t label_bytes = 2 * 4, activation_bytes = (2 * kFeatures + 10 + 10) * 2;
   EXPECT_EQ(memory.activations, kBatch * (label_bytes + activation_bytes) + kLossTotals * 4);
@@ -150,9 +131,7 @@ TEST(ModelPrecisionShortageTest, NamesThePrecisionThatFits) {
   settings.memory_bytes = 1 << 20;
   emulator::Reset(settings);
   const std::unique_ptr<Device> gpu = *OpenCudaDevice({});
-  v1::Model config;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      "layers { dense { units: 10 } } loss { softmax_cross_entropy {} }", &config));
+  const v1::Model config = ParseModel("layers { dense { units: 10 } } loss { softmax_cross_entropy {} }");
   const absl::Status status = Model::Create(config, kFeatures, 1, 4000, gpu.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("; or training.precision: BF16, with which this batch needs 753.6 KiB"),

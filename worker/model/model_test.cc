@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "worker/model/model_fixture.h"
@@ -18,19 +17,10 @@ using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
-constexpr char kClassifier[] = R"pb(
-  layers { dense { units: 3 } }
-  layers { relu {} }
-  layers {
-    name: "head"
-    dense {
-      units: 2
-      no_bias: true
-      initializer { zeros {} }
-    }
-  }
-  loss { softmax_cross_entropy {} }
-)pb";
+constexpr char kClassifier[] =
+    "layers { dense { units: 3 } } layers { relu {} } "
+    "layers { name: 'head' dense { units: 2 no_bias: true initializer { zeros {} } } } "
+    "loss { softmax_cross_entropy {} }";
 
 using ModelTest = ModelFixture;
 
@@ -89,8 +79,7 @@ TEST_F(ModelTest, DenseAndSoftmaxGiveTheLossAndGradientComputedByHand) {
   const std::unique_ptr<Model> model = *Create("layers { dense { units: 2 } } loss { softmax_cross_entropy {} }", 2);
   ASSERT_TRUE(model->SetParameter(0, {1, 0, 0, 1}).ok());
   ASSERT_TRUE(model->SetParameter(1, {0, -1}).ok());
-  NoHooks hooks;
-  const absl::StatusOr<BatchResult> result = model->Train({{1, 2}, {0}, 1}, hooks);
+  const absl::StatusOr<BatchResult> result = TrainOnce(*model, {{1, 2}, {0}, 1});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_NEAR(result->loss_sum, 0.69314718, 1e-7);
   EXPECT_EQ(result->examples, 1);
@@ -102,9 +91,8 @@ TEST_F(ModelTest, DenseAndSoftmaxGiveTheLossAndGradientComputedByHand) {
 TEST_F(ModelTest, LossIsSummedAndGradientsAreOfTheMean) {
   const std::unique_ptr<Model> model = *Create("layers { dense { units: 1 } } loss { mean_squared_error {} }", 1);
   ASSERT_TRUE(model->SetParameter(0, {2}).ok());
-  NoHooks hooks;
   // Outputs 2 and 6, errors 1 and 3.
-  const absl::StatusOr<BatchResult> result = model->Train({{1, 3}, {1, 3}, 2}, hooks);
+  const absl::StatusOr<BatchResult> result = TrainOnce(*model, {{1, 3}, {1, 3}, 2});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->loss_sum, 10.0);
   EXPECT_EQ(result->correct, 0);
@@ -131,8 +119,7 @@ TEST_F(ModelTest, AHooksErrorEndsTheStepAndIsReturned) {
 }
 
 TEST_F(ModelTest, ParametersSetInBeforeForwardAreTheOnesComputedWith) {
-  const std::unique_ptr<Model> model =
-      *Create("layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }", 1);
+  const auto model = *Create("layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }", 1);
   struct SetsThree : NoHooks {
     absl::Status BeforeForward(size_t) override { return model->SetParameter(0, {3}); }
     Model* model = nullptr;
@@ -142,11 +129,9 @@ TEST_F(ModelTest, ParametersSetInBeforeForwardAreTheOnesComputedWith) {
 }
 
 TEST_F(ModelTest, HostMemoryIsTheModelsOwn) {
-  const std::unique_ptr<Model> model =
-      *Create("layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }", 1);
+  const auto model = *Create("layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }", 1);
   model->HostParameter(0)[0] = 3;
-  NoHooks hooks;
-  EXPECT_EQ(model->Train({{1}, {0}, 1}, hooks)->loss_sum, 9.0);
+  EXPECT_EQ(TrainOnce(*model, {{1}, {0}, 1})->loss_sum, 9.0);
   EXPECT_THAT(model->HostGradient(0), ElementsAre(6.0f));
 }
 
@@ -163,14 +148,13 @@ TEST_F(ModelTest, GivesBackTheParametersThatWereSet) {
 TEST_F(ModelTest, ShorterLastBatchIsComputedByItself) {
   const std::unique_ptr<Model> model = CreateRandom(kClassifier, 4, 1.0f);
   const std::vector<float> features = Random(8 * 4, 1.0f);
-  NoHooks hooks;
   const std::vector<float> one_label = {1};
   const absl::Span<const float> one_example(features.data(), 4);
-  ASSERT_TRUE(model->Train({one_example, one_label, 1}, hooks).ok());
+  ASSERT_TRUE(TrainOnce(*model, {one_example, one_label, 1}).ok());
   const std::vector<float> want = Gradient(*model, 0);
-  ASSERT_TRUE(model->Train({features, {1, 0, 1, 0, 1, 0, 1, 0}, 8}, hooks).ok());
+  ASSERT_TRUE(TrainOnce(*model, {features, {1, 0, 1, 0, 1, 0, 1, 0}, 8}).ok());
   ASSERT_NE(Gradient(*model, 0), want);
-  ASSERT_TRUE(model->Train({one_example, one_label, 1}, hooks).ok());
+  ASSERT_TRUE(TrainOnce(*model, {one_example, one_label, 1}).ok());
   EXPECT_EQ(Gradient(*model, 0), want);
 }
 
@@ -256,20 +240,16 @@ TEST_F(ModelTest, ModelThatDoesNotFitTheDeviceIsRefusedWithItsDescription) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("-> dense 1048576 -> softmax"));
 }
 
-constexpr char kDropout[] = R"pb(
-  layers { dense { units: 256 no_bias: true } }
-  layers { dropout { rate: 0.25 } }
-  layers { dense { units: 1 no_bias: true } }
-  loss { mean_squared_error {} }
-)pb";
+constexpr char kDropout[] =
+    "layers { dense { units: 256 no_bias: true } } layers { dropout { rate: 0.25 } } "
+    "layers { dense { units: 1 no_bias: true } } loss { mean_squared_error {} }";
 
 // With the input and all weights 1, the last layer's gradient is a multiple of 256 ones after dropout.
 TEST_F(ModelTest, DropoutZeroesItsShareInTrainingAndNothingInEvaluation) {
   const std::unique_ptr<Model> model = *Create(kDropout, 1);
   ASSERT_TRUE(model->SetParameter(0, std::vector<float>(256, 1.0f)).ok());
   ASSERT_TRUE(model->SetParameter(1, std::vector<float>(256, 1.0f)).ok());
-  NoHooks hooks;
-  ASSERT_TRUE(model->Train({{1}, {0}, 1}, hooks).ok());
+  ASSERT_TRUE(TrainOnce(*model, {{1}, {0}, 1}).ok());
   const std::vector<float> gradient = Gradient(*model, 1);
   // A binomial with n = 256 and p = 1/4 has mean 64; the limit is five standard deviations.
   EXPECT_NEAR(std::count(gradient.begin(), gradient.end(), 0.0f), 64, 35);
@@ -279,8 +259,7 @@ TEST_F(ModelTest, DropoutZeroesItsShareInTrainingAndNothingInEvaluation) {
 TEST_F(ModelTest, DropoutRepeatsForItsStepAndSeedAndDiffersForOthers) {
   const std::unique_ptr<Model> model = CreateRandom(kDropout, 1, 1.0f);
   const auto gradient = [&](uint64_t step, uint64_t seed) {
-    NoHooks hooks;
-    EXPECT_TRUE(model->Train({{1}, {0}, 1, step, seed}, hooks).ok());
+    EXPECT_TRUE(TrainOnce(*model, {{1}, {0}, 1, step, seed}).ok());
     return Gradient(*model, 0);
   };
   const std::vector<float> first = gradient(3, 5);
@@ -291,10 +270,8 @@ TEST_F(ModelTest, DropoutRepeatsForItsStepAndSeedAndDiffersForOthers) {
 
 // x is 1 and 3: mean 2, variance 1 (2 unbiased). The running statistics move halfway: mean 0 to 1, variance 1 to 1.5.
 TEST_F(ModelTest, BatchNormTrainsOnTheBatchAndEvaluatesOnRunningStatistics) {
-  const std::unique_ptr<Model> model = *Create(R"pb(
-                                                 layers { batch_norm { epsilon: 1e-12 momentum: 0.5 } }
-                                                 loss { mean_squared_error {} })pb",
-                                               1);
+  const auto model =
+      *Create("layers { batch_norm { epsilon: 1e-12 momentum: 0.5 } } loss { mean_squared_error {} }", 1);
   ASSERT_EQ(model->parameters().size(), 2);
   EXPECT_EQ(model->parameters()[0].name, "batch_norm1/scale");
   EXPECT_EQ(model->parameters()[0].initializer.constant().value(), 1.0f);
@@ -302,27 +279,19 @@ TEST_F(ModelTest, BatchNormTrainsOnTheBatchAndEvaluatesOnRunningStatistics) {
   ASSERT_TRUE(model->SetParameter(0, {1}).ok());
   // Before any training: mean 0, variance 1.
   EXPECT_NEAR(model->Evaluate({{3}, {0}, 1})->loss_sum, 9.0, 1e-5);
-  NoHooks hooks;
-  EXPECT_NEAR(model->Train({{1, 3}, {0, 0}, 2}, hooks)->loss_sum, 2.0, 1e-5);
+  EXPECT_NEAR(TrainOnce(*model, {{1, 3}, {0, 0}, 2})->loss_sum, 2.0, 1e-5);
   EXPECT_NEAR(model->Evaluate({{4}, {0}, 1})->loss_sum, 9.0 / 1.5, 1e-5);
   // Neither an evaluation nor a batch without examples changes the running statistics.
-  ASSERT_TRUE(model->Train({{}, {}, 0}, hooks).ok());
+  ASSERT_TRUE(TrainOnce(*model, {{}, {}, 0}).ok());
   EXPECT_THAT(Gradient(*model, 0), ElementsAre(0.0f));
   EXPECT_NEAR(model->Evaluate({{4}, {0}, 1})->loss_sum, 9.0 / 1.5, 1e-5);
 }
 
 TEST_F(ModelTest, FiltersAreNamedShapedAndInitialized) {
-  const std::unique_ptr<Model> model = *Create(R"pb(
-                                                 input { height: 4 width: 5 channels: 3 }
-                                                 layers {
-                                                   conv2d {
-                                                     filters: 2
-                                                     kernel: [ 3, 2 ]
-                                                   }
-                                                 }
-                                                 layers { dense { units: 2 } }
-                                                 loss { softmax_cross_entropy {} })pb",
-                                               60);
+  const std::unique_ptr<Model> model = *Create(
+      "input { height: 4 width: 5 channels: 3 } layers { conv2d { filters: 2 kernel: [3, 2] } } "
+      "layers { dense { units: 2 } } loss { softmax_cross_entropy {} }",
+      60);
   EXPECT_EQ(model->parameters()[0].name, "conv2d1/weight");
   EXPECT_THAT(model->parameters()[0].shape, ElementsAre(2, 3, 2, 3));
   EXPECT_EQ(model->parameters()[0].elements, 36);
@@ -334,15 +303,10 @@ TEST_F(ModelTest, FiltersAreNamedShapedAndInitialized) {
 
 // Each layer inside has its own push-pull, so that the push-pull can run while other layers compute.
 TEST_F(ModelTest, LayersInsideOfAResidualAreGroupsOfTheirOwn) {
-  const std::unique_ptr<Model> model = CreateRandom(R"pb(
-                                                      layers {
-                                                        residual {
-                                                          layers { dense { units: 3 } }
-                                                          layers { dense { units: 3 } }
-                                                        }
-                                                      }
-                                                      loss { softmax_cross_entropy {} })pb",
-                                                    4, 1.0f);
+  const std::unique_ptr<Model> model = CreateRandom(
+      "layers { residual { layers { dense { units: 3 } } layers { dense { units: 3 } } } } "
+      "loss { softmax_cross_entropy {} }",
+      4, 1.0f);
   Recorder hooks;
   ASSERT_TRUE(model->Train({{1, 2, 3, 4}, {1}, 1}, hooks).ok());
   EXPECT_THAT(hooks.notes, ElementsAre("forward 0", "forward 1", "forward 2", "loss of 1", "gradient 2", "gradient 1",

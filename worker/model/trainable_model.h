@@ -13,7 +13,7 @@
 #include "common/metrics/memory_bytes.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/device/named_device.h"
-#include "worker/model/layers/parameter.h"
+#include "worker/model/layers/layer.h"
 
 namespace ballast {
 

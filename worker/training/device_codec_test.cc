@@ -2,15 +2,12 @@
 #include "worker/training/device_codec.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
-#include <gtest/gtest.h>
 
-#include <string>
 #include <utility>
 
-#include "worker/device/cpu/cpu_device.h"
+#include "absl/strings/str_cat.h"
 #include "worker/device/testing/queued_device.h"
-#include "worker/model/model.h"
+#include "worker/model/model_fixture.h"
 #include "worker/model/parallel/replicated_model.h"
 
 namespace ballast {
@@ -19,32 +16,13 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
-// Layer 1 has three weights and a bias; layer 2 has one weight.
-constexpr char kModel[] = R"pb(
-  layers {
-    dense { units: 1 }
-    device: "cpu"
-  }
-  layers {
-    dense { units: 1 no_bias: true }
-    device: "0"
-  }
-  loss { mean_squared_error {} }
-)pb";
-constexpr int64_t kFeatures = 3;
-
-class NothingToDo : public StepHooks {
- public:
-  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
-  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
-  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
-};
-
-v1::Model Parse(const std::string& text) {
-  v1::Model config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
-  return config;
+// Layer 1 has three weights and a bias; layer 2 has one weight. They are on devices "cpu" and "0" if there are several.
+v1::Model TwoLayers(bool devices) {
+  return ParseModel(absl::StrCat("layers { dense { units: 1 } ", devices ? "device: 'cpu'" : "",
+                                 " } layers { dense { units: 1 no_bias: true } ", devices ? "device: '0'" : "",
+                                 " } loss { mean_squared_error {} }"));
 }
+constexpr int64_t kFeatures = 3;
 
 v1::Codec Codec16(v1::Encoding gradients, v1::Encoding values) {
   v1::Codec codec;
@@ -57,9 +35,7 @@ v1::Codec Codec16(v1::Encoding gradients, v1::Encoding values) {
 class DeviceCodecTest : public ::testing::Test {
  protected:
   void Open(const v1::Codec& config) {
-    v1::Model model = Parse(kModel);
-    for (v1::Layer& layer : *model.mutable_layers()) layer.clear_device();
-    model_ = Model::Create(model, kFeatures, 1, 4, device_.get()).value();
+    model_ = Model::Create(TwoLayers(false), kFeatures, 1, 4, device_.get()).value();
     codec_ = DeviceCodec::Create(model_.get(), config, nullptr).value();
   }
 
@@ -73,7 +49,7 @@ class DeviceCodecTest : public ::testing::Test {
 TEST_F(DeviceCodecTest, GradientComesDownAsAPayloadOfItsEncoding) {
   Open(Codec16(v1::ENCODING_BF16, v1::ENCODING_FP32));
   ASSERT_TRUE(model_->SetParameter(1, {1 + 0x1p-8f}).ok());
-  NothingToDo hooks;
+  NoHooks hooks;
   ASSERT_TRUE(model_->Train({.features = {1, 1, 1}, .labels = {-0.5f}, .examples = 1}, hooks).ok());
   float exact = 0;
   ASSERT_TRUE(model_->GetGradient(2, absl::MakeSpan(&exact, 1)).ok());
@@ -131,8 +107,8 @@ TEST_F(DeviceCodecTest, FailureOfACopyNamesTheDevice) {
 TEST(DeviceCodecDevicesTest, LeavesToTheClientWhatTheHostCanAddress) {
   const std::unique_ptr<Device> cpu = CreateCpuDevice(1);
   const std::unique_ptr<QueuedDevice> queued = CreateQueuedDevice();
-  const std::unique_ptr<Model> model =
-      Model::Create(Parse(kModel),
+  const auto model =
+      Model::Create(TwoLayers(true),
                     {.features = kFeatures, .max_batch = 4, .devices = {{"cpu", cpu.get()}, {"0", queued.get()}}})
           .value();
   const auto codec = DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).value();
@@ -144,12 +120,10 @@ TEST(DeviceCodecDevicesTest, LeavesToTheClientWhatTheHostCanAddress) {
 
 TEST(DeviceCodecDevicesTest, OfReplicasTakesTheGradients) {
   const std::unique_ptr<QueuedDevice> first = CreateQueuedDevice(), second = CreateQueuedDevice();
-  v1::Model config = Parse(kModel);
-  for (v1::Layer& layer : *config.mutable_layers()) layer.clear_device();
-  const auto model =
-      ReplicatedModel::Create(
-          config, {.features = kFeatures, .max_batch = 4, .devices = {{"0", first.get()}, {"1", second.get()}}})
-          .value();
+  const auto model = ReplicatedModel::Create(
+                         TwoLayers(false),
+                         {.features = kFeatures, .max_batch = 4, .devices = {{"0", first.get()}, {"1", second.get()}}})
+                         .value();
   const auto codec = DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).value();
   EXPECT_FALSE(codec->gradient(0).empty());
   EXPECT_TRUE(codec->values(0).empty());
@@ -157,14 +131,14 @@ TEST(DeviceCodecDevicesTest, OfReplicasTakesTheGradients) {
 
 // The model takes all memory except 4 KiB.
 TEST(DeviceCodecDevicesTest, DeviceWithoutRoomForItIsNamedWithWhatWouldFit) {
-  const std::string text =
+  const v1::Model config = ParseModel(
       "layers { dense { units: 4096 no_bias: true } } layers { dense { units: 1 no_bias: true } }"
-      "loss { mean_squared_error {} }";
+      "loss { mean_squared_error {} }");
   const std::unique_ptr<QueuedDevice> roomy = CreateQueuedDevice();
   const int64_t before = roomy->Memory().free;
-  const auto measured = Model::Create(Parse(text), kFeatures, 1, 1, roomy.get()).value();
+  const auto measured = Model::Create(config, kFeatures, 1, 1, roomy.get()).value();
   const std::unique_ptr<QueuedDevice> device = CreateQueuedDevice(before - roomy->Memory().free + 4096);
-  const auto model = Model::Create(Parse(text), kFeatures, 1, 1, device.get()).value();
+  const auto model = Model::Create(config, kFeatures, 1, 1, device.get()).value();
   const absl::Status status =
       DeviceCodec::Create(model.get(), Codec16(v1::ENCODING_BF16, v1::ENCODING_BF16), nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <google/protobuf/text_format.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -13,7 +10,7 @@
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
 #include "common/trace/timeline_recorder.h"
-#include "worker/model/model.h"
+#include "worker/model/model_fixture.h"
 #include "worker/training/parameter_exchange.h"
 
 namespace ballast {
@@ -26,13 +23,9 @@ class ExchangeFixture : public ::testing::Test {
   // `encoding` applies to gradients and values; if it is not fp32, the devices encode and decode if they can.
   explicit ExchangeFixture(std::unique_ptr<DeviceType> device, v1::Encoding encoding = v1::ENCODING_FP32)
       : device_(std::move(device)), server_(&shard_) {
-    constexpr char kModel[] = R"pb(
-      layers { dense { units: 1 no_bias: true } }
-      layers { dense { units: 1 no_bias: true } }
-      loss { mean_squared_error {} }
-    )pb";
-    v1::Model config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(kModel, &config));
+    const v1::Model config = ParseModel(
+        "layers { dense { units: 1 no_bias: true } } layers { dense { units: 1 no_bias: true } } "
+        "loss { mean_squared_error {} }");
     model_ = Model::Create(config, 1, 1, 4, device_.get()).value();
     ClientOptions options;
     options.shards = {server_.address()};
@@ -68,6 +61,17 @@ class ExchangeFixture : public ::testing::Test {
     if (last_of_step) ++step_;
     return model_->Train({.features = {x}, .labels = {y}, .examples = 1, .loss_scale = exchange.loss_scale()},
                          exchange);
+  }
+
+  // Same, with the exchange that was made last.
+  absl::StatusOr<BatchResult> Train(float x, float y, bool last_of_step = true) {
+    return Train(*exchange_, x, y, last_of_step);
+  }
+
+  // Trains on the last batch of a step and waits for the values.
+  void Step(float x, float y) {
+    ASSERT_TRUE(Train(x, y).ok());
+    ASSERT_TRUE(exchange_->AwaitAll().ok());
   }
 
   // Returns the sum of the gradients pushed so far, for each weight.

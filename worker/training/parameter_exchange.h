@@ -16,9 +16,7 @@
 #include "common/trace/timeline_recorder.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/device_codec.h"
-#include "worker/training/gradient_accumulator.h"
-#include "worker/training/gradient_unscaler.h"
-#include "worker/training/loss_scaler.h"
+#include "worker/training/gradient_arithmetic.h"
 #include "worker/training/transfer_pipeline.h"
 
 namespace ballast {

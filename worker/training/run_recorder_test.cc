@@ -12,6 +12,73 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 
+v1::GetStatusResponse Shard(const char* text) {
+  v1::GetStatusResponse shard;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &shard));
+  return shard;
+}
+
+TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
+  Summary summary{.max_staleness = 2};
+  AddShards({Shard("dropped: 1 max_staleness: 1 push_bytes: 100 pull_bytes: 400 "
+                   "staleness { buckets: 3 buckets: 1 count: 4 sum: 1 max: 1 }"),
+             Shard("dropped: 2 max_staleness: 5 push_bytes: 10 pull_bytes: 40 "
+                   "staleness { buckets: 0 buckets: 0 buckets: 0 buckets: 2 count: 2 sum: 9 max: 5 } "
+                   "wait_microseconds { buckets: 6 buckets: 0 buckets: 2 count: 8 sum: 6 max: 3 }")},
+            summary);
+  EXPECT_EQ(summary.dropped, 3);
+  EXPECT_EQ(summary.max_staleness, 5);
+  EXPECT_EQ(summary.bytes_sent, 110);
+  EXPECT_EQ(summary.gradient_bytes, 110);
+  EXPECT_EQ(summary.bytes_received, 440);
+  EXPECT_THAT(summary.staleness.buckets, ElementsAre(3, 1, 0, 2));
+  EXPECT_EQ(summary.staleness.max, 5);
+  EXPECT_DOUBLE_EQ(summary.mean_staleness, 10.0 / 6);
+  EXPECT_THAT(summary.wait_microseconds.buckets, ElementsAre(6, 0, 2));
+  EXPECT_EQ(summary.wait_microseconds.mean, 0.75);
+}
+
+v1::GetProgressResponse Reported(const char* text) {
+  v1::GetProgressResponse reported;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &reported));
+  return reported;
+}
+
+TEST(AddPushesTest, FindsNothingWhereShardsAcceptedAllThatWasAcknowledged) {
+  Summary summary;
+  AddPushes(Reported("pushes { worker: 0 incarnation: 1 acknowledged: [10, 20] }"
+                     "pushes { worker: 0 incarnation: 2 acknowledged: [5, 6] }"),
+            {Shard("shard: 0 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 5 accepted_of_incarnation: 5 "
+                   "accepted: 17 }"),
+             Shard("shard: 1 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 7 accepted_of_incarnation: 7 "
+                   "accepted: 27 }")},
+            summary);
+  EXPECT_EQ(summary.pushes_lost, 0);
+  EXPECT_EQ(summary.pushes_duplicated, 0);
+}
+
+TEST(AddPushesTest, CountsWhatAShardDoesNotHaveAndWhatItTookTwice) {
+  Summary summary;
+  AddPushes(Reported("pushes { worker: 0 incarnation: 1 acknowledged: [10, 20] }"
+                     "pushes { worker: 0 incarnation: 2 acknowledged: [5, 6] }"),
+            {Shard("shard: 0 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 5 accepted_of_incarnation: 3 "
+                   "accepted: 12 }"),
+             Shard("shard: 1 worker_pushes { worker: 0 incarnation: 2 highest_sequence: 6 accepted_of_incarnation: 10 "
+                   "accepted: 30 }")},
+            summary);
+  EXPECT_EQ(summary.pushes_lost, 2 + 1) << "of this incarnation and of the one before";
+  EXPECT_EQ(summary.pushes_lost_by_shard[0] + summary.pushes_lost_by_shard[1], 3);
+  EXPECT_NE(DescribeLosses(summary).find(" lost "), std::string::npos) << DescribeLosses(summary);
+  EXPECT_EQ(summary.pushes_duplicated, 4);
+}
+
+TEST(AddShardsTest, WithoutShardsTheWorkersFiguresStay) {
+  Summary summary{.max_staleness = 2, .mean_staleness = 0.5};
+  AddShards({}, summary);
+  EXPECT_EQ(summary.max_staleness, 2);
+  EXPECT_EQ(summary.mean_staleness, 0.5);
+}
+
 class RunRecorderTest : public ModelFixture {};
 
 // Two examples of two features; the unbiased variance of the second feature is 2.

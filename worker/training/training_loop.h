@@ -3,20 +3,38 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.pb.h"
 #include "client/coordinator_link.h"
 #include "common/trace/timeline_recorder.h"
 #include "worker/data/batch_stream.h"
+#include "worker/data/datasets/dataset.h"
 #include "worker/model/trainable_model.h"
-#include "worker/training/evaluator.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/run_recorder.h"
 
 namespace ballast {
+
+// Evaluates a model on a whole data set, in order and without dropout. Thread safety: none.
+class Evaluator {
+ public:
+  // Both must outlive this; the model takes batches of `batch_size`.
+  Evaluator(const Dataset* dataset, TrainableModel* model, int64_t batch_size)
+      : dataset_(dataset), model_(model), batch_size_(batch_size) {}
+
+  // Sets the mean loss, and the accuracy if the model classifies.
+  absl::StatusOr<v1::Evaluation> Evaluate();
+
+ private:
+  const Dataset* const dataset_;
+  TrainableModel* const model_;
+  const int64_t batch_size_;
+};
 
 // Rule by which a worker rejoins the others' steps after they did not wait for it, because it paused or returned.
 enum class Stride {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/job/durability_config.h"
@@ -17,8 +16,6 @@
 #include "common/storage/file.h"
 #include "common/trace/trace_file.h"
 #include "worker/data/batch_stream.h"
-#include "worker/data/coordinator_leases.h"
-#include "worker/training/evaluator.h"
 #include "worker/training/parameter_exchange.h"
 #include "worker/training/training_loop.h"
 
@@ -44,6 +41,32 @@ Stride StrideOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
   const uint32_t quorum = policy.sync().quorum();
   return quorum == 0 || quorum == workers ? Stride::kTogether : Stride::kNewest;
 }
+
+// Acquires leases from the coordinator. Thread safety: same as LeaseSource.
+class CoordinatorLeases : public LeaseSource {
+ public:
+  // `link` must outlive this. Next waits up to `gather_timeout` while the job gathers, and without limit while it runs:
+  // the coordinator detects lost members, so a running job always continues or fails.
+  CoordinatorLeases(CoordinatorLink* link, absl::Duration gather_timeout)
+      : link_(link), gather_timeout_(gather_timeout) {}
+
+  absl::StatusOr<std::optional<DataLease>> Next() override {
+    while (true) {
+      absl::StatusOr<v1::AcquireLeaseResponse> response = link_->AcquireLease(gather_timeout_);
+      if (absl::IsDeadlineExceeded(response.status()) && link_->condition().state == v1::JOB_STATE_RUNNING) continue;
+      if (!response.ok()) return response.status();
+      if (response->finished()) return std::nullopt;
+      const v1::Lease& lease = response->lease();
+      return DataLease{lease.id(),    lease.epoch(),       lease.begin(),    lease.end(),
+                       lease.steps(), lease.share_begin(), lease.share_end()};
+    }
+  }
+  void Cancel() override { link_->CancelCalls("the worker stops"); }
+
+ private:
+  CoordinatorLink* const link_;
+  const absl::Duration gather_timeout_;
+};
 
 }  // namespace
 
@@ -75,6 +98,11 @@ void Worker::OnJobChange(const JobCondition& condition) {
   absl::MutexLock lock(&mutex_);
   if (client_ != nullptr) client_->Shutdown(condition.reason);
   if (link_ != nullptr) link_->CancelCalls(condition.reason);
+}
+
+std::pair<Client*, CoordinatorLink*> Worker::Connections() {
+  absl::MutexLock lock(&mutex_);
+  return {client_.get(), link_.get()};
 }
 
 absl::Duration Worker::GatherTimeLeft() const {
@@ -142,26 +170,18 @@ absl::Status Worker::Connect() {
     return status;
   }
   const ShardMap map = (*client)->shard_map();
-  CoordinatorLink* link = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     client_ = *std::move(client);
-    link = link_.get();
   }
   // The client fetched the map over its own link, so this link does not yet know the control port that the map names.
-  link->Follow(map);
+  Connections().second->Follow(map);
   return absl::OkStatus();
 }
 
 absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
   if (!recorder_.has_value()) return absl::OkStatus();
-  Client* client = nullptr;
-  CoordinatorLink* link = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    client = client_.get();
-    link = link_.get();
-  }
+  const auto [client, link] = Connections();
   RunRecorder::Totals totals;
   // Interrupt has already canceled the link's calls.
   if (!interrupted) {
@@ -181,13 +201,7 @@ absl::Status Worker::Finish(const v1::JobProgress& progress, bool interrupted) {
 absl::Status Worker::Train() {
   const v1::Job& job = options_.job;
   const uint32_t rank = joined_.member().rank();
-  Client* client = nullptr;
-  CoordinatorLink* link = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    client = client_.get();
-    link = link_.get();
-  }
+  const auto [client, link] = Connections();
   ParameterExchange exchange(resources_->model.get(), client,
                              {.accumulate_batches = std::max(1u, job.training().accumulate_batches()),
                               .local_learning_rate = job.policy().local_sgd().learning_rate(),
@@ -295,11 +309,7 @@ std::optional<absl::Status> Worker::RunMembership() {
   }
   absl::Status status = Connect();
   if (status.ok()) status = Train();
-  CoordinatorLink* link = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    link = link_.get();
-  }
+  CoordinatorLink* const link = Connections().second;
   const JobCondition condition = link->condition();
   // The response to another call may report the loss before the next heartbeat does.
   const bool lost = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -83,6 +84,8 @@ class Worker {
   void WriteTimeline() const;
   absl::Status Finish(const v1::JobProgress& progress, bool interrupted);
   void OnJobChange(const JobCondition& condition);
+  // Both stay valid until the next Disconnect, on the thread that calls it.
+  std::pair<Client*, CoordinatorLink*> Connections() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   std::atomic<bool> interrupted_{false};

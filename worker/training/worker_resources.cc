@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"
-#include "worker/data/datasets/open_dataset.h"
 #include "worker/model/model.h"
 #include "worker/model/parallel/replicated_model.h"
 

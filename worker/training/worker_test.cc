@@ -3,9 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <memory>
 
-#include "absl/synchronization/mutex.h"
 #include "client/testing/fake_coordinator_service.h"
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"

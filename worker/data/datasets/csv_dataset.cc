@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/csv_dataset.h"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -8,10 +6,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "worker/data/datasets/data_path.h"
-#include "worker/data/datasets/label_extremes.h"
-#include "worker/data/datasets/normalizer.h"
-#include "worker/data/datasets/text_number.h"
+#include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/example_values.h"
 #include "worker/data/datasets/text_rows.h"
 
 namespace ballast {
@@ -82,9 +78,7 @@ class CsvDataset : public Dataset {
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
-    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
     std::vector<float> values(format_.columns);
     const auto label = values.begin() + format_.label_column;
     auto out = features.begin();
@@ -111,6 +105,7 @@ class CsvDataset : public Dataset {
 
 }  // namespace
 
+// Opens a CSV file of unquoted numbers. Checks every line once and skips blank lines.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const v1::Normalization& normalization,
                                                  const std::string& base_folder) {
   const v1::Csv& csv = source.csv();

@@ -23,4 +23,32 @@ absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indice
   return absl::OkStatus();
 }
 
+// Same as OpenDataset, for one format. Each is defined in the file of its name.
+using OpenFormat = absl::StatusOr<std::unique_ptr<Dataset>>(const v1::DataSource& source,
+                                                            const v1::Normalization& normalization,
+                                                            const std::string& base_folder);
+OpenFormat OpenCsv, OpenIdx, OpenLibsvm;
+
+namespace {
+
+constexpr struct {
+  v1::DataSource::FormatCase format;
+  OpenFormat* open;
+} kReaders[] = {
+    {v1::DataSource::kIdx, OpenIdx},
+    {v1::DataSource::kCsv, OpenCsv},
+    {v1::DataSource::kLibsvm, OpenLibsvm},
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source,
+                                                     const v1::Normalization& normalization,
+                                                     const std::string& base_folder) {
+  for (const auto& reader : kReaders) {
+    if (reader.format == source.format_case()) return reader.open(source, normalization, base_folder);
+  }
+  return absl::InvalidArgumentError("data source is not set, want idx, csv or libsvm");
+}
+
 }  // namespace ballast

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ballast/v1/job.pb.h"
 
 namespace ballast {
 
@@ -41,5 +44,11 @@ class Dataset {
 // Checks the arguments of Read; every implementation calls it first.
 absl::Status CheckRead(const Dataset& dataset, absl::Span<const uint64_t> indices, absl::Span<const float> features,
                        absl::Span<const float> labels);
+
+// Opens a data set of any format. Relative paths are relative to `base_folder` if it is not empty. All errors in a file
+// surface here, not in Read; the message names the file and the byte or line.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const v1::DataSource& source,
+                                                     const v1::Normalization& normalization,
+                                                     const std::string& base_folder);
 
 }  // namespace ballast

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/idx_dataset.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,11 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "worker/data/datasets/data_path.h"
-#include "worker/data/datasets/file_bytes.h"
-#include "worker/data/datasets/gzip_reader.h"
-#include "worker/data/datasets/label_extremes.h"
-#include "worker/data/datasets/normalizer.h"
+#include "worker/data/datasets/data_file.h"
+#include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/example_values.h"
 
 namespace ballast {
 namespace {
@@ -28,23 +24,6 @@ enum class ElementType : uint8_t {
   kFloat64 = 0x0e,
 };
 
-// Returns the size of an element, or 0 if the type is unknown.
-size_t BytesOf(ElementType type) {
-  switch (type) {
-    case ElementType::kUint8:
-    case ElementType::kInt8:
-      return 1;
-    case ElementType::kInt16:
-      return 2;
-    case ElementType::kInt32:
-    case ElementType::kFloat32:
-      return 4;
-    case ElementType::kFloat64:
-      return 8;
-  }
-  return 0;
-}
-
 template <typename T>
 double LoadBigEndian(const uint8_t* bytes) {
   std::array<uint8_t, sizeof(T)> reversed;
@@ -54,26 +33,38 @@ double LoadBigEndian(const uint8_t* bytes) {
   return static_cast<double>(value);
 }
 
+// Calls visit(T()) with the C++ type of the elements; not for an unknown type.
+template <typename Visit>
+void WithType(ElementType type, Visit visit) {
+  switch (type) {
+    case ElementType::kUint8:
+      return visit(uint8_t());
+    case ElementType::kInt8:
+      return visit(int8_t());
+    case ElementType::kInt16:
+      return visit(int16_t());
+    case ElementType::kInt32:
+      return visit(int32_t());
+    case ElementType::kFloat32:
+      return visit(float());
+    case ElementType::kFloat64:
+      return visit(double());
+  }
+}
+
+// Returns the size of an element, or 0 if the type is unknown.
+size_t BytesOf(ElementType type) {
+  size_t bytes = 0;
+  WithType(type, [&](auto element) { bytes = sizeof(element); });
+  return bytes;
+}
+
 // Calls visit(position, value) for `count` elements from `bytes` on. Each type has its own loop.
 template <typename Visit>
 void ForEachElement(ElementType type, const uint8_t* bytes, uint64_t count, Visit visit) {
-  const auto loop = [&]<typename T>(T) {
+  WithType(type, [&]<typename T>(T) {
     for (uint64_t i = 0; i < count; ++i) visit(i, LoadBigEndian<T>(bytes + i * sizeof(T)));
-  };
-  switch (type) {
-    case ElementType::kUint8:
-      return loop(uint8_t());
-    case ElementType::kInt8:
-      return loop(int8_t());
-    case ElementType::kInt16:
-      return loop(int16_t());
-    case ElementType::kInt32:
-      return loop(int32_t());
-    case ElementType::kFloat32:
-      return loop(float());
-    case ElementType::kFloat64:
-      return loop(double());
-  }
+  });
 }
 
 struct Header {
@@ -91,10 +82,8 @@ constexpr size_t kMagicBytes = 4;
 absl::StatusOr<Header> ParseMagic(const std::string& path, absl::Span<const uint8_t> bytes) {
   Header header;
   if (bytes.size() < kMagicBytes) {
-    return absl::DataLossError(absl::StrCat(path,
-                                            ": truncated: expected 4 bytes of IDX magic from "
-                                            "byte 0, got ",
-                                            bytes.size()));
+    return absl::DataLossError(
+        absl::StrCat(path, ": truncated: expected 4 bytes of IDX magic from byte 0, got ", bytes.size()));
   }
   header.type = static_cast<ElementType>(bytes[2]);
   const size_t rank = bytes[3];
@@ -229,9 +218,7 @@ class IdxDataset : public Dataset {
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
-    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
     const uint64_t width = images_.header.width;
     for (size_t i = 0; i < indices.size(); ++i) {
       ReadRow(images_.Row(indices[i]), features.data() + i * width);
@@ -260,6 +247,9 @@ class IdxDataset : public Dataset {
 
 }  // namespace
 
+// Opens a pair of IDX files (Y. LeCun, "THE MNIST DATABASE": two zero bytes, the element type, the rank, each dimension
+// in 4 bytes, then the elements, all big-endian). Maps plain files. Decompresses .gz files into memory, limited by the
+// size that the header gives and by the most that a file of that size can contain.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const v1::Normalization& normalization,
                                                  const std::string& base_folder) {
   const std::string images_path = DataPath(base_folder, source.idx().images());

@@ -1,9 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/idx_dataset.h"
-
-#include <gtest/gtest.h>
-
-#include "absl/strings/str_cat.h"
 #include "worker/data/datasets/test_files.h"
 
 namespace ballast {
@@ -35,12 +30,21 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& images, const s
   v1::DataSource source;
   source.mutable_idx()->set_images(images);
   source.mutable_idx()->set_labels(labels);
-  return OpenIdx(source, normalization, "");
+  return OpenDataset(source, normalization, "");
 }
 
 void ExpectError(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset, absl::StatusCode code,
                  const std::string& message) {
   EXPECT_EQ(dataset.status(), absl::Status(code, message));
+}
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument, kLoss = absl::StatusCode::kDataLoss;
+
+// Expects that images in a file of this content and name are refused; `message` follows the file's path.
+void ExpectRefusal(const std::string& content, absl::StatusCode code, const std::string& message,
+                   const std::string& name = "images") {
+  const std::string images = WriteFile(name, content);
+  ExpectError(Open(images, WriteFile("labels", Labels())), code, images + message);
 }
 
 TEST(IdxDatasetTest, ReadsImagesAndLabels) {
@@ -80,95 +84,72 @@ TEST(IdxDatasetTest, RefusesABadMagic) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(status.message().substr(0, images.size() + 25), images + ": bad IDX magic at byte 0");
   }
-  const std::string images = WriteFile("images", "P5 28 28 255");
-  ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
-              images + ": bad IDX magic at byte 0: got 50 35 20 32" + want);
-  const std::string compressed = WriteFile("images", Gzip(Images()));
-  ExpectError(Open(compressed, labels), absl::StatusCode::kInvalidArgument,
-              compressed + ": bad IDX magic at byte 0: got 1f 8b 08 00" + want +
-                  "; this is gzip data, whose name must end in .gz");
+  ExpectRefusal("P5 28 28 255", kInvalid, ": bad IDX magic at byte 0: got 50 35 20 32" + want);
+  ExpectRefusal(
+      Gzip(Images()), kInvalid,
+      ": bad IDX magic at byte 0: got 1f 8b 08 00" + want + "; this is gzip data, whose name must end in .gz");
 }
 
 TEST(IdxDatasetTest, RefusesATruncatedHeader) {
-  const std::string labels = WriteFile("labels", Labels());
-  const std::string tiny = WriteFile("tiny", Bytes({0, 0}));
-  ExpectError(Open(tiny, labels), absl::StatusCode::kDataLoss,
-              tiny + ": truncated: expected 4 bytes of IDX magic from byte 0, got 2");
-  for (const bool gzip : {false, true}) {
-    const std::string content = Images().substr(0, 13);
-    const std::string images = WriteFile(gzip ? "images.gz" : "images", gzip ? Gzip(content) : content);
-    ExpectError(Open(images, labels), absl::StatusCode::kDataLoss,
-                images + ": truncated: expected 12 bytes of dimensions from byte 4, got 9");
-  }
+  ExpectRefusal(Bytes({0, 0}), kLoss, ": truncated: expected 4 bytes of IDX magic from byte 0, got 2");
+  const std::string content = Images().substr(0, 13);
+  const std::string message = ": truncated: expected 12 bytes of dimensions from byte 4, got 9";
+  ExpectRefusal(content, kLoss, message);
+  ExpectRefusal(Gzip(content), kLoss, message, "images.gz");
 }
 
 TEST(IdxDatasetTest, RefusesAFileOfAnotherLengthThanItsHeaderSays) {
-  const std::string labels = WriteFile("labels", Labels());
-  const std::string shorter = WriteFile("shorter", Images().substr(0, 20));
-  ExpectError(Open(shorter, labels), absl::StatusCode::kDataLoss, shorter + ": expected 6 bytes from byte 16, got 4");
-  const std::string longer = WriteFile("longer", Images() + "x");
-  ExpectError(Open(longer, labels), absl::StatusCode::kDataLoss, longer + ": expected 6 bytes from byte 16, got 7");
-  const std::string shorter_gz = WriteFile("shorter.gz", Gzip(Images().substr(0, 20)));
-  ExpectError(Open(shorter_gz, labels), absl::StatusCode::kDataLoss,
-              shorter_gz + ": expected 6 bytes from byte 16, got 4");
-  const std::string longer_gz = WriteFile("longer.gz", Gzip(Images() + std::string(1 << 24, 'x')));
-  ExpectError(Open(longer_gz, labels), absl::StatusCode::kDataLoss,
-              longer_gz + ": expected 6 bytes from byte 16, got more");
+  const std::string shorter = Images().substr(0, 20);
+  ExpectRefusal(shorter, kLoss, ": expected 6 bytes from byte 16, got 4");
+  ExpectRefusal(Images() + "x", kLoss, ": expected 6 bytes from byte 16, got 7");
+  ExpectRefusal(Gzip(shorter), kLoss, ": expected 6 bytes from byte 16, got 4", "shorter.gz");
+  const std::string longer = Images() + std::string(1 << 24, 'x');
+  ExpectRefusal(Gzip(longer), kLoss, ": expected 6 bytes from byte 16, got more", "longer.gz");
 }
 
 TEST(IdxDatasetTest, RefusesATruncatedGzipFile) {
-  const std::string labels = WriteFile("labels", Labels());
   const std::string whole = Gzip(Images());
   for (size_t size = 1; size < whole.size(); ++size) {
-    const std::string images = WriteFile("images.gz", whole.substr(0, size));
-    ExpectError(Open(images, labels), absl::StatusCode::kDataLoss,
-                absl::StrCat(images, ": truncated: the file ends at byte ", size, " in the middle of its gzip data"));
+    ExpectRefusal(whole.substr(0, size), kLoss,
+                  absl::StrCat(": truncated: the file ends at byte ", size, " in the middle of its gzip data"),
+                  "images.gz");
   }
 }
 
 TEST(IdxDatasetTest, ChecksDimensionsBeforeItAllocates) {
-  const std::string labels = WriteFile("labels", Labels());
-  const std::string huge = Idx(14, {4000000000, 4000000000, 4000000000}, "");
-  const std::string images = WriteFile("huge", huge);
-  ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
-              images + ": the dimensions claim more than 2^62 bytes at byte 8");
+  const std::string message = ": the dimensions claim more than 2^62 bytes at byte 8";
+  ExpectRefusal(Idx(14, {4000000000, 4000000000, 4000000000}, ""), kInvalid, message);
   // The product of the dimensions wraps to 0 in 64 bits.
-  const std::string wrapped = WriteFile("wrapped", Idx(8, {1u << 31, 1u << 31, 1u << 2}, ""));
-  ExpectError(Open(wrapped, labels), absl::StatusCode::kInvalidArgument,
-              wrapped + ": the dimensions claim more than 2^62 bytes at byte 8");
+  ExpectRefusal(Idx(8, {1u << 31, 1u << 31, 1u << 2}, ""), kInvalid, message);
   const std::string bomb = Gzip(Idx(8, {1u << 20, 1u << 20}, "abc"));
-  const std::string bomb_path = WriteFile("bomb.gz", bomb);
-  ExpectError(Open(bomb_path, labels), absl::StatusCode::kDataLoss,
-              absl::StrCat(bomb_path, ": expected 1099511627776 bytes from byte 12, got at most ", bomb.size() * 1032,
-                           ", judging by the file's size"));
+  ExpectRefusal(bomb, kLoss,
+                absl::StrCat(": expected 1099511627776 bytes from byte 12, got at most ", bomb.size() * 1032,
+                             ", judging by the file's size"),
+                "bomb.gz");
 }
 
 TEST(IdxDatasetTest, RefusesAnEmptyDataSet) {
-  const std::string images = WriteFile("images", Idx(8, {0, 28, 28}, ""));
-  ExpectError(Open(images, WriteFile("labels", Labels())), absl::StatusCode::kInvalidArgument,
-              images + ": empty data set: dimension 0 at byte 4 is 0");
+  ExpectRefusal(Idx(8, {0, 28, 28}, ""), kInvalid, ": empty data set: dimension 0 at byte 4 is 0");
 }
 
 TEST(IdxDatasetTest, RefusesAnotherNumberOfLabels) {
   const std::string images = WriteFile("images", Images());
   const std::string labels = WriteFile("labels", Idx(8, {3}, Bytes({1, 2, 3})));
-  ExpectError(Open(images, labels), absl::StatusCode::kInvalidArgument,
+  ExpectError(Open(images, labels), kInvalid,
               labels + ": has 3 labels at byte 4, want 2, the number of examples in " + images);
 }
 
 TEST(IdxDatasetTest, RefusesImagesInPlaceOfLabels) {
   const std::string images = WriteFile("images", Images());
-  ExpectError(Open(WriteFile("labels", Labels()), images), absl::StatusCode::kInvalidArgument,
+  ExpectError(Open(WriteFile("labels", Labels()), images), kInvalid,
               images + ": has rank 3 at byte 3, want 1 for labels; are images and labels swapped?");
 }
 
 TEST(IdxDatasetTest, RefusesNumbersThatAreNotFinite) {
-  const std::string labels = WriteFile("labels", Idx(8, {1}, Bytes({0})));
-  const std::string nan = WriteFile("nan", Idx(0x0d, {1, 2}, Words({0, 0x7fc00000})));
-  ExpectError(Open(nan, labels), absl::StatusCode::kInvalidArgument, nan + ": the number at byte 16 is not finite");
+  ExpectRefusal(Idx(0x0d, {1, 2}, Words({0, 0x7fc00000})), kInvalid, ": the number at byte 16 is not finite");
   // 1e300 is finite as float64, but not as float32.
-  const std::string big = WriteFile("big", Idx(0x0e, {1, 1}, Words({0x7e37e43c, 0x8800759c})));
-  ExpectError(Open(big, labels), absl::StatusCode::kInvalidArgument, big + ": the number at byte 12 is not finite");
+  const std::string big = Idx(0x0e, {1, 1}, Words({0x7e37e43c, 0x8800759c}));
+  ExpectRefusal(big, kInvalid, ": the number at byte 12 is not finite");
 }
 
 TEST(IdxDatasetTest, NamesAMissingFile) {
@@ -181,12 +162,8 @@ TEST(IdxDatasetTest, KnowsWhereItsExtremeLabelsAre) {
   const std::string path = WriteFile("labels", Labels());
   const auto dataset = Open(WriteFile("images", Images()), path);
   ASSERT_TRUE(dataset.ok()) << dataset.status();
-  const std::vector<PlacedLabel> labels = (*dataset)->ExtremeLabels();
-  ASSERT_EQ(labels.size(), 2);
-  EXPECT_EQ(labels[0].label, 7);
-  EXPECT_EQ(labels[0].where, path + ": byte 8");
-  EXPECT_EQ(labels[1].label, 9);
-  EXPECT_EQ(labels[1].where, path + ": byte 9");
+  EXPECT_EQ(ExtremeLabels(**dataset),
+            (std::vector<std::string>{"7 at " + path + ": byte 8", "9 at " + path + ": byte 9"}));
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/libsvm_dataset.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -8,10 +6,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "worker/data/datasets/data_path.h"
-#include "worker/data/datasets/label_extremes.h"
-#include "worker/data/datasets/normalizer.h"
-#include "worker/data/datasets/text_number.h"
+#include "worker/data/datasets/dataset.h"
+#include "worker/data/datasets/example_values.h"
 #include "worker/data/datasets/text_rows.h"
 
 namespace ballast {
@@ -86,9 +82,7 @@ class LibsvmDataset : public Dataset {
 
   absl::Status Read(absl::Span<const uint64_t> indices, absl::Span<float> features,
                     absl::Span<float> labels) const override {
-    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = CheckRead(*this, indices, features, labels); !status.ok()) return status;
     std::fill(features.begin(), features.end(), normalizer_(0));
     for (size_t i = 0; i < indices.size(); ++i) {
       float* const row = features.data() + i * format_.features;
@@ -112,6 +106,8 @@ class LibsvmDataset : public Dataset {
 
 }  // namespace
 
+// Opens a file in LIBSVM's format (Chang and Lin, 2011): "label index:value ..." with ascending indices and comments
+// after "#". Checks every line once and skips blank lines.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source,
                                                     const v1::Normalization& normalization,
                                                     const std::string& base_folder) {

@@ -45,6 +45,14 @@ inline std::string Gzip(const std::string& content) {
   return out;
 }
 
+// Returns the extreme labels as text like "2.5 at train.csv:4".
+inline std::vector<std::string> ExtremeLabels(const Dataset& dataset) {
+  std::vector<std::string> labels;
+  for (const PlacedLabel& each : dataset.ExtremeLabels())
+    labels.push_back(absl::StrCat(each.label, " at ", each.where));
+  return labels;
+}
+
 // All of a data set, in file order.
 struct Examples {
   std::vector<float> features;

@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "worker/data/datasets/gzip_reader.h"
 
 namespace ballast {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/data/datasets/text_rows.h"
 
-#include <gtest/gtest.h>
-
 #include "worker/data/datasets/test_files.h"
 
 namespace ballast {

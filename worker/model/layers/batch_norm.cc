@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_fields.h"
 #include "worker/model/layers/layer_table.h"
-#include "worker/model/layers/normalization.h"
 
 namespace ballast {
 namespace {
@@ -65,8 +65,7 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeBatchNorm(const LayerSite& site) {
   if (absl::Status status = CheckEpsilon(site.name, rates.epsilon); !status.ok()) return status;
   // The comparison in this form also rejects NaN.
   if (!(rates.momentum > 0 && rates.momentum <= 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": momentum is ", rates.momentum, ", want above 0 and at most 1"));
+    return LayerError(site.name, "momentum is ", rates.momentum, ", want above 0 and at most 1");
   }
   return std::make_unique<BatchNorm>(site, rates);
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_fields.h"
 #include "worker/model/layers/layer_table.h"
-#include "worker/model/layers/window_fields.h"
 
 namespace ballast {
 namespace {
@@ -28,20 +26,8 @@ class Conv2d : public Layer {
 
   std::vector<Parameter> Parameters() const override {
     const Window& window = shape_.window;
-    Parameter weight{name_ + "/weight",
-                     {shape_.filters, window.height, window.width, shape_.input.channels},
-                     config_.initializer(),
-                     shape_.filters * shape_.filter_elements()};
-    if (weight.initializer.kind_case() == v1::Initializer::KIND_NOT_SET) {
-      weight.initializer.mutable_he_normal();
-    }
-    std::vector<Parameter> parameters = {std::move(weight)};
-    if (!config_.no_bias()) {
-      Parameter bias{name_ + "/bias", {shape_.filters}, {}, shape_.filters};
-      bias.initializer.mutable_zeros();
-      parameters.push_back(std::move(bias));
-    }
-    return parameters;
+    return WeightAndBias(name_, {shape_.filters, window.height, window.width, shape_.input.channels},
+                         config_.initializer(), !config_.no_bias());
   }
 
   std::vector<LayerMemory> Memory() const override { return {}; }
@@ -68,12 +54,10 @@ class Conv2d : public Layer {
 absl::StatusOr<std::unique_ptr<Layer>> MakeConv2d(const LayerSite& site) {
   const v1::Conv2d& config = site.config.conv2d();
   if (config.filters() < 1 || config.filters() > kMaxFilters) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": filters is ", config.filters(), ", want 1 to ", kMaxFilters));
+    return LayerError(site.name, "filters is ", config.filters(), ", want 1 to ", kMaxFilters);
   }
   if (config.kernel().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": kernel is not set, want the size of the window"));
+    return LayerError(site.name, "kernel is not set, want the size of the window");
   }
   const absl::StatusOr<Window> window =
       ReadWindow(site, {config.kernel(), config.stride(), config.padding()}, Window());
@@ -82,13 +66,11 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeConv2d(const LayerSite& site) {
   // Divides, because the product may overflow an int64.
   const int64_t max_channels = kMaxWeights / (window->height * window->width) / config.filters();
   if (site.input.channels > max_channels) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", config.filters(), " filters of ",
-                                                   KernelText(*window), "x", site.input.channels, ", want at most ",
-                                                   kMaxWeights, " weights"));
+    return LayerError(site.name, config.filters(), " filters of ", KernelText(*window), "x", site.input.channels,
+                      ", want at most ", kMaxWeights, " weights");
   }
   if (shape.output().pixels() > kMaxImageElements / config.filters()) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": gives ", ToString(shape.output()),
-                                                   ", want at most ", kMaxImageElements, " elements"));
+    return LayerError(site.name, "gives ", ToString(shape.output()), ", want at most ", kMaxImageElements, " elements");
   }
   return std::make_unique<Conv2d>(site, shape);
 }

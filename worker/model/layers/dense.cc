@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_fields.h"
 #include "worker/model/layers/layer_table.h"
 
 namespace ballast {
@@ -24,17 +23,7 @@ class Dense : public Layer {
   LayerTraits traits() const override { return {.fuses_activation = !config_.no_bias()}; }
 
   std::vector<Parameter> Parameters() const override {
-    Parameter weight{name_ + "/weight", {units(), inputs_}, config_.initializer(), units() * inputs_};
-    if (weight.initializer.kind_case() == v1::Initializer::KIND_NOT_SET) {
-      weight.initializer.mutable_he_normal();
-    }
-    std::vector<Parameter> parameters = {std::move(weight)};
-    if (!config_.no_bias()) {
-      Parameter bias{name_ + "/bias", {units()}, {}, units()};
-      bias.initializer.mutable_zeros();
-      parameters.push_back(std::move(bias));
-    }
-    return parameters;
+    return WeightAndBias(name_, {units(), inputs_}, config_.initializer(), !config_.no_bias());
   }
 
   std::vector<LayerMemory> Memory() const override { return {}; }
@@ -71,16 +60,14 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeDense(const LayerSite& site) {
   const v1::Dense& config = site.config.dense();
   const int64_t inputs = site.input.elements();
   if (config.units() < 1 || config.units() > kMaxUnits) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": units is ", config.units(), ", want 1 to ", kMaxUnits));
+    return LayerError(site.name, "units is ", config.units(), ", want 1 to ", kMaxUnits);
   }
   if (config.inputs() != 0 && config.inputs() != inputs) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": gets ", inputs, " inputs, want ",
-                                                   config.inputs(), " (its field `inputs`)"));
+    return LayerError(site.name, "gets ", inputs, " inputs, want ", config.inputs(), " (its field `inputs`)");
   }
   if (inputs > kMaxWeights / config.units()) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", site.name, "\": ", config.units(), " units of ", inputs,
-                                                   " inputs each, want at most ", kMaxWeights, " weights"));
+    return LayerError(site.name, config.units(), " units of ", inputs, " inputs each, want at most ", kMaxWeights,
+                      " weights");
   }
   return std::make_unique<Dense>(site);
 }

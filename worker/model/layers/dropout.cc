@@ -37,8 +37,7 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeDropout(const LayerSite& site) {
   const float rate = site.config.dropout().rate();
   // The comparison in this form also rejects NaN.
   if (!(rate >= 0.0f && rate < 1.0f)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", site.name, "\": rate is ", rate, ", want at least 0 and less than 1"));
+    return LayerError(site.name, "rate is ", rate, ", want at least 0 and less than 1");
   }
   return std::make_unique<Dropout>(rate, site.input);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/status/status.h"
+#include "worker/model/layers/layer_fields.h"
 #include "worker/model/layers/layer_table.h"
-#include "worker/model/layers/normalization.h"
 
 namespace ballast {
 namespace {

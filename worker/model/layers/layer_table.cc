@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/model/layers/layer_table.h"
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/job/kind_names.h"
 
 namespace ballast {
 
-// Each is defined in the file of its name.
+// Each is defined in the file of its name, the functions of single elements in activation.cc.
 using MakeKind = absl::StatusOr<std::unique_ptr<Layer>>(const LayerSite& site);
 MakeKind MakeAveragePool, MakeBatchNorm, MakeConv2d, MakeDense, MakeDropout, MakeGelu, MakeLayerNorm, MakeMaxPool,
     MakeRelu, MakeTanh;
@@ -37,8 +35,7 @@ absl::StatusOr<std::unique_ptr<Layer>> MakeLayer(const LayerSite& site) {
   for (const auto& entry : kLayers) {
     if (entry.kind == site.config.kind_case()) return entry.make(site);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("layer \"", site.name, "\": its kind is not set, want ", KindPhrase(*v1::Layer::descriptor())));
+  return LayerError(site.name, "its kind is not set, want ", KindPhrase(*v1::Layer::descriptor()));
 }
 
 }  // namespace ballast

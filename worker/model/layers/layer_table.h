@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "ballast/v1/job.pb.h"
 #include "worker/model/layers/layer.h"
 
@@ -17,6 +19,12 @@ struct LayerSite {
   std::string name;
   ImageShape input;
 };
+
+// Returns the error of a layer, which begins with its name.
+template <typename... Parts>
+absl::Status LayerError(absl::string_view layer, const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("layer \"", layer, "\": ", parts...));
+}
 
 // INVALID_ARGUMENT, naming the layer, where the kind is not set, or the configuration is out of range or does not fit
 // the inputs. A residual is no layer but several: the chain takes it apart.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "absl/strings/str_cat.h"
+#include "worker/model/layers/layer_fields.h"
 #include "worker/model/layers/layer_table.h"
-#include "worker/model/layers/window_fields.h"
 
 namespace ballast {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/model/losses/loss_table.h"
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/job/kind_names.h"
+#include "worker/model/losses/loss.h"
 
 namespace ballast {
 

@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/model/losses/loss_table.h"
+#include "worker/model/losses/loss.h"
 
 namespace ballast {
 namespace {

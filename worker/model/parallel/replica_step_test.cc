@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "worker/model/parallel/device_thread.h"
 
 namespace ballast {
 namespace {

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests replicas on emulated GPUs.
 #include <gmock/gmock.h>
-#include <google/protobuf/text_format.h>
-
-#include <cmath>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulated_nccl.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/nccl_reducer.h"
 #include "worker/device/factory/cuda_device.h"
+#include "worker/model/model_fixture.h"
 #include "worker/model/parallel/replicated_model.h"
 
 namespace ballast {
@@ -29,13 +24,6 @@ using ::testing::Pointwise;
 
 constexpr int64_t kFeatures = 12;
 constexpr int64_t kBatch = 16;
-
-class NoHooks : public StepHooks {
- public:
-  absl::Status BeforeForward(size_t) override { return absl::OkStatus(); }
-  absl::Status AfterForward(const BatchResult&) override { return absl::OkStatus(); }
-  absl::Status GradientReady(size_t) override { return absl::OkStatus(); }
-};
 
 class ReplicatedGpusTest : public ::testing::Test {
  protected:
@@ -55,35 +43,19 @@ class ReplicatedGpusTest : public ::testing::Test {
   }
 
   std::unique_ptr<ReplicatedModel> Replicate(size_t replicas) {
-    v1::Model config;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        "layers { dense { units: 16 } } layers { relu {} } layers { dense { units: 4 } } "
-        "loss { softmax_cross_entropy {} }",
-        &config));
     ModelOptions options{.features = kFeatures, .seed = 1, .max_batch = kBatch};
     for (size_t i = 0; i < replicas; ++i) options.devices.push_back({std::to_string(i), devices_[i].get()});
-    absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = ReplicatedModel::Create(config, options);
+    absl::StatusOr<std::unique_ptr<ReplicatedModel>> model = ReplicatedModel::Create(
+        ParseModel("layers { dense { units: 16 } } layers { relu {} } layers { dense { units: 4 } } "
+                   "loss { softmax_cross_entropy {} }"),
+        options);
     EXPECT_TRUE(model.ok()) << model.status();
-    for (size_t i = 0; i < (*model)->parameters().size(); ++i) {
-      std::vector<float> values((*model)->parameters()[i].elements);
-      for (size_t j = 0; j < values.size(); ++j) values[j] = 0.3f * std::sin(1.0f + i + 7 * j);
-      EXPECT_TRUE((*model)->SetParameter(i, values).ok());
-    }
+    SetParameters(**model);
     return *std::move(model);
   }
 
   BatchView Batch() const {
     return {.features = features_, .labels = labels_, .examples = kBatch, .step = 5, .seed = 3};
-  }
-
-  std::vector<float> Gradients(TrainableModel& model) {
-    std::vector<float> all;
-    for (size_t i = 0; i < model.parameters().size(); ++i) {
-      std::vector<float> gradient(model.parameters()[i].elements);
-      EXPECT_TRUE(model.GetGradient(i, absl::MakeSpan(gradient)).ok());
-      all.insert(all.end(), gradient.begin(), gradient.end());
-    }
-    return all;
   }
 
   // Returns the gradients after enough steps that passes are recorded as graphs and launched.
@@ -124,8 +96,7 @@ TEST_F(ReplicatedGpusTest, AFailedGpuEndsTheSums) {
   Train(*model, 1);
   emulator::FailCall("cudaStreamSynchronize", cudaErrorECCUncorrectable, 0);
   EXPECT_FALSE(devices_[1]->Synchronize().ok());
-  NoHooks hooks;
-  EXPECT_THAT(std::string(model->Train(Batch(), hooks).status().message()), HasSubstr("device 1: "));
+  EXPECT_THAT(std::string(TrainOnce(*model, Batch()).status().message()), HasSubstr("device 1: "));
   EXPECT_EQ(emulator::NcclNow().aborted, 2);
 }
 

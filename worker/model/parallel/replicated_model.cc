@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "worker/device/collective/host_reducer.h"
 #include "worker/device/factory/cuda_device.h"
-#include "worker/model/parallel/replica_step.h"
 
 namespace ballast {
 namespace {
@@ -31,6 +30,16 @@ bool KeepStatistics(const Layers& layers) {
     return layer.has_batch_norm() || KeepStatistics(layer.residual().layers()) ||
            KeepStatistics(layer.residual().shortcut());
   });
+}
+
+// Returns `size` examples of a batch from `begin` on.
+BatchView Examples(const BatchView& batch, int64_t begin, int64_t size) {
+  const size_t features = batch.examples == 0 ? 0 : batch.features.size() / batch.examples;
+  BatchView part = batch;
+  part.features = batch.features.subspan(begin * features, size * features);
+  part.labels = batch.labels.subspan(begin, size);
+  part.examples = size;
+  return part;
 }
 
 // Splits a whole into parts, of which the first `extra` have one element more.
@@ -140,16 +149,19 @@ absl::Status ReplicatedModel::CheckBatch(const BatchView& batch) const {
 
 BatchView ReplicatedModel::PartOf(const BatchView& batch, size_t replica) const {
   const Split split(batch.examples, replicas_.size());
-  const int64_t begin = split.begin(replica), size = split.size(replica);
-  BatchView part = batch;
-  part.features = batch.features.subspan(begin * options_.features, size * options_.features);
-  part.labels = batch.labels.subspan(begin, size);
-  part.examples = size;
+  const int64_t size = split.size(replica);
+  BatchView part = Examples(batch, split.begin(replica), size);
   // Workers' seeds differ by less than 2^32, so no other worker has the same seed.
   part.seed = batch.seed + (uint64_t{replica} << 32);
   // Weights the part's mean loss, so that the sum over the parts is the mean over the batch.
   if (batch.examples > 0) part.loss_scale *= static_cast<float>(size) / static_cast<float>(batch.examples);
   return part;
+}
+
+void ReplicatedModel::RunAll(absl::FunctionRef<void(size_t)> task) {
+  for (size_t i = 1; i < replicas_.size(); ++i) threads_[i - 1]->Start([&task, i] { task(i); });
+  task(0);
+  for (const std::unique_ptr<DeviceThread>& thread : threads_) thread->Wait();
 }
 
 absl::Status ReplicatedModel::SumGradients(size_t group) {
@@ -169,7 +181,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::Train(const BatchView& batch, StepH
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   ReplicaStep step(replicas_.size(), &hooks, [this](size_t group) { return SumGradients(group); });
   std::vector<BatchResult> results(replicas_.size());
-  const auto train = [&](size_t i) {
+  RunAll([&](size_t i) {
     const absl::StatusOr<BatchResult> result = replicas_[i]->Train(PartOf(batch, i), step.hooks(i));
     if (result.ok()) {
       results[i] = *result;
@@ -179,10 +191,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::Train(const BatchView& batch, StepH
       // The first replica may be waiting for this replica's part of a sum.
       if (i > 0 && own) reducer_->Abort();
     }
-  };
-  for (size_t i = 1; i < replicas_.size(); ++i) threads_[i - 1]->Start([&train, i] { train(i); });
-  train(0);
-  for (const std::unique_ptr<DeviceThread>& thread : threads_) thread->Wait();
+  });
   if (absl::Status status = step.status(); !status.ok()) return status;
   BatchResult sum;
   for (const BatchResult& result : results) sum += result;
@@ -203,10 +212,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const BatchView& batch) {
   if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
   if (keeps_statistics_) return EvaluateAlone(batch);
   std::vector<absl::StatusOr<BatchResult>> results(replicas_.size(), BatchResult());
-  const auto evaluate = [&](size_t i) { results[i] = replicas_[i]->Evaluate(PartOf(batch, i)); };
-  for (size_t i = 1; i < replicas_.size(); ++i) threads_[i - 1]->Start([&evaluate, i] { evaluate(i); });
-  evaluate(0);
-  for (const std::unique_ptr<DeviceThread>& thread : threads_) thread->Wait();
+  RunAll([&](size_t i) { results[i] = replicas_[i]->Evaluate(PartOf(batch, i)); });
   BatchResult sum;
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i].ok()) return Named(i, results[i].status());
@@ -218,11 +224,8 @@ absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const BatchView& batch) {
 absl::StatusOr<BatchResult> ReplicatedModel::EvaluateAlone(const BatchView& batch) {
   BatchResult sum;
   for (int64_t begin = 0; begin < batch.examples; begin += largest_part_) {
-    BatchView piece = batch;
-    piece.examples = std::min(largest_part_, batch.examples - begin);
-    piece.features = batch.features.subspan(begin * options_.features, piece.examples * options_.features);
-    piece.labels = batch.labels.subspan(begin, piece.examples);
-    const absl::StatusOr<BatchResult> result = replicas_[0]->Evaluate(piece);
+    const int64_t size = std::min(largest_part_, batch.examples - begin);
+    const absl::StatusOr<BatchResult> result = replicas_[0]->Evaluate(Examples(batch, begin, size));
     if (!result.ok()) return Named(0, result.status());
     sum += *result;
   }

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/device/collective/reducer.h"
 #include "worker/model/model.h"
-#include "worker/model/parallel/device_thread.h"
+#include "worker/model/parallel/replica_step.h"
 #include "worker/model/trainable_model.h"
 
 namespace ballast {
@@ -60,6 +61,8 @@ class ReplicatedModel : public TrainableModel {
   absl::Status CheckBatch(const BatchView& batch) const;
   // Returns the examples of a batch that a replica computes.
   BatchView PartOf(const BatchView& batch, size_t replica) const;
+  // Calls `task` with each replica's index on its thread, and waits for all.
+  void RunAll(absl::FunctionRef<void(size_t)> task);
   absl::Status SumGradients(size_t group);
   // Evaluates on the first replica.
   absl::StatusOr<BatchResult> EvaluateAlone(const BatchView& batch);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,24 +41,43 @@ class FileBytes {
   static absl::StatusOr<FileBytes> Map(const std::string& path);
 
   explicit FileBytes(std::vector<uint8_t> bytes) : buffer_(std::move(bytes)) {}
-  FileBytes(FileBytes&& other) noexcept;
-  FileBytes& operator=(FileBytes&& other) noexcept;
-  ~FileBytes();
 
   absl::Span<const uint8_t> bytes() const {
-    return mapping_ == nullptr ? absl::MakeConstSpan(buffer_) : absl::MakeConstSpan(mapping_, mapped_size_);
+    if (mapping_ == nullptr) return buffer_;
+    return absl::MakeConstSpan(mapping_.get(), mapping_.get_deleter().size);
   }
   absl::string_view text() const { return {reinterpret_cast<const char*>(bytes().data()), bytes().size()}; }
 
  private:
+  struct Unmap {
+    size_t size;
+    void operator()(const uint8_t* mapping) const;
+  };
+
   FileBytes() = default;
 
-  const uint8_t* mapping_ = nullptr;
-  size_t mapped_size_ = 0;
+  std::unique_ptr<const uint8_t, Unmap> mapping_;
   std::vector<uint8_t> buffer_;
 };
 
 // Returns whether the path ends in ".gz".
 bool IsGzipPath(absl::string_view path);
+
+// Decompresses a gzip file (RFC 1952, including files of several members) piece by piece, in constant memory.
+// Thread safety: one thread at a time.
+class GzipReader {
+ public:
+  // NOT_FOUND if there is no file, INVALID_ARGUMENT if it is not a regular file. Only Read checks the gzip format.
+  static absl::StatusOr<std::unique_ptr<GzipReader>> Open(const std::string& path);
+
+  virtual ~GzipReader() = default;
+
+  // Fills the buffer, and returns fewer bytes only at the end of the file. DATA_LOSS if the file is damaged or
+  // truncated, INVALID_ARGUMENT if it is not gzip; the message names the byte of the file.
+  virtual absl::StatusOr<size_t> Read(absl::Span<uint8_t> buffer) = 0;
+
+  // Upper bound on the decompressed size, from deflate's maximum ratio of 1032 to 1 (zlib's technical notes).
+  virtual uint64_t most_bytes() const = 0;
+};
 
 }  // namespace ballast

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#pragma once
-
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "worker/model/layers/layer.h"
+#include "common/job/kind_names.h"
+#include "worker/model/layers/layer_table.h"
 
 namespace ballast {
+namespace {
 
 // A layer that applies one function to each element.
 class ActivationLayer : public Layer {
  public:
-  ActivationLayer(Activation function, std::string description, const ImageShape& shape)
-      : function_(function), description_(std::move(description)), shape_(shape) {}
+  ActivationLayer(Activation function, const LayerSite& site)
+      : function_(function), kind_(KindName(site.config)), shape_(site.input) {}
 
-  std::string Describe() const override { return description_; }
+  std::string Describe() const override { return kind_; }
   ImageShape output() const override { return shape_; }
   // Only ReLU has the same derivative as a function of its output as of its input.
   LayerTraits traits() const override { return {.in_place = function_ == Activation::kRelu, .activation = function_}; }
@@ -30,8 +26,22 @@ class ActivationLayer : public Layer {
 
  private:
   const Activation function_;
-  const std::string description_;
+  const std::string kind_;
   const ImageShape shape_;
 };
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeGelu(const LayerSite& site) {
+  return std::make_unique<ActivationLayer>(Activation::kGelu, site);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeRelu(const LayerSite& site) {
+  return std::make_unique<ActivationLayer>(Activation::kRelu, site);
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> MakeTanh(const LayerSite& site) {
+  return std::make_unique<ActivationLayer>(Activation::kTanh, site);
+}
 
 }  // namespace ballast

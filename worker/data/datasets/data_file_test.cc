@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/gzip_reader.h"
+#include "worker/data/datasets/data_file.h"
 
-#include <gtest/gtest.h>
-
-#include "absl/strings/str_cat.h"
 #include "worker/data/datasets/test_files.h"
 
 namespace ballast {

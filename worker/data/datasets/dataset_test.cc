@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/data/datasets/open_dataset.h"
+#include "worker/data/datasets/dataset.h"
 
-#include <gtest/gtest.h>
-
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <random>
