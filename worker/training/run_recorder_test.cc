@@ -12,11 +12,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 
-v1::GetStatusResponse Shard(const char* text) {
-  v1::GetStatusResponse shard;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &shard));
-  return shard;
+template <typename Message>
+Message Parse(const char* text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
+  return message;
 }
+
+constexpr auto Shard = Parse<v1::GetStatusResponse>;
+constexpr auto Reported = Parse<v1::GetProgressResponse>;
 
 TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
   Summary summary{.max_staleness = 2};
@@ -36,12 +40,6 @@ TEST(AddShardsTest, SumsUpWhatAllShardsCounted) {
   EXPECT_DOUBLE_EQ(summary.mean_staleness, 10.0 / 6);
   EXPECT_THAT(summary.wait_microseconds.buckets, ElementsAre(6, 0, 2));
   EXPECT_EQ(summary.wait_microseconds.mean, 0.75);
-}
-
-v1::GetProgressResponse Reported(const char* text) {
-  v1::GetProgressResponse reported;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &reported));
-  return reported;
 }
 
 TEST(AddPushesTest, FindsNothingWhereShardsAcceptedAllThatWasAcknowledged) {
