@@ -78,11 +78,6 @@ void CoordinatorLink::ReturnHome() {
   control_address_.clear();
 }
 
-CoordinatorLink::~CoordinatorLink() {
-  heartbeats_.Shutdown("link destroyed");
-  if (heart_.joinable()) heart_.join();
-}
-
 template <typename Response, typename Request>
 absl::StatusOr<Response> CoordinatorLink::Call(CallGroup* group, CallOptions options, Request request,
                                                Method<Request, Response> method) {
@@ -128,49 +123,62 @@ absl::StatusOr<v1::JoinResponse> CoordinatorLink::Join(v1::JoinRequest request, 
     if (OutlivesAServer(durability)) tracker_.set_return_timeout(ReturnTime(durability));
   }
   const absl::Time deadline = absl::Now() + timeout;
-  while (true) {
-    absl::StatusOr<v1::JoinResponse> response = Call<v1::JoinResponse>(&calls_, Options("join"), request, &Async::Join);
-    if (absl::IsAlreadyExists(response.status()) && absl::Now() < deadline && !calls_.WaitForShutdown(kJoinPause))
-      continue;
-    if (!response.ok()) return response;
-    absl::MutexLock lock(&mutex_);
-    joined_ = *response;
-    return response;
-  }
+  absl::StatusOr<v1::JoinResponse> response;
+  // The attempt retries by itself while no response comes, and CancelCalls ends it.
+  const absl::Status status = loop_.Call(
+      [&](grpc::ClientContext*) {
+        response = Call<v1::JoinResponse>(&calls_, Options("join"), request, &Async::Join);
+        return response.status();
+      },
+      kJoinPause,
+      [&](const absl::Status& error) { return absl::IsAlreadyExists(error) ? deadline : absl::InfinitePast(); });
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  joined_ = *response;
+  tracker_.Begin(absl::Milliseconds(std::max(response->member_ttl_ms(), 1u)), absl::Now());
+  return response;
 }
 
 void CoordinatorLink::StartHeartbeats(std::function<void(const JobCondition&)> on_change) {
-  if (heart_.joinable()) return;
-  heart_ = std::thread([this, on_change = std::move(on_change)] { BeatUntilLeft(on_change); });
+  loop_.Start([this, on_change = std::move(on_change)] { return Beat(on_change); });
 }
 
-void CoordinatorLink::BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change) {
-  v1::HeartbeatRequest request;
-  *request.mutable_member() = member();
-  absl::Duration interval, ttl;
+std::optional<absl::Duration> CoordinatorLink::Beat(const std::function<void(const JobCondition&)>& on_change) {
+  v1::JoinResponse joined;
   {
     absl::MutexLock lock(&mutex_);
-    interval = absl::Milliseconds(std::max(joined_.heartbeat_interval_ms(), 1u));
-    ttl = absl::Milliseconds(std::max(joined_.member_ttl_ms(), 1u));
-    tracker_.Begin(ttl, absl::Now());
+    joined = joined_;
   }
-  do {
-    CallOptions once = Within("heartbeat", ttl);
-    once.retry_timeout = absl::ZeroDuration();
-    absl::StatusOr<v1::HeartbeatResponse> response =
-        Call<v1::HeartbeatResponse>(&heartbeats_, std::move(once), request, &Async::Heartbeat);
-    if (heartbeats_.WaitForShutdown(absl::ZeroDuration())) return;
-    if (JobConditionTracker::IsUnresponsive(response.status())) ReturnHome();
-    bool changed;
-    JobCondition now;
-    {
-      absl::MutexLock lock(&mutex_);
-      changed = tracker_.OnHeartbeat(response, absl::Now());
-      now = tracker_.condition();
-    }
-    if (changed && on_change) on_change(now);
-    if (!response.ok() && now.state == v1::JOB_STATE_FAILED) return;
-  } while (!heartbeats_.WaitForShutdown(interval));
+  v1::HeartbeatRequest request;
+  request.set_job(job_);
+  *request.mutable_member() = joined.member();
+  const absl::Duration ttl = absl::Milliseconds(std::max(joined.member_ttl_ms(), 1u));
+  v1::HeartbeatResponse response;
+  const absl::Status status = loop_.Call(
+      [&](grpc::ClientContext* context) {
+        context->set_deadline(absl::ToChronoTime(absl::Now() + ttl));
+        const std::shared_ptr<v1::CoordinatorService::Stub> present = stub();
+        absl::Status ended =
+            FromAttempt(present->Heartbeat(context, request, &response), absl::StrCat(name(), ": heartbeat"));
+        if (!ended.ok()) ReturnHome();
+        return ended;
+      },
+      HeartbeatInterval(joined, {}),
+      [this](const absl::Status& error) {
+        absl::MutexLock lock(&mutex_);
+        return tracker_.LostAt(error);
+      });
+  if (loop_.stopping()) return std::nullopt;
+  bool changed;
+  JobCondition now;
+  {
+    absl::MutexLock lock(&mutex_);
+    changed = tracker_.OnHeartbeat(status.ok() ? absl::StatusOr<v1::HeartbeatResponse>(response) : status, absl::Now());
+    now = tracker_.condition();
+  }
+  if (changed && on_change) on_change(now);
+  if (!status.ok()) return std::nullopt;
+  return HeartbeatInterval(joined, response);
 }
 
 JobCondition CoordinatorLink::condition() const {
@@ -179,8 +187,7 @@ JobCondition CoordinatorLink::condition() const {
 }
 
 absl::Status CoordinatorLink::Leave(const std::string& failure, bool worker_local) {
-  heartbeats_.Shutdown("member leaves");
-  if (heart_.joinable()) heart_.join();
+  loop_.Stop();
   v1::LeaveRequest request;
   *request.mutable_member() = member();
   request.set_failure(failure);

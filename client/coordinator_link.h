@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,6 +18,7 @@
 #include "client/call_group.h"
 #include "client/job_condition_tracker.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/member_loop.h"
 #include "common/tensors/shard_map.h"
 
 namespace ballast {
@@ -26,8 +26,8 @@ namespace ballast {
 // Owns the connection to a job's coordinator and a member's heartbeats; has a blocking method for each call of the
 // coordinator service. Does not know the contents of tensors. Retryable calls are retried for 10 s, or for the time
 // that the job's durability gives a coordinator to return, if longer; the final error names the coordinator's address,
-// the call and the elapsed time. Thread safety: all methods may be called from any thread, except that Join,
-// StartHeartbeats, Leave and the destructor must be called from one thread.
+// the call and the elapsed time. The destructor ends all calls, without leaving. Thread safety: all methods may be
+// called from any thread, except that Join, StartHeartbeats, Leave and the destructor must be called from one thread.
 class CoordinatorLink {
  public:
   // Blocks until the coordinator responds; UNAVAILABLE or DEADLINE_EXCEEDED after `timeout`. INVALID_ARGUMENT if the
@@ -36,9 +36,6 @@ class CoordinatorLink {
   static absl::StatusOr<std::unique_ptr<CoordinatorLink>> Connect(const std::string& address, absl::Duration timeout,
                                                                   const Credentials& credentials = {},
                                                                   const std::string& job = "");
-  // Ends all calls, without leaving.
-  ~CoordinatorLink();
-
   // Fills in the versions. Later calls are made as the member in the response. While another member has the rank,
   // retries for up to `timeout`, because a dead member is soon declared lost.
   absl::StatusOr<v1::JoinResponse> Join(v1::JoinRequest request, absl::Duration timeout);
@@ -98,7 +95,8 @@ class CoordinatorLink {
   // Options with retries for as long as a lost coordinator may take to return. The server may take `wait` longer.
   CallOptions Options(const char* call, absl::Duration wait = absl::ZeroDuration()) const;
   v1::Member member() const;
-  void BeatUntilLeft(const std::function<void(const JobCondition&)>& on_change);
+  // Sends a heartbeat until the coordinator responds or is lost; a step of the loop.
+  std::optional<absl::Duration> Beat(const std::function<void(const JobCondition&)>& on_change);
 
   const std::string address_;
   const Credentials credentials_;
@@ -117,9 +115,9 @@ class CoordinatorLink {
 
   // Separate groups, because they shut down at different times.
   CallGroup calls_;
-  CallGroup heartbeats_;
   CallGroup leaving_;
-  std::thread heart_;
+  // Declared last, because its thread uses the other fields.
+  MemberLoop loop_;
 };
 
 }  // namespace ballast

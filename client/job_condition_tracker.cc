@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/member_loop.h"
 #include "common/status/error_reason.h"
 
 namespace ballast {
@@ -13,10 +14,6 @@ namespace {
 constexpr absl::Duration kBusyTimeout = absl::Seconds(60);
 
 }  // namespace
-
-bool JobConditionTracker::IsUnresponsive(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
-}
 
 void JobConditionTracker::Begin(absl::Duration member_ttl, absl::Time now) {
   member_ttl_ = member_ttl;
@@ -29,6 +26,11 @@ bool JobConditionTracker::OnHeartbeat(const absl::StatusOr<v1::HeartbeatResponse
   return condition_.state != last.state;
 }
 
+absl::Time JobConditionTracker::LostAt(const absl::Status& error) const {
+  if (!IsUnresponsive(error)) return absl::InfinitePast();
+  return last_response_ + std::max(return_timeout_, absl::IsUnavailable(error) ? member_ttl_ : kBusyTimeout);
+}
+
 JobCondition JobConditionTracker::Judge(const absl::StatusOr<v1::HeartbeatResponse>& response, absl::Time now) const {
   if (response.ok()) return {response->state(), response->reason(), response->failure()};
   if (!IsUnresponsive(response.status())) {
@@ -37,13 +39,11 @@ JobCondition JobConditionTracker::Judge(const absl::StatusOr<v1::HeartbeatRespon
             {},
             ReasonOf(response.status()) == v1::ERROR_REASON_MEMBER_LOST};
   }
-  const absl::Duration elapsed = now - last_response_;
-  const absl::Duration most = absl::IsUnavailable(response.status()) ? member_ttl_ : kBusyTimeout;
-  if (elapsed < std::max(return_timeout_, most)) return condition_;
+  if (now < LostAt(response.status())) return condition_;
   JobCondition lost;
   lost.state = v1::JOB_STATE_FAILED;
   lost.reason = absl::StrCat(coordinator_, " has not responded for ",
-                             absl::FormatDuration(absl::Trunc(elapsed, absl::Milliseconds(1))), ": ",
+                             absl::FormatDuration(absl::Trunc(now - last_response_, absl::Milliseconds(1))), ": ",
                              response.status().message());
   lost.before_start = condition_.state == v1::JOB_STATE_GATHERING;
   return lost;

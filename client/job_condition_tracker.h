@@ -42,8 +42,9 @@ class JobConditionTracker {
 
   const JobCondition& condition() const { return condition_; }
 
-  // Returns true if the error means that no response came, not that the coordinator refused the heartbeat.
-  static bool IsUnresponsive(const absl::Status& status);
+  // Returns the time from which heartbeats that fail with this error mean that the coordinator is lost; InfinitePast if
+  // it refused them.
+  absl::Time LostAt(const absl::Status& error) const;
 
  private:
   JobCondition Judge(const absl::StatusOr<v1::HeartbeatResponse>& response, absl::Time now) const;

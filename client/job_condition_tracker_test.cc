@@ -92,13 +92,5 @@ TEST(JobConditionTrackerTest, JobWhoseCoordinatorIsLostWhileGatheringHasNotStart
   EXPECT_EQ(tracker.condition().reason, "coordinator at host:1 has not responded for 5.001s: x");
 }
 
-TEST(JobConditionTrackerTest, OnlyErrorsWithoutAResponseAreUnresponsive) {
-  EXPECT_TRUE(JobConditionTracker::IsUnresponsive(absl::UnavailableError("x")));
-  EXPECT_TRUE(JobConditionTracker::IsUnresponsive(absl::DeadlineExceededError("x")));
-  EXPECT_TRUE(JobConditionTracker::IsUnresponsive(absl::ResourceExhaustedError("x")));
-  EXPECT_FALSE(JobConditionTracker::IsUnresponsive(absl::FailedPreconditionError("x")));
-  EXPECT_FALSE(JobConditionTracker::IsUnresponsive(absl::OkStatus()));
-}
-
 }  // namespace
 }  // namespace ballast

@@ -3,16 +3,18 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
+#include "common/rpc/member_loop.h"
 #include "server/coordinator/replication_report.h"
 
 namespace ballast {
@@ -63,45 +65,42 @@ class CoordinatorMember {
     std::function<void(absl::Status)> on_fatal;
   };
 
-  // Sends a heartbeat immediately.
-  void HeartbeatNow();
-
   // Joins in the background.
   CoordinatorMember(Options options, Events events);
   // Leaves the job if it has joined.
   ~CoordinatorMember();
   CoordinatorMember(const CoordinatorMember&) = delete;
 
+  // Sends a heartbeat immediately.
+  void HeartbeatNow() { loop_.HeartbeatNow(); }
+
   // The state in the last heartbeat response.
   v1::JobState job_state() const;
 
  private:
-  void Run();
-  absl::Status Join();
-  absl::Status BeatUntilStopped();
+  // Joins or, once joined, sends a heartbeat; a step of the loop.
+  std::optional<absl::Duration> Step();
+  // Each returns the pause until the next heartbeat.
+  absl::StatusOr<absl::Duration> Join();
+  absl::StatusOr<absl::Duration> Beat();
+  // Retries a call for up to `timeout` while no response comes.
   absl::Status Call(absl::FunctionRef<grpc::Status(grpc::ClientContext*)> call, absl::string_view what,
                     absl::Duration timeout);
   // The DEADLINE_EXCEEDED for members missing too long because of `why`, for example a lost coordinator.
   absl::Status FailToGather(absl::string_view why, const absl::Status& status) const;
-  absl::Status CheckGathered(const v1::HeartbeatResponse& response) const;
-  // Ends early after HeartbeatNow. Returns false once this is being destroyed.
-  bool Pause(absl::Duration duration);
-  // Returns true if the identity has changed.
-  bool UpdateIdentity(const v1::Member& member);
-  bool stopping() const;
 
   const Options options_;
   const Events events_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
   const absl::Time started_ = absl::Now();
   mutable absl::Mutex mutex_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool hastened_ ABSL_GUARDED_BY(mutex_) = false;
-  // The call under way; the destructor cancels it.
-  grpc::ClientContext* calling_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // Empty before the join, and while this server joins again.
   v1::JoinResponse joined_ ABSL_GUARDED_BY(mutex_);
   v1::JobState job_state_ ABSL_GUARDED_BY(mutex_) = v1::JOB_STATE_GATHERING;
-  std::thread thread_;
+  // The last checkpoint for which the shard was captured; for the loop's thread alone.
+  uint64_t captured_ = 0;
+  // Declared last, because its thread uses the other fields.
+  MemberLoop loop_;
 };
 
 }  // namespace ballast
