@@ -57,10 +57,8 @@ ParameterExchange::ParameterExchange(TrainableModel* model, Client* client, cons
     group.accumulators.resize(parameters.count);
     groups_.push_back(std::move(group));
   }
-  if (!model->waits_for_loss()) {
-    pipeline_ =
-        std::make_unique<TransferPipeline>(groups_.size(), [this](size_t group) { return Upload(groups_[group]); });
-  }
+  pipeline_ = TransferPipeline::Create(/*threaded=*/!model->waits_for_loss(), groups_.size(),
+                                       [this](size_t group) { return Upload(groups_[group]); });
 }
 
 std::vector<v1::TensorSpec> ParameterExchange::Specs(const TrainableModel& model, const v1::Job& job,
@@ -165,34 +163,19 @@ void ParameterExchange::BeginBatch(uint64_t step, uint32_t examples, bool last_o
   batch_.step = step;
   batch_.examples = examples;
   batch_.step_examples += examples;
-  loss_unchecked_ = true;
-}
-
-absl::StatusOr<std::optional<PushResult>> ParameterExchange::AwaitPush(size_t index) {
-  Group& group = groups_[index];
-  if (pipeline_ != nullptr) {
-    absl::Status status =
-        Await([&](absl::Duration timeout) { return pipeline_->WaitFor(index, timeout); }, group.layer);
-    if (!status.ok()) return status;
-    return pipeline_->Take(index);
-  }
-  if (!group.in_flight.has_value()) return std::nullopt;
-  absl::Status status = Await([&](absl::Duration timeout) { return group.in_flight->WaitFor(timeout); }, group.layer);
-  if (!status.ok()) return status;
-  const absl::StatusOr<PushResult> result = group.in_flight->Get();
-  if (!result.ok()) return result.status();
-  group.in_flight.reset();
-  if (absl::Status uploaded = Upload(group); !uploaded.ok()) return uploaded;
-  return *result;
+  batch_.loss_unchecked = true;
 }
 
 absl::Status ParameterExchange::AwaitGroup(size_t index) {
-  const absl::StatusOr<std::optional<PushResult>> pushed = AwaitPush(index);
+  Group& group = groups_[index];
+  absl::Status status = Await([&](absl::Duration timeout) { return pipeline_->WaitFor(index, timeout); }, group.layer);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::optional<PushResult>> pushed = pipeline_->Take(index);
   if (!pushed.ok()) return pushed.status();
   if (!pushed->has_value()) return absl::OkStatus();
-  Decode(groups_[index]);
+  Decode(group);
   const PushResult& result = **pushed;
-  RecordSpans(groups_[index], result);
+  RecordSpans(group, result);
   ++pushes_;
   staleness_sum_ += result.max_staleness;
   stats_.max_staleness = std::max(stats_.max_staleness, result.max_staleness);
@@ -205,27 +188,20 @@ absl::Status ParameterExchange::AwaitGroup(size_t index) {
 
 absl::Status ParameterExchange::BeforeForward(size_t group) { return AwaitGroup(group); }
 
-absl::Status ParameterExchange::CheckLoss(uint64_t step, float learning_rate) const {
-  const absl::StatusOr<double> loss_sum = model_->LossSum();
-  return loss_sum.ok() ? CheckFinite(*loss_sum, step, learning_rate) : loss_sum.status();
-}
-
 absl::Status ParameterExchange::AfterForward(const BatchResult& result) {
+  batch_.loss_unchecked = false;
   return CheckFinite(result.loss_sum, batch_.step, stats_.learning_rate);
 }
 
 absl::Status ParameterExchange::GradientReady(size_t index) {
   Group& group = groups_[index];
   if (absl::Status status = Prepare(group); !status.ok()) return status;
-  if (pipeline_ != nullptr) {
-    if (absl::Status status = Send(index); !status.ok()) return status;
-  }
+  batch_.learning_rate = stats_.learning_rate;
+  group.sent = batch_;
+  batch_.loss_unchecked = false;
+  absl::Status status = pipeline_->Begin(index, [this, index] { return Collect(groups_[index]); });
   // Backward computes the first layer's gradients last.
-  if (scaler_.has_value()) return index == 0 ? EndScaledBatch() : absl::OkStatus();
-  if (pipeline_ != nullptr) return absl::OkStatus();
-  absl::StatusOr<TransferPipeline::Pushed> pushed = EndBatch(group, batch_);
-  if (pushed.ok()) group.in_flight = *std::move(pushed);
-  return pushed.status();
+  return status.ok() && scaler_.has_value() && index == 0 ? EndScaledBatch() : status;
 }
 
 absl::Status ParameterExchange::Prepare(const Group& group) {
@@ -242,18 +218,16 @@ absl::Status ParameterExchange::Prepare(const Group& group) {
   return absl::OkStatus();
 }
 
-absl::Status ParameterExchange::Send(size_t index) {
-  const bool first = std::exchange(loss_unchecked_, false);
-  const bool pushes = !scaler_.has_value();
-  const float rate = stats_.learning_rate;
-  return pipeline_->Begin(index, [=, this, batch = batch_]() -> absl::StatusOr<TransferPipeline::Pushed> {
-    if (first) {
-      if (absl::Status status = CheckLoss(batch.step, rate); !status.ok()) return status;
-    }
-    if (absl::Status status = FetchGradients(groups_[index]); !status.ok()) return status;
-    if (!pushes) return std::nullopt;
-    return EndBatch(groups_[index], batch);
-  });
+absl::StatusOr<TransferPipeline::Pushed> ParameterExchange::Collect(Group& group) {
+  if (group.sent.loss_unchecked) {
+    const absl::StatusOr<double> loss_sum = model_->LossSum();
+    if (!loss_sum.ok()) return loss_sum.status();
+    absl::Status status = CheckFinite(*loss_sum, group.sent.step, group.sent.learning_rate);
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = FetchGradients(group); !status.ok()) return status;
+  if (scaler_.has_value()) return std::nullopt;
+  return EndBatch(group, group.sent);
 }
 
 absl::Status ParameterExchange::FetchGradients(Group& group) {
@@ -274,7 +248,7 @@ absl::Status ParameterExchange::EndScaledBatch() {
   const absl::StatusOr<bool> finite = unscaler_.TakeFinite();
   if (!finite.ok()) return finite.status();
   // Waits for the downloads, and returns the pipeline's error if the loss is not finite.
-  for (size_t index = groups_.size(); pipeline_ != nullptr && index-- > 0;) {
+  for (size_t index = groups_.size(); index-- > 0;) {
     if (!pipeline_->WaitFor(index, kCopyTimeout)) {
       return absl::DeadlineExceededError(absl::StrCat("timed out after ", absl::FormatDuration(kCopyTimeout),
                                                       " copying the gradients of ", groups_[index].layer,
@@ -307,11 +281,8 @@ absl::Status ParameterExchange::EndBatchOfAll() {
   for (size_t index = groups_.size(); index-- > 0;) {
     absl::StatusOr<TransferPipeline::Pushed> pushed = EndBatch(groups_[index], batch_);
     if (!pushed.ok()) return pushed.status();
-    if (pipeline_ == nullptr) {
-      groups_[index].in_flight = *std::move(pushed);
-    } else if (pushed->has_value()) {
-      if (absl::Status status = pipeline_->Begin(index, **std::move(pushed)); !status.ok()) return status;
-    }
+    if (!pushed->has_value()) continue;
+    if (absl::Status status = pipeline_->Begin(index, **std::move(pushed)); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -365,11 +336,8 @@ absl::Status ParameterExchange::Pause() {
 }
 
 absl::Status ParameterExchange::AbandonAndPull() {
-  if (pipeline_ != nullptr) {
-    if (absl::Status status = pipeline_->Abandon(kCopyTimeout); !status.ok()) return status;
-  }
+  if (absl::Status status = pipeline_->Abandon(kCopyTimeout); !status.ok()) return status;
   // A response still in flight carries values that are no newer than those of this pull.
-  for (Group& group : groups_) group.in_flight.reset();
   return PullAll(0);
 }
 

@@ -49,7 +49,7 @@ struct ExchangeStats {
 // If the loss is scaled, only the complete gradients of a batch show whether they are finite: they are copied to the
 // host layer by layer during backward, and pushed together at its end. A batch that overflows adds nothing to the
 // step's push. If the host cannot address the device's memory, the training thread only issues operations: the threads
-// of a TransferPipeline download and push gradients while earlier layers still compute, and upload the values that
+// of a ThreadedPipeline download and push gradients while earlier layers still compute, and upload the values that
 // arrive. Nothing of a batch is pushed before its loss is known to be finite. A tensor's id is its parameter's index.
 // Thread safety: none; the training loop's thread calls it.
 class ParameterExchange : public StepHooks {
@@ -115,7 +115,7 @@ class ParameterExchange : public StepHooks {
   int64_t StagingBytes() const;
 
  private:
-  // The current batch, as every group needs to know it; tasks in the pipeline hold a copy.
+  // The current batch, as every group needs to know it.
   struct CurrentBatch {
     uint64_t step = 0;
     // Examples of the batch, and of the step so far.
@@ -126,10 +126,14 @@ class ParameterExchange : public StepHooks {
     bool ends_step = false;
     bool ends_local_step = false;
     std::optional<double> schedule_position;
+    // True until the batch's first group is sent, which checks the loss, unless AfterForward has checked it.
+    bool loss_unchecked = false;
+    // Learning rate for the error about the loss.
+    float learning_rate = 0;
   };
 
   // A layer's parameters and the state of their transfer. The buffers are used if the host cannot address the device's
-  // memory and the device does not encode. The pipeline's threads own a group that is not at rest in the pipeline.
+  // memory and the device does not encode. The pipeline owns a group that is not at rest in it.
   struct Group {
     ParameterGroup parameters;
     std::string layer;
@@ -139,8 +143,8 @@ class ParameterExchange : public StepHooks {
     std::vector<std::vector<float>> gradient_buffers;
     // One per parameter; used if a push is made from several batches.
     std::vector<GradientAccumulator> accumulators;
-    // Used without a pipeline.
-    std::optional<Future<PushResult>> in_flight;
+    // The batch as of its task in the pipeline.
+    CurrentBatch sent;
     // Set while the push is to be recorded in the timeline.
     std::optional<TimelineSpan> begun;
   };
@@ -153,17 +157,14 @@ class ParameterExchange : public StepHooks {
   // Records a push-pull as two spans: the push ends when the last response begins, the pull starts when the first does.
   void RecordSpans(Group& group, const PushResult& result);
   absl::Status AwaitGroup(size_t index);
-  // Waits for the group's push and returns its result once; nullopt if there was none.
-  absl::StatusOr<std::optional<PushResult>> AwaitPush(size_t index);
   // Copies received values to the device; any thread may call it. The training thread then calls Decode.
   absl::Status Upload(const Group& group);
   void Decode(const Group& group);
-  // Waits for the loss; OUT_OF_RANGE if it is not finite. `learning_rate` appears in the error.
-  absl::Status CheckLoss(uint64_t step, float learning_rate) const;
   // Issues unscaling and encoding of the group's gradients on the device.
   absl::Status Prepare(const Group& group);
-  // Begins a pipeline task that fetches the group's gradients and, unless the loss is scaled, ends the batch for it.
-  absl::Status Send(size_t index);
+  // A pipeline task that fetches the group's gradients and, unless the loss is scaled, ends the batch for it. Waits for
+  // an unchecked loss; OUT_OF_RANGE if it is not finite.
+  absl::StatusOr<TransferPipeline::Pushed> Collect(Group& group);
   absl::Status FetchGradients(Group& group);
   // Ends the current batch after Prepare has run for all groups. Blocks until the gradients are on the host.
   absl::Status EndScaledBatch();
@@ -180,14 +181,12 @@ class ParameterExchange : public StepHooks {
   std::optional<LossScaler> scaler_;
   GradientUnscaler unscaler_;
   CurrentBatch batch_;
-  // True until the batch's first gradients are sent, which includes the check of its loss.
-  bool loss_unchecked_ = false;
   // Batches since the last local step.
   uint32_t accumulated_ = 0;
   uint64_t pushes_ = 0;
   uint64_t staleness_sum_ = 0;
   ExchangeStats stats_;
-  // Null if the host can address the device's memory. Last field, because its threads use all the others.
+  // Inline if the host can address the devices' memory. Last field, because its threads use all the others.
   std::unique_ptr<TransferPipeline> pipeline_;
 };
 

@@ -14,13 +14,47 @@ constexpr absl::Duration kPollInterval = absl::Milliseconds(1);
 
 }  // namespace
 
-TransferPipeline::TransferPipeline(size_t groups, Deliver deliver)
+std::unique_ptr<TransferPipeline> TransferPipeline::Create(bool threaded, size_t groups, Deliver deliver) {
+  if (threaded) return std::make_unique<ThreadedPipeline>(groups, std::move(deliver));
+  return std::make_unique<InlinePipeline>(groups, std::move(deliver));
+}
+
+absl::Status InlinePipeline::Begin(size_t group, Collect collect) {
+  absl::StatusOr<Pushed> pushed = collect();
+  if (pushed.ok()) pushed_[group] = *std::move(pushed);
+  return pushed.status();
+}
+
+absl::Status InlinePipeline::Begin(size_t group, Future<PushResult> pushed) {
+  pushed_[group] = std::move(pushed);
+  return absl::OkStatus();
+}
+
+bool InlinePipeline::WaitFor(size_t group, absl::Duration timeout) {
+  return !pushed_[group].has_value() || pushed_[group]->WaitFor(timeout);
+}
+
+absl::StatusOr<std::optional<PushResult>> InlinePipeline::Take(size_t group) {
+  if (!pushed_[group].has_value()) return std::nullopt;
+  const absl::StatusOr<PushResult> result = pushed_[group]->Get();
+  if (!result.ok()) return result.status();
+  pushed_[group].reset();
+  if (absl::Status delivered = deliver_(group); !delivered.ok()) return delivered;
+  return *result;
+}
+
+absl::Status InlinePipeline::Abandon(absl::Duration) {
+  for (Pushed& pushed : pushed_) pushed.reset();
+  return absl::OkStatus();
+}
+
+ThreadedPipeline::ThreadedPipeline(size_t groups, Deliver deliver)
     : deliver_(std::move(deliver)),
       entries_(groups),
       collector_([this] { CollectAll(); }),
       deliverer_([this] { DeliverAll(); }) {}
 
-TransferPipeline::~TransferPipeline() {
+ThreadedPipeline::~ThreadedPipeline() {
   {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
@@ -29,7 +63,7 @@ TransferPipeline::~TransferPipeline() {
   deliverer_.join();
 }
 
-absl::Status TransferPipeline::Begin(size_t group, Collect collect) {
+absl::Status ThreadedPipeline::Begin(size_t group, Collect collect) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
   entries_[group].collect = std::move(collect);
@@ -38,7 +72,7 @@ absl::Status TransferPipeline::Begin(size_t group, Collect collect) {
   return absl::OkStatus();
 }
 
-absl::Status TransferPipeline::Begin(size_t group, Future<PushResult> pushed) {
+absl::Status ThreadedPipeline::Begin(size_t group, Future<PushResult> pushed) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
   entries_[group].pushed = std::move(pushed);
@@ -47,7 +81,7 @@ absl::Status TransferPipeline::Begin(size_t group, Future<PushResult> pushed) {
   return absl::OkStatus();
 }
 
-bool TransferPipeline::WaitFor(size_t group, absl::Duration timeout) {
+bool ThreadedPipeline::WaitFor(size_t group, absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   const auto over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return entries_[group].state == State::kAtRest || !status_.ok();
@@ -55,13 +89,13 @@ bool TransferPipeline::WaitFor(size_t group, absl::Duration timeout) {
   return mutex_.AwaitWithTimeout(absl::Condition(&over), timeout);
 }
 
-absl::StatusOr<std::optional<PushResult>> TransferPipeline::Take(size_t group) {
+absl::StatusOr<std::optional<PushResult>> ThreadedPipeline::Take(size_t group) {
   absl::MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
   return std::exchange(entries_[group].result, std::nullopt);
 }
 
-absl::Status TransferPipeline::Abandon(absl::Duration timeout) {
+absl::Status ThreadedPipeline::Abandon(absl::Duration timeout) {
   absl::MutexLock lock(&mutex_);
   abandoning_ = true;
   to_collect_.clear();
@@ -77,7 +111,7 @@ absl::Status TransferPipeline::Abandon(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-void TransferPipeline::CollectAll() {
+void ThreadedPipeline::CollectAll() {
   while (true) {
     size_t group = 0;
     Collect collect;
@@ -102,7 +136,7 @@ void TransferPipeline::CollectAll() {
   }
 }
 
-void TransferPipeline::DeliverAll() {
+void ThreadedPipeline::DeliverAll() {
   while (true) {
     std::optional<size_t> group;
     Pushed pushed;
@@ -132,7 +166,7 @@ void TransferPipeline::DeliverAll() {
   }
 }
 
-std::optional<size_t> TransferPipeline::AnsweredLocked() const {
+std::optional<size_t> ThreadedPipeline::AnsweredLocked() const {
   std::optional<size_t> first;
   for (const size_t group : pushed_) {
     if ((!first.has_value() || group < *first) && entries_[group].pushed->Ready()) first = group;
@@ -140,14 +174,14 @@ std::optional<size_t> TransferPipeline::AnsweredLocked() const {
   return first;
 }
 
-void TransferPipeline::EndLocked(size_t group, const absl::Status& status) {
+void ThreadedPipeline::EndLocked(size_t group, const absl::Status& status) {
   --running_;
   entries_[group].pushed.reset();
   entries_[group].state = State::kAtRest;
   if (!status.ok() && !abandoning_) FailLocked(status);
 }
 
-void TransferPipeline::FailLocked(const absl::Status& status) {
+void ThreadedPipeline::FailLocked(const absl::Status& status) {
   status_.Update(status);
   to_collect_.clear();
   pushed_.clear();

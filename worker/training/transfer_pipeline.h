@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,11 +21,8 @@
 
 namespace ballast {
 
-// Owns two threads that wait for a device and for servers, so that the thread that issues operations need not: the
-// collector fetches groups' gradients and pushes them in the order of Begin; the deliverer delivers the values of the
-// responses, in forward order among those that have arrived. Each group is either at rest or in transit once, so the
-// queues hold at most one entry per group. After an error no task begins, and every wait ends. It knows no model and no
-// server. Thread safety: one thread calls it; the callbacks run on its own threads.
+// Takes groups' gradients to the servers and delivers the values of the responses. Each group is either at rest or in
+// transit once. It knows no model and no server. Thread safety: one thread calls it.
 class TransferPipeline {
  public:
   // A push in flight; nullopt if the gradients were only accumulated.
@@ -31,26 +30,60 @@ class TransferPipeline {
   using Collect = absl::AnyInvocable<absl::StatusOr<Pushed>()>;
   using Deliver = std::function<absl::Status(size_t group)>;
 
-  // `deliver` runs on a thread of the pipeline, with exclusive access to the group.
-  TransferPipeline(size_t groups, Deliver deliver);
-  // Waits for callbacks that are running; drops the others.
-  ~TransferPipeline();
-  TransferPipeline(const TransferPipeline&) = delete;
-  TransferPipeline& operator=(const TransferPipeline&) = delete;
+  // Returns a ThreadedPipeline or an InlinePipeline. `deliver` has exclusive access to the group.
+  static std::unique_ptr<TransferPipeline> Create(bool threaded, size_t groups, Deliver deliver);
+  virtual ~TransferPipeline() = default;
 
-  // The group must be at rest. Returns the first error, if any, without beginning anything.
-  absl::Status Begin(size_t group, Collect collect) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Collects and pushes the group's gradients; the group must be at rest. May return an error, also of another group,
+  // without beginning anything.
+  virtual absl::Status Begin(size_t group, Collect collect) = 0;
   // Same, for a group that is already pushed.
-  absl::Status Begin(size_t group, Future<PushResult> pushed) ABSL_LOCKS_EXCLUDED(mutex_);
+  virtual absl::Status Begin(size_t group, Future<PushResult> pushed) = 0;
 
-  // Waits until the group is at rest, with its values delivered, or an error has ended all work. False on timeout.
-  bool WaitFor(size_t group, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the result of the group's push, once, or the first error. WaitFor must have returned true.
-  absl::StatusOr<std::optional<PushResult>> Take(size_t group) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until Take need not wait for the group's push. False on timeout.
+  virtual bool WaitFor(size_t group, absl::Duration timeout) = 0;
+  // Returns the result of the group's push, once, with its values delivered, or an error. WaitFor must have returned
+  // true.
+  virtual absl::StatusOr<std::optional<PushResult>> Take(size_t group) = 0;
 
   // Drops all transfers and any error, and brings every group to rest. Waits for callbacks that are running;
   // DEADLINE_EXCEEDED if one runs longer than `timeout`.
-  absl::Status Abandon(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  virtual absl::Status Abandon(absl::Duration timeout) = 0;
+};
+
+// Runs the callbacks in the calling thread: `collect` during Begin and `deliver` during Take, without a thread or a
+// lock. For gradients that the host can read without waiting.
+class InlinePipeline : public TransferPipeline {
+ public:
+  InlinePipeline(size_t groups, Deliver deliver) : deliver_(std::move(deliver)), pushed_(groups) {}
+
+  absl::Status Begin(size_t group, Collect collect) override;
+  absl::Status Begin(size_t group, Future<PushResult> pushed) override;
+  bool WaitFor(size_t group, absl::Duration timeout) override;
+  absl::StatusOr<std::optional<PushResult>> Take(size_t group) override;
+  absl::Status Abandon(absl::Duration timeout) override;
+
+ private:
+  const Deliver deliver_;
+  std::vector<Pushed> pushed_;
+};
+
+// Owns two threads that wait for a device and for servers, so that the thread that issues operations need not: the
+// collector fetches groups' gradients and pushes them in the order of Begin; the deliverer delivers the values of the
+// responses, in forward order among those that have arrived. The queues hold at most one entry per group. After an
+// error no task begins, every wait ends, and every call returns that error. Thread safety: one thread calls it; the
+// callbacks run on its own threads.
+class ThreadedPipeline : public TransferPipeline {
+ public:
+  ThreadedPipeline(size_t groups, Deliver deliver);
+  // Waits for callbacks that are running; drops the others.
+  ~ThreadedPipeline() override;
+
+  absl::Status Begin(size_t group, Collect collect) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Begin(size_t group, Future<PushResult> pushed) override ABSL_LOCKS_EXCLUDED(mutex_);
+  bool WaitFor(size_t group, absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::optional<PushResult>> Take(size_t group) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Abandon(absl::Duration timeout) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   enum class State { kAtRest, kToCollect, kCollecting, kPushed, kDelivering };

@@ -30,6 +30,12 @@ class TransferPipelineTest : public ::testing::Test {
     absl::MutexLock lock(&mutex_);
     notes_.push_back(what);
   }
+  TransferPipeline::Deliver Deliver() {
+    return [this](size_t group) {
+      Add(absl::StrCat("deliver ", group));
+      return absl::OkStatus();
+    };
+  }
   std::vector<std::string> notes() {
     absl::MutexLock lock(&mutex_);
     return notes_;
@@ -37,10 +43,7 @@ class TransferPipelineTest : public ::testing::Test {
 
   absl::Mutex mutex_;
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
-  TransferPipeline pipeline_{3, [this](size_t group) {
-                               Add(absl::StrCat("deliver ", group));
-                               return absl::OkStatus();
-                             }};
+  ThreadedPipeline pipeline_{3, Deliver()};
 };
 
 TEST_F(TransferPipelineTest, GroupIsAtRestAtFirst) {
@@ -82,7 +85,7 @@ TEST_F(TransferPipelineTest, DeliversWhatHasComeThoughAnEarlierPushWaits) {
 TEST(GradientCourierOrderTest, OfSeveralAnswersDeliversTheFirstInForwardsOrder) {
   std::vector<size_t> delivered;
   absl::Notification inside, go_on;
-  TransferPipeline pipeline(4, [&](size_t group) {
+  ThreadedPipeline pipeline(4, [&](size_t group) {
     if (delivered.empty()) {
       inside.Notify();
       EXPECT_TRUE(go_on.WaitForNotificationWithTimeout(kLong));
@@ -150,6 +153,34 @@ TEST_F(TransferPipelineTest, AbandonWaitsForACopyNoLongerThanAsked) {
             absl::DeadlineExceededError("timed out after 10ms waiting for a copy to or from the device"));
   go_on.Notify();
   EXPECT_TRUE(pipeline_.Abandon(kLong).ok());
+}
+
+TEST_F(TransferPipelineTest, InlinePipelineRunsCallbacksInTheCallsThatNeedThem) {
+  InlinePipeline pipeline(3, Deliver());
+  Promise<PushResult> promise;
+  ASSERT_TRUE(pipeline.Begin(2, Note("collect 2")).ok());
+  ASSERT_TRUE(pipeline.Begin(1, Note("collect 1", promise.GetFuture())).ok());
+  EXPECT_THAT(notes(), ElementsAre("collect 2", "collect 1"));
+  EXPECT_TRUE(pipeline.WaitFor(2, absl::ZeroDuration()));
+  EXPECT_EQ(pipeline.Take(2).value(), std::nullopt);
+  EXPECT_FALSE(pipeline.WaitFor(1, absl::ZeroDuration()));
+  promise.Set(PushResult{.bytes_sent = 7});
+  EXPECT_TRUE(pipeline.WaitFor(1, absl::ZeroDuration()));
+  EXPECT_EQ(pipeline.Take(1).value()->bytes_sent, 7u);
+  EXPECT_THAT(notes(), ElementsAre("collect 2", "collect 1", "deliver 1"));
+  EXPECT_EQ(pipeline.Take(1).value(), std::nullopt);
+}
+
+TEST_F(TransferPipelineTest, InlinePipelineReturnsErrorsUntilItsTransfersAreAbandoned) {
+  InlinePipeline pipeline(3, Deliver());
+  const absl::Status lost = absl::UnavailableError("shard 0 is gone");
+  EXPECT_EQ(pipeline.Begin(0, [&]() -> absl::StatusOr<TransferPipeline::Pushed> { return lost; }), lost);
+  ASSERT_TRUE(pipeline.Begin(1, MakeReadyFuture<PushResult>(lost)).ok());
+  EXPECT_EQ(pipeline.Take(1).status(), lost);
+  EXPECT_EQ(pipeline.Take(1).status(), lost);
+  ASSERT_TRUE(pipeline.Abandon(kLong).ok());
+  EXPECT_EQ(pipeline.Take(1).value(), std::nullopt);
+  EXPECT_THAT(notes(), IsEmpty());
 }
 
 }  // namespace
