@@ -6,13 +6,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -20,18 +18,15 @@
 #include "client/call_group.h"
 #include "client/error_feedback.h"
 #include "client/future.h"
-#include "client/message_packer.h"
+#include "client/shard_exchange.h"
 #include "client/shared_memory/slot_sender.h"
 #include "common/rpc/credentials.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace ballast {
 
-// Size: the settings of ClientOptions that concern one shard, and how to reach it.
-struct ShardChannelOptions {
-  std::string job;
-  uint32_t worker = 0;
-  uint64_t incarnation = 1;
+// The settings of ClientOptions that concern one shard, and how to reach it.
+struct ShardChannelOptions : ExchangeOptions {
   uint32_t connections = 1;
   // Limit for pushes, and separately for messages that may wait on the server, so that these never block pushes.
   uint32_t messages_in_flight = 4;
@@ -43,46 +38,12 @@ struct ShardChannelOptions {
   absl::Duration wait_timeout;
   // Keep-alive timeout, as in OpenChannel. It also bounds how long bytes stuck in a dead connection delay MoveTo.
   absl::Duration silence = kPeerSilence;
-  // Encoding of pulled values.
-  v1::Encoding values = v1::ENCODING_FP32;
-  // True if the server must remember the values that the worker pulled.
-  bool names_worker_in_pulls = false;
-  bool watch_answers = false;
   // Called, maybe often, when the shard reports that it does not own a slice; must not block. May be empty.
   std::function<void()> on_not_owner;
   // Called before each retry of a message, from any thread, without locks held. May be empty.
   std::function<void(uint32_t rank)> on_retry;
   // Encodes the gradients; null for fp32, which is sent without a copy. Outlives the channel.
   ErrorFeedback* feedback = nullptr;
-};
-
-// The result of one message.
-struct ShardReply {
-  absl::Status status;
-  v1::PushOutcome outcome;
-  v1::SetValuesResponse set;
-  // Versions of the slices' values if the message pulled.
-  std::vector<uint64_t> versions;
-  uint64_t bytes_sent = 0;
-  uint64_t bytes_received = 0;
-  uint32_t retries = 0;
-  // When the response began to arrive (equal to `answered` if responses are not watched), and when it was decoded.
-  absl::Time answer_begun;
-  absl::Time answered;
-};
-
-// One message's worth of slices.
-struct ShardMessage {
-  enum class Kind { kPush, kPull, kPushPull, kSetValues };
-  Kind kind = Kind::kPush;
-  // The client's call that this message is part of, from 1.
-  uint64_t operation = 0;
-  uint64_t step = 0;
-  uint32_t examples = 0;
-  std::optional<double> schedule_position;
-  std::vector<SliceTransfer> slices;
-  // Called once, with the message itself, after which the slices' memory belongs to the caller again.
-  absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
 };
 
 // Owns the connections to one shard, the messages queued for it and the sequence numbers of pushes; follows the shard
@@ -131,8 +92,12 @@ class ShardChannel {
   };
   struct Exchange;
   struct Route;
+  struct ReleaseRoute {
+    ShardChannel* channel = nullptr;
+    void operator()(Route* route) const;
+  };
   // An attempt's reference to its route, held until the next attempt begins or the call ends.
-  class RouteUse;
+  using RouteUse = std::unique_ptr<Route, ReleaseRoute>;
 
   // Returns "shard 1 at host:port".
   std::string name() const;
@@ -144,12 +109,11 @@ class ShardChannel {
   template <typename Response, typename Request>
   Future<Response> Ask(CallOptions options, Request request, StubMethod<Request, Response> method);
   void SendQueued();
-  std::shared_ptr<Exchange> TakeNextLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<Exchange> TakeLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Begin(std::shared_ptr<Exchange> exchange);
   void BeginAttempt(Exchange* exchange, grpc::ClientContext* context, absl::Duration time,
                     std::function<void(grpc::Status)> end);
-  void Finish(std::shared_ptr<Exchange> exchange, absl::Status status, uint32_t attempts);
+  void Finish(std::shared_ptr<Exchange> exchange, absl::Status status);
   CallOptions Options(const char* operation, absl::Duration wait) const;
 
   const uint32_t rank_;

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/shard_exchange.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/codecs/codec_seed.h"
+#include "common/shared_memory/shared_message.h"
+#include "common/status/error_reason.h"
+
+namespace ballast {
+namespace {
+
+// If request and response are smaller, sending them is faster than copying them to shared memory.
+constexpr uint64_t kMinSharedBytes = uint64_t{16} << 10;
+
+// Returns the full name of the call's method.
+const std::string& Method(ShardMessage::Kind kind) {
+  static const auto* const kMethods = new std::array<std::string, 4>(
+      {"/ballast.v1.ParameterService/Push", "/ballast.v1.ParameterService/Pull",
+       "/ballast.v1.ParameterService/PushPull", "/ballast.v1.ParameterService/SetValues"});
+  return (*kMethods)[static_cast<size_t>(kind)];
+}
+
+// A call that records when its response begins to arrive: the server sends headers when the response is ready.
+class WatchedCall : public grpc::ClientUnaryReactor {
+ public:
+  // `begun` outlives the call, which deletes itself.
+  WatchedCall(absl::Time* begun, std::function<void(grpc::Status)> end) : begun_(begun), end_(std::move(end)) {}
+
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) *begun_ = absl::Now();
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::function<void(grpc::Status)> end = std::move(end_);
+    delete this;
+    end(status);
+  }
+
+ private:
+  absl::Time* const begun_;
+  std::function<void(grpc::Status)> end_;
+};
+
+}  // namespace
+
+const char* ShardMessage::name() const {
+  constexpr const char* kNames[] = {"push", "pull", "push-pull", "set values"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+ExchangeState Next(ExchangeState state, ExchangeEvent event) {
+  using State = ExchangeState;
+  switch (event) {
+    case ExchangeEvent::kAttempt:
+      if (state == State::kTaken) return State::kFirstAttempt;
+      return state == State::kFirstAttempt ? State::kRetry : state;
+    case ExchangeEvent::kSuccess:
+      if (state == State::kFirstAttempt) return State::kDone;
+      return state == State::kRetry ? State::kLent : state;
+    case ExchangeEvent::kFailure:
+      return state == State::kDone ? state : State::kLent;
+    case ExchangeEvent::kRelease:
+      return state == State::kLent ? State::kDone : state;
+  }
+  return state;
+}
+
+void ShardExchange::Prepare(ErrorFeedback* feedback) {
+  if (message_.kind == ShardMessage::Kind::kPull) return;
+  // Error feedback applies only to gradients, not to SetValues.
+  payloads_ = feedback == nullptr || !message_.pushes()
+                  ? LendGradients(message_.slices, hold_)
+                  : EncodePayloads(message_.slices, CodecSeed({options_.worker, options_.incarnation, sequence_}),
+                                   *feedback, hold_);
+}
+
+void ShardExchange::StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender, grpc::GenericStub& stub,
+                                 grpc::ClientContext* context, std::function<void(grpc::Status)> end) {
+  state_ = Next(state_, ExchangeEvent::kAttempt);
+  const bool first = state_ == ExchangeState::kFirstAttempt;
+  if (!first) ++retries_;
+  grpc::ByteBuffer request = Encode(map_epoch, wait_ms);
+  bytes_sent_ += request.Length();
+  loan_.reset();
+  if (first && slot_sender != nullptr && Bytes() >= kMinSharedBytes) loan_ = slot_sender->Lend(request);
+  if (loan_.has_value()) request = EncodeReference(loan_->reference());
+  request_.Swap(&request);
+  response_.Clear();
+  answer_begun_ = absl::InfiniteFuture();
+  const std::string& method = Method(message_.kind);
+  if (options_.watch_answers) {
+    auto* const call = new WatchedCall(&answer_begun_, std::move(end));
+    stub.PrepareUnaryCall(context, method, grpc::StubOptions(), &request_, &response_, call);
+    return call->StartCall();
+  }
+  stub.UnaryCall(context, method, grpc::StubOptions(), &request_, &response_, std::move(end));
+}
+
+ShardReply ShardExchange::End(absl::Status status, absl::FunctionRef<std::string()> shard) {
+  ShardReply reply;
+  if (status.ok()) {
+    absl::StatusOr<ShardReply> decoded = Decode();
+    if (decoded.ok()) {
+      reply = *std::move(decoded);
+    } else {
+      status = Annotate(decoded.status(), absl::StrCat(shard(), ": ", message_.name()));
+    }
+  }
+  state_ = Next(state_, status.ok() ? ExchangeEvent::kSuccess : ExchangeEvent::kFailure);
+  loan_.reset();
+  if (state_ == ExchangeState::kLent) {
+    payloads_.clear();
+    request_.Clear();
+  }
+  reply.answered = absl::Now();
+  reply.answer_begun = std::min(answer_begun_, reply.answered);
+  reply.bytes_sent = bytes_sent_;
+  reply.retries = retries_;
+  reply.status = std::move(status);
+  return reply;
+}
+
+void ShardExchange::WhenReleased(absl::AnyInvocable<void()> then) {
+  // Moved out, because `then` may own this, which owns the hold.
+  MemoryHold hold = std::move(hold_);
+  hold.WhenBack([this, then = std::move(then)]() mutable {
+    state_ = Next(state_, ExchangeEvent::kRelease);
+    then();
+  });
+}
+
+uint64_t ShardExchange::Bytes() const {
+  uint64_t request_bytes = 0, answer_bytes = 0;
+  for (const GradientPayload& payload : payloads_) request_bytes += payload.bytes.size();
+  for (const SliceTransfer& slice : message_.slices) {
+    answer_bytes += slice.values.size() * sizeof(float) + slice.encoded_values.bytes.size();
+  }
+  return std::max(request_bytes, answer_bytes);
+}
+
+grpc::ByteBuffer ShardExchange::Encode(uint64_t map_epoch, uint32_t wait_ms) const {
+  if (message_.kind == ShardMessage::Kind::kSetValues) {
+    v1::SetValuesRequest set;
+    set.set_job(options_.job);
+    set.set_map_epoch(map_epoch);
+    return EncodeSlices<v1::SliceValue>(set, v1::SetValuesRequest::kValuesFieldNumber, message_.slices, payloads_);
+  }
+  if (message_.kind == ShardMessage::Kind::kPull) {
+    v1::PullRequest pull;
+    pull.set_job(options_.job);
+    pull.set_step(message_.step);
+    pull.set_wait_ms(wait_ms);
+    if (options_.names_worker_in_pulls) pull.set_worker(options_.worker);
+    pull.set_encoding(options_.values);
+    pull.set_map_epoch(map_epoch);
+    AddRefs(message_.slices, &pull);
+    return EncodeMessage(pull);
+  }
+  v1::PushHeader header;
+  header.set_job(options_.job);
+  header.set_worker(options_.worker);
+  header.set_incarnation(options_.incarnation);
+  header.set_sequence(sequence_);
+  header.set_step(message_.step);
+  header.set_examples(message_.examples);
+  header.set_map_epoch(map_epoch);
+  if (message_.schedule_position.has_value()) header.set_schedule_position(*message_.schedule_position);
+  if (message_.kind == ShardMessage::Kind::kPush) {
+    v1::PushRequest push;
+    *push.mutable_header() = std::move(header);
+    return EncodeGradients(push, message_.slices, payloads_);
+  }
+  v1::PushPullRequest push_pull;
+  *push_pull.mutable_header() = std::move(header);
+  push_pull.set_wait_ms(wait_ms);
+  push_pull.set_encoding(options_.values);
+  return EncodeGradients(push_pull, message_.slices, payloads_);
+}
+
+absl::StatusOr<ReceivedBytes> ShardExchange::Answer() const {
+  const std::optional<v1::SharedSlot> reference = FindReference(response_);
+  if (!reference.has_value()) return BytesOf(response_);
+  if (!loan_.has_value()) return absl::InternalError("the response is in shared memory, but the request was not");
+  const absl::StatusOr<absl::string_view> answer = loan_->Answer(*reference);
+  if (!answer.ok()) return absl::InternalError(answer.status().message());
+  ReceivedBytes bytes = BytesOf(response_);
+  bytes.pieces.push_back(*answer);
+  return bytes;
+}
+
+absl::StatusOr<ShardReply> ShardExchange::Decode() const {
+  const absl::StatusOr<ReceivedBytes> bytes = Answer();
+  if (!bytes.ok()) return bytes.status();
+  ShardReply reply;
+  for (absl::string_view piece : bytes->pieces) reply.bytes_received += piece.size();
+  if (message_.kind == ShardMessage::Kind::kPush) {
+    absl::StatusOr<v1::PushResponse> answer = DecodeMessage<v1::PushResponse>(*bytes);
+    if (!answer.ok()) return absl::InternalError(answer.status().message());
+    reply.outcome = answer->outcome();
+    return reply;
+  }
+  if (message_.kind == ShardMessage::Kind::kSetValues) {
+    absl::StatusOr<v1::SetValuesResponse> answer = DecodeMessage<v1::SetValuesResponse>(*bytes);
+    if (!answer.ok()) return absl::InternalError(answer.status().message());
+    reply.set = *std::move(answer);
+    return reply;
+  }
+  // The two responses differ in the outcome and in the number of the field with the values.
+  const int field = message_.kind == ShardMessage::Kind::kPull ? int{v1::PullResponse::kValuesFieldNumber}
+                                                               : int{v1::PushPullResponse::kValuesFieldNumber};
+  auto answer = DecodePayloadMessage<v1::PushPullResponse, v1::SliceValue>(bytes->pieces, field, kMaxSlicesPerMessage);
+  if (!answer.ok()) return absl::InternalError(answer.status().message());
+  reply.outcome = answer->envelope.outcome();
+  absl::StatusOr<std::vector<uint64_t>> versions = DecodeValues(answer->items, message_.slices);
+  if (!versions.ok()) return versions.status();
+  reply.versions = *std::move(versions);
+  return reply;
+}
+
+}  // namespace ballast

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "client/error_feedback.h"
+#include "client/memory_hold.h"
+#include "client/message_packer.h"
+#include "client/shared_memory/slot_sender.h"
+#include "client/slice_message.h"
+#include "common/wire/payload_message.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace ballast {
+
+// The result of one message.
+struct ShardReply {
+  absl::Status status;
+  v1::PushOutcome outcome;
+  v1::SetValuesResponse set;
+  // Versions of the slices' values if the message pulled.
+  std::vector<uint64_t> versions;
+  uint64_t bytes_sent = 0;
+  uint64_t bytes_received = 0;
+  uint32_t retries = 0;
+  // When the response began to arrive (equal to `answered` if responses are not watched), and when it was decoded.
+  absl::Time answer_begun;
+  absl::Time answered;
+};
+
+// One message's worth of slices.
+struct ShardMessage {
+  enum class Kind { kPush, kPull, kPushPull, kSetValues };
+  Kind kind = Kind::kPush;
+  // The client's call that this message is part of, from 1.
+  uint64_t operation = 0;
+  uint64_t step = 0;
+  uint32_t examples = 0;
+  std::optional<double> schedule_position;
+  std::vector<SliceTransfer> slices;
+  // Called once, with the message itself, after which the slices' memory belongs to the caller again.
+  absl::AnyInvocable<void(const ShardMessage&, ShardReply)> done;
+
+  // True for messages with gradients, which have a sequence number.
+  bool pushes() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
+  // True for messages that may wait on the server for other workers.
+  bool may_wait() const { return kind == Kind::kPull || kind == Kind::kPushPull; }
+  // Returns the call's name for errors, such as "push-pull".
+  const char* name() const;
+};
+
+// The state of a message in flight:
+//
+//           attempt                  attempt
+//   kTaken ---------> kFirstAttempt ---------> kRetry (and again at each further attempt)
+//     |                 |         |              |
+//     | failure         | success | failure      | success or failure
+//     |                 |         |              |
+//     +-----------------|---------+--------------+-----> kLent
+//                       v                                  |
+//                     kDone <------------------------------+
+//                                       release
+//
+// The server has all bytes of a first attempt that succeeded. In any other case gRPC may still have bytes to send from
+// the caller's memory, so the caller gets it back only when gRPC releases it.
+enum class ExchangeState { kTaken, kFirstAttempt, kRetry, kLent, kDone };
+// `kSuccess` and `kFailure` end the call with all its attempts.
+enum class ExchangeEvent { kAttempt, kSuccess, kFailure, kRelease };
+
+// Returns the state after the event, or the same state if the event does not occur in it.
+ExchangeState Next(ExchangeState state, ExchangeEvent event);
+
+// The sender of a message, and how the shard is to respond.
+struct ExchangeOptions {
+  std::string job;
+  uint32_t worker = 0;
+  uint64_t incarnation = 1;
+  // Encoding of pulled values.
+  v1::Encoding values = v1::ENCODING_FP32;
+  // True if the server must remember the values that the worker pulled.
+  bool names_worker_in_pulls = false;
+  bool watch_answers = false;
+};
+
+// Owns a message on its way to a shard and back: its state, its bytes and the memory lent to gRPC. A gradient is
+// encoded once, so that a retry sends the same bytes. Does not know queues, connections, or when a call is retried.
+// Thread safety: none; a call makes one attempt at a time.
+class ShardExchange {
+ public:
+  // `sequence` is 0 if the message has no gradients. The options outlive this.
+  ShardExchange(ShardMessage message, uint64_t sequence, const ExchangeOptions* options)
+      : message_(std::move(message)), sequence_(sequence), options_(*options) {}
+
+  // Encodes the message's gradients; call it before the first attempt. Null for fp32, which is lent without a copy.
+  void Prepare(ErrorFeedback* feedback);
+
+  // Starts an attempt in which the server may wait for `wait_ms`; calls `end` after it. A first attempt uses shared
+  // memory, unless `slot_sender` is null.
+  void StartAttempt(uint64_t map_epoch, uint32_t wait_ms, SlotSender* slot_sender, grpc::GenericStub& stub,
+                    grpc::ClientContext* context, std::function<void(grpc::Status)> end);
+
+  // Ends the call with the status of its last attempt. `shard` names the shard in errors.
+  ShardReply End(absl::Status status, absl::FunctionRef<std::string()> shard);
+
+  // Calls `then`, which may own this, once gRPC has released the memory of an exchange in kLent.
+  void WhenReleased(absl::AnyInvocable<void()> then);
+
+  ExchangeState state() const { return state_; }
+  uint64_t sequence() const { return sequence_; }
+  ShardMessage& message() { return message_; }
+
+ private:
+  // Returns the approximate size of the larger of request and response.
+  uint64_t Bytes() const;
+  grpc::ByteBuffer Encode(uint64_t map_epoch, uint32_t wait_ms) const;
+  absl::StatusOr<ReceivedBytes> Answer() const;
+  absl::StatusOr<ShardReply> Decode() const;
+
+  ShardMessage message_;
+  const uint64_t sequence_;
+  const ExchangeOptions& options_;
+  ExchangeState state_ = ExchangeState::kTaken;
+  MemoryHold hold_;
+  // Empty for a pull.
+  std::vector<GradientPayload> payloads_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+  // Shared memory for the first attempt's request and response, if used.
+  std::optional<BlockLoan> loan_;
+  uint32_t retries_ = 0;
+  uint64_t bytes_sent_ = 0;
+  // Set only if responses are watched.
+  absl::Time answer_begun_ = absl::InfiniteFuture();
+};
+
+}  // namespace ballast
