@@ -60,8 +60,11 @@ absl::StatusOr<ChildServer> ChildServer::Start(std::vector<std::string> argv, co
       return ChildServer(*std::move(program), address);
     }
   }
-  return absl::DeadlineExceededError(absl::StrCat(
-      argv[0], talks ? ": timed out after 15 s waiting for it to serve" : " exited at once", program->LastWords()));
+  if (const absl::StatusOr<ExitStatus> end = program->HearToEnd(deadline - absl::Now()); end.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(argv[0], " ", end->ToString(), program->LastWords()));
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat(argv[0], ": timed out after 15 s waiting for it to serve", program->LastWords()));
 }
 
 double ChildServer::CpuSeconds() const {

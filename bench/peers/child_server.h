@@ -33,7 +33,8 @@ class ScratchFolder {
 class ChildServer {
  public:
   // Starts argv with --address_file and a file in `folder` appended, and waits until the file exists: at most 15 s,
-  // otherwise DEADLINE_EXCEEDED with the end of the child's output.
+  // otherwise DEADLINE_EXCEEDED. FAILED_PRECONDITION with its exit status if the child exits instead. Both errors have
+  // the end of the child's output.
   static absl::StatusOr<ChildServer> Start(std::vector<std::string> argv, const ScratchFolder& folder);
 
   const std::string& address() const { return address_; }
