@@ -79,7 +79,7 @@ trap 'jobs -p | xargs -r kill 2>/dev/null; wait; rm -rf "$work"' EXIT
 run_one() {
   local name=$1 folder=${corpus:-$work/corpus}/$1 status=0
   mkdir -p "$folder"
-  # A hang of 10 s and an allocation of more than 512 MiB are findings, too.
+  # A hang of 60 s and an allocation of more than 512 MiB are findings, too.
   BALLAST_FUZZ_SEEDS=$folder ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
     timeout --signal=INT --kill-after=30s $((seconds + 60)) \
     "bazel-fuzz-bin/tests/fuzz/${name}_fuzz" -max_total_time="$seconds" ${runs:+-runs="$runs"} -max_len=8192 \
