@@ -62,11 +62,12 @@ void JobLaunch::OnEnd(int index, const ExitStatus& status) {
                                                           .restarts = child.restarts,
                                                           .substitute = HasSubstitute(child)},
                                                          /*job_started=*/!coordinator_.empty());
+  if (decision.action == RestartPolicy::Action::kFail) culprit_.AddFailure(index);
+  // Nothing starts again once the run ends.
+  if (failed() || signals_ > 0) return;
   switch (decision.action) {
     case RestartPolicy::Action::kNone:
-      return;
     case RestartPolicy::Action::kFail:
-      culprit_.AddFailure(index);
       return;
     case RestartPolicy::Action::kRestartJob:
       restart_all_ = true;

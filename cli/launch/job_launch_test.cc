@@ -272,6 +272,25 @@ exit 1
   EXPECT_THAT(result.error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: bad loss"));
 }
 
+TEST_F(JobLaunchTest, AnnouncesNoRestartOnceTheJobHasFailed) {
+  // Worker 1, which the coordinator blames, is killed while the launch waits for it.
+  progress_.failed = true;
+  worker_ = std::string(kWorkerHead) + R"(
+folder=${0%/*}
+if [ $rank = 0 ]; then
+  while [ ! -e $folder/pid ]; do :; done
+  echo $$ > $folder/new && mv $folder/new $folder/first
+  exit 1
+fi
+echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
+while [ ! -e $folder/first ]; do :; done
+while kill -0 $(cat $folder/first) 2> /dev/null; do :; done
+kill -KILL $$
+)";
+  EXPECT_THAT(Run().error, MatchesRegex("worker 0 \\(process [0-9]+\\) ended with status 1"));
+  EXPECT_THAT(shown_.str(), Not(HasSubstr("restarting it")));
+}
+
 // Worker 1 dies once.
 constexpr char kDieOnce[] = R"(
 folder=${0%/*}
