@@ -109,6 +109,20 @@ TEST_F(TrainingTest, TwoDeterministicWorkersGiveTheSameBitsOnEveryRunAndNumberOf
   ExpectSame(first, Model("third"));
 }
 
+TEST_F(TrainingTest, TheResolvedJobFileRepeatsTheRunFromAnotherDirectory) {
+  WriteJob();
+  Train({"--mode", "local_sgd", "--local_steps", "3", "--codec", "int8"}, "first");
+  const std::string resolved = Read("first/job.textproto");
+  folder_ += "/elsewhere";
+  std::filesystem::create_directory(folder_);
+  Write("job.textproto", resolved);
+  Train({}, "run");
+  const std::vector<LoadedTensor> second = Model();
+  ASSERT_THAT(second, SizeIs(4));
+  folder_ = std::filesystem::path(folder_).parent_path();
+  ExpectSame(Model("first"), second);
+}
+
 // The data are 2 x 2 images instead of 4 features.
 TEST_F(TrainingTest, ConvolutionModelsGiveTheSameBitsOnEveryRunToo) {
   WriteJob({{"model {", "model {\n  input { height: 2 width: 2 }"},

@@ -10,9 +10,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
 #include "common/program/env_flags.h"
 #include "common/program/signal_watch.h"
@@ -109,18 +109,11 @@ absl::StatusOr<Worker::Options> ReadOptions() {
   Worker::Options options;
   const std::string path = absl::GetFlag(FLAGS_job);
   if (path.empty()) return absl::InvalidArgumentError("--job is required; see --help");
-  absl::StatusOr<v1::Job> job = LoadJob(path);
-  if (!job.ok()) return job.status();
-  job = Override(*std::move(job),
-                 {.mode = absl::GetFlag(FLAGS_mode),
-                  .staleness = absl::GetFlag(FLAGS_staleness),
-                  .quorum = absl::GetFlag(FLAGS_quorum),
-                  .local_steps = absl::GetFlag(FLAGS_local_steps),
-                  .codec = absl::GetFlag(FLAGS_codec),
-                  .value_codec = absl::GetFlag(FLAGS_value_codec),
-                  .precision = absl::GetFlag(FLAGS_precision),
-                  .durability = absl::GetFlag(FLAGS_durability)},
-                 /*workers=*/0);
+  JobOverrides overrides;
+  for (const OverrideFlag& flag : kOverrideFlags) {
+    overrides.*flag.value = absl::FindCommandLineFlag(flag.name)->CurrentValue();
+  }
+  absl::StatusOr<v1::Job> job = ResolveJob(path, overrides, /*workers=*/0);
   if (!job.ok()) return job.status();
   options.job = *std::move(job);
   options.job_folder = std::filesystem::path(path).parent_path().string();

@@ -293,7 +293,7 @@ std::vector<std::string> JobLaunch::WorkerFlags(int rank) const {
   std::vector<std::string> flags = {"--job",    plan_.job_file, "--coordinator", coordinator_,
                                     "--device", plan_.device,   "--threads",     absl::StrCat(plan_.threads)};
   flags.insert(flags.end(), {"--gather_timeout", absl::StrCat(plan_.gather_seconds)});
-  flags.insert(flags.end(), plan_.job_flags.begin(), plan_.job_flags.end());
+  if (!plan_.gpus.empty()) flags.insert(flags.end(), {"--gpus", plan_.gpus});
   flags.insert(flags.end(), plan_.worker_security.begin(), plan_.worker_security.end());
   if (!plan_.trace_steps.empty()) {
     flags.insert(flags.end(), {"--trace", WorkerTracePath(plan_.run_dir, rank), "--trace_steps", plan_.trace_steps});

@@ -23,12 +23,13 @@ namespace ballast {
 
 // The processes of a job and their settings. Size: one field for each flag of `ballast launch`.
 struct LaunchPlan {
+  // The resolved job, which each worker reads.
   std::string job_file;
   int servers = 1;
   int workers = 1;
-  // Flags for the workers that override the job file or choose GPUs, such as {"--mode", "async"}.
-  std::vector<std::string> job_flags;
   std::string device = "auto";
+  // Number of GPUs per worker, or "all"; empty: the worker's default.
+  std::string gpus;
   // Flags for certificates and tokens; empty: none.
   std::vector<std::string> server_security;
   std::vector<std::string> worker_security;

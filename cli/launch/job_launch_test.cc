@@ -140,7 +140,7 @@ class JobLaunchTest : public ::testing::Test {
     plan.servers = 2;
     plan.workers = 2;
     plan.threads = 3;
-    plan.job_flags = {"--mode", "async"};
+    plan.gpus = "2";
     plan.run_dir = run_dir_;
     plan.server_binary = Script("server", server_);
     plan.worker_binary = Script("worker", worker_);
@@ -199,7 +199,7 @@ TEST_F(JobLaunchTest, GivesEachProcessItsPart) {
   EXPECT_THAT(Log("server-1"),
               HasSubstr("--rank 1 --listen 127.0.0.1:0 --servers 2 --workers 2 --coordinator 127.0.0.1:4242"));
   const std::string common =
-      " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --gather_timeout 300 --mode async";
+      " --job job.textproto --coordinator 127.0.0.1:4242 --device auto --threads 3 --gather_timeout 300 --gpus 2";
   EXPECT_EQ(Log("worker-0"), "worker 0: --rank 0" + common + " --run_dir " + run_dir_ + "\n");
   EXPECT_EQ(Log("worker-1"), "worker 1: --rank 1" + common + "\n");
 }

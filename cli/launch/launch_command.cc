@@ -14,9 +14,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
@@ -89,9 +92,13 @@ const std::vector<FlagSpec>& Flags() {
 // Parent of run directories that --run-dir does not name.
 constexpr char kRuns[] = "runs";
 
-// The parsed command line. `plan` lacks the paths of the programs and of the run directory.
+// The parsed command line. `plan` lacks the paths of the programs, of the run directory and of the file in it.
 struct Request {
   LaunchPlan plan;
+  std::string job_file;
+  // The flags that override the job file, such as " with --mode async".
+  std::string override_flags;
+  // The job file with the overrides.
   v1::Job job;
   std::string run_dir;
   // Path of the timeline; empty: none.
@@ -103,17 +110,10 @@ struct Request {
 
 absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
   JobOverrides overrides;
-  const std::pair<const char*, std::string*> flags[] = {{"mode", &overrides.mode},
-                                                        {"staleness", &overrides.staleness},
-                                                        {"quorum", &overrides.quorum},
-                                                        {"codec", &overrides.codec},
-                                                        {"local-steps", &overrides.local_steps},
-                                                        {"value-codec", &overrides.value_codec},
-                                                        {"precision", &overrides.precision},
-                                                        {"durability", &overrides.durability}};
-  for (const auto& [flag, value] : flags) {
-    *value = arguments.Get(flag, "");
-    if (arguments.Has(flag) && value->empty()) {
+  for (const OverrideFlag& override : kOverrideFlags) {
+    const std::string flag = absl::StrReplaceAll(override.name, {{"_", "-"}});
+    overrides.*override.value = arguments.Get(flag, "");
+    if (arguments.Has(flag) && arguments.Get(flag, "").empty()) {
       return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": got \"\", want a value that --help lists"));
     }
   }
@@ -143,7 +143,7 @@ absl::Status ReadGpus(const Arguments& arguments, LaunchPlan& plan) {
       return absl::InvalidArgumentError(absl::StrCat(number.status().message(), ", or all"));
     }
   }
-  plan.job_flags.insert(plan.job_flags.end(), {"--gpus", gpus});
+  plan.gpus = gpus;
   return absl::OkStatus();
 }
 
@@ -187,7 +187,7 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
         absl::StrFormat("launch: got %d job files, want exactly one; see --help", arguments.positional().size()));
   }
   Request request;
-  request.plan.job_file = arguments.positional()[0];
+  request.job_file = arguments.positional()[0];
   request.run_dir = arguments.Get("run-dir", "");
   if (arguments.Has("run-dir") && request.run_dir.empty()) {
     return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
@@ -220,14 +220,13 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.plan.servers = *servers;
   request.plan.workers = *workers;
   request.plan.threads = *threads;
-  request.plan.job_flags = ToFlags(*overrides);
   request.plan.device = *device;
   if (absl::Status status = ReadGpus(arguments, request.plan); !status.ok()) return status;
-  absl::StatusOr<v1::Job> job = LoadJob(request.plan.job_file);
+  absl::StatusOr<v1::Job> job = ResolveJob(request.job_file, *overrides, *workers);
   if (!job.ok()) return job.status();
-  job = Override(*std::move(job), *overrides, *workers);
-  if (!job.ok()) return job.status();
-  request.job = *std::move(job);
+  request.job = WithAbsolutePaths(*std::move(job), std::filesystem::path(request.job_file).parent_path().string());
+  const std::vector<std::string> flags = ToFlags(*overrides);
+  if (!flags.empty()) request.override_flags = absl::StrCat(" with ", absl::StrJoin(flags, " "));
   request.plan.durability = request.job.durability();
   const bool kills_servers = request.plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
   const bool returns =
@@ -242,11 +241,31 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   return request;
 }
 
+// Writes the job that runs. A line break in a file's name must not end the comment.
+absl::Status WriteJob(const Request& request, const RunFolder& folder) {
+  std::error_code error;
+  if (std::filesystem::equivalent(request.job_file, folder.job(), error)) {
+    return absl::InvalidArgumentError(absl::StrCat("run directory ", folder.path(), ": got the job file ",
+                                                   request.job_file, " in it, which the run would replace; want ",
+                                                   "another directory"));
+  }
+  const LaunchPlan& plan = request.plan;
+  std::string comment = absl::StrFormat("# Written by ballast launch: %s%s. Paths are absolute.\n",
+                                        absl::Utf8SafeCEscape(request.job_file), request.override_flags);
+  absl::StrAppendFormat(&comment,
+                        "# Repeat the run with: ballast launch job.textproto --servers %d --workers %d --threads %d "
+                        "--device %s%s\n",
+                        plan.servers, plan.workers, plan.threads, plan.device,
+                        plan.gpus.empty() ? "" : absl::StrCat(" --gpus ", plan.gpus));
+  return SaveJob(folder.job(), request.job, comment);
+}
+
 absl::StatusOr<RunFolder> CreateRunFolder(const Request& request) {
   absl::StatusOr<RunFolder> folder = request.run_dir.empty()
                                          ? RunFolder::CreateUnder(kRuns, request.job.name(), absl::Now())
                                          : RunFolder::Create(request.run_dir);
   if (!folder.ok()) return folder.status();
+  if (absl::Status status = WriteJob(request, *folder); !status.ok()) return status;
   std::error_code error;
   std::filesystem::create_directories(folder->path() + "/logs", error);
   if (error) {
@@ -406,6 +425,7 @@ int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::os
   request->plan.server_binary = *server;
   request->plan.worker_binary = *worker;
   request->plan.run_dir = folder->path();
+  request->plan.job_file = folder->job();
   // If the reader of our output exits, SIGPIPE must not kill this process and orphan its children.
   signal(SIGPIPE, SIG_IGN);
   const bool with_standby = request->plan.durability.mode() == v1::Durability::STANDBY;

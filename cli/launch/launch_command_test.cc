@@ -26,6 +26,7 @@ namespace ballast {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
 // Sets a variable for each flag.
@@ -135,11 +136,45 @@ TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
 }
 
 TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
-  Program("worker", "echo \"$mode $staleness $codec $precision\" > $PIPE; exit 1");
+  Program("worker", "echo \"$job$mode$staleness$codec$precision\" > $PIPE; exit 1");
   EXPECT_EQ(Run("job.textproto --mode bounded --staleness 4 --codec int8 --precision tf32"), 1);
-  EXPECT_EQ(NextLine(), "bounded 4 int8 tf32");
+  const std::string job = NextLine();
+  EXPECT_THAT(job, MatchesRegex("runs/small-[0-9TZ]+/job.textproto"));
+  EXPECT_THAT(Read(job), HasSubstr("# Written by ballast launch: job.textproto with --mode bounded --staleness 4 "
+                                   "--codec int8 --precision tf32. "));
+  for (const char* text : {"bounded {\n    staleness: 4\n", "gradients: ENCODING_INT8\n", "precision: TF32\n"}) {
+    EXPECT_THAT(Read(job), HasSubstr(text));
+  }
   EXPECT_THAT(Read("err"),
               StartsWith("job small: bounded, staleness 4, codec int8, precision tf32, servers 1, workers 1 with "));
+}
+
+TEST_F(LaunchCommandTest, TheResolvedJobFileGivesTheSameJobAgain) {
+  // A line break in the file's name does not end the comment that names it.
+  std::filesystem::create_directories(folder_ + "/jobs");
+  Write("jobs/line\nbreak.textproto", kJob);
+  Program("worker", "exit 1");
+  EXPECT_EQ(Run("jobs/line* --mode bounded --staleness 4 --workers 2 --threads 3 --run-dir first"), 1);
+  EXPECT_EQ(Run("first/job.textproto --workers 2 --threads 3 --run-dir second"), 1);
+  const std::vector<std::string> first = absl::StrSplit(Read("first/job.textproto"), absl::MaxSplits('\n', 2));
+  const std::vector<std::string> second = absl::StrSplit(Read("second/job.textproto"), absl::MaxSplits('\n', 2));
+  ASSERT_EQ(first.size(), 3);
+  ASSERT_EQ(second.size(), 3);
+  EXPECT_EQ(first[0],
+            "# Written by ballast launch: jobs/line\\nbreak.textproto with --mode bounded --staleness 4. Paths are "
+            "absolute.");
+  EXPECT_EQ(first[1],
+            "# Repeat the run with: ballast launch job.textproto --servers 1 --workers 2 --threads 3 --device auto");
+  EXPECT_EQ(second[0], "# Written by ballast launch: first/job.textproto. Paths are absolute.");
+  EXPECT_EQ(second[1], first[1]);
+  EXPECT_EQ(second[2], first[2]);
+  EXPECT_THAT(first[2], HasSubstr(absl::StrCat("/TheResolvedJobFileGivesTheSameJobAgain/jobs/train.csv\"\n")));
+}
+
+TEST_F(LaunchCommandTest, NeverOverwritesItsJobFile) {
+  EXPECT_EQ(Run("job.textproto --run-dir ."), 2);
+  EXPECT_THAT(Read("err"), HasSubstr("run directory .: got the job file job.textproto in it"));
+  EXPECT_EQ(Read("job.textproto"), kJob);
 }
 
 TEST_F(LaunchCommandTest, TellsWorkersHowManyGpusShareABatch) {

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,7 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "ballast/v1/limits.pb.h"
 #include "common/job/job_file_checker.h"
+#include "common/storage/file.h"
 
 namespace ballast {
 namespace {
@@ -69,6 +73,23 @@ std::string Place(absl::string_view fault, const Descriptor* type, const TextFor
     if (tree == nullptr) break;
   }
   return place;
+}
+
+// A text that a data format requires is a path.
+void MakePathsAbsolute(const std::filesystem::path& folder, v1::DataSource& source) {
+  const google::protobuf::Reflection* reflection = source.GetReflection();
+  std::vector<const FieldDescriptor*> formats;
+  reflection->ListFields(source, &formats);
+  for (const FieldDescriptor* format : formats) {
+    google::protobuf::Message* data = reflection->MutableMessage(&source, format);
+    for (int i = 0; i < format->message_type()->field_count(); ++i) {
+      const FieldDescriptor* field = format->message_type()->field(i);
+      if (field->type() != FieldDescriptor::TYPE_STRING) continue;
+      if (field->options().GetExtension(v1::limits).required().empty()) continue;
+      const std::string path = data->GetReflection()->GetString(*data, field);
+      data->GetReflection()->SetString(data, field, (folder / path).string());
+    }
+  }
 }
 
 }  // namespace
@@ -128,6 +149,22 @@ absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_
     return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
   }
   return job;
+}
+
+v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::current_path(error) / folder;
+  MakePathsAbsolute(absolute, *job.mutable_data()->mutable_train());
+  if (job.data().has_test()) MakePathsAbsolute(absolute, *job.mutable_data()->mutable_test());
+  return job;
+}
+
+absl::Status SaveJob(const std::string& path, const v1::Job& job, absl::string_view comment) {
+  TextFormat::Printer printer;
+  printer.SetUseUtf8StringEscaping(true);
+  std::string text;
+  printer.PrintToString(job, &text);
+  return WriteFileAtomically(path, {comment, text});
 }
 
 }  // namespace ballast

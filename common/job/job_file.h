@@ -20,4 +20,10 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path);
 // enclosing message. `file_name` is used in messages only.
 absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name);
 
+// Makes the paths of the data absolute; relative ones are relative to `folder`.
+v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder);
+
+// Writes a file from which LoadJob reads the same job, below `comment`: lines that begin with "#", or nothing.
+absl::Status SaveJob(const std::string& path, const v1::Job& job, absl::string_view comment);
+
 }  // namespace ballast

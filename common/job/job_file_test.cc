@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -195,6 +196,37 @@ TEST(LoadJobTest, NamesAMissingFile) {
 TEST(LoadJobTest, RefusesWhatIsNoRegularFile) {
   EXPECT_EQ(LoadJob("/dev/zero").status().message(), "job file /dev/zero is not a regular file");
   EXPECT_EQ(LoadJob("/").status().message(), "job file / is not a regular file");
+}
+
+TEST(WithAbsolutePathsTest, MakesThoseOfEachFormatAbsolute) {
+  v1::Job job;
+  job.mutable_data()->mutable_train()->mutable_csv()->set_path("train.csv");
+  job.mutable_data()->mutable_train()->mutable_csv()->set_delimiter(";");
+  job.mutable_data()->mutable_test()->mutable_libsvm()->set_path("../test");
+  job = WithAbsolutePaths(job, "/jobs");
+  EXPECT_EQ(job.data().train().csv().path(), "/jobs/train.csv");
+  EXPECT_EQ(job.data().train().csv().delimiter(), ";");
+  EXPECT_EQ(job.data().test().libsvm().path(), "/jobs/../test");
+  job.mutable_data()->clear_test();
+  job.mutable_data()->mutable_train()->mutable_idx()->set_images("images");
+  job.mutable_data()->mutable_train()->mutable_idx()->set_labels("/data/labels");
+  job = WithAbsolutePaths(job, "jobs");
+  EXPECT_EQ(job.data().train().idx().images(), std::filesystem::current_path() / "jobs/images");
+  EXPECT_EQ(job.data().train().idx().labels(), "/data/labels");
+  EXPECT_FALSE(job.data().has_test());
+}
+
+TEST(SaveJobTest, WritesAJobThatLoadJobReads) {
+  v1::Job job = *ParseJob(With("learning_rate: 0.5", "learning_rate: 0.1"), "tiny.textproto");
+  job.mutable_data()->mutable_train()->mutable_csv()->set_path("/d\u00fc/\"a\n#.csv");
+  const std::string path = testing::TempDir() + "/saved.textproto";
+  ASSERT_TRUE(SaveJob(path, job, "# from a test\n").ok());
+  const absl::StatusOr<v1::Job> loaded = LoadJob(path);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->SerializeAsString(), job.SerializeAsString());
+  std::string line;
+  EXPECT_TRUE(std::getline(std::ifstream(path), line));
+  EXPECT_EQ(line, "# from a test");
 }
 
 TEST(LoadJobTest, ReadsTheConvolutionExample) {

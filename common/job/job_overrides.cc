@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/codecs/codec.h"
+#include "common/job/job_file.h"
 #include "common/job/kind_names.h"
+#include "common/job/policy_config.h"
 #include "common/text/nearest_name.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
@@ -177,18 +179,21 @@ absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uin
   return job;
 }
 
+absl::StatusOr<v1::Job> ResolveJob(const std::string& path, const JobOverrides& overrides, uint32_t workers) {
+  absl::StatusOr<v1::Job> job = LoadJob(path);
+  if (job.ok()) job = Override(*std::move(job), overrides, workers);
+  if (!job.ok()) return job;
+  if (absl::Status valid = ValidatePolicy(job->policy(), workers); !valid.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message()));
+  }
+  return job;
+}
+
 std::vector<std::string> ToFlags(const JobOverrides& overrides) {
   std::vector<std::string> flags;
-  const std::pair<const char*, const std::string&> all[] = {{"--mode", overrides.mode},
-                                                            {"--staleness", overrides.staleness},
-                                                            {"--quorum", overrides.quorum},
-                                                            {"--codec", overrides.codec},
-                                                            {"--local_steps", overrides.local_steps},
-                                                            {"--value_codec", overrides.value_codec},
-                                                            {"--precision", overrides.precision},
-                                                            {"--durability", overrides.durability}};
-  for (const auto& [flag, value] : all) {
-    if (!value.empty()) flags.insert(flags.end(), {flag, value});
+  for (const OverrideFlag& flag : kOverrideFlags) {
+    const std::string& value = overrides.*flag.value;
+    if (!value.empty()) flags.insert(flags.end(), {absl::StrCat("--", flag.name), value});
   }
   return flags;
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "ballast/v1/job.pb.h"
 
 namespace ballast {
@@ -30,11 +29,31 @@ struct JobOverrides {
   std::string durability;
 };
 
+struct OverrideFlag {
+  // Without leading dashes.
+  const char* name;
+  std::string JobOverrides::*value;
+};
+inline constexpr OverrideFlag kOverrideFlags[] = {
+    {"mode", &JobOverrides::mode},
+    {"staleness", &JobOverrides::staleness},
+    {"quorum", &JobOverrides::quorum},
+    {"codec", &JobOverrides::codec},
+    {"local_steps", &JobOverrides::local_steps},
+    {"value_codec", &JobOverrides::value_codec},
+    {"precision", &JobOverrides::precision},
+    {"durability", &JobOverrides::durability},
+};
+
 // Applies flags to a job. A new mode keeps the options that both modes have; bounded and local_sgd need their number
 // from a flag unless the file has it. A job that switches to local_sgd uses its optimizer's learning rate for the
 // local steps, and sgd with learning rate 1 on the servers. `workers` is 0 if not known yet. INVALID_ARGUMENT names
 // flag, got and want.
 absl::StatusOr<v1::Job> Override(v1::Job job, const JobOverrides& overrides, uint32_t workers);
+
+// Reads a job file, applies flags to it, and checks its policy against the number of workers. Errors are those of
+// LoadJob, Override and ValidatePolicy.
+absl::StatusOr<v1::Job> ResolveJob(const std::string& path, const JobOverrides& overrides, uint32_t workers);
 
 // Returns the nonempty overrides as command-line words: {"--mode", "async"}.
 std::vector<std::string> ToFlags(const JobOverrides& overrides);

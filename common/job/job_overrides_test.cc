@@ -4,6 +4,8 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 namespace ballast {
 namespace {
 
@@ -154,6 +156,28 @@ TEST(JobOverridesTest, RefusesAModeThatLacksItsNumber) {
   EXPECT_EQ(Fault(kSync, {.mode = "bounded"}), "flag --mode: got \"bounded\", want --staleness too, 0 to 1000000");
   EXPECT_EQ(Fault(kSync, {.mode = "local_sgd"}),
             "flag --mode: got \"local_sgd\", want --local_steps too, 1 to 1000000");
+}
+
+TEST(JobOverridesTest, ResolvesAJobFileForItsWorkers) {
+  const std::string path = testing::TempDir() + "/quorum.textproto";
+  std::ofstream(path) << R"(name: "tiny"
+data { train { csv { path: "train.csv" } } }
+model { layers { dense { units: 1 } } loss { mean_squared_error {} } }
+training { epochs: 3 batch_size: 8 }
+optimizer { sgd { learning_rate: 0.5 } }
+policy { sync { quorum: 3 } }
+)";
+  const auto fault = [&](const JobOverrides& overrides, uint32_t workers) {
+    return std::string(ResolveJob(path, overrides, workers).status().message());
+  };
+  const absl::StatusOr<v1::Job> job = ResolveJob(path, {.codec = "int8"}, 3);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(DescribeMode(*job), "sync, quorum 3, codec int8");
+  EXPECT_EQ(fault({}, /*workers=*/0), "") << "not known yet";
+  EXPECT_EQ(fault({.mode = "async"}, 2), "");
+  EXPECT_EQ(fault({.mode = "asink"}, 3), Fault("", {.mode = "asink"}));
+  EXPECT_EQ(fault({.codec = "int8"}, 2),
+            path + ": policy.sync.quorum: got 3, want 1 to the number of workers, 2, or 0 for all of them");
 }
 
 TEST(JobOverridesTest, DescribesAJobInAFewWords) {

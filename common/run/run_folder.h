@@ -28,7 +28,7 @@ class RunFolder {
   std::string summary() const { return path_ + "/summary.json"; }
   std::string model() const { return path_ + "/model.safetensors"; }
   std::string report() const { return path_ + "/report.html"; }
-  // The text of the job file that was run.
+  // The resolved job, as a job file.
   std::string job() const { return path_ + "/job.textproto"; }
 
  private:

@@ -8,12 +8,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
 #include "common/job/kind_names.h"
 #include "common/program/version.h"
 #include "common/run/safetensors.h"
-#include "common/storage/file.h"
-#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace ballast {
 namespace {
@@ -113,9 +113,12 @@ absl::StatusOr<RunRecorder> RunRecorder::Create(Options options) {
   if (!folder.ok()) return folder.status();
   absl::StatusOr<MetricsWriter> metrics = MetricsWriter::Open(folder->metrics());
   if (!metrics.ok()) return metrics.status();
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(options.job, &text);
-  if (absl::Status status = WriteFileAtomically(folder->job(), {text}); !status.ok()) return status;
+  // The file of `ballast launch` also says where the job came from.
+  const v1::Job job = WithAbsolutePaths(options.job, options.job_folder);
+  const absl::StatusOr<v1::Job> written = LoadJob(folder->job());
+  if (!written.ok() || !google::protobuf::util::MessageDifferencer::Equals(*written, job)) {
+    if (absl::Status status = SaveJob(folder->job(), job, ""); !status.ok()) return status;
+  }
   return RunRecorder(std::move(options), *std::move(folder), *std::move(metrics));
 }
 

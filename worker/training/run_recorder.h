@@ -41,6 +41,8 @@ class RunRecorder {
     // Empty: runs/<job>-<time>.
     std::string run_dir;
     v1::Job job;
+    // Relative paths in the job are relative to it.
+    std::string job_folder;
     uint32_t servers = 0;
     uint32_t workers = 0;
     std::string device;

@@ -3,7 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+
+#include "common/job/job_file.h"
 #include "common/run/safetensors.h"
+#include "common/storage/file.h"
 #include "worker/model/model_fixture.h"
 
 namespace ballast {
@@ -11,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
+using ::testing::StartsWith;
 
 template <typename Message>
 Message Parse(const char* text) {
@@ -99,6 +104,31 @@ TEST_F(RunRecorderTest, ASavedModelHasItsWeightsAndWhatItsBatchNormsHaveSeen) {
   const absl::Span<const float> weight = model->HostParameter(2);
   EXPECT_EQ(tensors["dense1/weight"], std::vector<float>(weight.begin(), weight.end()));
   EXPECT_EQ(tensors.size(), 6);
+}
+
+TEST_F(RunRecorderTest, KeepsTheJobFileThatLaunchHasWritten) {
+  const RunFolder folder(testing::TempDir() + "/kept_job");
+  std::filesystem::remove_all(folder.path());
+  std::filesystem::create_directories(folder.path());
+  const absl::StatusOr<v1::Job> job = ParseJob(R"(name: "small"
+data { train { csv { path: "train.csv" } } }
+model { layers { dense { units: 1 } } loss { mean_squared_error {} } }
+training { epochs: 1 batch_size: 4 }
+optimizer { sgd { learning_rate: 0.1 } }
+)",
+                                               "small");
+  ASSERT_TRUE(job.ok()) << job.status();
+  ASSERT_TRUE(SaveJob(folder.job(), WithAbsolutePaths(*job, "/jobs"), "# from launch\n").ok());
+  RunRecorder::Options options{.run_dir = folder.path(), .job = *job, .job_folder = "/jobs"};
+  ASSERT_TRUE(RunRecorder::Create(options).ok());
+  EXPECT_THAT(ReadFile(folder.job()).value_or(""), StartsWith("# from launch\n"));
+  options.resumes = true;
+  options.job.set_seed(7);
+  ASSERT_TRUE(RunRecorder::Create(options).ok());
+  const absl::StatusOr<v1::Job> other = LoadJob(folder.job());
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->seed(), 7);
+  EXPECT_EQ(other->data().train().csv().path(), "/jobs/train.csv");
 }
 
 }  // namespace

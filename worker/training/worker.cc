@@ -217,7 +217,7 @@ absl::Status Worker::Train() {
   const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
     absl::StatusOr<RunRecorder> recorder =
-        RunRecorder::Create({options_.run_dir, job, joined_.servers(), joined_.workers(),
+        RunRecorder::Create({options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
                              resources_->devices.Describe(), memory, returns || resumes});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
