@@ -15,6 +15,7 @@
 #include "bench/straggler_benchmark.h"
 #include "bench/transfer_benchmark.h"
 #include "cli/command/command.h"
+#include "common/program/arguments.h"
 #include "common/program/this_process.h"
 
 namespace ballast {

@@ -10,6 +10,7 @@
 #include "bench/bench_report.h"
 #include "bench/simulation.h"
 #include "cli/command/command.h"
+#include "common/program/arguments.h"
 
 namespace ballast {
 namespace {

@@ -13,6 +13,7 @@
 #include "bench/step_contestants.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
+#include "common/program/arguments.h"
 
 namespace ballast {
 namespace {

@@ -10,6 +10,7 @@
 #include "bench/bench_flags.h"
 #include "bench/transfer_ring.h"
 #include "cli/command/command.h"
+#include "common/program/arguments.h"
 
 namespace ballast {
 namespace {

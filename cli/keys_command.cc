@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "cli/command/command.h"
+#include "common/program/arguments.h"
 #include "common/security/key_folder.h"
 #include "common/tensors/tensor_spec.h"
 

@@ -10,6 +10,7 @@
 #include "cli/command/server_connection.h"
 #include "cli/launch/launch_security.h"
 #include "cli/launch/progress_display.h"
+#include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
 #include "common/text/number_text.h"
 #include "nlohmann/json.hpp"

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "cli/command/command.h"
+#include "common/program/arguments.h"
 #include "common/run/safetensors.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/coordinator_log.h"

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
+#include "common/program/arguments.h"
 #include "common/program/version.h"
 #include "nlohmann/json.hpp"
 

@@ -33,6 +33,7 @@
 #include "common/job/job_file.h"
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"
+#include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"

@@ -11,8 +11,8 @@ namespace ballast {
 
 // Sets the program's absl flags in `names`, and no others: from the environment variables BALLAST_<NAME> (upper
 // case), then from the command line, which takes precedence. INVALID_ARGUMENT, naming the flag or variable, for
-// unknown flags, bad values and stray words (absl::ParseCommandLine would exit with 1). --help prints `usage` and the
-// flags and exits with 0.
+// unknown flags, bad values and stray words (absl::ParseCommandLine would exit with 1). The words are those of
+// Arguments; the last of a repeated flag counts. --help prints `usage` and the flags and exits with 0.
 absl::Status ParseFlags(int argc, char** argv, absl::string_view usage, const std::vector<std::string>& names);
 
 // Parses a rank: a number, or a pod name that ends in a dash and a number ("ballast-server-3"). -1 if it is neither.

@@ -9,6 +9,7 @@
 ABSL_FLAG(std::string, listen, "127.0.0.1:7700", "Where to listen.");
 ABSL_FLAG(int, servers, 1, "How many.");
 ABSL_FLAG(bool, reflection, false, "Whether.");
+ABSL_FLAG(std::string, state_dir, "", "For the state.");
 
 namespace ballast {
 namespace {
@@ -17,7 +18,7 @@ absl::Status Parse(std::vector<std::string> words) {
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
-  return ParseFlags(argv.size(), argv.data(), "usage", {"listen", "servers", "reflection"});
+  return ParseFlags(argv.size(), argv.data(), "usage", {"listen", "servers", "reflection", "state_dir"});
 }
 
 TEST(EnvFlagsTest, TakesValuesAfterEqualsAndAfterASpace) {
@@ -27,6 +28,17 @@ TEST(EnvFlagsTest, TakesValuesAfterEqualsAndAfterASpace) {
   EXPECT_TRUE(absl::GetFlag(FLAGS_reflection));
   ASSERT_TRUE(Parse({"--noreflection"}).ok());
   EXPECT_FALSE(absl::GetFlag(FLAGS_reflection));
+}
+
+TEST(EnvFlagsTest, TakesDashForUnderscoreAndTheLastOfARepeatedFlag) {
+  ASSERT_TRUE(Parse({"--state_dir=a", "--state-dir=b", "--reflection", "--reflection=false"}).ok());
+  EXPECT_EQ(absl::GetFlag(FLAGS_state_dir), "b");
+  EXPECT_FALSE(absl::GetFlag(FLAGS_reflection));
+  EXPECT_EQ(Parse({"--state-dri=a"}).message(), "unknown flag --state-dri; did you mean \"--state_dir\"?");
+  EXPECT_NE(Parse({"--reflection=maybe"}).message().find("flag --reflection: got \"maybe\""), std::string::npos);
+  for (const char* word : {"--noservers", "--noreflection=1"}) {
+    EXPECT_NE(Parse({word}).message().find("unknown flag --no"), std::string::npos) << word;
+  }
 }
 
 TEST(EnvFlagsTest, CommandLineWinsOverEnvironment) {
@@ -39,9 +51,10 @@ TEST(EnvFlagsTest, CommandLineWinsOverEnvironment) {
 }
 
 TEST(EnvFlagsTest, NamesWhatItDoesNotUnderstand) {
-  EXPECT_EQ(Parse({"--sevrers=2"}).message(), "unknown flag --sevrers; see --help");
+  EXPECT_EQ(Parse({"--sevrers=2"}).message(), "unknown flag --sevrers; did you mean \"--servers\"?");
+  EXPECT_EQ(Parse({"--xyzzy"}).message(), "unknown flag --xyzzy; see --help");
   EXPECT_EQ(Parse({"stray"}).message(), "unexpected argument \"stray\"; see --help");
-  EXPECT_EQ(Parse({"--servers"}).message(), "flag --servers wants a value");
+  EXPECT_EQ(Parse({"--servers"}).message(), "flag --servers wants a value: How many.");
   EXPECT_NE(Parse({"--servers=two"}).message().find("flag --servers: got \"two\""), std::string::npos);
   setenv("BALLAST_SERVERS", "many", 1);
   EXPECT_NE(Parse({}).message().find("environment variable BALLAST_SERVERS: got \"many\""), std::string::npos);

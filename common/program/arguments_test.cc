@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/command/command.h"
+#include "common/program/arguments.h"
 
 #include "gtest/gtest.h"
 
