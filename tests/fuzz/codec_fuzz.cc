@@ -36,11 +36,7 @@ std::vector<std::string> FuzzSeeds() {
   return seeds;
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
-  FuzzInput input(data, size);
+void FuzzOne(FuzzInput input) {
   const absl::StatusOr<const Codec*> codec = FindCodec(kEncodings[input.Byte() % 6]);
   Require(codec.ok(), "every encoding has a codec");
   const uint8_t cut = input.Byte();
@@ -55,5 +51,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!status.ok()) Require(once.front() == 7.0f || elements == 0, "a refused payload writes nothing");
   // No payload of this size can have that many elements.
   Require(!(*codec)->OpenPayload(whole, Codec::kMaxElements + 1).ok(), "the number of elements is bounded");
-  return 0;
 }
+
+}  // namespace ballast

@@ -13,12 +13,8 @@ std::vector<std::string> FuzzSeeds() {
           seed(1, -1, 0, GzipForFuzzing(text) + GzipForFuzzing("1,2,3,4\n"))};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static DataFile file(".csv");
-  FuzzInput input(data, size);
   const Wrapping wrapping = WrappingOf(input.Byte());
   v1::DataSource source;
   v1::Csv& csv = *source.mutable_csv();
@@ -27,5 +23,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   csv.set_delimiter(std::string(1, static_cast<char>(input.Byte() & 0x7f)));
   csv.set_path(file.Put(input.Rest(), wrapping));
   OpenAndRead(source);
-  return 0;
 }
+
+}  // namespace ballast

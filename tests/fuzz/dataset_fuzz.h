@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tests/fuzz/input_file.h"
 #include "worker/data/datasets/dataset.h"
 
 namespace ballast {

@@ -10,12 +10,13 @@
 
 #include "absl/strings/string_view.h"
 
-// One parser under fuzzing: each *_fuzz.cc defines both functions. libFuzzer calls the first with --config=fuzz,
-// mutation_test.cc otherwise.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-
 namespace ballast {
 
+class FuzzInput;
+
+// One parser under fuzzing: each *_fuzz.cc defines both functions. libFuzzer calls the first with --config=fuzz,
+// mutation_test.cc otherwise.
+void FuzzOne(FuzzInput input);
 // Initial inputs that the parser accepts.
 std::vector<std::string> FuzzSeeds();
 

@@ -23,17 +23,14 @@ std::vector<std::string> FuzzSeeds() {
           Seed(1, 1, GzipForFuzzing(images), GzipForFuzzing(labels))};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static DataFile images(".images"), labels(".labels");
-  FuzzInput input(data, size);
   const Wrapping of_images = WrappingOf(input.Byte()), of_labels = WrappingOf(input.Byte());
   const absl::string_view first = input.Take(input.Number(2));
   v1::DataSource source;
   source.mutable_idx()->set_images(images.Put(first, of_images));
   source.mutable_idx()->set_labels(labels.Put(input.Rest(), of_labels));
   OpenAndRead(source);
-  return 0;
 }
+
+}  // namespace ballast

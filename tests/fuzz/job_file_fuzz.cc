@@ -43,21 +43,19 @@ optimizer { momentum { learning_rate: .1 momentum: .9 } } policy { async { scale
   };
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
-  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+void FuzzOne(FuzzInput input) {
+  const absl::string_view text = input.Rest();
   const absl::StatusOr<v1::Job> job = ParseJob(text, "job.textproto");
   if (!job.ok()) {
     Require(absl::IsInvalidArgument(job.status()), "a refused job is an invalid argument");
     Require(!job.status().message().empty(), "an error has a message");
-    return 0;
+    return;
   }
   std::string written;
   Require(google::protobuf::TextFormat::PrintToString(*job, &written), "a job can be written");
   const absl::StatusOr<v1::Job> again = ParseJob(written, "again.textproto");
   Require(again.ok(), "a written job can be read");
   Require(again->SerializeAsString() == job->SerializeAsString(), "a written job reads back unchanged");
-  return 0;
 }
+
+}  // namespace ballast

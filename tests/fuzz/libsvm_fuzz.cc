@@ -13,17 +13,14 @@ std::vector<std::string> FuzzSeeds() {
           seed(1, 0, 4, GzipForFuzzing(text))};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static DataFile file(".libsvm");
-  FuzzInput input(data, size);
   const Wrapping wrapping = WrappingOf(input.Byte());
   v1::DataSource source;
   source.mutable_libsvm()->set_zero_based(input.Byte() % 2 == 1);
   source.mutable_libsvm()->set_features(static_cast<int64_t>(input.Number(6)));
   source.mutable_libsvm()->set_path(file.Put(input.Rest(), wrapping));
   OpenAndRead(source);
-  return 0;
 }
+
+}  // namespace ballast

@@ -5,8 +5,7 @@
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
 #include "common/tensors/shard_map.h"
-#include "tests/fuzz/input_file.h"
-#include "tests/fuzz/record_files.h"
+#include "tests/fuzz/fuzz_files.h"
 
 namespace ballast {
 namespace {
@@ -47,18 +46,14 @@ std::vector<std::string> FuzzSeeds() {
   return {std::string(1, '\0') + files.content(), std::string(1, '\1') + AsInput(body)};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static InputFile file(".manifest");
-  FuzzInput input(data, size);
   file.Put(input.Byte() % 2 == 0 ? std::string(input.Rest().data(), input.Rest().size()) : RecordsOf(input, 1));
   const auto manifest = ReadManifest(file.path());
   if (!manifest.ok()) {
     Require(absl::IsDataLoss(manifest.status()) || absl::IsFailedPrecondition(manifest.status()),
             "an error tells whether the file is damaged or newer");
-    return 0;
+    return;
   }
   const auto map = ShardMap::FromProto(manifest->map());
   if (map.ok()) Require(ShardMap::FromProto(map->ToProto()).ok(), "a map that was read can be written");
@@ -68,5 +63,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(path.rfind(folder, 0) == 0 && path.find('/', folder.size()) == std::string::npos,
             "a manifest's files lie next to it");
   }
-  return 0;
 }
+
+}  // namespace ballast

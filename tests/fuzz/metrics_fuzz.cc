@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of a run directory: metrics.jsonl, every line of which is read or counted, and summary.json, which survives
 // writing and reading.
-#include "absl/strings/str_split.h"
 #include "common/run/metrics_reader.h"
 #include "common/run/summary.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -26,20 +25,18 @@ std::vector<std::string> FuzzSeeds() {
           SummaryToJson(summary), SummaryToJson(Summary()), "[[[[[[[[{}]]]]]]]]\n\n\n"};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
-  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+void FuzzOne(FuzzInput input) {
+  const absl::string_view text = input.Rest();
   const Metrics metrics = ParseMetrics(text);
   const size_t lines = std::count(text.begin(), text.end(), '\n') + 1;
   Require(metrics.train.size() + metrics.test.size() + metrics.malformed_lines.size() <= lines,
           "a line is read at most once");
   const absl::StatusOr<Summary> summary = SummaryFromJson(text);
-  if (!summary.ok()) return 0;
+  if (!summary.ok()) return;
   const std::string written = SummaryToJson(*summary);
   const absl::StatusOr<Summary> again = SummaryFromJson(written);
   Require(again.ok(), "a written summary can be read");
   Require(SummaryToJson(*again) == written, "a written summary reads back unchanged");
-  return 0;
 }
+
+}  // namespace ballast

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
 #include "absl/strings/numbers.h"
 #include "gtest/gtest.h"
@@ -32,7 +30,7 @@ void PrintCurrentRun(int number) {
 void RunOnce(const std::string& input) {
   // A copy of exactly this size lets a sanitizer see reads past its end.
   const std::vector<uint8_t> bytes(input.begin(), input.end());
-  LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  FuzzOne(FuzzInput(bytes.data(), bytes.size()));
 }
 
 TEST(FuzzTest, SurvivesItsSeedsAndDamagedOnes) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of records: a choice, then the file itself, or the position of damage in a whole file and its records'
 // bodies. The records read from a damaged file are a prefix of those written.
-#include "common/storage/record_log.h"
-#include "tests/fuzz/input_file.h"
-#include "tests/fuzz/record_files.h"
+#include "tests/fuzz/fuzz_files.h"
 
 namespace ballast {
 namespace {
@@ -42,24 +40,20 @@ std::vector<std::string> FuzzSeeds() {
           std::string("\2\x50\0\0", 4) + bodies};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static InputFile file(".log");
-  FuzzInput input(data, size);
   const uint8_t choice = input.Byte();
   if (choice % 3 == 0) {
     file.Put(input.Rest());
     Bodies(file.path());
-    return 0;
+    return;
   }
   const uint64_t where = input.Number(2);
   const uint8_t how = input.Byte();
   std::string content = RecordsOf(input, kFirst);
   file.Put(content);
   const std::vector<std::string> whole = Bodies(file.path());
-  if (content.empty()) return 0;
+  if (content.empty()) return;
   if (choice % 3 == 1) {
     content[where % content.size()] ^= static_cast<char>(how);
   } else {
@@ -69,5 +63,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::string> left = Bodies(file.path());
   Require(left.size() <= whole.size() && std::equal(left.begin(), left.end(), whole.begin()),
           "records read from a damaged file are a prefix of those written");
-  return 0;
 }
+
+}  // namespace ballast

@@ -2,8 +2,8 @@
 // Safetensors files are refused, or give tensors whose shapes fit their values, in memory that the file's size
 // justifies.
 #include "common/run/safetensors.h"
+#include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tests/fuzz/input_file.h"
 
 namespace ballast {
 namespace {
@@ -25,14 +25,11 @@ std::vector<std::string> FuzzSeeds() {
           Seed(R"({"h":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})", "abcd")};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static InputFile file(".safetensors");
-  file.Put(absl::string_view(reinterpret_cast<const char*>(data), size));
+  file.Put(input.Rest());
   const absl::StatusOr<Safetensors> read = ReadSafetensors(file.path());
-  if (!read.ok()) return 0;
+  if (!read.ok()) return;
   size_t bytes = 0;
   for (const LoadedTensor& tensor : read->tensors) {
     int64_t elements = 1;
@@ -40,6 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(elements == static_cast<int64_t>(tensor.values.size()), "a shape fits its values");
     bytes += sizeof(float) * tensor.values.size();
   }
-  Require(bytes <= size, "values take at most the size of the file");
-  return 0;
+  Require(bytes <= input.Rest().size(), "values take at most the size of the file");
 }
+
+}  // namespace ballast

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a fuzz target's seeds for libFuzzer into the directory BALLAST_FUZZ_SEEDS, if it is set. libFuzzer calls
-// this before it reads its corpus.
-#include <cstdlib>
+// What libFuzzer calls: before it reads its corpus, to write a target's seeds into the directory BALLAST_FUZZ_SEEDS, if
+// it is set; and for each input.
 #include <fstream>
-#include <iostream>
 
 #include "tests/fuzz/fuzz_target.h"
 
@@ -18,5 +16,10 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     std::cerr << "error: cannot write " << path << std::endl;
     std::exit(2);
   }
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  ballast::FuzzOne(ballast::FuzzInput(data, size));
   return 0;
 }

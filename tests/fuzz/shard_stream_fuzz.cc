@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A standby's input: records, each a kind, a position and bytes. It is refused, or the shard matches the input.
-#include <string>
-#include <vector>
-
 #include "common/concurrency/clock.h"
 #include "server/replication/shard_stream.h"
 #include "server/replication/standby_receiver.h"
 #include "server/shard/parameter_shard.h"
+#include "tests/fuzz/fuzz_files.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tests/fuzz/record_files.h"
 
 namespace ballast {
 namespace {
@@ -72,11 +69,7 @@ std::string WholeStream() {
 
 std::vector<std::string> FuzzSeeds() { return {WholeStream()}; }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
-  FuzzInput input(data, size);
+void FuzzOne(FuzzInput input) {
   ParameterShard shard(SmallShard(), Clock::Real());
   StandbyReceiver receiver(0, &shard, [] {});
   receiver.Begin(1);
@@ -99,5 +92,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     position = taken->position();
   }
   Require(shard.status().state_bytes <= kStateBytes, "the shard stays within its memory");
-  return 0;
 }
+
+}  // namespace ballast

@@ -2,8 +2,7 @@
 // A shard's snapshots: a choice, then the file itself or its records' bodies. Refused, or slices whose values fit.
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
-#include "tests/fuzz/input_file.h"
-#include "tests/fuzz/record_files.h"
+#include "tests/fuzz/fuzz_files.h"
 
 namespace ballast {
 namespace {
@@ -58,21 +57,17 @@ std::vector<std::string> FuzzSeeds() {
   return {std::string(1, '\0') + files.content(), std::string(1, '\1') + Bodies()};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
+void FuzzOne(FuzzInput input) {
   static InputFile file(".snapshot");
-  FuzzInput input(data, size);
   const std::string content =
       input.Byte() % 2 == 0 ? std::string(input.Rest().data(), input.Rest().size()) : RecordsOf(input, 1);
   file.Put(content);
   const auto reader = SnapshotReader::Open(file.path());
-  if (!reader.ok()) return 0;
+  if (!reader.ok()) return;
   size_t bytes = 0;
   while (true) {
     const auto slice = (*reader)->Next();
-    if (!slice.ok() || !slice->has_value()) return 0;
+    if (!slice.ok() || !slice->has_value()) return;
     Require((*slice)->arrays.size() == (*slice)->state.arrays(), "a slice has its arrays");
     for (const std::vector<float>& values : (*slice)->arrays) {
       Require(values.size() == (*slice)->state.elements(), "an array has its elements");
@@ -81,3 +76,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(bytes <= content.size(), "values take at most the size of the file");
   }
 }
+
+}  // namespace ballast

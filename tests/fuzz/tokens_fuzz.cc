@@ -25,11 +25,8 @@ std::vector<std::string> FuzzSeeds() {
           reader + "\n" + admin + "\nworker mnist x" + kReaderToken};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
-  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+void FuzzOne(FuzzInput input) {
+  const absl::string_view text = input.Rest();
   const auto table = TokenTable::Parse(text, "tokens");
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::vector<std::string> words = Words(line);
@@ -46,9 +43,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(table->Find(token + "x") == nullptr || absl::StrContains(text, token + "x"),
             "a token that is not in the file is unknown");
   }
-  if (!table.ok()) return 0;
+  if (!table.ok()) return;
   Require(table->Find("") == nullptr, "the empty token is unknown");
   Require(table->admin_token().empty() || table->Find(table->admin_token())->role == AccessRole::kAdmin,
           "the token that a server sends is an admin's");
-  return 0;
 }
+
+}  // namespace ballast

@@ -82,11 +82,7 @@ std::vector<std::string> FuzzSeeds() {
           Seed(0, 1, shared), Seed(2, 5, pulled), Seed(3, 0, both)};
 }
 
-}  // namespace ballast
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace ballast;
-  FuzzInput input(data, size);
+void FuzzOne(FuzzInput input) {
   const uint8_t kind = input.Byte();
   const uint8_t piece_bytes = input.Byte();
   switch (kind % 4) {
@@ -104,5 +100,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Compare<v1::PushPullResponse, v1::SliceValue>(input.Rest(), piece_bytes,
                                                     v1::PushPullResponse::kValuesFieldNumber);
   }
-  return 0;
 }
+
+}  // namespace ballast
