@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
@@ -47,5 +51,51 @@ struct BenchReport {
 double Median(std::vector<double> figures);
 // The smallest figure that at least `share` (0 to 1) of the figures do not exceed; 0 for no figures.
 double Percentile(std::vector<double> figures, double share);
+
+// --- the flags and the end of a benchmark's command ---
+
+// Values of flags that several benchmarks share. INVALID_ARGUMENT names the flag, the value and the accepted values.
+
+// A number from `least` to `most`, possibly with a fraction.
+absl::StatusOr<double> GetNumber(const Arguments& arguments, absl::string_view flag, double otherwise, double least,
+                                 double most);
+// Comma-separated sizes in bytes, each a multiple of 4: "4096,64KiB,16MiB,1GiB".
+absl::StatusOr<std::vector<uint64_t>> GetSizes(const Arguments& arguments, absl::string_view flag,
+                                               const std::string& otherwise);
+// Comma-separated integers from 1 to `most`: "1,2,4".
+absl::StatusOr<std::vector<int>> GetCounts(const Arguments& arguments, absl::string_view flag,
+                                           const std::string& otherwise, int most);
+// Comma-separated names from `all`, returned in the order of `all`; all of them if the flag is not given.
+absl::StatusOr<std::vector<std::string>> GetNames(const Arguments& arguments, absl::string_view flag,
+                                                  const std::vector<std::string>& all);
+// "64 KiB".
+std::string FormatSize(uint64_t bytes);
+
+// Ends a benchmark's command: prints the conclusion and, if `json`, the JSON object; or prints the error. Returns the
+// exit status.
+int Conclude(const absl::StatusOr<BenchReport>& report, bool json, std::ostream& out, std::ostream& err);
+
+// Runs a benchmark's command: prints its help, or passes its flags to `parse`, which returns the run or names a bad
+// flag; then ends it like Conclude. --json needs no entry in `flags`.
+using BenchRun = std::function<absl::StatusOr<BenchReport>()>;
+int RunBenchmark(absl::string_view usage, std::vector<FlagSpec> flags, absl::Span<const std::string> args,
+                 const std::function<absl::StatusOr<BenchRun>(const Arguments&)>& parse, std::ostream& out,
+                 std::ostream& err);
+// Returns the first error, or `run`.
+absl::StatusOr<BenchRun> RunUnless(std::initializer_list<absl::Status> errors, BenchRun run);
+
+// --- the commands of `ballast bench`, one per file; each returns the exit status ---
+
+// `transfer`: moves tensors of several sizes to and from real servers, in turn with a bare TCP stream, the plain
+// generated stub and an empty call.
+int TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `apply`: measures the optimizers' kernels against a loop that only reads and writes the same arrays.
+int ApplyCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `step`: measures samples per second of real training, alongside PyTorch.
+int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `scaling`: measures how close N workers come to N times one worker's speed, in each mode.
+int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
+// `straggler`: measures how much one slow worker slows the others, in each mode.
+int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace ballast

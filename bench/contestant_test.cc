@@ -3,13 +3,10 @@
 
 #include <atomic>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
-
-using ::testing::ElementsAre;
 
 // Takes no time, and records its turns in `order`.
 Contestant Named(const std::string& name, std::vector<Round> rounds, std::string* order) {
@@ -33,16 +30,12 @@ TEST(ContestantTest, TakesTurnsAfterARoundThatDoesNotCount) {
 TEST(ContestantTest, IsJudgedByItsMiddleRoundAndAllLatencies) {
   std::string order;
   // The first round is the warm-up.
-  std::vector<Contestant> all = {Named("a",
-                                       {{1, 9'000'000'000, {9}},
-                                        {1, 1'000'000'000, {3}},
-                                        {1, 2'000'000'000, {1}},
-                                        {2, 6'000'000'000, {2}},
-                                        {1, 4'000'000'000, {5}},
-                                        {2, 1'000'000'000, {6}},
-                                        {1, 50'000'000'000, {0}},
-                                        {1, 100'000'000'000, {4}}},
-                                       &order)};
+  const auto round = [](double seconds, uint64_t giga, double latency) {
+    return Round{seconds, giga * 1'000'000'000, {latency}};
+  };
+  const std::vector<Round> rounds = {round(1, 9, 9), round(1, 1, 3), round(1, 2, 1),  round(2, 6, 2),
+                                     round(1, 4, 5), round(2, 1, 6), round(1, 50, 0), round(1, 100, 4)};
+  std::vector<Contestant> all = {Named("a", rounds, &order)};
   ASSERT_TRUE(RunInTurn(absl::MakeSpan(all), 0.1).ok());
   EXPECT_DOUBLE_EQ(all[0].GbPerSecond(), 3);
   EXPECT_EQ(all[0].LatencySeconds(0.5), 3);

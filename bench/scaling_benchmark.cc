@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/scaling_benchmark.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/bench_flags.h"
 #include "bench/bench_report.h"
 #include "bench/simulation.h"
 #include "cli/command/command.h"
@@ -25,15 +22,13 @@ constexpr char kUsage[] =
 constexpr double kWanted = 0.9;
 constexpr int kStaleness = 4;
 
-const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{
+std::vector<FlagSpec> Flags() {
+  return {
       {"workers", "LIST", "Numbers of workers; the first is the baseline for the others (1,2,4,8)."},
       {"modes", "LIST", "Modes, from sync,async,bounded,quorum,local_sgd (all)."},
       {"compute-ms", "MS", "Milliseconds of computation per step, 1 to 10000 (50)."},
       {"seconds", "S", "Seconds for each measurement, 0.1 to 600 (4)."},
-      {"json", "", "Print one JSON object as the last line."},
   };
-  return *flags;
 }
 
 struct Options {
@@ -90,22 +85,16 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
 }  // namespace
 
 int ScalingCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
-  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
-  if (arguments->help()) {
-    out << kUsage << DescribeFlags(Flags());
-    return kExitSuccess;
-  }
-  const absl::Status words = CheckNoWords(*arguments);
-  const auto counts = GetCounts(*arguments, "workers", "1,2,4,8", 64);
-  const auto modes = GetNames(*arguments, "modes", ModeNames());
-  const auto compute = GetNumber(*arguments, "compute-ms", 50, 1, 10000);
-  const auto seconds = GetNumber(*arguments, "seconds", 4, 0.1, 600);
-  for (const absl::Status& status : {words, counts.status(), modes.status(), compute.status(), seconds.status()}) {
-    if (!status.ok()) return Fail(err, status, kExitBadInput);
-  }
-  const absl::StatusOr<BenchReport> report = Run({*counts, *modes, *compute, *seconds}, out);
-  return Conclude(report, arguments->Has("json"), out, err);
+  const auto parse = [&](const Arguments& arguments) {
+    const auto counts = GetCounts(arguments, "workers", "1,2,4,8", 64);
+    const auto modes = GetNames(arguments, "modes", ModeNames());
+    const auto compute = GetNumber(arguments, "compute-ms", 50, 1, 10000);
+    const auto seconds = GetNumber(arguments, "seconds", 4, 0.1, 600);
+    return RunUnless({counts.status(), modes.status(), compute.status(), seconds.status()}, [=, &out] {
+      return Run({*counts, *modes, *compute, *seconds}, out);
+    });
+  };
+  return RunBenchmark(kUsage, Flags(), args, parse, out, err);
 }
 
 }  // namespace ballast

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/step_benchmark.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/bench_flags.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/substitute.h"
+#include "absl/time/clock.h"
 #include "bench/bench_report.h"
-#include "bench/step_contestants.h"
+#include "bench/peers/child_server.h"
+#include "bench/peers/torch_peer_text.inc"
+#include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
-#include "common/program/arguments.h"
+#include "common/run/metrics_reader.h"
+#include "common/security/key_folder.h"
+#include "common/storage/file.h"
+#include "nlohmann/json.hpp"
 
 namespace ballast {
 namespace {
@@ -32,8 +42,8 @@ constexpr char kUsage[] =
     "With --tls the -tls lines use certificates on both sides and tokens, like `ballast launch`.\n"
     "All processes run without OPENBLAS_CORETYPE, which would keep OpenBLAS from choosing kernels for this CPU.\n\n";
 
-const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{
+std::vector<FlagSpec> Flags() {
+  return {
       {"peer", "torch", "Run PyTorch in turn with Ballast."},
       {"tls", "", "Run sync also with TLS and tokens, in turn with sync without them."},
       {"model", "small|large|both", "Models to train (both)."},
@@ -41,9 +51,184 @@ const std::vector<FlagSpec>& Flags() {
       {"modes", "LIST", "Modes, from sync,async (both)."},
       {"rounds", "N", "Runs of each contestant; the median counts; 1 to 100 (3)."},
       {"seconds", "S", "Measured seconds of each run, 0.1 to 600 (8)."},
-      {"json", "", "Print one JSON object as the last line."},
   };
-  return *flags;
+}
+
+// The text of bench/peers/torch_peer.py at build time, so that the program needs no other file.
+constexpr char kTorchPeer[] =
+#include "bench/peers/torch_peer_text.inc"
+    ;
+
+constexpr char kPython[] = "/usr/bin/python3";
+constexpr int kNoTorch = 3;
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
+// Time for processes to start, read the data and make the first steps on a busy machine.
+constexpr absl::Duration kStart = absl::Seconds(60);
+constexpr double kWarmUpSeconds = 1.5;
+
+constexpr char kJob[] = R"(name: "bench"
+seed: 1
+data {
+  train { idx { images: "$0/train-images-idx3-ubyte.gz" labels: "$0/train-labels-idx1-ubyte.gz" } }
+  normalization { mean: 72.94 stddev: 90.02 }
+}
+model {
+  layers { dense { units: $1 } }
+  layers { relu {} }
+  layers { dense { units: $2 } }
+  layers { relu {} }
+  layers { dense { units: 10 } }
+  loss { softmax_cross_entropy {} }
+}
+training { epochs: 1000000 batch_size: $3 report_every_steps: $4 }
+optimizer { sgd { learning_rate: 0.05 } }
+policy { $5 {} }
+$6
+)";
+
+std::string JobText(const StepTask& task, const BallastSetting& setting) {
+  const std::string& codec = setting.codec;
+  const bool large = task.model == "large";
+  const std::string encoding = absl::StrCat("ENCODING_", absl::AsciiStrToUpper(codec));
+  return absl::Substitute(
+      kJob, task.data_folder, large ? 4096 : 512, large ? 4096 : 256, kStepBatch, large ? 2 : 20, setting.mode,
+      codec == "fp32" ? "" : absl::StrCat("codec { gradients: ", encoding, " values: ", encoding, " }"));
+}
+
+// The result between the first line after the warm-up and the last line; nothing if they are less than `seconds`
+// apart.
+std::optional<StepResult> Measure(const std::vector<TrainMetrics>& lines, double seconds) {
+  if (lines.empty()) return std::nullopt;
+  const double from = lines.front().seconds + kWarmUpSeconds;
+  const auto first =
+      std::find_if(lines.begin(), lines.end(), [&](const TrainMetrics& line) { return line.seconds >= from; });
+  if (first == lines.end() || lines.back().seconds - first->seconds < seconds) return std::nullopt;
+  StepResult result;
+  result.samples_per_second =
+      static_cast<double>(lines.back().examples - first->examples) / (lines.back().seconds - first->seconds);
+  result.wait_share = 0;
+  const double count = static_cast<double>(lines.end() - first - 1);
+  for (auto line = first + 1; line != lines.end(); ++line) {
+    result.wait_share += line->wait_share / count;
+    result.bytes_sent += line->bytes_sent / count;
+    result.bytes_received += line->bytes_received / count;
+  }
+  return result;
+}
+
+// Watches both workers; the run is over as soon as the result is known.
+absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::string& metrics, double seconds) {
+  const absl::Time deadline = absl::Now() + kStart + absl::Seconds(4 * seconds);
+  while (absl::Now() < deadline) {
+    for (ChildProgram& worker : workers) {
+      if (!worker.Hear(kPoll)) return absl::InternalError(absl::StrCat("a worker exited", worker.LastWords()));
+    }
+    const absl::StatusOr<Metrics> read = ReadMetrics(metrics);
+    if (!read.ok() && !absl::IsNotFound(read.status())) return read.status();
+    if (!read.ok()) continue;
+    if (std::optional<StepResult> result = Measure(read->train, seconds); result.has_value()) return *result;
+  }
+  return absl::DeadlineExceededError(absl::StrCat("timed out after ",
+                                                  absl::FormatDuration(kStart + absl::Seconds(4 * seconds)),
+                                                  " waiting for the workers' metrics", workers[0].LastWords()));
+}
+
+// The training task: the MLP 784-512-256-10 or 784-4096-4096-10, softmax cross-entropy, on Fashion-MNIST in
+// `data_folder`, by 2 workers of 1 thread, with batches of 64 each and SGD.
+struct StepTask {
+  // "small" or "large".
+  std::string model;
+  std::string data_folder;
+  double seconds = 0;
+};
+
+inline constexpr int kStepWorkers = 2;
+inline constexpr int kStepBatch = 64;
+
+struct StepResult {
+  // Both workers together, in steady state.
+  double samples_per_second = 0;
+  // Fraction of the workers' time spent waiting for weights, 0 to 1; negative if unknown.
+  double wait_share = -1;
+  // Message bytes that a worker sends and receives per step; 0 if unknown.
+  double bytes_sent = 0;
+  double bytes_received = 0;
+};
+
+// Settings of our own processes.
+struct BallastSetting {
+  // "sync" or "async".
+  std::string mode;
+  // "fp32", "fp16", "bf16" or "int8".
+  std::string codec;
+  // True: workers on one machine exchange messages through shared memory. False: through TCP, as between machines.
+  bool shared_memory = true;
+  // Uses TLS, certificates on both sides and tokens.
+  bool tls = false;
+};
+
+// Trains with a real server and real workers. The result comes from the run's metrics.jsonl, without its first part.
+absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting);
+
+// Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
+// memory) or "rpc-tcp" (the same through TCP). NOT_FOUND if there is no PyTorch.
+absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::string& method);
+
+absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {
+  const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
+  if (!folder.ok()) return folder.status();
+  const std::string job = absl::StrCat(folder->path(), "/job.textproto");
+  if (absl::Status status = WriteFileAtomically(job, {JobText(task, setting)}); !status.ok()) return status;
+  const absl::StatusOr<std::string> binary = FindBinary("worker", OwnPath());
+  if (!binary.ok()) return binary.status();
+  std::vector<std::string> server_flags, worker_flags;
+  if (setting.tls) {
+    const CertificateAuthority::Validity validity = {absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(24)};
+    const absl::StatusOr<KeyFolder> keys =
+        KeyFolder::Make(absl::StrCat(folder->path(), "/security"), {"*", {"127.0.0.1"}, validity, validity});
+    if (!keys.ok()) return keys.status();
+    server_flags = keys->ServerFlags();
+    worker_flags = keys->WorkerFlags();
+  }
+  const absl::StatusOr<std::vector<ChildServer>> servers = StartServers(1, kStepWorkers, *folder, server_flags);
+  if (!servers.ok()) return servers.status();
+  const std::string run = absl::StrCat(folder->path(), "/run");
+  std::vector<ChildProgram> workers;
+  for (int rank = 0; rank < kStepWorkers; ++rank) {
+    std::vector<std::string> argv = {*binary, "--job",     job, "--coordinator", (*servers)[0].address(), "--device",
+                                     "cpu",   "--threads", "1", "--rank",        absl::StrCat(rank)};
+    argv.insert(argv.end(), worker_flags.begin(), worker_flags.end());
+    if (!setting.shared_memory) argv.push_back("--noshared_memory");
+    if (rank == 0) argv.insert(argv.end(), {"--run_dir", run});
+    absl::StatusOr<ChildProgram> worker = ChildProgram::Start(argv);
+    if (!worker.ok()) return worker.status();
+    workers.push_back(*std::move(worker));
+  }
+  return Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds);
+}
+
+absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::string& method) {
+  const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
+  if (!folder.ok()) return folder.status();
+  const std::string script = absl::StrCat(folder->path(), "/torch_peer.py");
+  if (absl::Status status = WriteFileAtomically(script, {kTorchPeer}); !status.ok()) return status;
+  absl::StatusOr<ChildProgram> peer = ChildProgram::Start(
+      {kPython, script, "--method", method, "--model", task.model, "--images",
+       absl::StrCat(task.data_folder, "/train-images-idx3-ubyte.gz"), "--labels",
+       absl::StrCat(task.data_folder, "/train-labels-idx1-ubyte.gz"), "--workers", absl::StrCat(kStepWorkers),
+       "--batch", absl::StrCat(kStepBatch), "--seconds", absl::StrCat(task.seconds)});
+  if (!peer.ok()) return absl::NotFoundError(peer.status().message());
+  // The script's own deadline is earlier.
+  const absl::StatusOr<ExitStatus> end = peer->HearToEnd(2 * kStart + absl::Seconds(60 + 4 * task.seconds));
+  if (!end.ok()) return end.status();
+  if (!end->signaled && end->number == kNoTorch)
+    return absl::NotFoundError(absl::StrCat("no PyTorch", peer->LastWords()));
+  if (!end->ok()) return absl::InternalError(absl::StrCat("torch_peer.py ", end->ToString(), peer->LastWords()));
+  for (absl::string_view line : absl::StrSplit(peer->said(), '\n')) {
+    const auto json = nlohmann::json::parse(line.begin(), line.end(), nullptr, false);
+    if (json.is_object() && json.contains("samples_per_second")) return StepResult{json["samples_per_second"]};
+  }
+  return absl::InternalError(absl::StrCat("torch_peer.py printed no result", peer->LastWords()));
 }
 
 struct Options {
@@ -80,22 +265,17 @@ std::vector<Entry> Enter(const Options& options) {
         for (const bool tls : {false, true}) {
           if (tls && (mode != "sync" || !options.tls)) continue;
           const BallastSetting setting = {mode, codec, shared_memory, tls};
-          all.push_back({absl::StrCat("ballast ", mode, shared_memory ? "" : "-tcp", tls ? "-tls" : ""),
-                         codec,
-                         [=](const StepTask& task) { return TrainWithBallast(task, setting); },
-                         {},
-                         {}});
+          all.push_back({.name = absl::StrCat("ballast ", mode, shared_memory ? "" : "-tcp", tls ? "-tls" : ""),
+                         .codec = codec,
+                         .run = [=](const StepTask& task) { return TrainWithBallast(task, setting); }});
         }
       }
     }
   }
   if (!options.torch) return all;
   for (const std::string method : {"ddp", "rpc-tcp", "rpc"}) {
-    all.push_back({absl::StrCat("torch ", method),
-                   "",
-                   [=](const StepTask& task) { return TrainWithTorch(task, method); },
-                   {},
-                   {}});
+    all.push_back({.name = absl::StrCat("torch ", method),
+                   .run = [=](const StepTask& task) { return TrainWithTorch(task, method); }});
   }
   return all;
 }
@@ -222,29 +402,24 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out, std::
 }  // namespace
 
 int StepCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
-  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
-  if (arguments->help()) {
-    out << kUsage << DescribeFlags(Flags());
-    return kExitSuccess;
-  }
-  const absl::Status words = CheckNoWords(*arguments);
-  const auto peer = arguments->GetChoice("peer", "", {"torch"});
-  const auto model = arguments->GetChoice("model", "both", {"small", "large", "both"});
-  const auto codecs = arguments->Has("codec") ? GetNames(*arguments, "codec", {"fp32", "fp16", "bf16", "int8"})
-                                              : absl::StatusOr<std::vector<std::string>>({"fp32", "bf16"});
-  const auto modes = GetNames(*arguments, "modes", {"sync", "async"});
-  const auto rounds = arguments->GetInt("rounds", 3, 1, 100);
-  const auto seconds = GetNumber(*arguments, "seconds", 8, 0.1, 600);
-  for (const absl::Status& status :
-       {words, peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status()}) {
-    if (!status.ok()) return Fail(err, status, kExitBadInput);
-  }
-  const std::vector<std::string> models =
-      *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
-  const absl::StatusOr<BenchReport> report =
-      Run({*peer == "torch", arguments->Has("tls"), models, *codecs, *modes, *rounds, *seconds}, out, err);
-  return Conclude(report, arguments->Has("json"), out, err);
+  const auto parse = [&](const Arguments& arguments) {
+    const auto peer = arguments.GetChoice("peer", "", {"torch"});
+    const auto model = arguments.GetChoice("model", "both", {"small", "large", "both"});
+    const auto codecs = arguments.Has("codec") ? GetNames(arguments, "codec", {"fp32", "fp16", "bf16", "int8"})
+                                               : absl::StatusOr<std::vector<std::string>>({"fp32", "bf16"});
+    const auto modes = GetNames(arguments, "modes", {"sync", "async"});
+    const auto rounds = arguments.GetInt("rounds", 3, 1, 100);
+    const auto seconds = GetNumber(arguments, "seconds", 8, 0.1, 600);
+    const bool tls = arguments.Has("tls");
+    return RunUnless(
+        {peer.status(), model.status(), codecs.status(), modes.status(), rounds.status(), seconds.status()},
+        [=, &out, &err] {
+          const std::vector<std::string> models =
+              *model == "both" ? std::vector<std::string>{"small", "large"} : std::vector<std::string>{*model};
+          return Run({*peer == "torch", tls, models, *codecs, *modes, *rounds, *seconds}, out, err);
+        });
+  };
+  return RunBenchmark(kUsage, Flags(), args, parse, out, err);
 }
 
 }  // namespace ballast

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/straggler_benchmark.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "bench/bench_flags.h"
 #include "bench/bench_report.h"
 #include "bench/simulation.h"
 #include "cli/command/command.h"
@@ -29,15 +26,13 @@ constexpr char kUsage[] =
 constexpr int kWorkers = 4;
 constexpr double kSlowdown = 5;
 
-const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{
+std::vector<FlagSpec> Flags() {
+  return {
       {"modes", "LIST", "Modes, from sync,async,bounded,quorum,local_sgd (all)."},
       {"staleness", "N", "Bound that the run reaches, 1 to 100 (4)."},
       {"compute-ms", "MS", "Milliseconds of computation per step of the fast workers, 1 to 10000 (50)."},
       {"seconds", "S", "Seconds for each measurement, 0.1 to 600 (6)."},
-      {"json", "", "Print one JSON object as the last line."},
   };
-  return *flags;
 }
 
 struct Options {
@@ -131,22 +126,16 @@ absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
 }  // namespace
 
 int StragglerCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
-  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
-  if (arguments->help()) {
-    out << kUsage << DescribeFlags(Flags());
-    return kExitSuccess;
-  }
-  const absl::Status words = CheckNoWords(*arguments);
-  const auto modes = GetNames(*arguments, "modes", ModeNames());
-  const auto staleness = arguments->GetInt("staleness", 4, 1, 100);
-  const auto compute = GetNumber(*arguments, "compute-ms", 50, 1, 10000);
-  const auto seconds = GetNumber(*arguments, "seconds", 6, 0.1, 600);
-  for (const absl::Status& status : {words, modes.status(), staleness.status(), compute.status(), seconds.status()}) {
-    if (!status.ok()) return Fail(err, status, kExitBadInput);
-  }
-  const absl::StatusOr<BenchReport> report = Run({*modes, *staleness, *compute, *seconds}, out);
-  return Conclude(report, arguments->Has("json"), out, err);
+  const auto parse = [&](const Arguments& arguments) {
+    const auto modes = GetNames(arguments, "modes", ModeNames());
+    const auto staleness = arguments.GetInt("staleness", 4, 1, 100);
+    const auto compute = GetNumber(arguments, "compute-ms", 50, 1, 10000);
+    const auto seconds = GetNumber(arguments, "seconds", 6, 0.1, 600);
+    return RunUnless({modes.status(), staleness.status(), compute.status(), seconds.status()}, [=, &out] {
+      return Run({*modes, *staleness, *compute, *seconds}, out);
+    });
+  };
+  return RunBenchmark(kUsage, Flags(), args, parse, out, err);
 }
 
 }  // namespace ballast

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/transfer_benchmark.h"
-
 #include <algorithm>
-#include <iostream>
+#include <cstdint>
 #include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "bench/bench_flags.h"
-#include "bench/transfer_ring.h"
+#include "absl/types/span.h"
+#include "bench/bench_report.h"
+#include "bench/contestant.h"
+#include "bench/peers/child_server.h"
+#include "bench/peers/stub_peer.h"
+#include "bench/peers/tcp_stream.h"
+#include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
-#include "common/program/arguments.h"
+#include "client/client.h"
 
 namespace ballast {
 namespace {
@@ -28,16 +37,203 @@ constexpr char kUsage[] =
 
 constexpr char kSizes[] = "4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB";
 
-const std::vector<FlagSpec>& Flags() {
-  static const auto* flags = new std::vector<FlagSpec>{
+std::vector<FlagSpec> Flags() {
+  return {
       {"sizes", "LIST", "Sizes of tensors (4KiB,64KiB,1MiB,4MiB,16MiB,64MiB,256MiB)."},
       {"servers", "N", "Servers, 1 to 16 (1)."},
       {"workers", "N", "Workers, one thread and client each, 1 to 16 (1)."},
       {"seconds", "S", "Seconds for each measurement, 0.01 to 600 (1.5)."},
-      {"json", "", "Print one JSON object as the last line."},
   };
-  return *flags;
 }
+
+constexpr char kJob[] = "bench";
+constexpr uint64_t kMemoryBesides = uint64_t{64} << 20;
+
+absl::string_view AsBytes(const std::vector<float>& values, uint64_t bytes) {
+  return absl::string_view(reinterpret_cast<const char*>(values.data()), bytes);
+}
+
+// Names of the contestants that a transfer of one size compares.
+inline constexpr char kPush[] = "push";
+inline constexpr char kPull[] = "pull";
+inline constexpr char kPushPull[] = "push-pull";
+inline constexpr char kTcpPush[] = "push-tcp";
+inline constexpr char kTcpPull[] = "pull-tcp";
+inline constexpr char kTcpPushPull[] = "push-pull-tcp";
+inline constexpr char kTcpStream[] = "bare TCP stream";
+inline constexpr char kStubPush[] = "plain stub push";
+inline constexpr char kStubPull[] = "plain stub pull";
+inline constexpr char kStubPushPull[] = "plain stub push-pull";
+inline constexpr char kEmptyCall[] = "empty call";
+
+// Owns the processes and connections that transfers are measured with: our servers, with a tensor of each size under
+// async SGD, a client for each worker, and the peers. Thread safety: confined to the main thread.
+class TransferRing {
+ public:
+  static absl::StatusOr<std::unique_ptr<TransferRing>> Open(const std::vector<uint64_t>& sizes, int servers,
+                                                            int workers) {
+    absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
+    if (!folder.ok()) return folder.status();
+    std::unique_ptr<TransferRing> ring(new TransferRing(sizes, *std::move(folder)));
+    // All processes start before the first thread.
+    if (absl::Status status = ring->StartProcesses(servers, workers); !status.ok()) return status;
+    if (absl::Status status = ring->Connect(workers); !status.ok()) return status;
+    return ring;
+  }
+  TransferRing(const TransferRing&) = delete;
+
+  // Contestants for the tensor of sizes[index]. They share the ring's memory, so use one set at a time.
+  std::vector<Contestant> Contestants(size_t index) {
+    const uint64_t bytes = sizes_[index];
+    const uint64_t floats = bytes / sizeof(float);
+    const uint32_t id = index + 1;
+    const int workers = static_cast<int>(workers_.size());
+    std::vector<Contestant> all;
+    // One operation of every worker at once, with one in flight for each.
+    const auto add = [&](const char* name, uint64_t moved, absl::Span<const ChildServer> servers,
+                         std::function<absl::Status(Worker&)> operation) {
+      auto run = [this, workers, moved, operation = std::move(operation)](absl::Duration duration) {
+        return RepeatOnThreads(workers, duration, moved, [&](int rank) { return operation(workers_[rank]); });
+      };
+      all.push_back({name, std::move(run), servers});
+    };
+    // Operations through one of a worker's clients.
+    const auto add_client = [&](absl::Span<const char* const> names, std::unique_ptr<Client> Worker::*client,
+                                uint64_t Worker::*step) {
+      add(names[0], bytes, servers_, [=](Worker& worker) {
+        const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+        return (worker.*client)->Push((worker.*step)++, 1, {gradient}).Get().status();
+      });
+      add(names[1], bytes, servers_, [=](Worker& worker) {
+        const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
+        return (worker.*client)->Pull(0, {values}).Get().status();
+      });
+      add(names[2], 2 * bytes, servers_, [=](Worker& worker) {
+        const TensorGradient gradient = {id, absl::MakeConstSpan(worker.gradient).first(floats)};
+        const TensorValues values = {id, absl::MakeSpan(worker.values).first(floats)};
+        return (worker.*client)->PushPull((worker.*step)++, 1, {gradient}, {values}).Get().status();
+      });
+    };
+    add_client({kPush, kPull, kPushPull}, &Worker::client, &Worker::step);
+    add_client({kTcpPush, kTcpPull, kTcpPushPull}, &Worker::tcp_client, &Worker::tcp_step);
+    auto stream = [this, bytes](absl::Duration duration) -> absl::StatusOr<Round> {
+      absl::StatusOr<TcpRound> round =
+          SendTcpStream(tcp_sink_[0].address(), AsBytes(workers_[0].gradient, bytes), duration);
+      if (!round.ok()) return round.status();
+      return Round{round->seconds, round->bytes, {}};
+    };
+    all.push_back({kTcpStream, std::move(stream), tcp_sink_});
+    add(kStubPush, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Push(worker.gradient, floats); });
+    add(kStubPull, bytes, stub_server_, [=](Worker& worker) { return worker.stub->Pull(worker.values, floats); });
+    add(kStubPushPull, 2 * bytes, stub_server_,
+        [=](Worker& worker) { return worker.stub->PushPull(worker.values, floats); });
+    // One thread, for any number of workers.
+    auto call = [this](absl::Duration duration) { return Repeat(duration, 0, [this] { return empty_->Empty(kJob); }); };
+    all.push_back({kEmptyCall, std::move(call), servers_});
+    return all;
+  }
+
+  // Memory of all our servers together: peak resident bytes, and the promised limit: state, budget of bytes in
+  // flight, and 64 MiB per server.
+  struct Memory {
+    uint64_t peak = 0;
+    uint64_t allowed = 0;
+  };
+  absl::StatusOr<Memory> ServerMemory() {
+    const absl::StatusOr<std::vector<v1::GetStatusResponse>> shards = workers_[0].client->GetStatus();
+    if (!shards.ok()) return shards.status();
+    Memory memory;
+    for (const v1::GetStatusResponse& shard : *shards) {
+      memory.allowed += shard.state_bytes() + shard.bytes_in_flight_limit() + kMemoryBesides;
+    }
+    for (const ChildServer& server : servers_) memory.peak += server.PeakMemoryBytes();
+    return memory;
+  }
+
+ private:
+  // State of one worker.
+  struct Worker {
+    // `client` uses shared memory, `tcp_client` TCP as between machines; each is its own worker of the job.
+    std::unique_ptr<Client> client;
+    std::unique_ptr<Client> tcp_client;
+    std::unique_ptr<StubClient> stub;
+    std::vector<float> gradient;
+    std::vector<float> values;
+    uint64_t step = 0;
+    uint64_t tcp_step = 0;
+  };
+
+  TransferRing(std::vector<uint64_t> sizes, ScratchFolder folder)
+      : sizes_(std::move(sizes)), folder_(std::move(folder)) {}
+  absl::Status StartProcesses(int servers, int workers) {
+    absl::StatusOr<std::vector<ChildServer>> started = StartServers(servers, 2 * workers, folder_);
+    if (!started.ok()) return started.status();
+    servers_ = *std::move(started);
+    for (auto [word, child] : {std::pair("--tcp-sink", &tcp_sink_), std::pair("--stub-server", &stub_server_)}) {
+      absl::StatusOr<ChildServer> peer = ChildServer::Start({OwnPath(), word}, folder_);
+      if (!peer.ok()) return peer.status();
+      child->push_back(*std::move(peer));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Connect(int workers) {
+    std::vector<v1::TensorSpec> specs;
+    for (size_t i = 0; i < sizes_.size(); ++i) {
+      v1::TensorSpec& spec = specs.emplace_back();
+      spec.set_id(i + 1);
+      spec.set_name(absl::StrCat("tensor", i + 1));
+      spec.add_shape(static_cast<int64_t>(sizes_[i] / sizeof(float)));
+      spec.mutable_initializer()->mutable_zeros();
+      spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e-6f);
+    }
+    const uint64_t most = *std::max_element(sizes_.begin(), sizes_.end()) / sizeof(float);
+    workers_.resize(workers);
+    for (int rank = 0; rank < workers; ++rank) {
+      Worker& worker = workers_[rank];
+      for (const bool shared_memory : {true, false}) {
+        absl::StatusOr<std::unique_ptr<Client>> client = Join(specs, 2 * rank + (shared_memory ? 0 : 1), shared_memory);
+        if (!client.ok()) return client.status();
+        (shared_memory ? worker.client : worker.tcp_client) = *std::move(client);
+      }
+      worker.stub = std::make_unique<StubClient>(stub_server_[0].address());
+      worker.values.resize(most);
+      worker.gradient.resize(most);
+      for (size_t i = 0; i < most; ++i) worker.gradient[i] = static_cast<float>(i % 1000) / 1000 - 0.5f;
+    }
+    empty_ = std::make_unique<StubClient>(servers_[0].address());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Client>> Join(const std::vector<v1::TensorSpec>& specs, uint32_t worker,
+                                               bool shared_memory) const {
+    ClientOptions options;
+    options.coordinator = servers_[0].address();
+    options.job = kJob;
+    options.policy.mutable_async();
+    options.workers = 2 * workers_.size();
+    options.worker = worker;
+    options.shared_memory = shared_memory;
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options);
+    if (!client.ok()) return client.status();
+    if (absl::Status status = (*client)->Declare(specs); !status.ok()) return status;
+    return client;
+  }
+
+  const std::vector<uint64_t> sizes_;
+  const ScratchFolder folder_;
+  std::vector<ChildServer> servers_;
+  std::vector<ChildServer> tcp_sink_;
+  std::vector<ChildServer> stub_server_;
+  std::vector<Worker> workers_;
+  std::unique_ptr<StubClient> empty_;
+};
+
+struct Options {
+  std::vector<uint64_t> sizes;
+  int servers = 1;
+  int workers = 1;
+  // Duration of each measurement.
+  double seconds = 1;
+};
 
 const Contestant& Find(const std::vector<Contestant>& all, absl::string_view name) {
   return *std::find_if(all.begin(), all.end(), [&](const Contestant& one) { return one.name == name; });
@@ -113,9 +309,7 @@ void AddRatios(const std::vector<Row>& rows, BenchReport& report) {
       "p50 of a 4 KiB push-pull, relative to an empty call");
 }
 
-}  // namespace
-
-absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options, std::ostream& out) {
+absl::StatusOr<BenchReport> Run(const Options& options, std::ostream& out) {
   absl::StatusOr<std::unique_ptr<TransferRing>> ring =
       TransferRing::Open(options.sizes, options.servers, options.workers);
   if (!ring.ok()) return ring.status();
@@ -147,23 +341,19 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const TransferOptions& options,
   return report;
 }
 
+}  // namespace
+
 int TransferCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
-  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
-  if (arguments->help()) {
-    out << kUsage << DescribeFlags(Flags());
-    return kExitSuccess;
-  }
-  const absl::Status words = CheckNoWords(*arguments);
-  const auto sizes = GetSizes(*arguments, "sizes", kSizes);
-  const auto servers = arguments->GetInt("servers", 1, 1, 16);
-  const auto workers = arguments->GetInt("workers", 1, 1, 16);
-  const auto seconds = GetNumber(*arguments, "seconds", 1.5, 0.01, 600);
-  for (const absl::Status& status : {words, sizes.status(), servers.status(), workers.status(), seconds.status()}) {
-    if (!status.ok()) return Fail(err, status, kExitBadInput);
-  }
-  const absl::StatusOr<BenchReport> report = RunTransferBenchmark({*sizes, *servers, *workers, *seconds}, out);
-  return Conclude(report, arguments->Has("json"), out, err);
+  const auto parse = [&](const Arguments& arguments) {
+    const auto sizes = GetSizes(arguments, "sizes", kSizes);
+    const auto servers = arguments.GetInt("servers", 1, 1, 16);
+    const auto workers = arguments.GetInt("workers", 1, 1, 16);
+    const auto seconds = GetNumber(arguments, "seconds", 1.5, 0.01, 600);
+    return RunUnless({sizes.status(), servers.status(), workers.status(), seconds.status()}, [=, &out] {
+      return Run({*sizes, *servers, *workers, *seconds}, out);
+    });
+  };
+  return RunBenchmark(kUsage, Flags(), args, parse, out, err);
 }
 
 }  // namespace ballast

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/apply_benchmark.h"
 
-#include <string>
-#include <vector>
-
 #include "ballast/v1/tensor.pb.h"
 #include "common/job/kind_names.h"
 #include "gtest/gtest.h"
