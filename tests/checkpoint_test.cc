@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs that resume from a checkpoint, with the real programs.
-#include <signal.h>
-
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "absl/strings/str_cat.h"
 #include "cli/checkpoint/checkpoint_command.h"
-#include "common/run/safetensors.h"
-#include "common/run/summary.h"
 #include "common/storage/checkpoint_folder.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -36,11 +26,7 @@ class CheckpointTest : public JobTest {
   Summary Train(std::vector<std::string> flags, const std::string& run) {
     flags.push_back("--json");
     ChildProcess launch = Launch(flags, run);
-    EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-    output_ = launch.output();
-    const auto summary = SummaryFromJson(Read("out"));
-    EXPECT_TRUE(summary.ok()) << summary.status();
-    return summary.value_or(Summary());
+    return Finish(launch);
   }
 
   // Returns the output of a launch that must fail.
@@ -50,12 +36,9 @@ class CheckpointTest : public JobTest {
     return launch.output();
   }
 
-  std::vector<std::vector<float>> Model(const std::string& run) const {
+  std::vector<std::vector<float>> Values(const std::string& run) const {
     std::vector<std::vector<float>> values;
-    const auto model = ReadSafetensors(Path(run + "/model.safetensors"));
-    EXPECT_TRUE(model.ok()) << model.status();
-    if (!model.ok()) return values;
-    for (const LoadedTensor& tensor : model->tensors) values.push_back(tensor.values);
+    for (const LoadedTensor& tensor : Model(run)) values.push_back(tensor.values);
     return values;
   }
 
@@ -64,8 +47,6 @@ class CheckpointTest : public JobTest {
     EXPECT_TRUE(entries.ok()) << entries.status();
     return entries.value_or(std::vector<CheckpointFolder::Entry>());
   }
-
-  std::string output_;
 };
 
 TEST_F(CheckpointTest, AResumedRunEndsWithTheSameBitsWithAnyNumberOfServers) {
@@ -79,13 +60,13 @@ TEST_F(CheckpointTest, AResumedRunEndsWithTheSameBitsWithAnyNumberOfServers) {
     const std::string run = absl::StrCat("resumed-", servers);
     const Summary resumed =
         Train({"--servers", servers, "--workers", "2", "--resume", Checkpoints("whole")[0].manifest_path}, run);
-    EXPECT_EQ(Model(run), Model("whole")) << servers << " servers";
+    EXPECT_EQ(Values(run), Values("whole")) << servers << " servers";
     EXPECT_EQ(resumed.steps, whole.steps);
     EXPECT_EQ(resumed.examples, whole.examples) << "each example once, before or after the checkpoint";
   }
   WriteJob({{"epochs: 3", absl::StrCat("epochs: ", kEpochs)}});
   Train({"--servers", "2", "--workers", "2"}, "never-stopped");
-  EXPECT_EQ(Model("whole"), Model("never-stopped")) << "checkpoints must not change the weights";
+  EXPECT_EQ(Values("whole"), Values("never-stopped")) << "checkpoints must not change the weights";
 }
 
 TEST_F(CheckpointTest, AnyNumberOfWorkersGoesOnInEachMode) {
@@ -121,11 +102,10 @@ TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
   EXPECT_THAT(launch.output(), HasSubstr("the job restarts from its newest checkpoint"));
   EXPECT_THAT(launch.output(), HasSubstr("the job resumes from "));
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->restarts, 4) << "two servers, two workers";
-  EXPECT_EQ(summary->examples, kExamples);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Printed();
+  EXPECT_EQ(summary.restarts, 4) << "two servers, two workers";
+  EXPECT_EQ(summary.examples, kExamples);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 TEST_F(CheckpointTest, WhatDoesNotFitIsRefused) {

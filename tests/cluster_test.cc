@@ -2,26 +2,20 @@
 // Servers and clients of one job, all of them real and in this process.
 #include "tests/testing/cluster.h"
 
-#include <algorithm>
 #include <cmath>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "client/client.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kSteps = 3;

@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs with more servers than slices: a shard without slices responds like the others, in all modes and durabilities.
-#include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
-#include <string>
 #include <tuple>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
-#include "ballast/v1/coordinator_service.grpc.pb.h"
-#include "ballast/v1/parameter_service.grpc.pb.h"
-#include "client/client.h"
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
-#include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/job_test.h"
+#include "tests/testing/raw_call.h"
 
 namespace ballast {
 namespace {
 
 using ::testing::Each;
 
-constexpr absl::Duration kTestTimeout = absl::Seconds(60);
 constexpr uint32_t kServers = 8;
 constexpr int kSlices = 6;
 
@@ -74,25 +60,18 @@ class EmptyShardTest : public ::testing::TestWithParam<std::tuple<std::string, v
     if (!servers_.empty()) options.coordinator = servers_[0]->address();
     if (durability_.mode() == v1::Durability::WAL) options.state_dir = absl::StrCat(folder_, "/", rank);
     if (durability_.mode() == v1::Durability::CHECKPOINT) options.checkpoint_dir = absl::StrCat(folder_, "/cuts");
-    auto server = Server::Start(std::move(options));
-    EXPECT_TRUE(server.ok()) << server.status();
-    return *std::move(server);
+    return StartServer(std::move(options));
   }
 
   // Waits until `wanted` holds for all eight members of that role.
   template <typename Wanted>
   void AwaitMembers(v1::Role role, Wanted wanted) {
-    auto stub = v1::CoordinatorService::NewStub(
-        grpc::CreateChannel(servers_[0]->address(), grpc::InsecureChannelCredentials()));
+    const auto channel = OpenConnection(servers_[0]->address());
     const absl::Time deadline = absl::Now() + kTestTimeout;
     uint32_t found = 0;
     while (found < kServers) {
       ASSERT_LT(absl::Now(), deadline) << "got " << found << " of " << v1::Role_Name(role);
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-      v1::GetProgressResponse progress;
-      const grpc::Status status = stub->GetProgress(&context, {}, &progress);
-      ASSERT_TRUE(status.ok()) << status.error_message();
+      const v1::GetProgressResponse progress = AskProgress(channel);
       found = 0;
       for (const auto& member : progress.members()) {
         if (member.member().role() == role && member.state() == "joined" && wanted(member)) ++found;
@@ -162,25 +141,19 @@ TEST_P(EmptyShardTest, TakesAPushAndAPullOfNothing) {
   std::unique_ptr<Client> client = Connect(0);
   const std::vector<std::string> addresses = client->shard_map().shards();
   for (const std::string& address : addresses) {
-    auto stub = v1::ParameterService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+    const auto channel = OpenConnection(address);
     for (const bool again : {false, true}) {
-      grpc::ClientContext context;
       v1::PushRequest push;
       push.mutable_header()->set_job("small");
       push.mutable_header()->set_incarnation(1);
       push.mutable_header()->set_sequence(100);
-      v1::PushResponse pushed;
-      const grpc::Status status = stub->Push(&context, push, &pushed);
-      EXPECT_TRUE(status.ok()) << status.error_message();
+      const auto pushed = Ask<v1::ParameterService>(channel, &v1::ParameterService::Stub::Push, push);
       EXPECT_EQ(pushed.outcome().duplicate(), again);
     }
-    grpc::ClientContext context;
     v1::PullRequest pull;
     pull.set_job("small");
     pull.set_step(7);
-    v1::PullResponse pulled;
-    const grpc::Status status = stub->Pull(&context, pull, &pulled);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    const auto pulled = Ask<v1::ParameterService>(channel, &v1::ParameterService::Stub::Pull, pull);
     EXPECT_EQ(pulled.values_size(), 0);
   }
 }
@@ -216,18 +189,24 @@ INSTANTIATE_TEST_SUITE_P(All, EmptyShardTest,
                                                v1::Durability::Mode_Name(std::get<1>(info.param)));
                          });
 
+class EmptyShardCheckpointTest : public JobTest {
+ protected:
+  // Three dense layers have six tensors of one slice each.
+  void WriteSmallJob(std::vector<std::pair<std::string, std::string>> changes) const {
+    changes.emplace_back("  layers { relu {} }\n", "  layers { relu {} }\n  layers { dense { units: 8 } }\n");
+    WriteJob(changes);
+  }
+};
+
 // With the real programs: each mode and each durability once.
-class EmptyShardJobTest : public JobTest, public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
+class EmptyShardJobTest : public EmptyShardCheckpointTest,
+                          public ::testing::WithParamInterface<std::tuple<const char*, const char*>> {};
 
 TEST_P(EmptyShardJobTest, TrainsToTheEnd) {
   const auto [policy, durability] = GetParam();
-  // Three dense layers have six tensors of one slice each.
-  WriteJob({{"  layers { relu {} }\n", "  layers { relu {} }\n  layers { dense { units: 8 } }\n"},
-            {"policy { sync { deterministic: true } }",
-             absl::StrCat("durability { mode: ", durability, " }\npolicy { ", policy, " }")}});
-  ChildProcess launch = Launch({"--servers", "8", "--workers", "2", "--json"});
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  const auto summary = nlohmann::json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
+  WriteSmallJob({{"policy { sync { deterministic: true } }",
+                  absl::StrCat("durability { mode: ", durability, " }\npolicy { ", policy, " }")}});
+  const auto summary = Train({"--servers", "8", "--workers", "2"});
   EXPECT_EQ(summary["examples"], 3 * 157);
 }
 
@@ -237,16 +216,11 @@ INSTANTIATE_TEST_SUITE_P(All, EmptyShardJobTest,
                                            std::tuple{"bounded { staleness: 4 }", "STANDBY"}),
                          [](const auto& info) { return absl::StrCat("Job", info.index); });
 
-class EmptyShardCheckpointTest : public JobTest {};
-
 TEST_F(EmptyShardCheckpointTest, GoesOnFromACheckpoint) {
-  WriteJob({{"  layers { relu {} }\n", "  layers { relu {} }\n  layers { dense { units: 8 } }\n"},
-            {"epochs: 3", "epochs: 300"},
-            {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 1 }\npolicy {"}});
-  ChildProcess whole = Launch({"--servers", "8", "--workers", "2", "--json"}, "whole");
-  EXPECT_EQ(whole.Wait().ToString(), "ended with status 0") << whole.output();
-  ChildProcess resumed = Launch({"--servers", "8", "--workers", "2", "--json", "--resume", Path("whole/checkpoints")});
-  EXPECT_EQ(resumed.Wait().ToString(), "ended with status 0") << resumed.output();
+  WriteSmallJob(
+      {{"epochs: 3", "epochs: 300"}, {"policy {", "durability { mode: CHECKPOINT checkpoint_seconds: 1 }\npolicy {"}});
+  Train({"--servers", "8", "--workers", "2"}, "whole");
+  Train({"--servers", "8", "--workers", "2", "--resume", Path("whole/checkpoints")});
   EXPECT_EQ(Read("run/model.safetensors"), Read("whole/model.safetensors"));
 }
 

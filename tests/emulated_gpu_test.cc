@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole jobs by `ballast launch` with real servers, whose workers compute on an emulated GPU: the real CUDA device
 // code, kernels and streams without NVIDIA's libraries.
-#include <signal.h>
-
 #include <cmath>
-#include <cstdlib>
-#include <nlohmann/json.hpp>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/run/safetensors.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -43,46 +35,16 @@ class EmulatedGpuTest : public JobTest {
     unsetenv("BALLAST_EMULATED_GPU");
   }
 
-  // A later flag of the same name overrides the fixture's --device cpu.
-  ChildProcess LaunchOn(const std::string& device, std::vector<std::string> flags, const std::string& run) const {
-    std::vector<std::string> argv = {"/bin/sh",
-                                     "-c",
-                                     "out=$1; shift; exec \"$@\" > \"$out\"",
-                                     "sh",
-                                     Path("out"),
-                                     Binary("cli/ballast"),
-                                     "launch",
-                                     Path("job.textproto"),
-                                     "--run-dir",
-                                     Path(run),
-                                     "--threads",
-                                     "1",
-                                     "--json",
-                                     "--device",
-                                     device};
-    argv.insert(argv.end(), flags.begin(), flags.end());
-    return ChildProcess(argv);
-  }
-
-  // Runs the job to its end; returns the run's summary.
-  Json Train(const std::string& device, std::vector<std::string> flags, const std::string& run) {
-    ChildProcess launch = LaunchOn(device, std::move(flags), run);
-    EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-    return Json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
-  }
-
   // Largest difference between the weights of two runs.
   double LargestDifference(const std::string& a, const std::string& b) const {
-    const auto first = ReadSafetensors(Path(a + "/model.safetensors"));
-    const auto second = ReadSafetensors(Path(b + "/model.safetensors"));
-    EXPECT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
-    if (!first.ok() || !second.ok()) return INFINITY;
+    const std::vector<LoadedTensor> first = Model(a), second = Model(b);
+    EXPECT_EQ(first.size(), second.size());
+    if (first.empty() || first.size() != second.size()) return INFINITY;
     double most = 0;
-    EXPECT_EQ(first->tensors.size(), second->tensors.size());
-    for (size_t t = 0; t < first->tensors.size(); ++t) {
-      EXPECT_EQ(first->tensors[t].name, second->tensors[t].name);
-      for (size_t i = 0; i < first->tensors[t].values.size(); ++i) {
-        most = std::max<double>(most, std::abs(first->tensors[t].values[i] - second->tensors[t].values[i]));
+    for (size_t t = 0; t < first.size(); ++t) {
+      EXPECT_EQ(first[t].name, second[t].name);
+      for (size_t i = 0; i < first[t].values.size(); ++i) {
+        most = std::max<double>(most, std::abs(first[t].values[i] - second[t].values[i]));
       }
     }
     return most;
@@ -92,7 +54,7 @@ class EmulatedGpuTest : public JobTest {
   void ExpectRefused(const std::string& gpu, const std::vector<std::string>& said) {
     WriteJob();
     setenv("BALLAST_EMULATED_GPU", gpu.c_str(), 1);
-    ChildProcess launch = LaunchOn("cuda", {}, "run");
+    ChildProcess launch = Launch({}, "run", "cuda");
     EXPECT_EQ(launch.Wait().ToString(), "ended with status 2") << launch.output();
     for (const std::string& text : said) EXPECT_THAT(launch.output(), HasSubstr(text));
   }
@@ -110,8 +72,8 @@ class EmulatedGpuTrainingTest : public EmulatedGpuTest, public ::testing::WithPa
 TEST_P(EmulatedGpuTrainingTest, LearnsWhatTheCpuLearns) {
   WriteJob({{"\n  layers { dense { units: 16 } }\n  layers { relu {} }\n  layers { dense { units: 3 } }\n",
              GetParam().model}});
-  const Json cpu = Train("cpu", {"--servers", "2"}, "cpu");
-  const Json gpu = Train("cuda", {"--servers", "2", "--precision", GetParam().precision}, "cuda");
+  const Json cpu = Train({"--servers", "2"}, "cpu", "cpu");
+  const Json gpu = Train({"--servers", "2", "--precision", GetParam().precision}, "cuda", "cuda");
   EXPECT_THAT(gpu["device"].get<std::string>(), StartsWith("cuda (Emulated, "));
   EXPECT_EQ(gpu["precision"], GetParam().precision);
   EXPECT_EQ(gpu["steps"], cpu["steps"]);
@@ -134,8 +96,8 @@ INSTANTIATE_TEST_SUITE_P(, EmulatedGpuTrainingTest,
 
 TEST_F(EmulatedGpuTest, TwoWorkersTrainTogether) {
   WriteJob();
-  const Json cpu = Train("cpu", {"--workers", "2"}, "cpu");
-  const Json gpu = Train("cuda", {"--workers", "2"}, "cuda");
+  const Json cpu = Train({"--workers", "2"}, "cpu", "cpu");
+  const Json gpu = Train({"--workers", "2"}, "cuda", "cuda");
   EXPECT_EQ(gpu["steps"], cpu["steps"]);
   EXPECT_LE(LargestDifference("cpu", "cuda"), 1e-4);
 }
@@ -144,9 +106,9 @@ TEST_F(EmulatedGpuTest, TwoWorkersTrainTogether) {
 TEST_F(EmulatedGpuTest, RunsGiveTheSameBits) {
   WriteJob();
   setenv("BALLAST_EMULATED_GPU", "seed=1", 1);
-  Train("cuda", {}, "first");
+  Train({}, "first", "cuda");
   setenv("BALLAST_EMULATED_GPU", "seed=2", 1);
-  Train("cuda", {"--trace", Path("trace.json")}, "second");
+  Train({"--trace", Path("trace.json")}, "second", "cuda");
   EXPECT_EQ(LargestDifference("first", "second"), 0);
 }
 
@@ -184,14 +146,14 @@ TEST_F(EmulatedGpuTest, AGpuWithTooLittleMemorySaysWhatWasAskedAndWhatIsFree) {
 TEST_F(EmulatedGpuTest, AutoTakesTheCpuWhereNoGpuFits) {
   WriteJob();
   setenv("BALLAST_EMULATED_GPU", "driver_version=12040", 1);
-  EXPECT_THAT(Train("auto", {}, "run")["device"].get<std::string>(), StartsWith("cpu ("));
+  EXPECT_THAT(Train({}, "run", "auto")["device"].get<std::string>(), StartsWith("cpu ("));
 }
 
 // Every supported GPU (compute capability 8.0 or newer) has all precisions; the CPU does not.
 TEST_F(EmulatedGpuTest, APrecisionThatTheDeviceLacksIsRefused) {
   WriteJob();
   setenv("BALLAST_EMULATED_GPU", "compute_major=7", 1);
-  ChildProcess launch = LaunchOn("auto", {"--precision", "bf16"}, "run");
+  ChildProcess launch = Launch({"--precision", "bf16"}, "run", "auto");
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 2") << launch.output();
   EXPECT_THAT(launch.output(),
               HasSubstr("got precision bf16, want fp32: use a GPU (--device cuda), or --precision fp32"));
@@ -201,28 +163,17 @@ TEST_F(EmulatedGpuTest, APrecisionThatTheDeviceLacksIsRefused) {
 
 class LostGpuTest : public EmulatedGpuTest {
  protected:
-  ChildProcess Server() {
-    ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--workers", "2"});
-    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
-    EXPECT_TRUE(server.AwaitOutput("\n"));
-    const std::string line = server.last_line();
-    address_ = line.substr(line.rfind(' ') + 1);
-    return server;
-  }
-
   ChildProcess Worker(const std::string& rank, const std::string& device, const std::string& gpu) {
     return ChildProcess({"/usr/bin/env", absl::StrCat("BALLAST_EMULATED_GPU=", gpu), Binary("tests/emulated_worker"),
                          "--coordinator", address_, "--job", Path("job.textproto"), "--threads", "1", "--device",
                          device, "--rank", rank, "--run_dir", Path("run")});
   }
-
-  std::string address_;
 };
 
 TEST_F(LostGpuTest, EndsALaunchThatMayNotStartTheWorkerAgain) {
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  WriteEndlessJob();
   setenv("BALLAST_EMULATED_GPU", "lost_after=5000", 1);
-  ChildProcess launch = LaunchOn("cuda", {"--max-restarts", "0"}, "run");
+  ChildProcess launch = Launch({"--max-restarts", "0"}, "run", "cuda");
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 1") << launch.output();
   EXPECT_THAT(launch.output(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
 }
@@ -231,7 +182,7 @@ TEST_F(LostGpuTest, EndsALaunchThatMayNotStartTheWorkerAgain) {
 TEST_F(LostGpuTest, ComesBackInAWorkerThatTheLaunchStartsAgain) {
   WriteJob({{"epochs: 3", "epochs: 12"}});
   setenv("BALLAST_EMULATED_GPU", "lost_after=20000", 1);
-  const Json summary = Train("cuda", {}, "run");
+  const Json summary = Train({}, "run", "cuda");
   EXPECT_EQ(summary["epochs"], 12);
   EXPECT_GE(summary["restarts"].get<int>(), 1);
   EXPECT_GT(summary["test_accuracy"].get<double>(), 0.9);
@@ -242,7 +193,7 @@ class LostGpuMomentTest : public LostGpuTest, public ::testing::WithParamInterfa
 // The worker reports why it leaves, so no worker waits for a timeout; the other one trains on its unfinished data.
 TEST_P(LostGpuMomentTest, LeavesTheJobAndTheOtherWorkerGoesOn) {
   WriteJob({{"epochs: 3", "epochs: 100"}});
-  ChildProcess server = Server();
+  ChildProcess server = StartServer({"--workers", "2"});
   ChildProcess other = Worker("0", "cpu", "");
   ChildProcess victim = Worker("1", "cuda", absl::StrCat("lost_after=", GetParam()));
   EXPECT_EQ(victim.Wait().ToString(), "ended with status 3") << victim.output();

@@ -2,18 +2,10 @@
 // Errors that a user sees, with the real programs. cli/launch/launch_command_test.cc covers errors in the command
 // line and in job files, and a launch that is killed.
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <zlib.h>
 
-#include <filesystem>
-
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/run/safetensors.h"
-#include "common/run/summary.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -25,25 +17,15 @@ using ::testing::MatchesRegex;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Worker 0's output after its first epoch: the job is running.
-constexpr char kUnderWay[] = "epoch 1: test loss";
-
-class FailureTest : public JobTest {
- protected:
-  // A job that does not end within a test.
-  void WriteEndlessJob() { WriteJob({{"epochs: 3", "epochs: 1000000"}}); }
-
-  static ExitStatus Ended(int status) { return {.signaled = false, .number = status}; }
-};
-
 // --- by ballast launch ---
 
-class LaunchFailureTest : public FailureTest {
+class LaunchFailureTest : public JobTest {
  protected:
   // Launches 2 servers and 2 workers and waits until they train; sets children_.
-  ChildProcess LaunchEndless() {
+  ChildProcess LaunchEndless(std::vector<std::string> flags = {}) {
     WriteEndlessJob();
-    ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json"});
+    flags.insert(flags.end(), {"--servers", "2", "--workers", "2", "--verbose", "--json"});
+    ChildProcess launch = Launch(flags);
     EXPECT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
     children_ = Grandchild::Of(launch.pid());
     EXPECT_THAT(children_, SizeIs(4));
@@ -62,10 +44,21 @@ class LaunchFailureTest : public FailureTest {
     for (const Grandchild& child : children_) EXPECT_TRUE(child.AwaitEnd()) << "process " << child.pid();
   }
 
+  // Kills a child and expects that this ends the run, whose last line names it as `name`.
+  void ExpectKillIsNamed(ChildProcess& launch, absl::string_view program, const std::string& rank,
+                         absl::string_view name) {
+    const Grandchild& victim = Child(program, rank);
+    victim.Signal(SIGKILL);
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
+    EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: ", name, " (process ", victim.pid(),
+                                                            ") was killed by signal 9 (SIGKILL)")));
+    ExpectNoChildLeft();
+  }
+
   // Runs job.textproto until it fails; returns the last line of its errors.
   std::string FailWith(int status, const std::vector<std::string>& flags = {}) {
     ChildProcess launch = Launch(flags);
-    EXPECT_EQ(launch.Wait().ToString(), Ended(status).ToString()) << launch.output();
+    EXPECT_EQ(launch.Wait().ToString(), absl::StrCat("ended with status ", status)) << launch.output();
     EXPECT_EQ(Read("out"), "");
     return launch.last_line();
   }
@@ -74,38 +67,20 @@ class LaunchFailureTest : public FailureTest {
 };
 
 TEST_F(LaunchFailureTest, Worker0KilledTooOftenEndsTheRunAndIsNamed) {
-  WriteEndlessJob();
-  ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json", "--max-restarts", "0"});
-  EXPECT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
-  children_ = Grandchild::Of(launch.pid());
-  const Grandchild& victim = Child("ballast_worker", "0");
-  victim.Signal(SIGKILL);
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
-  EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: worker 0 (process ", victim.pid(),
-                                                          ") was killed by signal 9 (SIGKILL)")));
+  ChildProcess launch = LaunchEndless({"--max-restarts", "0"});
+  ExpectKillIsNamed(launch, "ballast_worker", "0", "worker 0");
   EXPECT_THAT(launch.output(), HasSubstr("last lines of worker 0 (full log: "));
   EXPECT_THAT(launch.output(), HasSubstr("\n  model 4 -> dense 16"));
-  ExpectNoChildLeft();
 }
 
 TEST_F(LaunchFailureTest, AKilledServerEndsTheRunAndIsNamed) {
   ChildProcess launch = LaunchEndless();
-  const Grandchild& victim = Child("ballast_server", "1");
-  victim.Signal(SIGKILL);
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
-  EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: server 1 (process ", victim.pid(),
-                                                          ") was killed by signal 9 (SIGKILL)")));
-  ExpectNoChildLeft();
+  ExpectKillIsNamed(launch, "ballast_server", "1", "server 1");
 }
 
 TEST_F(LaunchFailureTest, AKilledCoordinatorEndsTheRunAndIsNamed) {
   ChildProcess launch = LaunchEndless();
-  const Grandchild& victim = Child("ballast_server", "0");
-  victim.Signal(SIGKILL);
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 1");
-  EXPECT_THAT(launch.last_line(), StartsWith(absl::StrCat("error: server 0 (process ", victim.pid(),
-                                                          ") was killed by signal 9 (SIGKILL)")));
-  ExpectNoChildLeft();
+  ExpectKillIsNamed(launch, "ballast_server", "0", "server 0");
 }
 
 TEST_F(LaunchFailureTest, CtrlCSavesWhatIsThere) {
@@ -113,14 +88,11 @@ TEST_F(LaunchFailureTest, CtrlCSavesWhatIsThere) {
   launch.Signal(SIGINT);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
   ExpectNoChildLeft();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << "\n" << launch.output();
-  EXPECT_TRUE(summary->interrupted);
-  EXPECT_GT(summary->steps, 0);
+  const Summary summary = Printed();
+  EXPECT_TRUE(summary.interrupted);
+  EXPECT_GT(summary.steps, 0);
   EXPECT_EQ(Read("run/summary.json"), Read("out"));
-  const auto model = ReadSafetensors(Path("run/model.safetensors"));
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->tensors, SizeIs(4));
+  EXPECT_THAT(Model(), SizeIs(4));
   EXPECT_THAT(Read("run/report.html"), HasSubstr("<svg"));
 }
 
@@ -197,45 +169,26 @@ TEST_F(LaunchFailureTest, RefusesTruncatedGzipData) {
 
 // --- by hand ---
 
-class ByHandTest : public FailureTest {
- protected:
-  // Listens on a free port and sets `address` to its address.
-  ChildProcess Server(std::vector<std::string> flags, std::string* address) {
-    flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
-    ChildProcess server(flags);
-    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
-    EXPECT_TRUE(server.AwaitOutput("\n"));
-    const std::string line = server.last_line();
-    *address = line.substr(line.rfind(' ') + 1);
-    return server;
-  }
-
-  ChildProcess Worker(const std::string& address, std::vector<std::string> flags = {}) {
-    flags.insert(flags.begin(), {Binary("worker/ballast_worker"), "--coordinator", address, "--job",
-                                 Path("job.textproto"), "--threads", "1", "--device", "cpu", "--run_dir", Path("run")});
-    return ChildProcess(flags);
-  }
-
-  std::string coordinator_;
-};
+class ByHandTest : public JobTest {};
 
 TEST_F(ByHandTest, WorkersEndByThemselvesWhenTheOnlyServerDies) {
   WriteEndlessJob();
-  ChildProcess server = Server({}, &coordinator_);
-  ChildProcess worker = Worker(coordinator_);
+  ChildProcess server = StartServer({});
+  ChildProcess worker = StartWorker();
   ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
   server.Signal(SIGKILL);
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(worker.last_line(), StartsWith("error: "));
-  EXPECT_THAT(worker.last_line(), HasSubstr(coordinator_));
+  EXPECT_THAT(worker.last_line(), HasSubstr(address_));
 }
 
 TEST_F(ByHandTest, WorkersEndByThemselvesWhenOneOfTwoServersDies) {
   WriteEndlessJob();
-  ChildProcess server = Server({"--servers", "2"}, &coordinator_);
-  std::string address;
-  ChildProcess victim = Server({"--rank", "1", "--coordinator", coordinator_}, &address);
-  ChildProcess worker = Worker(coordinator_);
+  ChildProcess server = StartServer({"--servers", "2"});
+  const std::string coordinator = address_;
+  ChildProcess victim = StartServer({"--rank", "1", "--coordinator", coordinator});
+  const std::string address = std::exchange(address_, coordinator);
+  ChildProcess worker = StartWorker();
   ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
   victim.Signal(SIGKILL);
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1");
@@ -244,15 +197,15 @@ TEST_F(ByHandTest, WorkersEndByThemselvesWhenOneOfTwoServersDies) {
 }
 
 TEST_F(ByHandTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
-  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
-  ChildProcess first = Worker(coordinator_, {"--rank", "0"});
-  ChildProcess second = Worker(coordinator_, {"--rank", "1"});
+  WriteEndlessJob();
+  ChildProcess server = StartServer({"--workers", "2"});
+  ChildProcess first = StartWorker({"--rank", "0"});
+  ChildProcess second = StartWorker({"--rank", "1"});
   ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
-  ChildProcess third = Worker(coordinator_);
+  ChildProcess third = StartWorker();
   EXPECT_EQ(third.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(third.last_line(), HasSubstr("all 2 worker ranks of the job are taken"));
-  ChildProcess usurper = Worker(coordinator_, {"--rank", "1"});
+  ChildProcess usurper = StartWorker({"--rank", "1"});
   EXPECT_EQ(usurper.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(usurper.last_line(), HasSubstr(absl::StrCat("process ", second.pid(), ") has that rank and is alive")));
   ASSERT_TRUE(first.AwaitOutput("epoch 2: test loss")) << first.output();
@@ -262,24 +215,24 @@ TEST_F(ByHandTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
 
 TEST_F(ByHandTest, AnotherJobFileIsRefused) {
   WriteEndlessJob();
-  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
-  ChildProcess first = Worker(coordinator_);
+  ChildProcess server = StartServer({"--workers", "2"});
+  ChildProcess first = StartWorker();
   ASSERT_TRUE(first.AwaitOutput("model ")) << first.output();
   // Joined once the server knows its job.
-  ChildProcess second = Worker(coordinator_);
+  ChildProcess second = StartWorker();
   ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
   Write("other.textproto", absl::StrReplaceAll(Read("job.textproto"), {{"epochs: 1000000", "epochs: 3"}}));
-  ChildProcess third = Worker(coordinator_, {"--job", Path("other.textproto")});
+  ChildProcess third = StartWorker({"--job", Path("other.textproto")});
   EXPECT_EQ(third.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(third.last_line(), HasSubstr("has a different job file: modified: training.epochs: 1000000 -> 3"));
 }
 
 TEST_F(ByHandTest, APortInUseIsNamed) {
-  ChildProcess first = Server({}, &coordinator_);
-  ChildProcess second({Binary("server/ballast_server"), "--listen", coordinator_});
+  ChildProcess first = StartServer({});
+  ChildProcess second({Binary("server/ballast_server"), "--listen", address_});
   EXPECT_EQ(second.Wait().ToString(), "ended with status 1");
   EXPECT_THAT(second.last_line(),
-              StartsWith(absl::StrCat("error: cannot listen on ", coordinator_, ": the port is in use")));
+              StartsWith(absl::StrCat("error: cannot listen on ", address_, ": the port is in use")));
 }
 
 TEST_F(ByHandTest, ABudgetOutOfRangeIsNamed) {
@@ -324,7 +277,8 @@ TEST_F(ByHandTest, AServerThatIsNotThereIsNamedAndHowLongItWasTried) {
   WriteJob();
   for (bool listens : {false, true}) {
     const MutePort port(listens);
-    ChildProcess worker = Worker(port.address(), {"--gather_timeout", "2"});
+    address_ = port.address();
+    ChildProcess worker = StartWorker({"--gather_timeout", "2"});
     EXPECT_EQ(worker.Wait().ToString(), "ended with status 75");
     EXPECT_THAT(worker.last_line(),
                 MatchesRegex(absl::StrCat(
@@ -335,21 +289,21 @@ TEST_F(ByHandTest, AServerThatIsNotThereIsNamedAndHowLongItWasTried) {
 
 TEST_F(ByHandTest, AWorkerThatWaitedInVainNamesTheOthersAndMayComeBack) {
   WriteJob();
-  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
-  ChildProcess alone = Worker(coordinator_, {"--rank", "0", "--gather_timeout", "2"});
+  ChildProcess server = StartServer({"--workers", "2"});
+  ChildProcess alone = StartWorker({"--rank", "0", "--gather_timeout", "2"});
   EXPECT_EQ(alone.Wait().ToString(), "ended with status 75");
   EXPECT_THAT(alone.last_line(), StartsWith("error: the job has not gathered within "));
   EXPECT_THAT(alone.last_line(), HasSubstr("worker 1 to join"));
-  ChildProcess again = Worker(coordinator_, {"--rank", "0"});
-  ChildProcess other = Worker(coordinator_, {"--rank", "1"});
+  ChildProcess again = StartWorker({"--rank", "0"});
+  ChildProcess other = StartWorker({"--rank", "1"});
   EXPECT_EQ(again.Wait().ToString(), "ended with status 0") << again.output();
   EXPECT_EQ(other.Wait().ToString(), "ended with status 0") << other.output();
 }
 
 TEST_F(ByHandTest, AWorkerThatLosesItsServerBeforeAllHaveJoinedMayComeBack) {
   WriteJob();
-  ChildProcess server = Server({"--workers", "2"}, &coordinator_);
-  ChildProcess worker = Worker(coordinator_, {"--gather_timeout", "30"});
+  ChildProcess server = StartServer({"--workers", "2"});
+  ChildProcess worker = StartWorker({"--gather_timeout", "30"});
   // Printed once it has joined.
   ASSERT_TRUE(worker.AwaitOutput("memory ")) << worker.output();
   server.Signal(SIGKILL);
@@ -359,14 +313,14 @@ TEST_F(ByHandTest, AWorkerThatLosesItsServerBeforeAllHaveJoinedMayComeBack) {
 
 TEST_F(ByHandTest, AWorkerNamesTheServerThatIsMissing) {
   WriteJob();
-  ChildProcess server = Server({"--servers", "2"}, &coordinator_);
-  ChildProcess worker = Worker(coordinator_, {"--gather_timeout", "2"});
+  ChildProcess server = StartServer({"--servers", "2"});
+  ChildProcess worker = StartWorker({"--gather_timeout", "2"});
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 75");
   EXPECT_THAT(worker.last_line(), HasSubstr("server 1 has not joined"));
 }
 
 TEST_F(ByHandTest, AServerThatWaitedInVainNamesTheOthers) {
-  ChildProcess server = Server({"--workers", "2", "--gather_timeout", "1"}, &coordinator_);
+  ChildProcess server = StartServer({"--workers", "2", "--gather_timeout", "1"});
   EXPECT_EQ(server.Wait().ToString(), "ended with status 75");
   EXPECT_EQ(server.last_line(), "error: the job has not gathered within 1s: waiting for worker 0, worker 1 to join");
   const MutePort port(/*listens=*/true);
@@ -380,11 +334,11 @@ TEST_F(ByHandTest, AServerThatWaitedInVainNamesTheOthers) {
 TEST_F(ByHandTest, AServerThatIsToldToEndSaysToAnOrchestratorIfItsJobWasDone) {
   WriteJob();
   for (const char* run_by : {"", "orchestrator"}) {
-    ChildProcess early = Server({"--run_by", run_by}, &coordinator_);
+    ChildProcess early = StartServer({"--run_by", run_by});
     early.Signal(SIGTERM);
     EXPECT_EQ(early.Wait().ToString(), *run_by == '\0' ? "ended with status 0" : "ended with status 143");
-    ChildProcess late = Server({"--run_by", run_by}, &coordinator_);
-    ChildProcess worker = Worker(coordinator_, {"--run_dir", Path(absl::StrCat("run", run_by))});
+    ChildProcess late = StartServer({"--run_by", run_by});
+    ChildProcess worker = StartWorker({"--run_dir", Path(absl::StrCat("run", run_by))});
     ASSERT_EQ(worker.Wait().ToString(), "ended with status 0") << worker.output();
     late.Signal(SIGTERM);
     EXPECT_EQ(late.Wait().ToString(), "ended with status 0");

@@ -5,12 +5,7 @@
 
 #include <atomic>
 #include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "gtest/gtest.h"
 #include "tests/testing/cluster.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/testing/queued_device.h"

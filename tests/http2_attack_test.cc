@@ -2,23 +2,18 @@
 // Peers abuse HTTP/2 against a live server: it still responds, a job's pushes continue, and its memory is bounded.
 #include "tests/fault/hostile/http2_attack.h"
 
-#include <cstdlib>
-#include <fstream>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
+#include <unistd.h>
 
-#include "absl/strings/numbers.h"
+#include <cstdlib>
+#include <thread>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "client/client.h"
 #include "client/coordinator_link.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
-#include "server/server.h"
+#include "tests/fault/programs/program.h"
+#include "tests/testing/cluster.h"
 #include "tests/testing/security_folder.h"
 
 namespace ballast {
@@ -32,15 +27,7 @@ constexpr absl::Duration kTime = absl::Seconds(2);
 constexpr absl::Duration kMaxCallTime = absl::Seconds(5);
 
 // Peak memory of this process, which holds the server and the attackers.
-uint64_t PeakBytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    uint64_t kib = 0;
-    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    if (words[0] == "VmHWM:" && absl::SimpleAtoi(words[1], &kib)) return kib << 10;
-  }
-  return 0;
-}
+uint64_t PeakBytes() { return ProcessUse::Of(getpid()).peak_resident_bytes; }
 
 // Results of a job's client that pushes and asks for status repeatedly.
 struct ClientResult {
@@ -63,28 +50,20 @@ class Http2AttackTest : public ::testing::Test {
       options.security.tls = folder_.Issue("server", {"127.0.0.1"});
       client_files_ = folder_.Issue("client", {});
     }
-    auto server = Server::Start(std::move(options));
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-
+    server_ = StartServer(std::move(options));
+    ASSERT_NE(server_, nullptr);
     ClientOptions client;
     client.shards = {server_->address()};
     client.job = "attacked";
     client.policy.mutable_async();
     client.shared_memory = false;
     if (tls) client.credentials = Credentials::Make({client_files_, ""}, "").value();
-    auto connected = Client::Connect(client);
+    auto connected = Join(client, {Spec(1, "w", kElements)});
     ASSERT_TRUE(connected.ok()) << connected.status();
     client_ = *std::move(connected);
     auto link = CoordinatorLink::Connect(server_->control_address(), absl::Seconds(30), client.credentials);
     ASSERT_TRUE(link.ok()) << link.status();
     link_ = *std::move(link);
-    v1::TensorSpec spec;
-    spec.set_id(1);
-    spec.set_name("w");
-    spec.add_shape(kElements);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_EQ(client_->Declare({spec}), absl::OkStatus());
   }
 
   // Attacks while the client pushes.
@@ -133,50 +112,50 @@ class Http2AttackTest : public ::testing::Test {
   std::unique_ptr<CoordinatorLink> link_;
 };
 
-// Floods that a server can tell from a client's work, by name and with or without TLS.
-class FloodTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
+// Attacks by name, with or without TLS.
+class NamedAttackTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {
+ protected:
+  // Attacks while the job goes on; returns the counts.
+  Http2AttackCounts ExpectJobGoesOn() {
+    Start(std::get<1>(GetParam()));
+    const uint64_t peak_before = PeakBytes();
+    ClientResult result;
+    Http2AttackOptions attack;
+    attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
+    if (attack.attack == Http2Attack::kManyConnections) attack.connections = 5000;
+    if (attack.attack == Http2Attack::kHalfOpenTls) attack.connections = 200;
+    const Http2AttackCounts counts = Attack(attack, result);
+    ExpectUndisturbed(result, peak_before);
+    return counts;
+  }
+};
+constexpr auto kNameOf = [](const auto& test) {
+  return absl::StrCat(std::get<0>(test.param), std::get<1>(test.param) ? "_tls" : "");
+};
+
+// Floods that a server can tell from a client's work.
+class FloodTest : public NamedAttackTest {};
 
 TEST_P(FloodTest, IsCutOffWhileTheJobGoesOn) {
-  Start(std::get<1>(GetParam()));
-  const uint64_t peak_before = PeakBytes();
-  ClientResult result;
-  Http2AttackOptions attack;
-  attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
-  const Http2AttackCounts counts = Attack(attack, result);
+  const Http2AttackCounts counts = ExpectJobGoesOn();
   EXPECT_GT(counts.cut, 0u) << counts.connections << " connections, " << counts.frames << " frames";
-  ExpectUndisturbed(result, peak_before);
 }
 
 INSTANTIATE_TEST_SUITE_P(Http2AttackTest, FloodTest,
                          ::testing::Combine(Values("unfinished_headers", "endless_continuation", "rapid_reset",
                                                    "ping_flood", "settings_flood", "unacknowledged_calls"),
                                             Values(false, true)),
-                         [](const auto& test) {
-                           return absl::StrCat(std::get<0>(test.param), std::get<1>(test.param) ? "_tls" : "");
-                         });
+                         kNameOf);
 
 // Idle peers may be honest: the server tolerates them.
-class IdlerTest : public Http2AttackTest, public ::testing::WithParamInterface<std::tuple<const char*, bool>> {};
+class IdlerTest : public NamedAttackTest {};
 
-TEST_P(IdlerTest, DoesNotDisturbTheJob) {
-  Start(std::get<1>(GetParam()));
-  const uint64_t peak_before = PeakBytes();
-  ClientResult result;
-  Http2AttackOptions attack;
-  attack.attack = ParseHttp2Attack(std::get<0>(GetParam())).value();
-  if (attack.attack == Http2Attack::kManyConnections) attack.connections = 5000;
-  if (attack.attack == Http2Attack::kHalfOpenTls) attack.connections = 200;
-  const Http2AttackCounts counts = Attack(attack, result);
-  EXPECT_GT(counts.connections, 0u);
-  ExpectUndisturbed(result, peak_before);
-}
+TEST_P(IdlerTest, DoesNotDisturbTheJob) { EXPECT_GT(ExpectJobGoesOn().connections, 0u); }
 
 INSTANTIATE_TEST_SUITE_P(Http2AttackTest, IdlerTest,
                          ::testing::Combine(Values("half_open_tls", "many_connections", "slow_reader"),
                                             Values(false, true)),
-                         [](const auto& test) {
-                           return absl::StrCat(std::get<0>(test.param), std::get<1>(test.param) ? "_tls" : "");
-                         });
+                         kNameOf);
 
 }  // namespace
 }  // namespace ballast

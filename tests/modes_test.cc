@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Guarantees of a job's modes, codecs and batching, by `ballast launch` with real servers and workers.
-#include <cmath>
-#include <nlohmann/json.hpp>
-
-#include "absl/strings/str_cat.h"
-#include "common/run/safetensors.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -18,21 +12,6 @@ using ::testing::SizeIs;
 
 class ModesTest : public JobTest {
  protected:
-  // Runs the job to its end; returns the JSON object that it prints.
-  nlohmann::json Train(std::vector<std::string> flags, const std::string& run = "run") {
-    flags.push_back("--json");
-    ChildProcess launch = Launch(flags, run);
-    const ExitStatus status = launch.Wait();
-    EXPECT_EQ(status.ToString(), "ended with status 0") << launch.output();
-    return nlohmann::json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
-  }
-
-  std::vector<LoadedTensor> Model(const std::string& run) const {
-    auto model = ReadSafetensors(Path(run + "/model.safetensors"));
-    EXPECT_TRUE(model.ok()) << model.status();
-    return model.ok() ? model->tensors : std::vector<LoadedTensor>();
-  }
-
   void ExpectNear(const std::string& run, const std::string& other) const {
     const std::vector<LoadedTensor> a = Model(run), b = Model(other);
     ASSERT_THAT(a, SizeIs(4));

@@ -1,46 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // Processes die while a job runs, with the real programs: the others continue, lost ones rejoin, nothing is missing.
-#include <signal.h>
-
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/run/summary.h"
 #include "common/storage/record_log.h"
 #include "common/storage/shard_log.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
-using ::testing::SizeIs;
-
-// Worker 0's output after its first epoch: the job is running.
-constexpr char kUnderWay[] = "epoch 1: test loss";
 
 class ReturnTest : public JobTest {
  protected:
-  static const Grandchild* Find(const std::vector<Grandchild>& children, absl::string_view program,
-                                const std::string& rank) {
-    for (const Grandchild& child : children) {
-      if (child.Is(program, rank)) return &child;
+  // Waits until the job is running; then returns the process of that rank.
+  static Grandchild Victim(ChildProcess& launch, absl::string_view program, const std::string& rank,
+                           absl::string_view running = kUnderWay) {
+    EXPECT_TRUE(launch.AwaitOutput(running)) << launch.output();
+    for (Grandchild& child : Grandchild::Of(launch.pid())) {
+      if (child.Is(program, rank)) return std::move(child);
     }
-    return nullptr;
+    ADD_FAILURE() << "no " << program << " of rank " << rank;
+    return Grandchild(launch.pid());
   }
 
-  // Waits until the job is running, then kills the worker of that rank.
-  void KillWorker(ChildProcess& launch, const std::string& rank) {
-    ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
-    const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
-    const Grandchild* victim = Find(children, "ballast_worker", rank);
-    ASSERT_NE(victim, nullptr);
-    victim->Signal(SIGKILL);
-    ASSERT_TRUE(victim->AwaitEnd());
+  static void KillWorker(ChildProcess& launch, const std::string& rank) {
+    const Grandchild victim = Victim(launch, "ballast_worker", rank);
+    victim.Signal(SIGKILL);
+    ASSERT_TRUE(victim.AwaitEnd());
   }
 
   // Returns the last epoch that worker 0 has evaluated.
@@ -68,15 +56,14 @@ TEST_P(WorkerReturnTest, AKilledWorkerIsStartedAgainAndTheRunEndsAsWell) {
   KillWorker(launch, GetParam().rank);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
   EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); restarting it in 200ms (restart 1 of 3)"));
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
-  EXPECT_EQ(summary->restarts, 1);
-  EXPECT_EQ(summary->workers_lost, 1);
-  EXPECT_EQ(summary->epochs, 300);
+  const Summary summary = Printed();
+  EXPECT_EQ(summary.restarts, 1);
+  EXPECT_EQ(summary.workers_lost, 1);
+  EXPECT_EQ(summary.epochs, 300);
   // Examples in flight when the worker died were not reported, or were trained again.
-  EXPECT_LE(summary->examples, 300 * 157 + summary->examples_repeated);
-  EXPECT_GE(summary->examples, 300 * 157 - 2 * 157);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  EXPECT_LE(summary.examples, 300 * 157 + summary.examples_repeated);
+  EXPECT_GE(summary.examples, 300 * 157 - 2 * 157);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
   EXPECT_EQ(Read("run/summary.json"), Read("out"));
 }
 
@@ -91,21 +78,15 @@ TEST_P(ServerReturnTest, AKilledServerIsStartedAgainAndNothingAcknowledgedIsMiss
   WriteJob({{"epochs: 3", "epochs: 150"}});
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability",
                                 GetParam().durability, "--mode", GetParam().mode});
-  ASSERT_TRUE(launch.AwaitOutput(kUnderWay)) << launch.output();
-  const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
-  const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
-  ASSERT_NE(victim, nullptr);
-  victim->Signal(SIGKILL);
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
-  EXPECT_EQ(summary->restarts, 1);
-  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
-  EXPECT_EQ(summary->examples, 150 * 157) << "each example once";
-  EXPECT_EQ(summary->examples_repeated, 0);
-  EXPECT_EQ(summary->pushes_lost, 0);
-  EXPECT_EQ(summary->pushes_duplicated, 0);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  Victim(launch, "ballast_server", GetParam().rank).Signal(SIGKILL);
+  const Summary summary = Finish(launch);
+  EXPECT_EQ(summary.restarts, 1);
+  EXPECT_EQ(summary.workers_lost, 0) << launch.output();
+  EXPECT_EQ(summary.examples, 150 * 157) << "each example once";
+  EXPECT_EQ(summary.examples_repeated, 0);
+  EXPECT_EQ(summary.pushes_lost, 0);
+  EXPECT_EQ(summary.pushes_duplicated, 0);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, ServerReturnTest,
@@ -152,26 +133,21 @@ TEST_P(LostMachineTest, TheJobGoesOnFromTheOlderStateAndCountsWhatIsLost) {
       "--servers", "2", "--workers", "2", "--verbose", "--json", "--mode", GetParam().mode, "--durability", "wal"};
   if (GetParam().mode == "bounded") flags.insert(flags.end(), {"--staleness", "2"});
   ChildProcess launch = Launch(flags);
-  ASSERT_TRUE(launch.AwaitOutput("epoch 10: test loss")) << launch.output();
-  const std::vector<Grandchild> children = Grandchild::Of(launch.pid());
-  const Grandchild* victim = Find(children, "ballast_server", GetParam().rank);
-  ASSERT_NE(victim, nullptr);
+  const Grandchild victim = Victim(launch, "ballast_server", GetParam().rank, "epoch 10: test loss");
   // While stopped, the launch cannot restart the victim, which it would do after 200 ms.
   launch.Signal(SIGSTOP);
-  victim->Signal(SIGKILL);
-  const bool lost = victim->AwaitEnd() && LoseLastSecond(GetParam().rank);
+  victim.Signal(SIGKILL);
+  const bool lost = victim.AwaitEnd() && LoseLastSecond(GetParam().rank);
   launch.Signal(SIGCONT);
   ASSERT_TRUE(lost);
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
-  EXPECT_EQ(summary->restarts, 1);
-  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
-  EXPECT_GT(summary->pushes_lost.value_or(0), 0);
-  EXPECT_LE(summary->pushes_lost.value_or(100), 40);
-  EXPECT_EQ(summary->pushes_duplicated, 0);
+  const Summary summary = Finish(launch);
+  EXPECT_EQ(summary.restarts, 1);
+  EXPECT_EQ(summary.workers_lost, 0) << launch.output();
+  EXPECT_GT(summary.pushes_lost.value_or(0), 0);
+  EXPECT_LE(summary.pushes_lost.value_or(100), 40);
+  EXPECT_EQ(summary.pushes_duplicated, 0);
   EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("shard ", GetParam().rank, " lost ")));
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Servers, LostMachineTest,
@@ -183,13 +159,11 @@ TEST_F(ReturnTest, ChaosKillsServersAndWorkersAndNothingAcknowledgedIsMissing) {
   WriteJob({{"epochs: 3", "epochs: 400"}});
   ChildProcess launch = Launch({"--servers", "3", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
                                 "wal", "--chaos", "kill-server=1500ms,kill-worker=2500ms"});
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
-  EXPECT_GE(summary->restarts, 1);
-  EXPECT_EQ(summary->pushes_lost, 0);
-  EXPECT_EQ(summary->pushes_duplicated, 0);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Finish(launch);
+  EXPECT_GE(summary.restarts, 1);
+  EXPECT_EQ(summary.pushes_lost, 0);
+  EXPECT_EQ(summary.pushes_duplicated, 0);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
@@ -198,53 +172,35 @@ TEST_F(ReturnTest, WithoutRestartsTheOthersGoOnToTheEnd) {
   KillWorker(launch, "2");
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
   EXPECT_THAT(launch.output(), HasSubstr("was killed by signal 9 (SIGKILL); the job continues without it"));
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->restarts, 0);
-  EXPECT_EQ(summary->workers_lost, 1);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Printed();
+  EXPECT_EQ(summary.restarts, 0);
+  EXPECT_EQ(summary.workers_lost, 1);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 TEST_F(ReturnTest, ChaosKillsWorkersAndTheRunEndsAsWell) {
   WriteJob({{"epochs: 3", "epochs: 800"}});
   ChildProcess launch =
       Launch({"--workers", "2", "--mode", "async", "--json", "--max-restarts", "0", "--chaos", "kill-worker=700ms"});
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_GE(summary->restarts, 1) << "kills by --chaos do not count toward --max-restarts";
-  EXPECT_EQ(summary->epochs, 800);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Finish(launch);
+  EXPECT_GE(summary.restarts, 1) << "kills by --chaos do not count toward --max-restarts";
+  EXPECT_EQ(summary.epochs, 800);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 // --- by hand ---
 
 class ByHandReturnTest : public ReturnTest {
  protected:
-  // Listens on a free port; its address is in `address_`.
-  ChildProcess Server(std::vector<std::string> flags) {
-    flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
-    ChildProcess server(flags);
-    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
-    EXPECT_TRUE(server.AwaitOutput("\n"));
-    const std::string line = server.last_line();
-    address_ = line.substr(line.rfind(' ') + 1);
-    return server;
+  ChildProcess Worker(const std::string& rank, std::vector<std::string> flags = {}) const {
+    flags.insert(flags.begin(), {"--rank", rank});
+    return StartWorker(flags);
   }
-
-  ChildProcess Worker(const std::string& rank, std::vector<std::string> flags = {}) {
-    flags.insert(flags.begin(),
-                 {Binary("worker/ballast_worker"), "--coordinator", address_, "--job", Path("job.textproto"),
-                  "--threads", "1", "--device", "cpu", "--run_dir", Path("run"), "--rank", rank});
-    return ChildProcess(flags);
-  }
-
-  std::string address_;
 };
 
 TEST_F(ByHandReturnTest, InSyncTheOthersGoOnWithinSecondsAndAWorkerMayJoinAgain) {
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
-  ChildProcess server = Server({"--workers", "2"});
+  WriteEndlessJob();
+  ChildProcess server = StartServer({"--workers", "2"});
   ChildProcess survivor = Worker("0");
   ChildProcess victim = Worker("1");
   ASSERT_TRUE(survivor.AwaitOutput(kUnderWay)) << survivor.output();
@@ -269,8 +225,8 @@ TEST_F(ByHandReturnTest, InSyncTheOthersGoOnWithinSecondsAndAWorkerMayJoinAgain)
 }
 
 TEST_F(ByHandReturnTest, AWorkerThatWasGivenUpThoughItLivesJoinsAgain) {
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
-  ChildProcess server = Server({"--workers", "2"});
+  WriteEndlessJob();
+  ChildProcess server = StartServer({"--workers", "2"});
   ChildProcess first = Worker("0");
   ChildProcess second = Worker("1");
   ASSERT_TRUE(first.AwaitOutput(kUnderWay)) << first.output();
@@ -284,9 +240,9 @@ TEST_F(ByHandReturnTest, AWorkerThatWasGivenUpThoughItLivesJoinsAgain) {
 
 TEST_F(ByHandReturnTest, AWorkerThatJoinsAgainWaitsForALostServerAsLongAsTheJobDoes) {
   WriteJob({{"epochs: 3", "epochs: 1000000"}, {"policy {", "durability { mode: WAL return_seconds: 5 }\npolicy {"}});
-  ChildProcess server = Server({"--servers", "2", "--state_dir", Path("state0")});
+  ChildProcess server = StartServer({"--servers", "2", "--state_dir", Path("state0")});
   const std::string coordinator = address_;
-  ChildProcess lost = Server({"--rank", "1", "--coordinator", coordinator, "--state_dir", Path("state1")});
+  ChildProcess lost = StartServer({"--rank", "1", "--coordinator", coordinator, "--state_dir", Path("state1")});
   address_ = coordinator;
   ChildProcess worker = Worker("0", {"--gather_timeout", "3"});
   ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
@@ -303,7 +259,7 @@ TEST_F(ByHandReturnTest, AWorkerThatJoinsAgainWaitsForALostServerAsLongAsTheJobD
 
 TEST_F(ByHandReturnTest, WithoutAnyWorkerTheJobFailsInItsTime) {
   WriteJob({{"epochs: 3", "epochs: 1000000"}, {"policy {", "durability { return_seconds: 2 }\npolicy {"}});
-  ChildProcess server = Server({});
+  ChildProcess server = StartServer({});
   ChildProcess worker = Worker("0");
   ASSERT_TRUE(worker.AwaitOutput(kUnderWay)) << worker.output();
   worker.Signal(SIGKILL);

@@ -1,14 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Security that the programs set up or require by themselves.
-#include <signal.h>
-
-#include <filesystem>
-
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -22,7 +15,7 @@ class SecureLaunchTest : public JobTest {
   void SetUp() override {
     JobTest::SetUp();
     // Takes longer than any test.
-    WriteJob({{"epochs: 3", "epochs: 1000000"}});
+    WriteEndlessJob();
   }
 
   // Returns the address of server 0 from the output of a verbose launch.

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
+#include "tests/fault/programs/program.h"
 #include "tests/testing/child_process.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -45,14 +45,9 @@ std::unique_ptr<Client> Connect(const std::string& address, uint32_t worker, uin
   options.worker = worker;
   options.messages_in_flight = in_flight;
   options.retry_timeout = absl::Seconds(60);
-  auto client = Client::Connect(options);
-  if (!client.ok()) {
-    ADD_FAILURE() << client.status();
-    return nullptr;
-  }
-  const absl::Status declared = (*client)->Declare(Specs());
-  EXPECT_TRUE(declared.ok()) << declared;
-  return *std::move(client);
+  auto client = Join(std::move(options), Specs());
+  EXPECT_TRUE(client.ok()) << client.status();
+  return client.ok() ? *std::move(client) : nullptr;
 }
 
 // Push-pulls all tensors at once, `rounds` times; returns the first failure.
@@ -69,20 +64,6 @@ absl::Status PushPull(Client& client, int rounds) {
     status = client.PushPull(round, 1, from, to).Get().status();
   }
   return status;
-}
-
-// Peak memory of the process, in bytes.
-uint64_t PeakMemory(pid_t pid) {
-  std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.rfind("VmHWM:", 0) != 0) continue;
-    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    uint64_t kib = 0;
-    if (words.size() > 1 && absl::SimpleAtoi(words[1], &kib)) return kib * 1024;
-  }
-  ADD_FAILURE() << "found no VmHWM of process " << pid;
-  return 0;
 }
 
 TEST(ServerMemoryTest, StaysWithinStateAndBudgetUnderGreedyAndSilentClients) {
@@ -111,7 +92,8 @@ TEST(ServerMemoryTest, StaysWithinStateAndBudgetUnderGreedyAndSilentClients) {
   EXPECT_LE((*answer)[0].bytes_in_flight(), kBudgetMiB * kMiB);
   EXPECT_GT((*answer)[0].refused(), 0u);
   EXPECT_EQ((*answer)[0].state_bytes(), kTensors * kElements * sizeof(float) * 2);
-  const uint64_t peak = PeakMemory(server.pid());
+  const uint64_t peak = ProcessUse::Of(server.pid()).peak_resident_bytes;
+  EXPECT_GT(peak, 0);
   EXPECT_LE(peak, (*answer)[0].state_bytes() + (kBudgetMiB + 64) * kMiB);
   RecordProperty("peak_mib", static_cast<int>(peak / kMiB));
 }

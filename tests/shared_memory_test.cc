@@ -5,16 +5,13 @@
 #include <random>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "client/client.h"
 #include "common/codecs/codec.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/shared_memory/shared_region.h"
 #include "common/wire/payload_message.h"
 #include "grpcpp/create_channel.h"
-#include "gtest/gtest.h"
 #include "tests/testing/cluster.h"
 
 namespace ballast {
@@ -22,14 +19,12 @@ namespace {
 
 constexpr size_t kElements = (3 << 20) + 5;
 
-std::unique_ptr<Server> StartServer(const std::string& listen, uint64_t max_bytes_in_flight) {
+std::unique_ptr<Server> Serve(const std::string& listen = "127.0.0.1:0", uint64_t max_bytes_in_flight = 256 << 20) {
   Server::Options options;
   options.listen = listen;
   options.workers = 2;
   options.max_bytes_in_flight = max_bytes_in_flight;
-  auto server = Server::Start(std::move(options));
-  EXPECT_TRUE(server.ok()) << server.status();
-  return server.ok() ? *std::move(server) : nullptr;
+  return StartServer(std::move(options));
 }
 
 ClientOptions OptionsFor(const Server& server, uint32_t worker) {
@@ -66,6 +61,25 @@ void AwaitSharing(Client& client) {
   ASSERT_GT(StatusOf(client).shared_calls(), before);
 }
 
+// A client that shares memory with the server and writes to it directly.
+struct Stranger {
+  explicit Stranger(const Server& server)
+      : stub(v1::ParameterService::NewStub(grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()))) {
+    v1::ShareMemoryRequest request;
+    request.set_job("shared");
+    request.set_machine(MachineId());
+    stream = stub->ShareMemory(&context, request);
+    v1::ShareMemoryResponse response;
+    if (stream->Read(&response)) region = *SharedRegion::Open(response.region());
+  }
+  ~Stranger() { context.TryCancel(); }
+
+  std::unique_ptr<v1::ParameterService::Stub> stub;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReader<v1::ShareMemoryResponse>> stream;
+  std::shared_ptr<SharedRegion> region;
+};
+
 std::vector<float> Gradient() {
   std::vector<float> gradient(kElements);
   for (size_t i = 0; i < kElements; ++i) gradient[i] = static_cast<float>(i % 1001) / 500 - 1;
@@ -74,7 +88,7 @@ std::vector<float> Gradient() {
 
 // Returns the weights after a few push-pulls.
 std::vector<float> Train(bool shared, v1::Encoding gradients, v1::Encoding values_encoding) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   ClientOptions options = OptionsFor(*server, 0);
   // Random rounding depends on the incarnation.
   options.incarnation = 1;
@@ -107,7 +121,7 @@ TEST(SharedMemoryTest, TrainsToTheSameBitsInEveryEncoding) {
 // In shared memory, too, a client's caller may encode by itself.
 TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
   for (const bool shared : {true, false}) {
-    const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+    const std::unique_ptr<Server> server = Serve();
     ClientOptions options = OptionsFor(*server, 0);
     options.shared_memory = shared;
     options.codec.set_gradients(v1::ENCODING_BF16);
@@ -132,7 +146,7 @@ TEST(SharedMemoryTest, EncodedTensorsTravelAsTheyAre) {
 }
 
 TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   const std::unique_ptr<Client> watcher = JoinAs(OptionsFor(*server, 0));
   {
     const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 1));
@@ -147,7 +161,7 @@ TEST(SharedMemoryTest, IsGivenBackWhenItsClientIsGone) {
 }
 
 TEST(SharedMemoryTest, IsNotGivenWhereTheBudgetIsTooSmallAndTheJobGoesOn) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{32} << 20);
+  const std::unique_ptr<Server> server = Serve("127.0.0.1:0", 32 << 20);
   const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
   std::vector<float> values(kElements);
   for (int i = 0; i < 3; ++i) {
@@ -158,12 +172,12 @@ TEST(SharedMemoryTest, IsNotGivenWhereTheBudgetIsTooSmallAndTheJobGoesOn) {
 }
 
 TEST(SharedMemoryTest, IsHadAgainAfterTheServerWasRestarted) {
-  std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  std::unique_ptr<Server> server = Serve();
   const std::string address = server->address();
   const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
   AwaitSharing(*client);
   server.reset();
-  server = StartServer(address, uint64_t{256} << 20);
+  server = Serve(address);
   ASSERT_NE(server, nullptr);
   const std::unique_ptr<Client> other = JoinAs(OptionsFor(*server, 1));
   AwaitSharing(*client);
@@ -175,7 +189,7 @@ TEST(SharedMemoryTest, IsHadAgainAfterTheServerWasRestarted) {
 }
 
 TEST(SharedMemoryTest, DoesNotKeepAServerThatDrains) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
   AwaitSharing(*client);
   const absl::Time start = absl::Now();
@@ -185,7 +199,7 @@ TEST(SharedMemoryTest, DoesNotKeepAServerThatDrains) {
 
 // The first worker waits in shared memory for the second until its timeout.
 TEST(SharedMemoryTest, ACallThatIsGivenUpHarmsNoOther) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   ClientOptions options = OptionsFor(*server, 0);
   options.policy.mutable_sync();
   options.wait_timeout = absl::Milliseconds(50);
@@ -206,7 +220,7 @@ TEST(SharedMemoryTest, ACallThatIsGivenUpHarmsNoOther) {
 }
 
 TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   const std::unique_ptr<Client> client = JoinAs(OptionsFor(*server, 0));
   const auto stub =
       v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
@@ -229,19 +243,13 @@ TEST(SharedMemoryTest, RefusesAClientThatIsElsewhereOrOfAnotherJob) {
 
 // The sent message and the message in the slot are merged: if both have a field, the slot's value counts.
 TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
   ASSERT_TRUE(honest->Declare({Spec(2, "small", 3)}).ok());
-  const auto stub =
-      v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
-  v1::ShareMemoryRequest request;
-  request.set_job("shared");
-  request.set_machine(MachineId());
-  grpc::ClientContext context;
-  const auto stream = stub->ShareMemory(&context, request);
-  v1::ShareMemoryResponse response;
-  ASSERT_TRUE(stream->Read(&response));
-  const std::shared_ptr<SharedRegion> region = *SharedRegion::Open(response.region());
+  const Stranger stranger(*server);
+  ASSERT_NE(stranger.region, nullptr);
+  const auto& stub = stranger.stub;
+  const std::shared_ptr<SharedRegion>& region = stranger.region;
 
   v1::PushRequest inside;
   inside.mutable_header()->set_sequence(2);
@@ -276,23 +284,16 @@ TEST(SharedMemoryTest, AnyFieldMayStandBesideTheBlock) {
     region->TakeBack(0);
   }
   EXPECT_EQ(StatusOf(*honest).worker_pushes(1).highest_sequence(), 2);
-  context.TryCancel();
 }
 
 // A client lends bytes that are no message, refers to slots that are not lent, and writes while the server reads.
 TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
-  const std::unique_ptr<Server> server = StartServer("127.0.0.1:0", uint64_t{256} << 20);
+  const std::unique_ptr<Server> server = Serve();
   const std::unique_ptr<Client> honest = JoinAs(OptionsFor(*server, 0));
-  const auto stub =
-      v1::ParameterService::NewStub(grpc::CreateChannel(server->address(), grpc::InsecureChannelCredentials()));
-  v1::ShareMemoryRequest request;
-  request.set_job("shared");
-  request.set_machine(MachineId());
-  grpc::ClientContext context;
-  const auto stream = stub->ShareMemory(&context, request);
-  v1::ShareMemoryResponse response;
-  ASSERT_TRUE(stream->Read(&response));
-  const std::shared_ptr<SharedRegion> region = *SharedRegion::Open(response.region());
+  const Stranger stranger(*server);
+  ASSERT_NE(stranger.region, nullptr);
+  const auto& stub = stranger.stub;
+  const std::shared_ptr<SharedRegion>& region = stranger.region;
 
   v1::PushPullRequest push;
   push.mutable_header()->set_job("shared");
@@ -341,7 +342,6 @@ TEST(SharedMemoryTest, ServerSurvivesWhateverLiesThere) {
   EXPECT_GT(refused, 10);
   std::vector<float> values(kElements);
   EXPECT_TRUE(honest->Pull(0, {{1, absl::MakeSpan(values)}}).Get().ok());
-  context.TryCancel();
 }
 
 }  // namespace

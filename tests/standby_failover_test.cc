@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards with a standby, with the real programs: the server or its standby dies, the other continues without a loss.
-#include <signal.h>
-
-#include <cstdlib>
-#include <utility>
-
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/run/summary.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -67,7 +59,7 @@ class KilledInPairTest : public ReplicaTest, public ::testing::WithParamInterfac
 // Kills first the server, then the standby that took over: for the coordinator's shard and for the other.
 TEST_P(KilledInPairTest, TheOtherTakesOverAndItReturnsAsStandby) {
   const std::string rank = GetParam();
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  WriteEndlessJob();
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--verbose", "--json", "--durability", "replica"});
   AwaitEpochs(launch);
   AwaitInStep(rank);
@@ -79,19 +71,18 @@ TEST_P(KilledInPairTest, TheOtherTakesOverAndItReturnsAsStandby) {
   KillAndAwaitTheOther(launch, standby, server);
   launch.Signal(SIGINT);
   EXPECT_EQ(launch.Wait().ToString(), "ended with status 130") << launch.output();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
-  EXPECT_EQ(summary->restarts, 2);
-  EXPECT_EQ(summary->workers_lost, 0) << launch.output();
-  EXPECT_EQ(summary->examples_repeated, 0);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Printed();
+  EXPECT_EQ(summary.restarts, 2);
+  EXPECT_EQ(summary.workers_lost, 0) << launch.output();
+  EXPECT_EQ(summary.examples_repeated, 0);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, KilledInPairTest, ::testing::Values("0", "1"),
                          [](const auto& rank) { return absl::StrCat("Rank", rank.param); });
 
 TEST_F(ReplicaTest, AStandbyThatDiesIsMissedByNobody) {
-  WriteJob({{"epochs: 3", "epochs: 1000000"}});
+  WriteEndlessJob();
   ChildProcess launch = Launch({"--workers", "2", "--verbose", "--json", "--durability", "replica"});
   AwaitEpochs(launch);
   AwaitInStep("0");
@@ -107,24 +98,18 @@ TEST_F(ReplicaTest, ChaosKillsServersAndNothingAcknowledgedIsMissing) {
   WriteJob({{"epochs: 3", "epochs: 150"}});
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json", "--max-restarts", "0", "--durability",
                                 "replica", "--chaos", "kill-server=1s"});
-  EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
-  const auto summary = SummaryFromJson(Read("out"));
-  ASSERT_TRUE(summary.ok()) << summary.status() << launch.output();
-  EXPECT_GE(summary->restarts, 1);
-  EXPECT_EQ(summary->examples, 150 * 157) << "each example once";
-  EXPECT_EQ(summary->pushes_lost, 0);
-  EXPECT_EQ(summary->pushes_duplicated, 0);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Finish(launch);
+  EXPECT_GE(summary.restarts, 1);
+  EXPECT_EQ(summary.examples, 150 * 157) << "each example once";
+  EXPECT_EQ(summary.pushes_lost, 0);
+  EXPECT_EQ(summary.pushes_duplicated, 0);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
 }
 
 TEST_F(ReplicaTest, IsRefusedByServersThatAreNotInPairs) {
   WriteJob();
-  ChildProcess server({Binary("server/ballast_server"), "--listen", "127.0.0.1:0", "--address_file", Path("address")});
-  ASSERT_TRUE(server.AwaitOutput("serves on ")) << server.output();
-  ASSERT_TRUE(server.AwaitOutput("\n"));
-  const std::string line = server.last_line();
-  ChildProcess worker({Binary("worker/ballast_worker"), "--coordinator", line.substr(line.rfind(' ') + 1), "--job",
-                       Path("job.textproto"), "--durability", "replica", "--device", "cpu", "--threads", "1"});
+  ChildProcess server = StartServer({});
+  ChildProcess worker = StartWorker({"--durability", "replica"});
   EXPECT_EQ(worker.Wait().ToString(), "ended with status 1") << worker.output();
   EXPECT_THAT(worker.last_line(),
               HasSubstr("which needs a standby for each server: start two servers per rank, each with --with_standby"));

@@ -1,21 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Servers with standbys, all of them real and in this process: the state of a standby that takes over, and what a
 // lost server can still do.
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
-#include "ballast/v1/coordinator_service.grpc.pb.h"
-#include "ballast/v1/parameter_service.grpc.pb.h"
-#include "client/client.h"
 #include "gmock/gmock.h"
-#include "grpcpp/create_channel.h"
-#include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/cluster.h"
+#include "tests/testing/raw_call.h"
 
 namespace ballast {
 namespace {
@@ -48,65 +36,49 @@ class StandbyTest : public testing::Test {
     options.workers = 2;
     options.coordinator = coordinator;
     options.max_state_bytes = uint64_t{1} << 28;
-    auto server = Server::Start(std::move(options));
-    EXPECT_TRUE(server.ok()) << server.status();
-    return *std::move(server);
+    return StartServer(std::move(options));
   }
 
-  v1::GetProgressResponse Progress() {
-    auto stub = v1::CoordinatorService::NewStub(
-        grpc::CreateChannel(coordinator_->address(), grpc::InsecureChannelCredentials()));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    v1::GetProgressResponse response;
-    const grpc::Status status = stub->GetProgress(&context, {}, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
-  }
-  // Waits until the member has joined; returns it.
-  v1::Member AwaitMember(v1::Role role, uint32_t rank, uint64_t incarnation = 1) {
+  std::shared_ptr<grpc::Channel> channel() const { return OpenConnection(coordinator_->address()); }
+  // Waits until a member of that role is as `wanted`; returns it.
+  template <typename Wanted>
+  v1::Member Await(v1::Role role, uint32_t rank, uint64_t incarnation, absl::string_view what, Wanted wanted) {
     const absl::Time deadline = absl::Now() + kTestTimeout;
     while (absl::Now() < deadline) {
-      const v1::GetProgressResponse progress = Progress();
+      const v1::GetProgressResponse progress = AskProgress(channel());
       for (const auto& status : progress.members()) {
         const v1::Member& member = status.member();
-        const bool wanted = member.role() == role && member.rank() == rank && member.incarnation() >= incarnation;
-        if (wanted && status.state() == "joined") return member;
+        const bool is_it = member.role() == role && member.rank() == rank && member.incarnation() >= incarnation;
+        if (is_it && wanted(status)) return member;
       }
     }
-    ADD_FAILURE() << "no " << v1::Role_Name(role) << " " << rank << " joined within " << kTestTimeout;
+    ADD_FAILURE() << v1::Role_Name(role) << " " << rank << " was not " << what << " within " << kTestTimeout;
     return {};
   }
+  v1::Member AwaitMember(v1::Role role, uint32_t rank, uint64_t incarnation = 1) {
+    return Await(role, rank, incarnation, "joined", [](const auto& status) { return status.state() == "joined"; });
+  }
+  // Waits until the standby of shard 1 could take over; returns it.
+  v1::Member AwaitInStep(uint64_t incarnation = 1) {
+    return Await(v1::ROLE_STANDBY, 1, incarnation, "in step", [](const auto& status) { return status.in_step(); });
+  }
   v1::ShardMap Map() {
-    auto stub = v1::CoordinatorService::NewStub(
-        grpc::CreateChannel(coordinator_->address(), grpc::InsecureChannelCredentials()));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    v1::GetShardMapResponse response;
-    const grpc::Status status = stub->GetShardMap(&context, {}, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.map();
+    return Ask<v1::CoordinatorService>(channel(), &v1::CoordinatorService::Stub::GetShardMap).map();
   }
   // Tells the coordinator that this member has ended, as the program that started its process would.
   void ReportEnd(const v1::Member& member) {
-    auto stub = v1::CoordinatorService::NewStub(
-        grpc::CreateChannel(coordinator_->address(), grpc::InsecureChannelCredentials()));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
     v1::LeaveRequest request;
     *request.mutable_member() = member;
     request.set_failure("killed by signal 9");
     request.set_worker_local(true);
-    v1::LeaveResponse response;
-    const grpc::Status status = stub->Leave(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    Ask<v1::CoordinatorService>(channel(), &v1::CoordinatorService::Stub::Leave, request);
   }
 
   ClientOptions Options(uint64_t incarnation = 1, uint32_t worker = 0) {
     ClientOptions options;
     options.coordinator = coordinator_->address();
     options.job = "pairs";
-    options.policy = policy_;
+    options.policy.mutable_async();
     options.workers = 2;
     options.worker = worker;
     options.incarnation = incarnation;
@@ -135,26 +107,7 @@ class StandbyTest : public testing::Test {
     }
     return all;
   }
-  // Waits until the standby of shard 1 could take over; returns it.
-  v1::Member AwaitInStep(uint64_t incarnation = 1) {
-    const absl::Time deadline = absl::Now() + kTestTimeout;
-    while (absl::Now() < deadline) {
-      const v1::GetProgressResponse progress = Progress();
-      for (const auto& status : progress.members()) {
-        const v1::Member& member = status.member();
-        const bool wanted = member.rank() == 1 && member.incarnation() >= incarnation;
-        if (wanted && member.role() == v1::ROLE_STANDBY && status.in_step()) return member;
-      }
-    }
-    ADD_FAILURE() << "standby 1 was not in step within " << kTestTimeout;
-    return {};
-  }
 
-  v1::ConsistencyPolicy policy_ = [] {
-    v1::ConsistencyPolicy policy;
-    policy.mutable_async();
-    return policy;
-  }();
   // Both shards hold some of them.
   std::vector<v1::TensorSpec> specs_ = [] {
     std::vector<v1::TensorSpec> specs = {Spec(1, "a", kElements), Spec(2, "b", kElements), Spec(3, "c", 2 << 20)};

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS and tokens between our own servers and clients: which connections succeed, and the errors of those that do not.
-#include <memory>
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "client/client.h"
 #include "client/coordinator_link.h"
 #include "common/rpc/credentials.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
-#include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/testing/cluster.h"
 #include "tests/testing/security_folder.h"
 
@@ -42,18 +36,19 @@ class TlsTest : public ::testing::Test {
     options.max_state_bytes = 1 << 24;
     return options;
   }
-  void StartServer(Server::Options options) {
-    auto server = Server::Start(std::move(options));
-    ASSERT_TRUE(server.ok()) << server.status();
-    servers_.push_back(*std::move(server));
+  void Start(Server::Options options) {
+    servers_.push_back(StartServer(std::move(options)));
+    ASSERT_NE(servers_.back(), nullptr);
   }
 
   Credentials ClientCredentials(const TlsFiles& files, const std::string& token) const {
     return Credentials::Make({files, ""}, token, kRefresh).value();
   }
-  Credentials GoodCredentials() const {
-    return ClientCredentials(client_files_, SecurityFolder::Token("worker", "cluster"));
+  // With a worker's token.
+  Credentials WorkerCredentials(const TlsFiles& files) const {
+    return ClientCredentials(files, SecurityFolder::Token("worker", "cluster"));
   }
+  Credentials GoodCredentials() const { return WorkerCredentials(client_files_); }
   ClientOptions OptionsWith(const Credentials& credentials) const {
     ClientOptions options;
     options.coordinator = servers_[0]->address();
@@ -85,10 +80,10 @@ class TlsTest : public ::testing::Test {
 TEST_F(TlsTest, AJobOfTwoServersTrainsThroughIt) {
   Server::Options options = ServerOptions();
   options.servers = 2;
-  StartServer(options);
+  Start(options);
   options.rank = 1;
   options.coordinator = servers_[0]->address();
-  StartServer(options);
+  Start(options);
   for (const bool shared_memory : {false, true}) {
     ClientOptions client_options = OptionsWith(GoodCredentials());
     client_options.shared_memory = shared_memory;
@@ -107,14 +102,14 @@ TEST_F(TlsTest, AJobOfTwoServersTrainsThroughIt) {
 
 TEST_F(TlsTest, AServerMayAskForNoCertificates) {
   server_files_.authorities.clear();
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   EXPECT_EQ(Connect(ClientCredentials({"", "", folder_.path("ca.pem")}, SecurityFolder::Token("reader", "cluster")),
                     absl::Seconds(30)),
             absl::OkStatus());
 }
 
 TEST_F(TlsTest, ATokenThatDoesNotDoIsSaidAtOnce) {
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   const absl::Time start = absl::Now();
   absl::Status status = Client::Connect(OptionsWith(ClientCredentials(client_files_, ""))).status();
   EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
@@ -132,10 +127,10 @@ TEST_F(TlsTest, ATokenThatDoesNotDoIsSaidAtOnce) {
 
 TEST_F(TlsTest, AClientTrustsNoServerOfAnotherName) {
   server_files_ = folder_.Issue("server", {"other.example", "10.0.0.1"});
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   EXPECT_FALSE(Connect(GoodCredentials()).ok());
   server_files_ = folder_.Issue("server", {"127.0.0.1"});
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   std::swap(servers_[0], servers_[1]);
   EXPECT_EQ(Connect(GoodCredentials(), absl::Seconds(30)), absl::OkStatus());
 }
@@ -156,13 +151,13 @@ TEST_F(TlsTest, AClientTrustsNoServerWhoseCertificateHasExpired) {
 }
 
 TEST_F(TlsTest, AServerTakesUpAReplacedCertificate) {
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   const auto next = CertificateAuthority::Create("next", SecurityFolder::Now());
   const Credentials old = GoodCredentials();
   // Trusts the next authority, and has a certificate of the old one, which the server continues to trust.
   TlsFiles files = client_files_;
   files.authorities = folder_.Write("next.pem", next->certificate());
-  const Credentials renewed = ClientCredentials(files, SecurityFolder::Token("worker", "cluster"));
+  const Credentials renewed = WorkerCredentials(files);
   ASSERT_EQ(Connect(old, absl::Seconds(30)), absl::OkStatus());
   ASSERT_FALSE(Connect(renewed).ok());
   const auto before = CoordinatorLink::Connect(servers_[0]->address(), absl::Seconds(30), old);
@@ -175,23 +170,23 @@ TEST_F(TlsTest, AServerTakesUpAReplacedCertificate) {
 }
 
 TEST_F(TlsTest, AServerTakesUpReplacedAuthorities) {
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   const Credentials old = GoodCredentials();
   ASSERT_EQ(Connect(old, absl::Seconds(30)), absl::OkStatus());
   const auto next = CertificateAuthority::Create("next", SecurityFolder::Now());
   TlsFiles files = folder_.Issue(*next, "renewed", {});
   files.authorities = folder_.Write("first.pem", folder_.authority().certificate());
-  const Credentials renewed = ClientCredentials(files, SecurityFolder::Token("worker", "cluster"));
+  const Credentials renewed = WorkerCredentials(files);
   ASSERT_FALSE(Connect(renewed).ok());
   folder_.Write("ca.pem", next->certificate());
   EXPECT_EQ(Connect(renewed, absl::Seconds(60)), absl::OkStatus());
   files = client_files_;
   files.authorities = folder_.path("first.pem");
-  EXPECT_TRUE(BecomesRefused(ClientCredentials(files, SecurityFolder::Token("worker", "cluster"))));
+  EXPECT_TRUE(BecomesRefused(WorkerCredentials(files)));
 }
 
 TEST_F(TlsTest, AClientTakesUpReplacedFiles) {
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   const auto stranger = CertificateAuthority::Create("stranger", SecurityFolder::Now());
   folder_.Issue(*stranger, "client", {});
   const Credentials credentials = GoodCredentials();
@@ -202,7 +197,7 @@ TEST_F(TlsTest, AClientTakesUpReplacedFiles) {
 
 // Like after only one of the two files has been replaced.
 TEST_F(TlsTest, AServerGetsOverAKeyThatDoesNotFit) {
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   ASSERT_EQ(Connect(GoodCredentials(), absl::Seconds(30)), absl::OkStatus());
   const CertificateAuthority::Identity next =
       folder_.authority().Issue("server", {"127.0.0.1"}, SecurityFolder::Now()).value();
@@ -213,42 +208,41 @@ TEST_F(TlsTest, AServerGetsOverAKeyThatDoesNotFit) {
 }
 
 TEST_F(TlsTest, AServerThatOthersWouldReachDoesNotStartWithoutIt) {
+  const std::pair<SecurityOptions, const char*> refused[] = {
+      {{}, "refusing to listen on 0.0.0.0:0 without TLS and tokens"},
+      {{server_files_, ""}, "without tokens"},
+      {{{}, token_file_}, "without TLS"},
+  };
   Server::Options options;
   options.listen = "0.0.0.0:0";
-  absl::Status status = Server::Start(options).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("refusing to listen on 0.0.0.0:0 without TLS and tokens"));
-  options.security.tls = server_files_;
-  status = Server::Start(options).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("without tokens"));
-  options.security = {{}, token_file_};
-  status = Server::Start(options).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("without TLS"));
-  options.security = {{}, "", true};
-  EXPECT_EQ(Server::Start(options).status(), absl::OkStatus());
-  options.security = {server_files_, token_file_};
-  EXPECT_EQ(Server::Start(options).status(), absl::OkStatus());
+  for (const auto& [security, message] : refused) {
+    options.security = security;
+    const absl::Status status = Server::Start(options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr(message));
+  }
+  for (const SecurityOptions& security : {SecurityOptions{{}, "", true}, SecurityOptions{server_files_, token_file_}}) {
+    options.security = security;
+    EXPECT_EQ(Server::Start(options).status(), absl::OkStatus());
+  }
 }
 
 TEST_F(TlsTest, AServerDoesNotStartWithFilesThatDoNotDo) {
-  Server::Options options = ServerOptions();
-  options.security.tls.key.clear();
-  EXPECT_TRUE(absl::IsInvalidArgument(Server::Start(options).status()));
-  options = ServerOptions();
-  options.security.tls = folder_.Issue("late", {}, SecurityFolder::Past());
-  EXPECT_TRUE(absl::IsFailedPrecondition(Server::Start(options).status()));
-  options = ServerOptions();
-  options.security.tls = {"", "", folder_.path("ca.pem")};
-  EXPECT_THAT(std::string(Server::Start(options).status().message()), HasSubstr("--tls_ca: want --tls_cert"));
-  options = ServerOptions();
-  options.security.token_file = folder_.path("none");
-  EXPECT_TRUE(absl::IsInvalidArgument(Server::Start(options).status()));
-  options.security.token_file = folder_.TokenFile("worker", "cluster");
-  EXPECT_THAT(std::string(Server::Start(options).status().message()), HasSubstr("has no token of role admin"));
+  const auto start = [this](const TlsFiles& tls, const std::string& token_file) {
+    Server::Options options = ServerOptions();
+    options.security = {tls, token_file};
+    return Server::Start(options).status();
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(start({server_files_.certificate, "", server_files_.authorities}, token_file_)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(start(folder_.Issue("late", {}, SecurityFolder::Past()), token_file_)));
+  EXPECT_THAT(start({"", "", folder_.path("ca.pem")}, token_file_).message(), HasSubstr("--tls_ca: want --tls_cert"));
+  EXPECT_TRUE(absl::IsInvalidArgument(start(server_files_, folder_.path("none"))));
+  EXPECT_THAT(start(server_files_, folder_.TokenFile("worker", "cluster")).message(),
+              HasSubstr("has no token of role admin"));
 }
 
 TEST_F(TlsTest, AServerThatServer0DoesNotKnowEnds) {
-  StartServer(ServerOptions());
+  Start(ServerOptions());
   absl::Mutex mutex;
   absl::Status fatal;
   Server::Options options = ServerOptions();
@@ -260,7 +254,7 @@ TEST_F(TlsTest, AServerThatServer0DoesNotKnowEnds) {
     absl::MutexLock lock(&mutex);
     fatal = std::move(status);
   };
-  StartServer(std::move(options));
+  Start(std::move(options));
   absl::MutexLock lock(&mutex);
   auto told = [&] { return !fatal.ok(); };
   EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&told), absl::Seconds(30)));

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs from their file to their results, by `ballast launch` with real servers and workers.
 #include <cmath>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "common/run/safetensors.h"
-#include "common/run/summary.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "tests/testing/job_test.h"
 
 namespace ballast {
@@ -21,21 +15,23 @@ using ::testing::HasSubstr;
 using ::testing::Pointwise;
 using ::testing::SizeIs;
 
+constexpr char kNoData[] = "the Debian package dataset-fashion-mnist is not installed";
+
 class TrainingTest : public JobTest {
  protected:
-  // Runs the job to its end; returns the line that it prints.
-  std::string Train(std::vector<std::string> flags, const std::string& run = "run") {
-    flags.push_back("--json");
-    ChildProcess launch = Launch(flags, run);
-    const ExitStatus status = launch.Wait();
-    EXPECT_EQ(status.ToString(), "ended with status 0") << launch.output();
-    return Read("out");
+  // Runs the job to its end; returns its summary.
+  Summary Learn(const std::vector<std::string>& flags, const std::string& run = "run") const {
+    Train(flags, run);
+    return Printed();
   }
 
-  std::vector<LoadedTensor> Model(const std::string& run = "run") const {
-    auto model = ReadSafetensors(Path(run + "/model.safetensors"));
-    EXPECT_TRUE(model.ok()) << model.status();
-    return model.ok() ? model->tensors : std::vector<LoadedTensor>();
+  // Writes an example of the guide as the job file, with changes; returns false if its data is not installed.
+  bool WriteExample(const std::string& name, const std::vector<std::pair<std::string, std::string>>& changes) const {
+    std::ostringstream text;
+    text << std::ifstream("examples/" + name).rdbuf();
+    EXPECT_TRUE(absl::StrContains(text.str(), changes[0].first));
+    Write("job.textproto", absl::StrReplaceAll(text.str(), changes));
+    return std::filesystem::exists("/usr/share/datasets/fashion-mnist");
   }
 
   // Compares names and shapes, and values bit for bit.
@@ -60,30 +56,28 @@ class TrainingSizeTest : public TrainingTest, public ::testing::WithParamInterfa
 TEST_P(TrainingSizeTest, RunsTheSameJobFile) {
   const Size& size = GetParam();
   WriteJob();
-  const std::string line =
+  const auto json =
       Train({"--servers", absl::StrCat(size.servers), "--workers", absl::StrCat(size.workers), "--mode", size.mode});
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-  ASSERT_TRUE(json.is_object()) << line;
+  ASSERT_TRUE(json.is_object()) << Read("out");
   for (const char* key : {"job", "mode", "servers", "workers", "steps", "seconds", "samples_per_second", "train_loss",
                           "test_accuracy", "run_dir"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
-  const auto summary = SummaryFromJson(line);
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->job, "blobs");
-  EXPECT_EQ(summary->mode, size.mode);
-  EXPECT_EQ(summary->servers, size.servers);
-  EXPECT_EQ(summary->workers, size.workers);
-  EXPECT_EQ(summary->epochs, 3);
-  EXPECT_EQ(summary->examples, 3 * 157);
-  EXPECT_GT(summary->steps, 0);
-  EXPECT_TRUE(std::isfinite(summary->train_loss));
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Printed();
+  EXPECT_EQ(summary.job, "blobs");
+  EXPECT_EQ(summary.mode, size.mode);
+  EXPECT_EQ(summary.servers, size.servers);
+  EXPECT_EQ(summary.workers, size.workers);
+  EXPECT_EQ(summary.epochs, 3);
+  EXPECT_EQ(summary.examples, 3 * 157);
+  EXPECT_GT(summary.steps, 0);
+  EXPECT_TRUE(std::isfinite(summary.train_loss));
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
   // 4 features, 16 units, 3 classes.
-  EXPECT_EQ(summary->memory.weights, (4 * 16 + 16 + 16 * 3 + 3) * 4);
-  EXPECT_GT(summary->memory.activations, 0);
+  EXPECT_EQ(summary.memory.weights, (4 * 16 + 16 + 16 * 3 + 3) * 4);
+  EXPECT_GT(summary.memory.activations, 0);
   EXPECT_THAT(Read("run/logs/worker-0.log"), HasSubstr("memory "));
-  EXPECT_EQ(Read("run/summary.json"), line);
+  EXPECT_EQ(Read("run/summary.json"), Read("out"));
   EXPECT_THAT(Model(), SizeIs(4));
   EXPECT_TRUE(std::filesystem::exists(Path("run/metrics.jsonl")));
   EXPECT_TRUE(std::filesystem::exists(Path("run/report.html")));
@@ -130,9 +124,8 @@ TEST_F(TrainingTest, ConvolutionModelsGiveTheSameBitsOnEveryRunToo) {
             {"relu {} }",
              "relu {} } layers { residual { layers { conv2d { filters: 16 kernel: 1 } } } } "
              "layers { average_pool { kernel: 2 stride: 1 } }"}});
-  const auto summary = SummaryFromJson(Train({"--workers", "2"}, "first"));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.9);
+  const Summary summary = Learn({"--workers", "2"}, "first");
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.9);
   const std::vector<LoadedTensor> first = Model("first");
   ASSERT_THAT(first, SizeIs(10));
   Train({"--workers", "2"}, "second");
@@ -168,14 +161,12 @@ policy { async {} }
 // 3 examples for 4 workers: one has none, and the step equals that of one worker with all three.
 TEST_F(TrainingTest, AWorkerWithoutExamplesKeepsStepInSync) {
   WriteJob({{"batch_size: 8", "batch_size: 1"}}, 3);
-  const auto four = SummaryFromJson(Train({"--workers", "4"}, "four"));
+  const Summary four = Learn({"--workers", "4"}, "four");
   WriteJob({{"batch_size: 8", "batch_size: 3"}}, 3);
-  const auto one = SummaryFromJson(Train({"--workers", "1"}, "one"));
-  ASSERT_TRUE(four.ok()) << four.status();
-  ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_EQ(four->examples, 9);
-  EXPECT_EQ(four->steps, 3);
-  EXPECT_EQ(one->steps, 3);
+  const Summary one = Learn({"--workers", "1"}, "one");
+  EXPECT_EQ(four.examples, 9);
+  EXPECT_EQ(four.steps, 3);
+  EXPECT_EQ(one.steps, 3);
   const std::vector<LoadedTensor> of_four = Model("four"), of_one = Model("one");
   ASSERT_THAT(of_four, SizeIs(of_one.size()));
   for (size_t i = 0; i < of_one.size(); ++i) {
@@ -186,9 +177,8 @@ TEST_F(TrainingTest, AWorkerWithoutExamplesKeepsStepInSync) {
 TEST_F(TrainingTest, Tf32OnTheCpuIsFp32AndSaidSo) {
   WriteJob();
   Train({}, "fp32");
-  const auto summary = SummaryFromJson(Train({"--precision", "tf32"}, "tf32"));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->precision, "tf32");
+  const Summary summary = Learn({"--precision", "tf32"}, "tf32");
+  EXPECT_EQ(summary.precision, "tf32");
   EXPECT_THAT(Read("tf32/logs/worker-0.log"),
               HasSubstr("precision tf32: this device computes in fp32, which is more exact\n"));
   ExpectSame(Model("fp32"), Model("tf32"));
@@ -206,18 +196,11 @@ TEST_F(TrainingTest, HalfPrecisionIsRefusedOnTheCpuWithTheWayOut) {
 class QuickstartTest : public TrainingTest, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(QuickstartTest, LearnsWithinOneEpoch) {
-  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
-    GTEST_SKIP() << "the Debian package dataset-fashion-mnist is not installed";
-  }
-  std::ostringstream text;
-  text << std::ifstream("examples/fashion_mnist.textproto").rdbuf();
-  ASSERT_TRUE(absl::StrContains(text.str(), "epochs: 12"));
-  Write("job.textproto", absl::StrReplaceAll(text.str(), {{"epochs: 12", "epochs: 1"}}));
-  const auto summary = SummaryFromJson(Train({"--servers", "2", "--workers", "2", "--mode", GetParam()}));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->examples, 60000);
-  EXPECT_TRUE(std::isfinite(summary->train_loss));
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.80);
+  if (!WriteExample("fashion_mnist.textproto", {{"epochs: 12", "epochs: 1"}})) GTEST_SKIP() << kNoData;
+  const Summary summary = Learn({"--servers", "2", "--workers", "2", "--mode", GetParam()});
+  EXPECT_EQ(summary.examples, 60000);
+  EXPECT_TRUE(std::isfinite(summary.train_loss));
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.80);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, QuickstartTest, ::testing::Values("sync", "async"),
@@ -225,19 +208,13 @@ INSTANTIATE_TEST_SUITE_P(Modes, QuickstartTest, ::testing::Values("sync", "async
 
 // The convolution example, for one epoch on the 10,000 test images instead of the 60,000 training images.
 TEST_F(TrainingTest, ConvolutionExampleLearns) {
-  if (!std::filesystem::exists("/usr/share/datasets/fashion-mnist")) {
-    GTEST_SKIP() << "the Debian package dataset-fashion-mnist is not installed";
-  }
-  std::ostringstream text;
-  text << std::ifstream("examples/fashion_mnist_cnn.textproto").rdbuf();
-  ASSERT_TRUE(absl::StrContains(text.str(), "epochs: 8"));
-  Write("job.textproto", absl::StrReplaceAll(text.str(), {{"epochs: 8", "epochs: 1"}, {"train-", "t10k-"}}));
-  const auto summary = SummaryFromJson(Train({"--workers", "2"}));
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->examples, 10000);
+  if (!WriteExample("fashion_mnist_cnn.textproto", {{"epochs: 8", "epochs: 1"}, {"train-", "t10k-"}}))
+    GTEST_SKIP() << kNoData;
+  const Summary summary = Learn({"--workers", "2"});
+  EXPECT_EQ(summary.examples, 10000);
   // Before the first step the loss is ln 10 = 2.3 or more.
-  EXPECT_LT(summary->test_loss.value_or(9), 0.7);
-  EXPECT_GE(summary->test_accuracy.value_or(0), 0.75);
+  EXPECT_LT(summary.test_loss.value_or(9), 0.7);
+  EXPECT_GE(summary.test_accuracy.value_or(0), 0.75);
 }
 
 }  // namespace

@@ -4,14 +4,13 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
-#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_split.h"
 #include "common/program/env_flags.h"
 #include "common/text/json_fields.h"
 #include "tests/fault/control/control_latency.h"
-#include "tests/fault/scenario.h"
+#include "tests/fault/scenarios.h"
 
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
 ABSL_FLAG(std::string, slow_disk_server, "", "Path of slow_disk_server, for checkpoint and resume.");

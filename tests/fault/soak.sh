@@ -73,8 +73,8 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export HOME="${HOME:-$(getent passwd "$EUID" | cut -d: -f6)}"
-programs=(//tests/fault:soak //server:ballast_server //worker:ballast_worker //cli:ballast //tests:hostile_input_test
-  //tests/fault/control:slow_disk_server)
+programs=(//tests/fault:soak //server:ballast_server //worker:ballast_worker //cli:ballast
+  //tests:hostile_input_test //tests:hostile_limits_test //tests/fault/control:slow_disk_server)
 echo "soak: building" >&2
 timeout --foreground --signal=INT --kill-after=60s 30m bazel build "${programs[@]}" >&2
 
@@ -124,12 +124,13 @@ if wanted noise; then
   round=0
   while ((round == 0 || SECONDS < end)); do
     round=$((round + 1))
-    if ! bounded 600 bazel-bin/tests/hostile_input_test --gtest_brief=1 \
-      --gtest_output="json:$work/noise-$round.json" >"$work/noise.log" 2>&1; then
+    for test in hostile_input_test hostile_limits_test; do
+      bounded 600 "bazel-bin/tests/$test" --gtest_brief=1 \
+        --gtest_output="json:$work/noise-$round-$test.json" >"$work/noise.log" 2>&1 && continue
       failed=1
       tail -n 40 "$work/noise.log" >&2
-      break
-    fi
+      break 2
+    done
   done
 fi
 

@@ -17,12 +17,7 @@
 #include "absl/time/time.h"
 #include "common/program/env_flags.h"
 #include "common/text/json_fields.h"
-#include "tests/fault/control_scenarios.h"
-#include "tests/fault/disk_scenarios.h"
-#include "tests/fault/hostile_scenarios.h"
-#include "tests/fault/job_scenarios.h"
-#include "tests/fault/push_scenarios.h"
-#include "tests/fault/scenario.h"
+#include "tests/fault/scenarios.h"
 
 ABSL_FLAG(double, seconds, 60, "Time of all scenarios together, in seconds.");
 ABSL_FLAG(std::string, server, "", "Path of ballast_server.");
@@ -49,10 +44,7 @@ int Fail(absl::string_view message) {
 
 // Returns the scenarios that --scenarios names; INVALID_ARGUMENT if it names an unknown one.
 absl::StatusOr<std::vector<Scenario>> Wanted(const SoakPlace& place) {
-  std::vector<Scenario> all;
-  for (const auto scenarios : {PushScenarios, DiskScenarios, JobScenarios, HostileScenarios, ControlScenarios}) {
-    for (Scenario& scenario : scenarios(place)) all.push_back(std::move(scenario));
-  }
+  const std::vector<Scenario> all = AllScenarios(place);
   const std::string text = absl::GetFlag(FLAGS_scenarios);
   std::vector<Scenario> wanted;
   if (text.empty()) {

@@ -3,13 +3,22 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
+
+// Starts a server in this process; null, and a failure of the test, if it does not start.
+inline std::unique_ptr<Server> StartServer(Server::Options options) {
+  auto server = Server::Start(std::move(options));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return server.ok() ? *std::move(server) : nullptr;
+}
 
 // Owns the servers of one job, in this process on free loopback ports, and makes options for its clients.
 // Thread safety: Connect may be called from any thread, the rest by one.
@@ -23,9 +32,7 @@ class Cluster {
       options.workers = workers;
       options.max_state_bytes = uint64_t{1} << 28;
       if (rank > 0) options.coordinator = servers_[0]->address();
-      auto server = Server::Start(std::move(options));
-      EXPECT_TRUE(server.ok()) << server.status();
-      servers_.push_back(*std::move(server));
+      servers_.push_back(StartServer(std::move(options)));
     }
   }
 
@@ -46,24 +53,5 @@ class Cluster {
   const uint32_t workers_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
-
-// Connects and declares the tensors.
-inline absl::StatusOr<std::unique_ptr<Client>> Join(ClientOptions options, const std::vector<v1::TensorSpec>& specs) {
-  auto client = Client::Connect(std::move(options));
-  if (!client.ok()) return client.status();
-  if (absl::Status status = (*client)->Declare(specs); !status.ok()) return status;
-  return client;
-}
-
-// A tensor of rank 1, all 100, with learning rate 1.
-inline v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
-  v1::TensorSpec spec;
-  spec.set_id(id);
-  spec.set_name(name);
-  spec.add_shape(elements);
-  spec.mutable_initializer()->mutable_constant()->set_value(100);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return spec;
-}
 
 }  // namespace ballast

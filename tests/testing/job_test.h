@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -12,10 +13,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/run/safetensors.h"
+#include "common/run/summary.h"
 #include "gtest/gtest.h"
 #include "tests/testing/child_process.h"
 
 namespace ballast {
+
+// Worker 0's output after its first epoch: the job is running.
+inline constexpr char kUnderWay[] = "epoch 1: test loss";
 
 // Runs the three programs on job files and data in the test's own directory.
 class JobTest : public ::testing::Test {
@@ -79,27 +85,63 @@ policy { sync { deterministic: true } }
     Write("job.textproto", text);
   }
 
+  // A job that does not end within a test.
+  void WriteEndlessJob() const { WriteJob({{"epochs: 3", "epochs: 1000000"}}); }
+
   // Runs `ballast launch` with run directory `run`. Its output goes to the file out; the ChildProcess shows its
   // errors.
-  ChildProcess Launch(const std::vector<std::string>& flags, const std::string& run = "run") const {
-    std::vector<std::string> argv = {"/bin/sh",
-                                     "-c",
-                                     "out=$1; shift; exec \"$@\" > \"$out\"",
-                                     "sh",
-                                     Path("out"),
-                                     Binary("cli/ballast"),
-                                     "launch",
-                                     Path("job.textproto"),
-                                     "--run-dir",
-                                     Path(run),
-                                     "--threads",
-                                     "1",
-                                     "--device",
-                                     "cpu"};
+  ChildProcess Launch(const std::vector<std::string>& flags, const std::string& run = "run",
+                      const std::string& device = "cpu") const {
+    std::vector<std::string> argv = {"/bin/sh", "-c", "out=$1; shift; exec \"$@\" > \"$out\"", "sh"};
+    argv.insert(argv.end(), {Path("out"), Binary("cli/ballast"), "launch", Path("job.textproto"), "--run-dir",
+                             Path(run), "--threads", "1", "--device", device});
     argv.insert(argv.end(), flags.begin(), flags.end());
     return ChildProcess(argv);
   }
+  // The summary that a launch with --json has printed.
+  Summary Printed() const {
+    const auto summary = SummaryFromJson(Read("out"));
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return summary.value_or(Summary());
+  }
+  // Waits for the successful end of a launch with --json; returns its summary.
+  Summary Finish(ChildProcess& launch) const {
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    return Printed();
+  }
+  // Runs the job to its successful end; returns the JSON object that it prints.
+  nlohmann::json Train(std::vector<std::string> flags, const std::string& run = "run",
+                       const std::string& device = "cpu") const {
+    flags.push_back("--json");
+    ChildProcess launch = Launch(flags, run, device);
+    EXPECT_EQ(launch.Wait().ToString(), "ended with status 0") << launch.output();
+    return nlohmann::json::parse(Read("out"), nullptr, /*allow_exceptions=*/false);
+  }
+  // The trained tensors of a run.
+  std::vector<LoadedTensor> Model(const std::string& run = "run") const {
+    auto model = ReadSafetensors(Path(run + "/model.safetensors"));
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? model->tensors : std::vector<LoadedTensor>();
+  }
 
+  // Starts a server by hand on a free port; its address is then in `address_`.
+  ChildProcess StartServer(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {Binary("server/ballast_server"), "--listen", "127.0.0.1:0"});
+    ChildProcess server(flags);
+    EXPECT_TRUE(server.AwaitOutput("serves on ")) << server.output();
+    EXPECT_TRUE(server.AwaitOutput("\n"));
+    const std::string line = server.last_line();
+    address_ = line.substr(line.rfind(' ') + 1);
+    return server;
+  }
+  // Starts a worker by hand, of the job at `address_`.
+  ChildProcess StartWorker(std::vector<std::string> flags = {}) const {
+    flags.insert(flags.begin(), {Binary("worker/ballast_worker"), "--coordinator", address_, "--job",
+                                 Path("job.textproto"), "--threads", "1", "--device", "cpu", "--run_dir", Path("run")});
+    return ChildProcess(flags);
+  }
+
+  std::string address_;
   std::string folder_;
 };
 

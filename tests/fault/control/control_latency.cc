@@ -17,12 +17,14 @@
 #include "client/client.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
-#include "tests/fault/control/control_probe.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/programs/program.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
 
+// In the order of the enumeration.
+constexpr const char* kPhaseNames[] = {"idle", "declaration", "push_load", "checkpoint", "resume", "stopped"};
 constexpr uint32_t kPushers = 4;
 constexpr uint64_t kPushedMib = 16;
 constexpr uint64_t kElementsPerMib = (1 << 20) / sizeof(float);
@@ -81,7 +83,8 @@ class Measurement {
 
   std::string folder() const { return absl::StrCat(options_.folder, "/checkpoints"); }
 
-  absl::StatusOr<std::unique_ptr<Client>> Connect(uint32_t worker) const {
+  // Connects and declares the tensor.
+  absl::StatusOr<std::unique_ptr<Client>> Connect(uint32_t worker, uint64_t mib) const {
     ClientOptions client;
     // The coordinator places the tensors, and so knows the content of a checkpoint.
     client.coordinator = server_->address();
@@ -94,14 +97,10 @@ class Measurement {
     client.shared_memory = false;
     client.rpc_timeout = absl::Seconds(300);
     client.wait_timeout = absl::Seconds(300);
-    return Client::Connect(std::move(client));
+    return Join(std::move(client), {Spec(mib)});
   }
 
-  absl::Status Declare(uint32_t worker, uint64_t mib) const {
-    absl::StatusOr<std::unique_ptr<Client>> client = Connect(worker);
-    if (!client.ok()) return client.status();
-    return (*client)->Declare({Spec(mib)});
-  }
+  absl::Status Declare(uint32_t worker, uint64_t mib) const { return Connect(worker, mib).status(); }
 
   // Declares the tensor while the probes, as the job's workers, stay alive unmeasured.
   absl::Status Prepare(uint64_t mib) {
@@ -191,9 +190,8 @@ class Measurement {
   }
 
   absl::Status PushUntil(absl::Time end, uint32_t rank, std::atomic<uint64_t>& pushes) const {
-    absl::StatusOr<std::unique_ptr<Client>> client = Connect(rank);
+    absl::StatusOr<std::unique_ptr<Client>> client = Connect(rank, kPushedMib);
     if (!client.ok()) return client.status();
-    if (absl::Status status = (*client)->Declare({Spec(kPushedMib)}); !status.ok()) return status;
     const std::vector<float> gradient(kPushedMib * kElementsPerMib, 0.001f);
     std::vector<float> values(gradient.size());
     for (uint64_t step = 0; absl::Now() < end; ++step) {
@@ -233,23 +231,7 @@ class Measurement {
 
 }  // namespace
 
-std::string PhaseName(ControlPhase phase) {
-  switch (phase) {
-    case ControlPhase::kIdle:
-      return "idle";
-    case ControlPhase::kDeclaration:
-      return "declaration";
-    case ControlPhase::kPushLoad:
-      return "push_load";
-    case ControlPhase::kCheckpoint:
-      return "checkpoint";
-    case ControlPhase::kResume:
-      return "resume";
-    case ControlPhase::kStopped:
-      return "stopped";
-  }
-  return "";
-}
+std::string PhaseName(ControlPhase phase) { return kPhaseNames[static_cast<size_t>(phase)]; }
 
 bool ControlReport::good(absl::Duration most) const {
   return workers_lost == 0 && std::all_of(phases.begin(), phases.end(), [&](const Phase& phase) {

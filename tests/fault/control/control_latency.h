@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "tests/fault/control/latencies.h"
+#include "tests/fault/control/control_probe.h"
 
 namespace ballast {
 

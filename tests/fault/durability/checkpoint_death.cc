@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/durability/checkpoint_death.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +15,8 @@
 #include "common/tensors/shard_map.h"
 #include "server/durability/checkpoint_source.h"
 #include "server/durability/shard_snapshot.h"
+#include "tests/fault/durability/disk_faults.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -100,13 +100,8 @@ class Trials {
       : options_(options), random_(options.seed), map_(std::vector<std::string>(kShards, "shard")) {}
 
   absl::StatusOr<CheckpointDeathCounts> Do() {
-    std::vector<v1::TensorSpec> specs(kTensors);
-    for (uint32_t i = 0; i < kTensors; ++i) {
-      specs[i].set_id(i + 1);
-      specs[i].set_name(absl::StrCat("t", i));
-      specs[i].add_shape(kElements);
-      specs[i].mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    }
+    std::vector<v1::TensorSpec> specs;
+    for (uint32_t i = 0; i < kTensors; ++i) specs.push_back(SgdSpec(i + 1, absl::StrCat("t", i), kElements));
     if (absl::Status status = map_.Place(specs); !status.ok()) return status;
     job_.name = "checkpoints";
     job_.policy.mutable_async();
@@ -293,26 +288,13 @@ class Trials {
 
 }  // namespace
 
-std::vector<NamedCount<CheckpointDeathCounts>> CheckpointDeathCounts::Fields() {
-  return {
-      {"deaths", &CheckpointDeathCounts::deaths},
-      {"old_loaded", &CheckpointDeathCounts::old_loaded},
-      {"new_loaded", &CheckpointDeathCounts::new_loaded},
-      {"bit_flips", &CheckpointDeathCounts::bit_flips},
-      {"truncations", &CheckpointDeathCounts::truncations},
-      {"refused", &CheckpointDeathCounts::refused},
-      {"wrong", &CheckpointDeathCounts::wrong},
-  };
-}
-
 void CheckpointDeathCounts::Add(const CheckpointDeathCounts& other) {
   AddFields(other, *this);
   if (first_wrong.empty()) first_wrong = other.first_wrong;
 }
 
 nlohmann::ordered_json CheckpointDeathCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   if (wrong > 0) json["first_wrong"] = first_wrong;
   return json;
 }

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/durability/damage.h"
-
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/fault/durability/disk_faults.h"
 #include "tests/fault/durability/shard_host.h"
 
 namespace ballast {
@@ -125,22 +124,13 @@ class Trials {
 
 }  // namespace
 
-std::vector<NamedCount<DamageCounts>> DamageCounts::Fields() {
-  return {
-      {"bit_flips", &DamageCounts::bit_flips}, {"truncations", &DamageCounts::truncations},
-      {"refused", &DamageCounts::refused},     {"cut", &DamageCounts::cut},
-      {"unharmed", &DamageCounts::unharmed},   {"silent", &DamageCounts::silent},
-  };
-}
-
 void DamageCounts::Add(const DamageCounts& other) {
   AddFields(other, *this);
   if (first_silent.empty()) first_silent = other.first_silent;
 }
 
 nlohmann::ordered_json DamageCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   if (silent > 0) json["first_silent"] = first_silent;
   return json;
 }

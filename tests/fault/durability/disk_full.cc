@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/durability/disk_full.h"
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "tests/fault/durability/small_disk.h"
-#include "tests/fault/oracle/fault_counts.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/durability/disk_faults.h"
+#include "tests/fault/programs/program.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -22,13 +31,52 @@ constexpr size_t kElements = 1000;
 constexpr int kMaxAcceptedWhenFull = 10;
 constexpr absl::Duration kRecovery = absl::Seconds(5);
 
+absl::Status Refused(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat("cannot mount a small disk: ", what, ": ", std::strerror(errno)));
+}
+
+// Owns a memory file system of a given size, visible to this process and to those that it starts later: a disk that
+// can be filled. Thread safety: confined to the thread that made it, the main one.
+class SmallDisk {
+ public:
+  // To be called before there are other threads. `folder` exists and is empty. UNAVAILABLE, with the reason, if the
+  // kernel does not let this process mount.
+  static absl::StatusOr<std::unique_ptr<SmallDisk>> Create(const std::string& folder, uint64_t bytes) {
+    if (!EnterNamespaces(CLONE_NEWNS)) return Refused("unshare");
+    // Mounts made here must not be visible elsewhere.
+    if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return Refused("mount");
+    if (mount("none", folder.c_str(), "tmpfs", 0, absl::StrCat("size=", bytes).c_str()) != 0) return Refused("mount");
+    return std::unique_ptr<SmallDisk>(new SmallDisk(folder));
+  }
+  ~SmallDisk() { umount2(folder_.c_str(), MNT_DETACH); }
+  SmallDisk(const SmallDisk&) = delete;
+
+  // Takes all the space that is left.
+  absl::Status FillUp() {
+    const int file = open(filler().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (file < 0) return absl::ErrnoToStatus(errno, filler());
+    // Fills it to the last byte.
+    for (size_t bytes = 1 << 20; bytes > 0;) {
+      const std::string zeros(bytes, '\0');
+      if (write(file, zeros.data(), bytes) < 0) bytes /= 2;
+    }
+    const bool full = errno == ENOSPC;
+    close(file);
+    return full ? absl::OkStatus() : absl::ErrnoToStatus(errno, filler());
+  }
+  // Frees that space.
+  void Free() { unlink(filler().c_str()); }
+
+ private:
+  explicit SmallDisk(std::string folder) : folder_(std::move(folder)) {}
+  std::string filler() const { return folder_ + "/filler"; }
+
+  const std::string folder_;
+};
+
 class Trials {
  public:
-  explicit Trials(const DiskFullOptions& options) : options_(options) {
-    spec_.set_name("w");
-    spec_.add_shape(kElements);
-    spec_.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  }
+  explicit Trials(const DiskFullOptions& options) : options_(options) {}
 
   absl::StatusOr<DiskFullCounts> Do() {
     auto disk = SmallDisk::Create(options_.folder, kDiskBytes);
@@ -59,11 +107,11 @@ class Trials {
     options.shared_memory = false;
     // A full disk is a transient error, so the client retries until this timeout; the test wants the final error.
     options.retry_timeout = absl::Milliseconds(300);
-    auto client = Client::Connect(std::move(options));
+    auto client = Join(std::move(options), {SgdSpec(0, "w", kElements)});
     if (!client.ok()) return client.status();
     client_ = *std::move(client);
     step_ = 0;
-    return client_->Declare({&spec_, 1});
+    return absl::OkStatus();
   }
 
   absl::Status Round() {
@@ -121,7 +169,6 @@ class Trials {
   }
 
   const DiskFullOptions options_;
-  v1::TensorSpec spec_;
   const std::vector<float> ones_ = std::vector<float>(kElements, 1);
   std::unique_ptr<SmallDisk> disk_;
   std::unique_ptr<ServerProcess> server_;
@@ -132,14 +179,6 @@ class Trials {
 
 }  // namespace
 
-std::vector<NamedCount<DiskFullCounts>> DiskFullCounts::Fields() {
-  return {
-      {"rounds", &DiskFullCounts::rounds},
-      {"pushes_refused", &DiskFullCounts::pushes_refused},
-      {"wrong", &DiskFullCounts::wrong},
-  };
-}
-
 void DiskFullCounts::Add(const DiskFullCounts& other) {
   AddFields(other, *this);
   if (first_wrong.empty()) first_wrong = other.first_wrong;
@@ -147,8 +186,7 @@ void DiskFullCounts::Add(const DiskFullCounts& other) {
 }
 
 nlohmann::ordered_json DiskFullCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   if (wrong > 0) json["first_wrong"] = first_wrong;
   AddQuantiles("recovery_seconds", recovery_seconds, json);
   return json;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The short form of the faults that a shard's directory survives.
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tests/fault/durability/checkpoint_death.h"
-#include "tests/fault/durability/damage.h"
-#include "tests/fault/durability/lost_disk.h"
+#include "tests/fault/durability/disk_faults.h"
 
 namespace ballast {
 namespace {
@@ -55,6 +55,23 @@ TEST(CheckpointDeathTest, TheOldOrTheNewOneLoadsWholeAndDamageIsRefused) {
   EXPECT_GT(counts->new_loaded, 0u);
   EXPECT_EQ(counts->refused, 100u);
 }
+
+// A real server on a full disk.
+class DiskFullTest : public ::testing::TestWithParam<v1::Durability::Mode> {};
+
+TEST_P(DiskFullTest, ServesPullsRefusesPushesAndGoesOnOnceThereIsRoom) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/full-", GetParam());
+  std::filesystem::create_directories(folder);
+  const auto counts = FillDisks({.server = "server/ballast_server", .folder = folder, .mode = GetParam(), .rounds = 2});
+  if (absl::IsUnavailable(counts.status())) GTEST_SKIP() << counts.status().message();
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->rounds, 2u);
+  EXPECT_EQ(counts->pushes_refused, 4u);
+  EXPECT_EQ(counts->wrong, 0u) << counts->first_wrong;
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, DiskFullTest, ::testing::Values(v1::Durability::WAL, v1::Durability::WAL_SYNC),
+                         [](const auto& mode) { return v1::Durability::Mode_Name(mode.param); });
 
 }  // namespace
 }  // namespace ballast

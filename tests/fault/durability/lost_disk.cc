@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/durability/lost_disk.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -12,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/storage/testing/lossy_file_system.h"
+#include "tests/fault/durability/disk_faults.h"
 #include "tests/fault/durability/shard_host.h"
 
 namespace ballast {
@@ -127,15 +126,6 @@ class Rounds {
 
 }  // namespace
 
-std::vector<NamedCount<LostDiskCounts>> LostDiskCounts::Fields() {
-  return {
-      {"rounds", &LostDiskCounts::rounds},
-      {"acknowledged", &LostDiskCounts::acknowledged},
-      {"lost", &LostDiskCounts::lost},
-      {"duplicated", &LostDiskCounts::duplicated},
-  };
-}
-
 void LostDiskCounts::Add(const LostDiskCounts& other) {
   AddFields(other, *this);
   mode = other.mode;
@@ -143,8 +133,7 @@ void LostDiskCounts::Add(const LostDiskCounts& other) {
 }
 
 nlohmann::ordered_json LostDiskCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   json["oldest_lost_seconds"] = oldest_lost_seconds;
   return json;
 }

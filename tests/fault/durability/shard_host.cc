@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/durability/shard_host.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/codecs/codec_seed.h"
 #include "common/concurrency/clock.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -15,15 +15,6 @@ constexpr uint32_t kSumElements = 16;
 // The amount that push `number` of a worker adds to an element: -3 to 3.
 int64_t Addend(uint32_t worker, uint64_t number, uint32_t element) {
   return static_cast<int64_t>(CodecSeed({worker, number, element}) % 7) - 3;
-}
-
-OwnedTensor Tensor(uint32_t id, const std::string& name, uint32_t elements) {
-  OwnedTensor tensor;
-  tensor.spec.set_id(id);
-  tensor.spec.set_name(name);
-  tensor.spec.add_shape(elements);
-  tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return tensor;
 }
 
 absl::string_view BytesOf(const std::vector<float>& values) {
@@ -64,7 +55,8 @@ absl::Status ShardHost::Declare() {
   job.policy.mutable_async();
   job.workers = options_.workers;
   job.durability.set_mode(options_.mode);
-  return shard_->Declare(job, {Tensor(kCounts, "counts", options_.workers), Tensor(kSums, "sums", kSumElements)})
+  return shard_
+      ->Declare(job, {{SgdSpec(kCounts, "counts", options_.workers), {}}, {SgdSpec(kSums, "sums", kSumElements), {}}})
       .status();
 }
 

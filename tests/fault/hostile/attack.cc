@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <string>
 #include <system_error>
 #include <thread>
 

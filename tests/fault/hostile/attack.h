@@ -30,6 +30,18 @@ struct Attack {
   std::function<absl::StatusOr<uint64_t>(const HostileTarget& target, absl::Time end)> run;
 };
 
+// The attacks, one per file.
+
+// With a reader's token: pulls of many slices at a step that never comes; they wait until a timeout or a disconnect.
+Attack WaitingPulls();
+// With a worker's token, in memory shared with each server: pushes that worker 0 made long ago, which change nothing,
+// and whose payloads change while they are checked.
+Attack RacingPushes();
+// With a reader's token: every method of every service, with every field, valid, mutated and damaged.
+Attack ReaderCalls();
+// Every Http2Attack on the servers' data ports, within TLS and with a reader's token if the attack gets that far.
+std::vector<Attack> Http2Floods();
+
 // Gives the calling thread, or all threads of this process, the lowest priority. The attackers' own computation then
 // takes little from the job: only the work that servers do for them counts.
 void YieldThreadToOthers();

@@ -2,7 +2,6 @@
 #include "tests/fault/hostile/hostile_soak.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -18,7 +17,7 @@
 #include "common/run/metrics_reader.h"
 #include "common/security/key_folder.h"
 #include "common/status/error_reason.h"
-#include "tests/fault/jobs/fashion_job.h"
+#include "tests/fault/jobs/job_files.h"
 #include "tests/fault/jobs/job_processes.h"
 
 namespace ballast {
@@ -298,6 +297,12 @@ nlohmann::ordered_json HostileCounts::ToJson() const {
                                {"resident_bytes", attack.resident_bytes}});
   }
   return json;
+}
+
+std::vector<Attack> AllAttacks() {
+  std::vector<Attack> attacks = {WaitingPulls(), RacingPushes(), ReaderCalls()};
+  for (Attack& flood : Http2Floods()) attacks.push_back(std::move(flood));
+  return attacks;
 }
 
 absl::StatusOr<HostileCounts> SoakHostile(const HostileSoakOptions& options) { return Run(options).Do(); }

@@ -62,6 +62,9 @@ struct HostileCounts {
   nlohmann::ordered_json ToJson() const;
 };
 
+// All attacks of attack.h.
+std::vector<Attack> AllAttacks();
+
 // Trains a network on Fashion-MNIST by hand-started servers and workers with TLS and tokens: first undisturbed, then
 // under one attack after the other, with a quiet time before each. Requires that FindFashionData returned OK. An
 // error means that the job did not survive. To be called by the main thread.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/hostile/http2_floods.h"
-
 #include <string>
 #include <thread>
 
 #include "absl/time/clock.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/security/tokens.h"
+#include "tests/fault/hostile/attack.h"
 #include "tests/fault/hostile/http2_attack.h"
 
 namespace ballast {

@@ -14,6 +14,7 @@
 #include "common/rpc/credentials.h"
 #include "common/rpc/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
+#include "tests/fault/hostile/attack.h"
 
 namespace ballast {
 namespace {

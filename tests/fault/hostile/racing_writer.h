@@ -14,7 +14,6 @@
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
-#include "tests/fault/hostile/attack.h"
 
 namespace ballast {
 
@@ -61,9 +60,5 @@ struct RacedPush {
   size_t payload_offset = 0;
 };
 RacedPush MakePush(const v1::PushHeader& header, uint32_t tensor_id, const EncodedGradient& gradient);
-
-// With a worker's token, in memory shared with each server: pushes that worker 0 made long ago, which change nothing,
-// and whose payloads change while they are checked.
-Attack RacingPushes();
 
 }  // namespace ballast

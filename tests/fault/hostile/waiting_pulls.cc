@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/hostile/waiting_pulls.h"
-
 #include <memory>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
 #include "grpcpp/client_context.h"
+#include "tests/fault/hostile/attack.h"
 
 namespace ballast {
 namespace {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/jobs/checkpoint_kills.h"
-
 #include <poll.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -8,17 +6,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file_system.h"
-#include "tests/fault/jobs/job_folder.h"
+#include "tests/fault/jobs/job_faults.h"
+#include "tests/fault/jobs/job_files.h"
 #include "tests/fault/jobs/job_processes.h"
 #include "tests/fault/programs/program.h"
 
@@ -187,18 +184,8 @@ class Run {
 
 }  // namespace
 
-std::vector<NamedCount<CheckpointKillCounts>> CheckpointKillCounts::Fields() {
-  return {
-      {"rounds", &CheckpointKillCounts::rounds},     {"old_left", &CheckpointKillCounts::old_left},
-      {"new_left", &CheckpointKillCounts::new_left}, {"pieces_left", &CheckpointKillCounts::pieces_left},
-      {"resumed", &CheckpointKillCounts::resumed},   {"given_up", &CheckpointKillCounts::given_up},
-      {"wrong", &CheckpointKillCounts::wrong},
-  };
-}
-
 nlohmann::ordered_json CheckpointKillCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   if (wrong > 0) json["first_wrong"] = first_wrong;
   return json;
 }

@@ -29,17 +29,9 @@ absl::Status JobProcesses::StartServers() {
 }
 
 absl::Status JobProcesses::StartWorker(uint32_t rank) {
-  std::vector<std::string> words = {options_.worker,
-                                    "--coordinator",
-                                    servers_[0]->address(),
-                                    "--job",
-                                    options_.job_file,
-                                    "--rank",
-                                    absl::StrCat(rank),
-                                    "--threads",
-                                    "1",
-                                    "--device",
-                                    "cpu"};
+  std::vector<std::string> words = {options_.worker, "--coordinator", servers_[0]->address()};
+  words.insert(words.end(), {"--job", options_.job_file, "--rank", absl::StrCat(rank)});
+  words.insert(words.end(), {"--threads", "1", "--device", "cpu"});
   if (rank == 0) words.insert(words.end(), {"--run_dir", options_.run_dir});
   words.insert(words.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   auto worker = Program::Start(std::move(words));

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "tests/fault/oracle/server_process.h"
 #include "tests/fault/programs/program.h"
 
 namespace ballast {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/jobs/training_soak.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -11,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/run/summary.h"
-#include "tests/fault/jobs/fashion_job.h"
-#include "tests/fault/programs/process_use.h"
+#include "tests/fault/jobs/job_faults.h"
+#include "tests/fault/jobs/job_files.h"
 #include "tests/fault/programs/program.h"
 
 namespace ballast {
@@ -43,22 +41,9 @@ class Launch {
     std::filesystem::remove_all(run_);
     const std::string job = run_ + ".textproto";
     std::ofstream(job) << JobText(epochs);
-    std::vector<std::string> words = {options_.ballast,
-                                      "launch",
-                                      job,
-                                      "--run-dir",
-                                      run_,
-                                      "--servers",
-                                      absl::StrCat(kServers),
-                                      "--workers",
-                                      "2",
-                                      "--threads",
-                                      "1",
-                                      "--device",
-                                      "cpu",
-                                      "--json",
-                                      "--durability",
-                                      options_.durability};
+    std::vector<std::string> words = {options_.ballast, "launch", job, "--run-dir", run_, "--json"};
+    words.insert(words.end(), {"--servers", absl::StrCat(kServers), "--workers", "2", "--threads", "1"});
+    words.insert(words.end(), {"--device", "cpu", "--durability", options_.durability});
     words.insert(words.end(), flags.begin(), flags.end());
     auto program = Program::Start(std::move(words));
     if (!program.ok()) return program.status();
@@ -203,18 +188,6 @@ absl::StatusOr<TrainingSoakCounts> SoakTraining(const TrainingSoakOptions& optio
   return counts;
 }
 
-std::vector<NamedCount<TrainingSoakCounts>> TrainingSoakCounts::Fields() {
-  return {
-      {"epochs", &TrainingSoakCounts::epochs},
-      {"restarts", &TrainingSoakCounts::restarts},
-      {"workers_lost", &TrainingSoakCounts::workers_lost},
-      {"examples", &TrainingSoakCounts::examples},
-      {"examples_repeated", &TrainingSoakCounts::examples_repeated},
-      {"pushes_lost", &TrainingSoakCounts::pushes_lost},
-      {"pushes_duplicated", &TrainingSoakCounts::pushes_duplicated},
-  };
-}
-
 bool TrainingSoakCounts::good() const {
   return restarts > 0 && pushes_lost + pushes_duplicated == 0 &&
          accuracy >= accuracy_without_kills - accuracy_tolerance && servers.level() && servers_without_kills.level() &&
@@ -222,8 +195,7 @@ bool TrainingSoakCounts::good() const {
 }
 
 nlohmann::ordered_json TrainingSoakCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   json["seconds"] = seconds;
   json["seconds_without_kills"] = seconds_without_kills;
   json["accuracy"] = accuracy;

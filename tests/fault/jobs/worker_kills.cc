@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/jobs/worker_kills.h"
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -11,9 +9,9 @@
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "client/coordinator_link.h"
-#include "tests/fault/jobs/job_folder.h"
+#include "tests/fault/jobs/job_faults.h"
+#include "tests/fault/jobs/job_files.h"
 #include "tests/fault/jobs/job_processes.h"
-#include "tests/fault/oracle/fault_counts.h"
 
 namespace ballast {
 namespace {
@@ -190,20 +188,8 @@ class Run {
 
 }  // namespace
 
-std::vector<NamedCount<WorkerKillCounts>> WorkerKillCounts::Fields() {
-  return {
-      {"rounds", &WorkerKillCounts::rounds},
-      {"pushes_accepted", &WorkerKillCounts::pushes_accepted},
-      {"pushes_lost", &WorkerKillCounts::pushes_lost},
-      {"pushes_duplicated", &WorkerKillCounts::pushes_duplicated},
-      {"pushes_missing", &WorkerKillCounts::pushes_missing},
-      {"hangs", &WorkerKillCounts::hangs},
-  };
-}
-
 nlohmann::ordered_json WorkerKillCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
+  nlohmann::ordered_json json = JsonOf(*this);
   AddQuantiles("others_go_on_seconds", others_seconds, json);
   AddQuantiles("return_seconds", return_seconds, json);
   return json;

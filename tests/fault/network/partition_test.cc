@@ -2,7 +2,7 @@
 // The short form of a pulled cable between workers and servers.
 #include "gtest/gtest.h"
 #include "tests/fault/network/two_hosts.h"
-#include "tests/fault/oracle/fault_run.h"
+#include "tests/fault/oracle/push_faults.h"
 
 namespace ballast {
 namespace {

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "tests/fault/programs/program.h"
 
 namespace ballast {
 namespace {
@@ -29,24 +29,12 @@ absl::Status Ip(const std::string& words) {
   return absl::UnavailableError(absl::StrCat("cannot set up network namespaces: \"ip ", words, "\" failed"));
 }
 
-// Moves to a new network namespace; without privileges, as superuser of a new user namespace.
-absl::Status LeaveNetwork() {
-  if (unshare(CLONE_NEWNET) == 0) return absl::OkStatus();
-  const uid_t user = geteuid();
-  const gid_t group = getegid();
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return Refused("unshare");
-  std::ofstream("/proc/self/setgroups") << "deny";
-  std::ofstream("/proc/self/uid_map") << "0 " << user << " 1";
-  std::ofstream("/proc/self/gid_map") << "0 " << group << " 1";
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TwoHosts>> TwoHosts::Create() {
   std::unique_ptr<TwoHosts> hosts(new TwoHosts);
   hosts->home_ = ThisNetwork();
-  if (absl::Status status = LeaveNetwork(); !status.ok()) return status;
+  if (!EnterNamespaces(CLONE_NEWNET)) return Refused("unshare");
   hosts->far_ = ThisNetwork();
   if (unshare(CLONE_NEWNET) != 0) return Refused("unshare");
   hosts->near_ = ThisNetwork();

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/oracle/big_shard.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -12,8 +10,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/coordinator_link.h"
+#include "tests/fault/oracle/push_faults.h"
 #include "tests/fault/oracle/push_oracle.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/programs/program.h"
 #include "tests/fault/proxy/fault_proxy.h"
 
 namespace ballast {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The short form of a large shard's standby behind a slow link, while workers push more than the link carries.
-#include "tests/fault/oracle/big_shard.h"
-
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/fault/oracle/push_faults.h"
 
 namespace ballast {
 namespace {

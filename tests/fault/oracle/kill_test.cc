@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tests/fault/oracle/fault_run.h"
+#include "tests/fault/oracle/push_faults.h"
 
 namespace ballast {
 namespace {
@@ -71,6 +71,16 @@ TEST(KillTest, BoundedLosesNothingAndHangsNowhere) {
   FaultRunOptions options = Killing(v1::Durability::WAL, 4);
   options.policy.mutable_bounded()->set_staleness(2);
   ExpectNothingLost(options);
+}
+
+// A worker that was cut off and replaced: its pushes arrive late.
+TEST(OldIncarnationTest, IsRefusedWhenThePartitionHeals) {
+  const auto counts = SendLatePushes({.server = "server/ballast_server", .rounds = 2, .late_pushes = 20});
+  ASSERT_TRUE(counts.ok()) << counts.status();
+  EXPECT_EQ(counts->rounds, 2u);
+  EXPECT_EQ(counts->refused, 40u);
+  EXPECT_EQ(counts->accepted, 0u);
+  EXPECT_EQ(counts->wrong_weights, 0u);
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/fault/oracle/old_incarnation.h"
-
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "client/client.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/oracle/push_faults.h"
+#include "tests/fault/programs/program.h"
 #include "tests/fault/proxy/fault_proxy.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -17,12 +17,7 @@ constexpr size_t kElements = 4;
 
 class Trials {
  public:
-  explicit Trials(const OldIncarnationOptions& options) : options_(options) {
-    spec_.set_name("w");
-    spec_.add_shape(kElements);
-    spec_.mutable_initializer()->mutable_zeros();
-    spec_.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  }
+  explicit Trials(const OldIncarnationOptions& options) : options_(options) {}
 
   absl::StatusOr<OldIncarnationCounts> Do() {
     auto server = ServerProcess::Start(options_.server, "127.0.0.1", {"--workers", "1"});
@@ -71,10 +66,7 @@ class Trials {
     options.incarnation = incarnation;
     options.shared_memory = false;
     options.rpc_timeout = absl::Seconds(1);
-    auto client = Client::Connect(std::move(options));
-    if (!client.ok()) return client.status();
-    if (absl::Status status = (*client)->Declare({&spec_, 1}); !status.ok()) return status;
-    return *std::move(client);
+    return Join(std::move(options), {SgdSpec(0, "w", kElements)});
   }
 
   static Future<PushResult> Push(Client& client, uint64_t step, const std::vector<float>& gradient) {
@@ -92,7 +84,6 @@ class Trials {
   }
 
   const OldIncarnationOptions options_;
-  v1::TensorSpec spec_;
   const std::vector<float> ones_ = std::vector<float>(kElements, 1), tens_ = std::vector<float>(kElements, 10);
   std::unique_ptr<ServerProcess> server_;
   float want_ = 0;
@@ -101,20 +92,7 @@ class Trials {
 
 }  // namespace
 
-std::vector<NamedCount<OldIncarnationCounts>> OldIncarnationCounts::Fields() {
-  return {
-      {"rounds", &OldIncarnationCounts::rounds},
-      {"refused", &OldIncarnationCounts::refused},
-      {"accepted", &OldIncarnationCounts::accepted},
-      {"wrong_weights", &OldIncarnationCounts::wrong_weights},
-  };
-}
-
-nlohmann::ordered_json OldIncarnationCounts::ToJson() const {
-  nlohmann::ordered_json json;
-  WriteFields(*this, json);
-  return json;
-}
+nlohmann::ordered_json OldIncarnationCounts::ToJson() const { return JsonOf(*this); }
 
 absl::StatusOr<OldIncarnationCounts> SendLatePushes(const OldIncarnationOptions& options) {
   return Trials(options).Do();

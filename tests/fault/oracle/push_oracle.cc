@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/codecs/codec_seed.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 
@@ -68,9 +69,8 @@ absl::Status PushOracle::Connect() {
     options.shards = job_.ways.empty() ? job_.servers : job_.ways[rank];
     options.workers = job_.workers;
     options.worker = rank;
-    auto client = Client::Connect(std::move(options));
+    auto client = Join(std::move(options), Specs());
     if (!client.ok()) return client.status();
-    if (absl::Status status = (*client)->Declare(Specs()); !status.ok()) return status;
     auto worker = std::make_unique<Worker>();
     worker->rank = rank;
     worker->client = *std::move(client);
@@ -91,19 +91,10 @@ absl::Status PushOracle::Connect() {
 }
 
 std::vector<v1::TensorSpec> PushOracle::Specs() const {
-  std::vector<v1::TensorSpec> specs(job_.tensors);
-  for (uint32_t i = 0; i < job_.tensors; ++i) {
-    specs[i].set_id(i);
-    specs[i].set_name(absl::StrCat("count", i));
-    specs[i].add_shape(job_.elements);
-    specs[i].mutable_initializer()->mutable_zeros();
-    specs[i].mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  }
+  std::vector<v1::TensorSpec> specs;
+  for (uint32_t i = 0; i < job_.tensors; ++i) specs.push_back(SgdSpec(i, absl::StrCat("count", i), job_.elements));
   for (uint32_t i = 0; i < job_.idle_mib / 4; ++i) {
-    v1::TensorSpec& spec = specs.emplace_back(specs[0]);
-    spec.set_id(job_.tensors + i);
-    spec.set_name(absl::StrCat("idle", i));
-    spec.set_shape(0, 1 << 20);
+    v1::TensorSpec& spec = specs.emplace_back(SgdSpec(job_.tensors + i, absl::StrCat("idle", i), 1 << 20));
     spec.mutable_initializer()->mutable_uniform()->set_low(-1);
     spec.mutable_initializer()->mutable_uniform()->set_high(1);
   }
@@ -237,9 +228,8 @@ absl::StatusOr<OracleReport> PushOracle::Compare() {
   ClientOptions options = job_.client;
   options.shards = job_.servers;
   options.workers = job_.workers;
-  auto client = Client::Connect(std::move(options));
+  auto client = Join(std::move(options), Specs());
   if (!client.ok()) return client.status();
-  if (absl::Status status = (*client)->Declare(Specs()); !status.ok()) return status;
   Flight& flight = workers_[0]->flights[0];
   for (std::vector<float>& values : flight.values) std::fill(values.begin(), values.end(), 0.5f);
   const absl::StatusOr<PullResult> pulled = (*client)->Pull(0, flight.to).Get();

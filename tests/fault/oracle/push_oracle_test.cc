@@ -4,8 +4,9 @@
 #include "tests/fault/oracle/push_oracle.h"
 
 #include "gtest/gtest.h"
-#include "tests/fault/oracle/fault_run.h"
-#include "tests/fault/oracle/server_process.h"
+#include "tests/fault/oracle/push_faults.h"
+#include "tests/fault/programs/program.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -97,17 +98,8 @@ class BooksTest : public ::testing::Test {
     options.shards = job_.servers;
     options.workers = 2;
     options.incarnation = uint64_t{1} << 62;
-    auto stranger = Client::Connect(std::move(options));
+    auto stranger = Join(std::move(options), {SgdSpec(0, "count0", 4), SgdSpec(1, "count1", 4)});
     EXPECT_TRUE(stranger.ok()) << stranger.status();
-    std::vector<v1::TensorSpec> specs(2);
-    for (uint32_t i = 0; i < 2; ++i) {
-      specs[i].set_id(i);
-      specs[i].set_name("count" + std::to_string(i));
-      specs[i].add_shape(4);
-      specs[i].mutable_initializer()->mutable_zeros();
-      specs[i].mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    }
-    EXPECT_EQ((*stranger)->Declare(specs), absl::OkStatus());
     const std::vector<TensorGradient> gradients = {{1, gradient}};
     EXPECT_EQ((*stranger)->Push(0, 1, gradients).Get().status(), absl::OkStatus());
     const auto report = (*oracle)->Finish();

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/overload/overload.h"
 
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "tests/fault/oracle/server_process.h"
-#include "tests/fault/overload/memory_group.h"
+#include "tests/fault/programs/program.h"
+#include "tests/testing/tensors.h"
 
 namespace ballast {
 namespace {
@@ -20,14 +29,69 @@ constexpr size_t kElements = kMiB;
 // Messages of 4 MiB in flight per client.
 constexpr uint32_t kInFlight = 16;
 
-std::vector<v1::TensorSpec> Specs() {
-  std::vector<v1::TensorSpec> specs(kTensors);
-  for (uint32_t i = 0; i < kTensors; ++i) {
-    specs[i].set_id(i);
-    specs[i].set_name(absl::StrCat("w", i));
-    specs[i].add_shape(kElements);
-    specs[i].mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+bool Write(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  return static_cast<bool>(file << text << std::flush);
+}
+
+// Returns this process's own control group: its directory (empty if none limits memory), and true for version 2.
+std::pair<std::string, bool> OwnGroup() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line, unified;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    for (absl::string_view controller : absl::StrSplit(parts[1], ',')) {
+      if (controller == "memory") return {absl::StrCat("/sys/fs/cgroup/memory", parts[2]), false};
+    }
+    if (parts[0] == "0") unified = absl::StrCat("/sys/fs/cgroup", parts[2]);
   }
+  return {unified, true};
+}
+
+// Owns a kernel control group (version 1 or 2) below this process's own, with a hard memory limit: a process that
+// exceeds it is killed. Its processes must have ended before it is destroyed. Thread safety: none.
+class MemoryGroup {
+ public:
+  // UNAVAILABLE, with the reason, if this process may not make a control group.
+  static absl::StatusOr<std::unique_ptr<MemoryGroup>> Create(uint64_t limit_bytes) {
+    static int number = 0;
+    const auto [parent, unified] = OwnGroup();
+    const std::string folder = absl::StrCat(parent, "/ballast-", getpid(), "-", number++);
+    if (parent.empty() || mkdir(folder.c_str(), 0755) != 0) {
+      return absl::UnavailableError(absl::StrCat("no control group: cannot make ", folder, ": ", strerror(errno)));
+    }
+    std::unique_ptr<MemoryGroup> group(new MemoryGroup(folder, unified));
+    const char* const limit = unified ? "/memory.max" : "/memory.limit_in_bytes";
+    if (Write(folder + limit, absl::StrCat(limit_bytes))) return group;
+    return absl::UnavailableError(absl::StrCat("no control group: cannot write ", folder, limit));
+  }
+  ~MemoryGroup() { rmdir(folder_.c_str()); }
+  MemoryGroup(const MemoryGroup&) = delete;
+
+  // Memory that the process takes from now on counts.
+  absl::Status Add(pid_t pid) const {
+    if (Write(folder_ + "/cgroup.procs", absl::StrCat(pid))) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("no control group: cannot put process ", pid, " into ", folder_));
+  }
+
+  // Peak memory as counted by the kernel; 0 if the kernel does not count it.
+  uint64_t peak_bytes() const {
+    uint64_t bytes = 0;
+    std::ifstream(folder_ + (unified_ ? "/memory.peak" : "/memory.max_usage_in_bytes")) >> bytes;
+    return bytes;
+  }
+
+ private:
+  MemoryGroup(std::string folder, bool unified) : folder_(std::move(folder)), unified_(unified) {}
+
+  const std::string folder_;
+  const bool unified_;
+};
+
+std::vector<v1::TensorSpec> Specs() {
+  std::vector<v1::TensorSpec> specs;
+  for (uint32_t i = 0; i < kTensors; ++i) specs.push_back(SgdSpec(i, absl::StrCat("w", i), kElements));
   return specs;
 }
 
@@ -82,9 +146,8 @@ absl::StatusOr<OverloadCounts> RunOverload(const OverloadOptions& options) {
     one.retry_timeout = absl::Seconds(120);
     // Uses the network, because shared memory would also count as the client's.
     one.shared_memory = false;
-    auto client = Client::Connect(one);
+    auto client = Join(one, Specs());
     if (!client.ok()) return client.status();
-    if (absl::Status status = (*client)->Declare(Specs()); !status.ok()) return status;
     all.push_back(*std::move(client));
   }
   const std::vector<float> gradient(kElements, 1);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 namespace ballast {
 
@@ -18,10 +20,18 @@ void AddFields(const Counts& from, Counts& to) {
   for (const NamedCount<Counts>& count : Counts::Fields()) to.*count.field += from.*count.field;
 }
 
-// `Json` is nlohmann's; as a template parameter it spares callers the include.
-template <typename Counts, typename Json>
-void WriteFields(const Counts& counts, Json& json) {
+// `Json` is a parameter so that only callers need its definition.
+template <typename Counts, typename Json = nlohmann::ordered_json>
+Json JsonOf(const Counts& counts) {
+  Json json;
   for (const NamedCount<Counts>& count : Counts::Fields()) json[count.name] = counts.*count.field;
+  return json;
 }
+
+// The q-quantile of the values, 0 <= q <= 1; 0 if there are none.
+double Quantile(std::vector<double> values, double q);
+
+// Adds NAME_p50, NAME_p95 and NAME_max.
+void AddQuantiles(const char* name, const std::vector<double>& values, nlohmann::ordered_json& json);
 
 }  // namespace ballast

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -20,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "tests/fault/proxy/reply_scanner.h"
 
 namespace ballast {
 namespace {
@@ -28,6 +26,10 @@ namespace {
 // Bytes read at once, and bytes queued for a peer that does not read.
 constexpr size_t kPieceBytes = 64 << 10;
 constexpr size_t kMaxQueuedBytes = 1 << 20;
+
+// Frame type and flag of HTTP/2.
+constexpr uint8_t kHeadersFrame = 1;
+constexpr uint8_t kEndStream = 1;
 
 void CloseWithReset(int socket) {
   const linger at_once = {1, 0};
@@ -51,6 +53,24 @@ absl::StatusOr<sockaddr_in> ParseAddress(const std::string& text) {
 }
 
 }  // namespace
+
+std::optional<size_t> ReplyScanner::Next(absl::string_view bytes) {
+  size_t at = 0;
+  while (at < bytes.size()) {
+    if (payload_left_ > 0) {
+      const size_t skipped = std::min(payload_left_, bytes.size() - at);
+      payload_left_ -= skipped;
+      at += skipped;
+      continue;
+    }
+    header_[header_bytes_++] = static_cast<uint8_t>(bytes[at++]);
+    if (header_bytes_ < kHeaderBytes) continue;
+    header_bytes_ = 0;
+    payload_left_ = size_t{header_[0]} << 16 | size_t{header_[1]} << 8 | header_[2];
+    if (header_[3] == kHeadersFrame && (header_[4] & kEndStream) != 0) return at;
+  }
+  return std::nullopt;
+}
 
 // Owns two sockets and the bytes in flight between them.
 class FaultProxy::Connection {

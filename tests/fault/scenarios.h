@@ -7,22 +7,22 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "tests/fault/oracle/fault_counts.h"
+#include "tests/fault/oracle/push_faults.h"
 
 namespace ballast {
 
 // Programs that scenarios run, and the directory for their files.
 struct SoakPlace {
-  // Paths of the programs; the last two may be empty for scenarios that need none of them.
+  // Paths of the programs; all but the server's may be empty for scenarios that do not need them.
   std::string server;
   std::string worker;
   std::string ballast;
-  // May be empty as well: tests/fault/control.
   std::string slow_disk_server;
   std::string folder;
 };
@@ -91,5 +91,8 @@ inline Outcome Skipped(const absl::Status& why) {
   outcome.figures["skipped"] = std::string(why.message());
   return outcome;
 }
+
+// Every scenario of the oracle's pushes, of disks, of whole jobs, of attackers and of control calls.
+std::vector<Scenario> AllScenarios(const SoakPlace& place);
 
 }  // namespace ballast

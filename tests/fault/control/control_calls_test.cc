@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server whose disk blocks in the middle of a checkpoint still responds to status calls.
+// Control calls on a server whose disk blocks in the middle of a checkpoint, and on one whose log nobody reads.
 #include <filesystem>
-#include <memory>
-#include <string>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/time/clock.h"
-#include "client/client.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/testing/slow_file_system.h"
-#include "gtest/gtest.h"
-#include "server/server.h"
 #include "tests/fault/control/control_probe.h"
+#include "tests/fault/programs/program.h"
+#include "tests/testing/cluster.h"
 
 namespace ballast {
 namespace {
@@ -28,9 +24,8 @@ class BlockedDiskTest : public testing::Test {
     options.workers = 2;
     options.files = &files_;
     (durability.mode() == v1::Durability::CHECKPOINT ? options.checkpoint_dir : options.state_dir) = folder_;
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = StartServer(std::move(options));
+    ASSERT_NE(server_, nullptr);
     absl::StatusOr<std::unique_ptr<ControlProbe>> probe = ControlProbe::Start(server_->address(), durability);
     ASSERT_TRUE(probe.ok()) << probe.status();
     probe_ = *std::move(probe);
@@ -39,14 +34,9 @@ class BlockedDiskTest : public testing::Test {
     client.job = "control";
     client.policy.mutable_async();
     client.durability = durability;
-    absl::StatusOr<std::unique_ptr<Client>> connected = Client::Connect(std::move(client));
-    ASSERT_TRUE(connected.ok()) << connected.status();
-    client_ = *std::move(connected);
-    v1::TensorSpec spec;
-    spec.set_name("w");
-    spec.add_shape(1000);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_TRUE(client_->Declare({spec}).ok());
+    absl::StatusOr<std::unique_ptr<Client>> joined = Join(std::move(client), {SgdSpec(0, "w", 1000)});
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    client_ = *std::move(joined);
   }
 
   const std::string folder_ = testing::TempDir() + "/blocked-disk";
@@ -83,6 +73,26 @@ TEST_F(BlockedDiskTest, WhatDependsOnNothingNewIsAnsweredWhileTheLogWaitsForTheD
   for (int round = 0; round < 20; ++round) ASSERT_EQ(probe_->CallReaders(kTimeout), absl::OkStatus());
   files_.Release();
   EXPECT_TRUE(push.Get().ok());
+}
+
+// --- a server whose log lines nobody reads: a blocked terminal, a full pipe ---
+
+// The server logs a line of 26 bytes in each round; a pipe holds 64 KiB.
+constexpr int kRounds = 4000;
+
+TEST(UnreadLinesTest, DoNotHoldControlCallsUp) {
+  absl::StatusOr<std::unique_ptr<ServerProcess>> server =
+      ServerProcess::Start("server/ballast_server", "127.0.0.1", {"--workers", "2"});
+  ASSERT_TRUE(server.ok()) << server.status();
+  absl::StatusOr<std::unique_ptr<ControlProbe>> probe = ControlProbe::Start((*server)->address(), v1::Durability());
+  ASSERT_TRUE(probe.ok()) << probe.status();
+  for (int round = 0; round < kRounds; ++round)
+    ASSERT_EQ((*probe)->CallEach(absl::Seconds(20)), absl::OkStatus()) << round;
+  probe->reset();
+  // End reads these lines and all later ones.
+  EXPECT_EQ((*server)->End(), absl::OkStatus());
+  EXPECT_NE((*server)->output().find("has ended"), std::string::npos);
+  EXPECT_GT((*server)->output().size(), size_t{64} << 10);
 }
 
 }  // namespace
