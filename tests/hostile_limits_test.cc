@@ -80,7 +80,7 @@ class OpenCalls {
   std::vector<std::unique_ptr<grpc::GenericClientAsyncReaderWriter>> calls_;
 };
 
-class HostileLimitsTest : public HostileTest {
+class HostileInputTest : public HostileTest {
  protected:
   // Asks until `holds`, for at most a minute; returns the last answer.
   v1::GetStatusResponse AwaitStatus(absl::FunctionRef<bool(const v1::GetStatusResponse&)> holds) const {
@@ -99,7 +99,7 @@ class HostileLimitsTest : public HostileTest {
 };
 
 // A reader tries every method.
-class ReaderHostileInputTest : public HostileLimitsTest {
+class ReaderHostileInputTest : public HostileInputTest {
  protected:
   void SetUp() override {
     std::string tokens;
@@ -209,7 +209,7 @@ TEST_F(ReaderHostileInputTest, PullsThatWaitTakeNoMoreThanTheirMemoryAndGiveItBa
   EXPECT_EQ(AwaitStatus([](const auto& status) { return status.waiting() == 0; }).waiting(), 0);
 }
 
-TEST_F(HostileLimitsTest, RefusesACompressedMessageWithoutInflatingIt) {
+TEST_F(HostileInputTest, RefusesACompressedMessageWithoutInflatingIt) {
   // The client holds this mebibyte once and sends its compressed form, a thousandth of the size, 128 times.
   const std::string zeros(kMiB, '\0');
   const std::vector<grpc::Slice> slices(128, grpc::Slice(zeros.data(), zeros.size(), grpc::Slice::STATIC_SLICE));
@@ -232,7 +232,7 @@ TEST_F(HostileLimitsTest, RefusesACompressedMessageWithoutInflatingIt) {
 }
 
 // A message with as many empty submessages as fit in four mebibytes.
-TEST_F(HostileLimitsTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem) {
+TEST_F(HostileInputTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem) {
   const std::pair<const char*, absl::string_view> methods[] = {
       {"ParameterService/DeclareTensors", absl::string_view("\x22\x00", 2)},
       {"ParameterService/ReportVersions", absl::string_view("\x22\x00", 2)},
@@ -250,7 +250,7 @@ TEST_F(HostileLimitsTest, RefusesTooManyMessagesWithinAMessageBeforeItParsesThem
   }
 }
 
-TEST_F(HostileLimitsTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
+TEST_F(HostileInputTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
   constexpr int kCalls = 8;
   grpc::ChannelArguments arguments;
   // The server may send five bytes of a response before the client reads.
@@ -274,7 +274,7 @@ TEST_F(HostileLimitsTest, AnswersThatNobodyReadsCountUntilTheyAreSent) {
   }
 }
 
-TEST_F(HostileLimitsTest, TheControlPortParsesNoMessageOfAMethodThatItDoesNotHave) {
+TEST_F(HostileInputTest, TheControlPortParsesNoMessageOfAMethodThatItDoesNotHave) {
   const auto channel = grpc::CreateChannel(server_->control_address(), grpc::InsecureChannelCredentials());
   const std::string bytes = Repeated(absl::string_view("\x12\x00", 2));
   for (const auto& [method, type] : AllMethods()) {
@@ -287,7 +287,7 @@ TEST_F(HostileLimitsTest, TheControlPortParsesNoMessageOfAMethodThatItDoesNotHav
   }
 }
 
-TEST_F(HostileLimitsTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {
+TEST_F(HostileInputTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {
   v1::DeclareTensorsRequest declare = declare_;
   declare.clear_tensors();
   // 20,000 tensors that would each fit alone: 320 GB together, and a list of their slices alone would take gigabytes.
@@ -304,7 +304,7 @@ TEST_F(HostileLimitsTest, RefusesMoreThanItCanHoldBeforeItTakesTheMemory) {
   EXPECT_THAT(Values(1), Each(5));
 }
 
-TEST_F(HostileLimitsTest, RefusesAShardMapThatNoMessageCanCarry) {
+TEST_F(HostileInputTest, RefusesAShardMapThatNoMessageCanCarry) {
   v1::PlaceTensorsRequest place;
   place.set_job("hostile");
   v1::TensorSpec spec = declare_.tensors(0).spec();
