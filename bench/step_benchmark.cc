@@ -53,6 +53,40 @@ std::vector<FlagSpec> Flags() {
   };
 }
 
+// The training task: the MLP 784-512-256-10 or 784-4096-4096-10, softmax cross-entropy, on Fashion-MNIST in
+// `data_folder`, by 2 workers of 1 thread, with batches of 64 each and SGD.
+struct StepTask {
+  // "small" or "large".
+  std::string model;
+  std::string data_folder;
+  double seconds = 0;
+};
+
+inline constexpr int kStepWorkers = 2;
+inline constexpr int kStepBatch = 64;
+
+struct StepResult {
+  // Both workers together, in steady state.
+  double samples_per_second = 0;
+  // Fraction of the workers' time spent waiting for weights, 0 to 1; negative if unknown.
+  double wait_share = -1;
+  // Message bytes that a worker sends and receives per step; 0 if unknown.
+  double bytes_sent = 0;
+  double bytes_received = 0;
+};
+
+// Settings of our own processes.
+struct BallastSetting {
+  // "sync" or "async".
+  std::string mode;
+  // "fp32", "fp16", "bf16" or "int8".
+  std::string codec;
+  // True: workers on one machine exchange messages through shared memory. False: through TCP, as between machines.
+  bool shared_memory = true;
+  // Uses TLS, certificates on both sides and tokens.
+  bool tls = false;
+};
+
 // The text of bench/peers/torch_peer.py at build time, so that the program needs no other file.
 constexpr char kTorchPeer[] =
 #include "bench/peers/torch_peer_text.inc"
@@ -132,47 +166,7 @@ absl::StatusOr<StepResult> Watch(std::vector<ChildProgram>& workers, const std::
                                                   " waiting for the workers' metrics", workers[0].LastWords()));
 }
 
-// The training task: the MLP 784-512-256-10 or 784-4096-4096-10, softmax cross-entropy, on Fashion-MNIST in
-// `data_folder`, by 2 workers of 1 thread, with batches of 64 each and SGD.
-struct StepTask {
-  // "small" or "large".
-  std::string model;
-  std::string data_folder;
-  double seconds = 0;
-};
-
-inline constexpr int kStepWorkers = 2;
-inline constexpr int kStepBatch = 64;
-
-struct StepResult {
-  // Both workers together, in steady state.
-  double samples_per_second = 0;
-  // Fraction of the workers' time spent waiting for weights, 0 to 1; negative if unknown.
-  double wait_share = -1;
-  // Message bytes that a worker sends and receives per step; 0 if unknown.
-  double bytes_sent = 0;
-  double bytes_received = 0;
-};
-
-// Settings of our own processes.
-struct BallastSetting {
-  // "sync" or "async".
-  std::string mode;
-  // "fp32", "fp16", "bf16" or "int8".
-  std::string codec;
-  // True: workers on one machine exchange messages through shared memory. False: through TCP, as between machines.
-  bool shared_memory = true;
-  // Uses TLS, certificates on both sides and tokens.
-  bool tls = false;
-};
-
 // Trains with a real server and real workers. The result comes from the run's metrics.jsonl, without its first part.
-absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting);
-
-// Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
-// memory) or "rpc-tcp" (the same through TCP). NOT_FOUND if there is no PyTorch.
-absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::string& method);
-
 absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastSetting& setting) {
   const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
   if (!folder.ok()) return folder.status();
@@ -206,6 +200,8 @@ absl::StatusOr<StepResult> TrainWithBallast(const StepTask& task, const BallastS
   return Watch(workers, absl::StrCat(run, "/metrics.jsonl"), task.seconds);
 }
 
+// Trains with PyTorch: `method` is "ddp" (DistributedDataParallel on Gloo), "rpc" (a parameter server, through shared
+// memory) or "rpc-tcp" (the same through TCP). NOT_FOUND if there is no PyTorch.
 absl::StatusOr<StepResult> TrainWithTorch(const StepTask& task, const std::string& method) {
   const absl::StatusOr<ScratchFolder> folder = ScratchFolder::Create();
   if (!folder.ok()) return folder.status();
