@@ -25,21 +25,23 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Open(const Ser
     if (!opened.ok()) return opened.status();
     store = *std::move(opened);
   }
-  absl::StatusOr<uint64_t> first_checkpoint = 1;
-  if (checkpoints != nullptr) first_checkpoint = checkpoints->NextId();
-  if (!first_checkpoint.ok()) return first_checkpoint.status();
-  Coordinator::Options coordinator{.servers = options.servers,
-                                   .workers = options.workers,
-                                   .member_ttl = options.member_ttl,
-                                   .with_standby = options.with_standby,
-                                   .journal = store.get(),
-                                   .checkpoints = checkpoints,
-                                   .disk_thread = true,
-                                   // This process sends its own heartbeats at least twice as often.
-                                   .longest_silence = options.member_ttl / 5 * 2,
-                                   .first_checkpoint = *first_checkpoint,
-                                   .log = options.log};
-  if (resume != nullptr) coordinator.resume = resume->manifest();
+  JobOptions job{.servers = options.servers,
+                 .workers = options.workers,
+                 .member_ttl = options.member_ttl,
+                 .with_standby = options.with_standby,
+                 // This process sends its own heartbeats at least twice as often.
+                 .longest_silence = options.member_ttl / 5 * 2};
+  if (checkpoints != nullptr) {
+    const absl::StatusOr<uint64_t> first = checkpoints->NextId();
+    if (!first.ok()) return first.status();
+    job.first_checkpoint = *first;
+  }
+  if (resume != nullptr) job.resume = resume->manifest();
+  const Coordinator::Options coordinator{.job = std::move(job),
+                                         .journal = store.get(),
+                                         .checkpoints = checkpoints,
+                                         .disk_thread = true,
+                                         .log = options.log};
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(std::move(store), coordinator, tokens));
   if (absl::Status status = host->Restore(options.state_dir); !status.ok()) return status;
   return host;

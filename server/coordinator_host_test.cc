@@ -67,7 +67,7 @@ TEST_F(CoordinatorHostTest, NumbersCheckpointsAfterThoseInTheDirectory) {
     if (id > 0) std::filesystem::create_directory(checkpoints.ManifestPath(id));
     const auto host = CoordinatorHost::Open(options_, nullptr, &checkpoints, nullptr);
     ASSERT_TRUE(host.ok()) << host.status();
-    EXPECT_EQ((*host)->coordinator().options().first_checkpoint, id + 1);
+    EXPECT_EQ((*host)->coordinator().options().job.first_checkpoint, id + 1);
     EXPECT_EQ((*host)->coordinator().options().checkpoints, &checkpoints);
   }
 }

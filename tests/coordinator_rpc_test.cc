@@ -159,7 +159,7 @@ class CoordinatorServiceTest : public testing::Test {
 
   ManualClock clock_;
   ScriptedJournal journal_;
-  Coordinator coordinator_{{.servers = 1, .workers = 1, .journal = &journal_}, &clock_};
+  Coordinator coordinator_{{.job = {.servers = 1, .workers = 1}, .journal = &journal_}, &clock_};
   AccessGuard access_{nullptr, [this] { return coordinator_.job_name(); }};
   CoordinatorServiceAdapter service_{&coordinator_, &access_};
   FakeServer server_{&service_};

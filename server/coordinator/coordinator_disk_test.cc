@@ -11,9 +11,9 @@
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/testing/lossy_file_system.h"
 #include "common/storage/testing/slow_file_system.h"
-#include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_store.h"
+#include "server/coordinator/testing/job_fixture.h"
 
 namespace ballast {
 namespace {
@@ -31,23 +31,20 @@ class CoordinatorDiskTest : public Test {
   ~CoordinatorDiskTest() override { files_.Release(); }
 
   static v1::Job Job(v1::Durability::Mode mode) {
-    v1::Job job;
-    job.set_name("job");
+    v1::Job job = SyncJob(mode);
     job.mutable_training()->set_epochs(100);
-    job.mutable_training()->set_batch_size(10);
-    job.mutable_policy()->mutable_sync();
-    job.mutable_durability()->set_mode(mode);
     return job;
   }
 
   void Gather(v1::Durability::Mode mode) {
-    Coordinator::Options options{.servers = 1, .workers = 2, .journal = store_.get(), .checkpoints = &folder_};
-    options.disk_thread = true;
-    options.longest_silence = absl::Milliseconds(1200);
-    coordinator_ = std::make_unique<Coordinator>(options, &clock_);
-    server_ = *coordinator_->Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0});
-    worker0_ = *coordinator_->Join({MemberRole::kWorker, 0, "", "first", Job(mode), 20});
-    worker1_ = *coordinator_->Join({MemberRole::kWorker, 1, "", "second", Job(mode), 20});
+    const JobOptions job{
+        .servers = 1, .workers = 2, .longest_silence = absl::Milliseconds(1200), .first_checkpoint = 1};
+    coordinator_ = std::make_unique<Coordinator>(
+        Coordinator::Options{.job = job, .journal = store_.get(), .checkpoints = &folder_, .disk_thread = true},
+        &clock_);
+    server_ = *coordinator_->Join(ServerAt(0));
+    worker0_ = *coordinator_->Join(WorkerOf(0, Job(mode), 20, "first"));
+    worker1_ = *coordinator_->Join(WorkerOf(1, Job(mode), 20, "second"));
     absl::Notification saved;
     coordinator_->AwaitSaved([&](const absl::Status&) { saved.Notify(); });
     saved.WaitForNotification();
@@ -106,7 +103,7 @@ TEST_F(CoordinatorDiskTest, WhileTheJournalStandsStillOnlyWhatDependsOnItWaits) 
   EXPECT_TRUE(Told(worker1_));
   EXPECT_EQ(coordinator_->Describe().members_size(), 3);
   EXPECT_EQ(coordinator_->progress().state(), v1::JOB_STATE_RUNNING);
-  EXPECT_FALSE(coordinator_->Join({MemberRole::kWorker, 7, "", "third", Job(v1::Durability::WAL), 20}).ok());
+  EXPECT_FALSE(coordinator_->Join(WorkerOf(7, Job(v1::Durability::WAL), 20, "third")).ok());
 
   EXPECT_TRUE(coordinator_->Leave(worker1_, "its device failed", true).ok());
   EXPECT_FALSE(Told(server_)) << "it would report a loss that is not saved";
@@ -206,10 +203,10 @@ TEST_F(CoordinatorDiskTest, AMachineThatDiesForgetsNoIncarnationThatItGaveOut) {
     const std::string folder = absl::StrCat(testing::TempDir(), "/lossy-", seed);
     std::filesystem::remove_all(folder);
     std::unique_ptr<CoordinatorStore> store = *CoordinatorStore::Open(&files, folder, &clock_);
-    Coordinator::Newcomer worker{MemberRole::kWorker, 0, "", "first", Job(v1::Durability::WAL), 20};
+    Newcomer worker = WorkerOf(0, Job(v1::Durability::WAL), 20, "first");
     {
-      Coordinator coordinator({.servers = 1, .workers = 1, .journal = store.get()}, &clock_);
-      ASSERT_TRUE(coordinator.Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0}).ok());
+      Coordinator coordinator({.job = {.servers = 1, .workers = 1}, .journal = store.get()}, &clock_);
+      ASSERT_TRUE(coordinator.Join(ServerAt(0)).ok());
       const Membership::Id first = *coordinator.Join(worker);
       ASSERT_TRUE(coordinator.Leave(first, "killed by signal 9", true).ok());
       worker.description = "second";
@@ -220,7 +217,7 @@ TEST_F(CoordinatorDiskTest, AMachineThatDiesForgetsNoIncarnationThatItGaveOut) {
     store = *CoordinatorStore::Open(&files, folder, &clock_);
     internal::v1::CoordinatorState state;
     ASSERT_TRUE(state.ParseFromString(store->recovered()));
-    Coordinator coordinator({.servers = 1, .workers = 1, .journal = store.get()}, &clock_);
+    Coordinator coordinator({.job = {.servers = 1, .workers = 1}, .journal = store.get()}, &clock_);
     ASSERT_TRUE(coordinator.Restore(state).ok());
     worker.description = "second";
     const absl::StatusOr<Membership::Id> again = coordinator.Join(worker);

@@ -7,39 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/testing/job_fixture.h"
 
 namespace ballast {
 namespace {
-
-v1::Job Job(const std::string& name = "job") {
-  v1::Job job;
-  job.set_name(name);
-  job.mutable_training()->set_epochs(1);
-  job.mutable_training()->set_batch_size(10);
-  job.mutable_policy()->mutable_sync();
-  return job;
-}
-
-Coordinator::Newcomer Server(std::optional<uint32_t> rank, const std::string& address, const std::string& process,
-                             bool with_standby = false) {
-  return {MemberRole::kServer, rank, address, process, {}, 0, with_standby};
-}
-
-Coordinator::Newcomer Worker(std::optional<uint32_t> rank, const v1::Job& job = Job(), uint64_t examples = 20,
-                             const std::string& process = "worker process") {
-  return {MemberRole::kWorker, rank, "", process, job, examples};
-}
-
-v1::TensorSpec Tensor(uint32_t id, const std::string& name, int64_t elements) {
-  v1::TensorSpec spec;
-  spec.set_id(id);
-  spec.set_name(name);
-  spec.add_shape(elements);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return spec;
-}
 
 class RefusalTest : public testing::Test {
  protected:
@@ -52,7 +24,7 @@ class RefusalTest : public testing::Test {
     EXPECT_FALSE(call().ok()) << what;
     EXPECT_EQ(coordinator_->Export().DebugString(), before) << what;
   }
-  void ExpectJoinRefused(const std::string& what, const Coordinator::Newcomer& newcomer) {
+  void ExpectJoinRefused(const std::string& what, const Newcomer& newcomer) {
     ExpectRefused(what, [&] { return coordinator_->Join(newcomer).status(); });
   }
   absl::Status Acquire(const Membership::Id& id) {
@@ -79,81 +51,77 @@ class RefusalTest : public testing::Test {
 };
 
 TEST_F(RefusalTest, AWorkerThatMayNotJoinDoesNotFixTheJob) {
-  Make({.servers = 1, .workers = 2});
-  ExpectJoinRefused("rank out of range", Worker(2));
-  ExpectJoinRefused("no job name", Worker(0, Job("")));
-  ExpectJoinRefused("no such durability", [] {
-    v1::Job job = Job();
-    job.mutable_durability()->set_mode(v1::Durability::STANDBY);
-    return Worker(0, job);
-  }());
-  ExpectJoinRefused("too many examples", Worker(0, Job(), uint64_t{1} << 60));
-  ASSERT_TRUE(coordinator_->Join(Worker(0, Job("another"))).ok());
+  Make({{.servers = 1, .workers = 2}});
+  ExpectJoinRefused("rank out of range", WorkerOf(2));
+  ExpectJoinRefused("no job name", WorkerOf(0, SyncJob(v1::Durability::NONE, "")));
+  ExpectJoinRefused("no such durability", WorkerOf(0, SyncJob(v1::Durability::STANDBY)));
+  ExpectJoinRefused("too many examples", WorkerOf(0, SyncJob(), uint64_t{1} << 60));
+  ASSERT_TRUE(coordinator_->Join(WorkerOf(0, SyncJob(v1::Durability::NONE, "another"))).ok());
   EXPECT_EQ(coordinator_->job_name(), "another");
 }
 
 TEST_F(RefusalTest, AWorkerThatMayNotJoinAJobUnderWayChangesNothing) {
-  Make({.servers = 1, .workers = 2});
-  ASSERT_TRUE(coordinator_->Join(Worker(0)).ok());
-  ExpectJoinRefused("rank taken", Worker(0, Job(), 20, "another process"));
-  ExpectJoinRefused("rank out of range", Worker(7));
-  ExpectJoinRefused("another job", Worker(1, Job("another")));
-  ExpectJoinRefused("other examples", Worker(1, Job(), 21));
-  ASSERT_TRUE(coordinator_->Join(Worker(1)).ok());
-  ExpectJoinRefused("ranks full", Worker(std::nullopt, Job(), 20, "another process"));
+  Make({{.servers = 1, .workers = 2}});
+  ASSERT_TRUE(coordinator_->Join(WorkerOf(0)).ok());
+  ExpectJoinRefused("rank taken", WorkerOf(0, SyncJob(), 20, "another process"));
+  ExpectJoinRefused("rank out of range", WorkerOf(7));
+  ExpectJoinRefused("another job", WorkerOf(1, SyncJob(v1::Durability::NONE, "another")));
+  ExpectJoinRefused("other examples", WorkerOf(1, SyncJob(), 21));
+  ASSERT_TRUE(coordinator_->Join(WorkerOf(1)).ok());
+  ExpectJoinRefused("ranks full", WorkerOf(std::nullopt, SyncJob(), 20, "another process"));
 }
 
 TEST_F(RefusalTest, AJobThatCannotResumeIsNotTheJob) {
   internal::v1::CheckpointManifest from;
   from.set_id(3);
-  *from.mutable_job() = Job();
+  *from.mutable_job() = SyncJob();
   from.set_train_examples(20);
-  Make({.servers = 1, .workers = 1, .resume = from});
-  ExpectJoinRefused("another job's checkpoint", Worker(0, Job("another")));
-  ExpectJoinRefused("another number of examples", Worker(0, Job(), 30));
+  Make({{.servers = 1, .workers = 1, .resume = from}});
+  ExpectJoinRefused("another job's checkpoint", WorkerOf(0, SyncJob(v1::Durability::NONE, "another")));
+  ExpectJoinRefused("another number of examples", WorkerOf(0, SyncJob(), 30));
   // Its leases have no positions.
-  ExpectJoinRefused("not at rest", Worker(0));
+  ExpectJoinRefused("not at rest", WorkerOf(0));
 }
 
 TEST_F(RefusalTest, AServerThatMayNotJoinChangesNothing) {
-  Make({.servers = 1, .workers = 1});
-  ExpectJoinRefused("rank out of range", Server(1, "host:1", "process 1"));
-  ExpectJoinRefused("one of a pair", Server(0, "host:1", "process 1", true));
-  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1")).ok());
-  ExpectJoinRefused("rank taken", Server(0, "host:2", "process 2"));
-  ExpectJoinRefused("ranks full", Server(std::nullopt, "host:2", "process 2"));
+  Make({{.servers = 1, .workers = 1}});
+  ExpectJoinRefused("rank out of range", ServerAt(1, "host:1", "process 1"));
+  ExpectJoinRefused("one of a pair", ServerAt(0, "host:1", "process 1", true));
+  ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:1", "process 1")).ok());
+  ExpectJoinRefused("rank taken", ServerAt(0, "host:2", "process 2"));
+  ExpectJoinRefused("ranks full", ServerAt(std::nullopt, "host:2", "process 2"));
 }
 
 TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
-  Make({.servers = 1, .workers = 1, .with_standby = true});
-  ExpectJoinRefused("no rank", Server(std::nullopt, "host:1", "process 1", true));
-  ExpectJoinRefused("rank out of range", Server(1, "host:1", "process 1", true));
-  ExpectJoinRefused("one of no pair", Server(0, "host:1", "process 1", false));
-  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());
-  ASSERT_TRUE(coordinator_->Join(Server(0, "host:2", "process 2", true)).ok());
-  ExpectJoinRefused("both places taken", Server(0, "host:3", "process 3", true));
+  Make({{.servers = 1, .workers = 1, .with_standby = true}});
+  ExpectJoinRefused("no rank", ServerAt(std::nullopt, "host:1", "process 1", true));
+  ExpectJoinRefused("rank out of range", ServerAt(1, "host:1", "process 1", true));
+  ExpectJoinRefused("one of no pair", ServerAt(0, "host:1", "process 1", false));
+  ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:1", "process 1", true)).ok());
+  ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:2", "process 2", true)).ok());
+  ExpectJoinRefused("both places taken", ServerAt(0, "host:3", "process 3", true));
 }
 
 // The newcomer proves that the previous server at its address has ended, which ends the job; the newcomer learns it.
 TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
-  Make({.servers = 1, .workers = 1, .with_standby = true});
-  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1", true)).ok());
+  Make({{.servers = 1, .workers = 1, .with_standby = true}});
+  ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:1", "process 1", true)).ok());
   ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
-  const auto again = coordinator_->Join(Server(0, "host:1", "process 2", true));
+  const auto again = coordinator_->Join(ServerAt(0, "host:1", "process 2", true));
   ASSERT_TRUE(again.ok()) << again.status();
   const auto reply = coordinator_->Heartbeat(*again);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->state, v1::JOB_STATE_FAILED);
-  ExpectJoinRefused("the job has ended", Server(0, "host:2", "process 3", true));
+  ExpectJoinRefused("the job has ended", ServerAt(0, "host:2", "process 3", true));
 }
 
 TEST_F(RefusalTest, PlacementsThatAreRefusedPlaceNothing) {
-  Make({.servers = 1, .workers = 1});
+  Make({{.servers = 1, .workers = 1}});
   ExpectRefused("no server", [&] { return coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).status(); });
-  ASSERT_TRUE(coordinator_->Join(Server(0, "host:1", "process 1")).ok());
+  ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:1", "process 1")).ok());
   const std::vector<v1::TensorSpec> half_good = {Tensor(1, "w", 4), Tensor(2, "", 4)};
   ExpectRefused("the first map", [&] { return coordinator_->PlaceTensors("job", half_good).status(); });
-  ASSERT_TRUE(coordinator_->Join(Worker(0)).ok());
+  ASSERT_TRUE(coordinator_->Join(WorkerOf(0)).ok());
   ExpectRefused("another job", [&] { return coordinator_->PlaceTensors("b", {Tensor(1, "w", 4)}).status(); });
   ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
   ExpectRefused("a tensor that differs", [&] {
@@ -165,10 +133,10 @@ TEST_F(RefusalTest, PlacementsThatAreRefusedPlaceNothing) {
 }
 
 TEST_F(RefusalTest, WhoDoesNotTakePartChangesNothing) {
-  Make({.servers = 1, .workers = 2});
-  const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1"));
-  const Membership::Id worker = *coordinator_->Join(Worker(0));
-  const Membership::Id gone = *coordinator_->Join(Worker(1));
+  Make({{.servers = 1, .workers = 2}});
+  const Membership::Id server = *coordinator_->Join(ServerAt(0, "host:1", "process 1"));
+  const Membership::Id worker = *coordinator_->Join(WorkerOf(0));
+  const Membership::Id gone = *coordinator_->Join(WorkerOf(1));
   ASSERT_TRUE(Acquire(gone).ok());
   ASSERT_TRUE(coordinator_->Leave(gone, "killed", /*worker_local=*/true).ok());
   ExpectNotAWorker("a server", server);
@@ -183,17 +151,15 @@ TEST_F(RefusalTest, WhoDoesNotTakePartChangesNothing) {
   ExpectRefused("leaves", [&] { return coordinator_->Leave({MemberRole::kWorker, 0, 9}, "made up"); });
   ExpectRefused("completes what was never given", [&] { return coordinator_->CompleteLease(worker, 99, 5, 5); });
   ASSERT_TRUE(Acquire(worker).ok());
-  const Membership::Id again = *coordinator_->Join(Worker(1));
+  const Membership::Id again = *coordinator_->Join(WorkerOf(1));
   ExpectRefused("completes another's", [&] { return coordinator_->CompleteLease(again, 2, 5, 5); });
 }
 
 TEST_F(RefusalTest, AStandbyThatIsNotOneSaysNothingOfItsServer) {
-  Make({.servers = 1, .workers = 1, .with_standby = true});
-  const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1", true));
-  const Membership::Id standby = *coordinator_->Join(Server(0, "host:2", "process 2", true));
-  v1::Job job = Job();
-  job.mutable_durability()->set_mode(v1::Durability::STANDBY);
-  const Membership::Id worker = *coordinator_->Join(Worker(0, job));
+  Make({{.servers = 1, .workers = 1, .with_standby = true}});
+  const Membership::Id server = *coordinator_->Join(ServerAt(0, "host:1", "process 1", true));
+  const Membership::Id standby = *coordinator_->Join(ServerAt(0, "host:2", "process 2", true));
+  const Membership::Id worker = *coordinator_->Join(WorkerOf(0, SyncJob(v1::Durability::STANDBY)));
   // The job is done, so that losing a standby fails nothing.
   ASSERT_TRUE(Acquire(worker).ok());
   ASSERT_TRUE(coordinator_->CompleteLease(worker, 1).ok());
@@ -214,14 +180,14 @@ TEST_F(RefusalTest, AStandbyThatIsNotOneSaysNothingOfItsServer) {
 }
 
 TEST_F(RefusalTest, NobodyJoinsAJobThatHasFailed) {
-  Make({.servers = 1, .workers = 2});
-  const Membership::Id server = *coordinator_->Join(Server(0, "host:1", "process 1"));
-  const Membership::Id worker = *coordinator_->Join(Worker(0));
-  ASSERT_TRUE(coordinator_->Join(Worker(1)).ok());
+  Make({{.servers = 1, .workers = 2}});
+  const Membership::Id server = *coordinator_->Join(ServerAt(0, "host:1", "process 1"));
+  const Membership::Id worker = *coordinator_->Join(WorkerOf(0));
+  ASSERT_TRUE(coordinator_->Join(WorkerOf(1)).ok());
   ASSERT_TRUE(coordinator_->Leave(server, "its disk broke").ok());
   ASSERT_EQ(coordinator_->progress().state(), v1::JOB_STATE_FAILED);
-  ExpectJoinRefused("a worker", Worker(1));
-  ExpectJoinRefused("a server", Server(0, "host:1", "process 2"));
+  ExpectJoinRefused("a worker", WorkerOf(1));
+  ExpectJoinRefused("a server", ServerAt(0, "host:1", "process 2"));
   ExpectNotAWorker("a worker of a job that has failed", worker);
 }
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/testing/job_fixture.h"
 
 namespace ballast {
 namespace {
@@ -18,22 +18,13 @@ using ::testing::Optional;
 
 class PairsTest : public testing::Test {
  protected:
-  static v1::Job Job(v1::Durability::Mode mode = v1::Durability::STANDBY) {
-    v1::Job job;
-    job.set_name("job");
-    job.mutable_training()->set_epochs(1);
-    job.mutable_training()->set_batch_size(10);
-    job.mutable_policy()->mutable_sync();
-    job.mutable_durability()->set_mode(mode);
-    return job;
-  }
-  static Coordinator::Options Options() { return {.servers = 1, .workers = 1, .with_standby = true}; }
+  static Coordinator::Options Options() { return {{.servers = 1, .workers = 1, .with_standby = true}}; }
 
   absl::StatusOr<Membership::Id> JoinServer(const std::string& address, const std::string& process) {
-    return coordinator_->Join({MemberRole::kServer, 0, address, process, {}, 0, true});
+    return coordinator_->Join(ServerAt(0, address, process, true));
   }
-  absl::StatusOr<Membership::Id> JoinWorker(const v1::Job& job = Job()) {
-    return coordinator_->Join({MemberRole::kWorker, 0, "", "worker process", job, 20});
+  absl::StatusOr<Membership::Id> JoinWorker(const v1::Job& job = SyncJob(v1::Durability::STANDBY)) {
+    return coordinator_->Join(WorkerOf(0, job));
   }
 
   // Joins a server, its standby in step, and a worker; places a tensor.
@@ -41,12 +32,7 @@ class PairsTest : public testing::Test {
     server_ = *JoinServer("host:1", "process 1");
     standby_ = *JoinServer("host:2", "process 2");
     worker_ = *JoinWorker();
-    v1::TensorSpec spec;
-    spec.set_id(1);
-    spec.set_name("w");
-    spec.add_shape(4);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_TRUE(coordinator_->PlaceTensors("job", {spec}).ok());
+    ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
     ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
   }
   absl::StatusOr<Coordinator::HeartbeatReply> Say(const Membership::Id& server, uint64_t standby,
@@ -229,19 +215,6 @@ TEST_F(PairsTest, ACoordinatorThatComesBackKnowsWhoMayTakeOver) {
   EXPECT_EQ(coordinator_->shard_map().shards(), std::vector<std::string>{"host:2"});
 }
 
-// Keeps each state, unless the test makes its disk full.
-class MemoryJournal : public CoordinatorJournal {
- public:
-  absl::Status Save(absl::string_view state, bool) override {
-    if (full) return absl::ResourceExhaustedError("the disk is full");
-    saved = std::string(state);
-    return absl::OkStatus();
-  }
-  void Settle() override {}
-  bool full = false;
-  std::string saved;
-};
-
 TEST_F(PairsTest, NobodyHearsOfAStandbyInStepThatWouldBeForgotten) {
   MemoryJournal journal;
   Coordinator::Options options = Options();
@@ -282,12 +255,12 @@ TEST_F(PairsTest, AWaitForANewerMapEndsWithTheTakeover) {
 
 TEST_F(PairsTest, JobAndServersMustAgreeOnPairs) {
   ASSERT_TRUE(JoinServer("host:1", "process 1").ok());
-  EXPECT_THAT(JoinWorker(Job(v1::Durability::WAL)).status().message(),
+  EXPECT_THAT(JoinWorker(SyncJob(v1::Durability::WAL)).status().message(),
               HasSubstr("started with --with_standby, which needs durability STANDBY"));
-  EXPECT_THAT(coordinator_->Join({MemberRole::kServer, 0, "host:9", "process 9", {}, 0, false}).status().message(),
+  EXPECT_THAT(coordinator_->Join(ServerAt(0, "host:9", "process 9")).status().message(),
               HasSubstr("process 9 was started without --with_standby, server 0 with it: want the same"));
-  Coordinator single({.servers = 1, .workers = 1}, &clock_);
-  EXPECT_THAT(single.Join({MemberRole::kWorker, 0, "", "worker process", Job(), 20}).status().message(),
+  Coordinator single({{.servers = 1, .workers = 1}}, &clock_);
+  EXPECT_THAT(single.Join(WorkerOf(0, SyncJob(v1::Durability::STANDBY))).status().message(),
               HasSubstr("has durability STANDBY, which needs a standby for each server"));
 }
 

@@ -11,47 +11,29 @@
 namespace ballast {
 
 absl::string_view RoleName(MemberRole role) {
-  switch (role) {
-    case MemberRole::kServer:
-      return "server";
-    case MemberRole::kWorker:
-      return "worker";
-    case MemberRole::kStandby:
-      return "standby";
-  }
-  return "";
+  constexpr absl::string_view kNames[] = {"server", "worker", "standby"};
+  return kNames[static_cast<int>(role)];
+}
+
+absl::string_view StateName(Membership::State state) {
+  constexpr absl::string_view kNames[] = {"joined", "left", "lost", "failed"};
+  return kNames[static_cast<int>(state)];
 }
 
 v1::Member ToProto(const Membership::Id& id) {
   v1::Member member;
-  switch (id.role) {
-    case MemberRole::kServer:
-      member.set_role(v1::ROLE_SERVER);
-      break;
-    case MemberRole::kWorker:
-      member.set_role(v1::ROLE_WORKER);
-      break;
-    case MemberRole::kStandby:
-      member.set_role(v1::ROLE_STANDBY);
-      break;
-  }
+  member.set_role(static_cast<v1::Role>(v1::ROLE_SERVER + static_cast<int>(id.role)));
   member.set_rank(id.rank);
   member.set_incarnation(id.incarnation);
   return member;
 }
 
 absl::StatusOr<Membership::Id> FromProto(const v1::Member& member) {
-  switch (member.role()) {
-    case v1::ROLE_SERVER:
-      return Membership::Id{MemberRole::kServer, member.rank(), member.incarnation()};
-    case v1::ROLE_WORKER:
-      return Membership::Id{MemberRole::kWorker, member.rank(), member.incarnation()};
-    case v1::ROLE_STANDBY:
-      return Membership::Id{MemberRole::kStandby, member.rank(), member.incarnation()};
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("member: got role ", member.role(), ", want server, worker or standby"));
+  if (member.role() < v1::ROLE_SERVER || member.role() > v1::ROLE_STANDBY) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("member: got role ", member.role(), ", want server, worker or standby"));
   }
+  return Membership::Id{static_cast<MemberRole>(member.role() - v1::ROLE_SERVER), member.rank(), member.incarnation()};
 }
 
 std::string Describe(const Membership::Member& member) {
@@ -89,7 +71,7 @@ absl::StatusOr<uint32_t> Membership::CheckJoin(MemberRole role, std::optional<ui
 }
 
 absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<uint32_t> rank, std::string address,
-                                                std::string description, uint64_t process,
+                                                std::string description, absl::Time now, uint64_t process,
                                                 std::string control_address) {
   const absl::StatusOr<uint32_t> free = CheckJoin(role, rank, address, description);
   if (!free.ok()) return free.status();
@@ -102,12 +84,12 @@ absl::StatusOr<Membership::Id> Membership::Join(MemberRole role, std::optional<u
   member.description = std::move(description);
   member.process = process;
   member.state = State::kJoined;
-  member.last_heard = clock_->Now();
+  member.last_heard = now;
   member.reason.clear();
   return member.id;
 }
 
-absl::StatusOr<Membership::Member*> Membership::FindLive(const Id& id) {
+absl::StatusOr<const Membership::Member*> Membership::FindLive(const Id& id) const {
   const auto member = members_.find({id.role, id.rank});
   if (member == members_.end()) {
     return WithReason(v1::ERROR_REASON_MEMBER_LOST,
@@ -122,8 +104,8 @@ absl::StatusOr<Membership::Member*> Membership::FindLive(const Id& id) {
                     {{"role", RoleName(id.role)}, {"rank", absl::StrCat(id.rank)}});
 }
 
-absl::Status Membership::CheckJoined(const Id& id) {
-  absl::StatusOr<Member*> member = FindLive(id);
+absl::Status Membership::CheckJoined(const Id& id) const {
+  const absl::StatusOr<const Member*> member = FindLive(id);
   if (!member.ok()) return member.status();
   if ((*member)->state == State::kJoined) return absl::OkStatus();
   return WithReason(v1::ERROR_REASON_MEMBER_LOST,
@@ -131,31 +113,30 @@ absl::Status Membership::CheckJoined(const Id& id) {
                     {{"role", RoleName(id.role)}, {"rank", absl::StrCat(id.rank)}});
 }
 
-absl::Status Membership::Heartbeat(const Id& id) {
-  absl::StatusOr<Member*> member = FindLive(id);
-  if (!member.ok()) return member.status();
-  if ((*member)->state == State::kLost && id.role == MemberRole::kServer) {
-    (*member)->state = State::kJoined;
-    (*member)->reason.clear();
+absl::Status Membership::Heartbeat(const Id& id, absl::Time now) {
+  if (absl::Status status = FindLive(id).status(); !status.ok()) return status;
+  Member& member = members_[{id.role, id.rank}];
+  if (member.state == State::kLost && id.role == MemberRole::kServer) {
+    member.state = State::kJoined;
+    member.reason.clear();
   }
   if (absl::Status status = CheckJoined(id); !status.ok()) return status;
-  (*member)->last_heard = clock_->Now();
+  member.last_heard = now;
   return absl::OkStatus();
 }
 
-absl::Status Membership::Leave(const Id& id, State state, std::string reason) {
-  absl::StatusOr<Member*> member = FindLive(id);
-  if (!member.ok()) return member.status();
-  if ((*member)->state != State::kJoined) return absl::OkStatus();
-  (*member)->state = state;
-  (*member)->reason = std::move(reason);
-  (*member)->gone_since = clock_->Now();
+absl::Status Membership::Leave(const Id& id, State state, std::string reason, absl::Time now) {
+  if (absl::Status status = FindLive(id).status(); !status.ok()) return status;
+  Member& member = members_[{id.role, id.rank}];
+  if (member.state != State::kJoined) return absl::OkStatus();
+  member.state = state;
+  member.reason = std::move(reason);
+  member.gone_since = now;
   return absl::OkStatus();
 }
 
-std::vector<Membership::Member> Membership::Expire() {
+std::vector<Membership::Member> Membership::Expire(absl::Time now) {
   std::vector<Member> lost;
-  const absl::Time now = clock_->Now();
   for (auto& [key, member] : members_) {
     const auto& [role, rank] = key;
     if (member.state != State::kJoined || now - member.last_heard < ttl_) continue;
@@ -171,15 +152,14 @@ std::vector<Membership::Member> Membership::Expire() {
   return lost;
 }
 
-void Membership::Discount(absl::Duration silence) {
-  const absl::Time now = clock_->Now();
+void Membership::Discount(absl::Duration silence, absl::Time now) {
   for (auto& [key, member] : members_) {
     absl::Time& since = member.state == State::kJoined ? member.last_heard : member.gone_since;
     since = std::min(since + silence, now);
   }
 }
 
-Membership::Id Membership::Promote(uint32_t rank) {
+Membership::Id Membership::Promote(uint32_t rank, absl::Time now) {
   Member& standby = members_.at({MemberRole::kStandby, rank});
   Member& server = members_[{MemberRole::kServer, rank}];
   server.id = {MemberRole::kServer, rank, server.id.incarnation + 1};
@@ -192,7 +172,7 @@ Membership::Id Membership::Promote(uint32_t rank) {
   server.reason.clear();
   standby.state = State::kLeft;
   standby.reason = "took over";
-  standby.gone_since = clock_->Now();
+  standby.gone_since = now;
   return server.id;
 }
 
@@ -202,10 +182,9 @@ std::optional<Membership::Member> Membership::Find(MemberRole role, uint32_t ran
   return member->second;
 }
 
-bool Membership::IsFresh(MemberRole role, uint32_t rank) const {
+bool Membership::IsFresh(MemberRole role, uint32_t rank, absl::Time now) const {
   const auto member = members_.find({role, rank});
-  return member != members_.end() && member->second.state == State::kJoined &&
-         clock_->Now() - member->second.last_heard < ttl_;
+  return member != members_.end() && member->second.state == State::kJoined && now - member->second.last_heard < ttl_;
 }
 
 std::vector<std::string> Membership::MissingOf(MemberRole role) const {
@@ -229,18 +208,10 @@ std::string Membership::Missing() const {
   return absl::StrJoin(missing, ", ");
 }
 
-std::vector<std::string> Membership::ServerAddresses() const {
+std::vector<std::string> Membership::ServerAddresses(std::string Member::*address) const {
   std::vector<std::string> addresses(servers_);
   for (const auto& [key, member] : members_) {
-    if (key.first == MemberRole::kServer) addresses[key.second] = member.address;
-  }
-  return addresses;
-}
-
-std::vector<std::string> Membership::ServerControlAddresses() const {
-  std::vector<std::string> addresses(servers_);
-  for (const auto& [key, member] : members_) {
-    if (key.first == MemberRole::kServer) addresses[key.second] = member.control_address;
+    if (key.first == MemberRole::kServer) addresses[key.second] = member.*address;
   }
   return addresses;
 }
@@ -252,26 +223,52 @@ bool Membership::AnyJoined(MemberRole role) const {
   return false;
 }
 
-std::optional<uint32_t> Membership::FirstLost(MemberRole role) const {
+google::protobuf::RepeatedPtrField<internal::v1::MemberRecord> Membership::Export() const {
+  google::protobuf::RepeatedPtrField<internal::v1::MemberRecord> records;
   for (const auto& [key, member] : members_) {
-    if (key.first == role && member.state == State::kLost) return key.second;
+    internal::v1::MemberRecord* record = records.Add();
+    *record->mutable_member() = ToProto(member.id);
+    record->set_address(member.address);
+    record->set_control_address(member.control_address);
+    record->set_description(member.description);
+    record->set_process(member.process);
+    record->set_reason(member.reason);
+    record->set_state(static_cast<internal::v1::MemberRecord::State>(1 + static_cast<int>(member.state)));
   }
-  return std::nullopt;
+  return records;
 }
 
-void Membership::Restore(std::vector<Member> members) {
-  const absl::Time now = clock_->Now();
-  for (Member& member : members) {
-    member.last_heard = member.gone_since = now;
-    const Key key = {member.id.role, member.id.rank};
-    members_[key] = std::move(member);
+absl::StatusOr<Membership::Member> Membership::FromRecord(const internal::v1::MemberRecord& record) const {
+  const absl::StatusOr<Id> id = FromProto(record.member());
+  if (!id.ok()) return id.status();
+  const uint32_t count = CountOf(id->role);
+  if (id->rank >= count || id->incarnation == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("saved member: got ", RoleName(id->role), " ", id->rank,
+                                                   ", incarnation ", id->incarnation, ", want a rank below ", count));
   }
+  if (record.state() < 1 || record.state() > 4) {
+    return absl::InvalidArgumentError(absl::StrCat("saved member: got state ", record.state(), ", want 1 to 4"));
+  }
+  return Member{.id = *id,
+                .address = record.address(),
+                .control_address = record.control_address(),
+                .description = record.description(),
+                .process = record.process(),
+                .state = static_cast<State>(record.state() - 1),
+                .reason = record.reason()};
 }
 
-std::vector<Membership::Member> Membership::members() const {
-  std::vector<Member> members;
-  for (const auto& [key, member] : members_) members.push_back(member);
-  return members;
+absl::Status Membership::Restore(const google::protobuf::RepeatedPtrField<internal::v1::MemberRecord>& records,
+                                 absl::Time now) {
+  std::map<Key, Member> members;
+  for (const internal::v1::MemberRecord& record : records) {
+    absl::StatusOr<Member> member = FromRecord(record);
+    if (!member.ok()) return member.status();
+    member->last_heard = member->gone_since = now;
+    members.insert_or_assign({member->id.role, member->id.rank}, *std::move(member));
+  }
+  members_ = std::move(members);
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "common/concurrency/clock.h"
+#include "google/protobuf/repeated_field.h"
 
 namespace ballast {
 
-// A standby has the rank of its server.
+// In the order of v1::Role. A standby has the rank of its server.
 enum class MemberRole { kServer, kWorker, kStandby };
 
 absl::string_view RoleName(MemberRole role);
@@ -30,7 +32,9 @@ class Membership {
     MemberRole role = MemberRole::kServer;
     uint32_t rank = 0;
     uint64_t incarnation = 0;
+    friend auto operator<=>(const Id&, const Id&) = default;
   };
+  // In the order of MemberRecord.State.
   enum class State { kJoined, kLeft, kLost, kFailed };
   struct Member {
     Id id;
@@ -47,15 +51,17 @@ class Membership {
     absl::Time gone_since;
   };
 
+  using Key = std::pair<MemberRole, uint32_t>;
+
   // `pairs`: true if each server has a standby.
-  Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, const Clock* clock, bool pairs = false)
-      : servers_(servers), workers_(workers), ttl_(ttl), pairs_(pairs), clock_(clock) {}
+  Membership(uint32_t servers, uint32_t workers, absl::Duration ttl, bool pairs = false)
+      : servers_(servers), workers_(workers), ttl_(ttl), pairs_(pairs) {}
 
   // ALREADY_EXISTS if a live member has the rank, INVALID_ARGUMENT if it is too high, FAILED_PRECONDITION if no rank
   // is free. A member that joins again with the same description replaces itself, because the response may have been
   // lost. A server at the same address replaces the previous one, because two cannot share an address.
   absl::StatusOr<Id> Join(MemberRole role, std::optional<uint32_t> rank, std::string address, std::string description,
-                          uint64_t process = 0, std::string control_address = "");
+                          absl::Time now, uint64_t process = 0, std::string control_address = "");
 
   // Returns the rank or the error that Join would return; changes nothing.
   absl::StatusOr<uint32_t> CheckJoin(MemberRole role, std::optional<uint32_t> rank, absl::string_view address,
@@ -63,44 +69,43 @@ class Membership {
 
   // FAILED_PRECONDITION for a member that was replaced or lost, or has left. A lost server that was not replaced
   // becomes a member again, because it still holds its shard.
-  absl::Status Heartbeat(const Id& id);
+  absl::Status Heartbeat(const Id& id, absl::Time now);
 
   // Returns the error that Heartbeat would return for a member that is not kJoined, but is not a sign of life of that
   // member.
-  absl::Status CheckJoined(const Id& id);
+  absl::Status CheckJoined(const Id& id) const;
 
   // `state` is any state except kJoined. OK if the member is no longer joined.
-  absl::Status Leave(const Id& id, State state, std::string reason = "");
+  absl::Status Leave(const Id& id, State state, std::string reason, absl::Time now);
 
   // Marks members without a heartbeat for `ttl` as lost, and returns them. A standby stays if its server is lost or
   // has sent no recent heartbeat: it may hold the only copy.
-  std::vector<Member> Expire();
+  std::vector<Member> Expire(absl::Time now);
 
   // No heartbeat could arrive for the last `silence`: takes that time off each member's silence or absence.
-  void Discount(absl::Duration silence);
+  void Discount(absl::Duration silence, absl::Time now);
 
   // Makes the joined standby of that rank its server, with a new incarnation. The rank has no standby then.
-  Id Promote(uint32_t rank);
+  Id Promote(uint32_t rank, absl::Time now);
 
   // The ranks without a member: "server 1, worker 0".
   std::string Missing() const;
   std::string MissingServers() const;
 
-  // By rank; empty for servers that have not joined.
-  std::vector<std::string> ServerAddresses() const;
-  std::vector<std::string> ServerControlAddresses() const;
+  // Returns that address of each server, by rank; empty for servers that have not joined.
+  std::vector<std::string> ServerAddresses(std::string Member::*address) const;
 
   // True if a member of that role is joined.
   bool AnyJoined(MemberRole role) const;
   // Returns the newest member of that rank, if there was any.
   std::optional<Member> Find(MemberRole role, uint32_t rank) const;
   // True if the member is joined and its last heartbeat is less than `ttl` ago.
-  bool IsFresh(MemberRole role, uint32_t rank) const;
-  // Returns the lowest rank whose member was lost.
-  std::optional<uint32_t> FirstLost(MemberRole role) const;
+  bool IsFresh(MemberRole role, uint32_t rank, absl::Time now) const;
 
-  // Incarnations continue from those restored. All members count as heard now.
-  void Restore(std::vector<Member> members);
+  google::protobuf::RepeatedPtrField<internal::v1::MemberRecord> Export() const;
+  // Incarnations continue from those restored. All members count as heard now. INVALID_ARGUMENT, and no effect, if
+  // the members do not fit a job of this size.
+  absl::Status Restore(const google::protobuf::RepeatedPtrField<internal::v1::MemberRecord>& records, absl::Time now);
 
   // Call before any Join: incarnations of workers, by rank, will exceed these.
   void BeginAbove(std::vector<uint64_t> workers) { worker_floor_ = std::move(workers); }
@@ -109,13 +114,11 @@ class Membership {
     return worker < worker_floor_.size() ? worker_floor_[worker] + 1 : 1;
   }
 
-  uint32_t servers() const { return servers_; }
-  uint32_t workers() const { return workers_; }
-  std::vector<Member> members() const;
+  const std::map<Key, Member>& members() const { return members_; }
 
  private:
-  using Key = std::pair<MemberRole, uint32_t>;
-  absl::StatusOr<Member*> FindLive(const Id& id);
+  absl::StatusOr<const Member*> FindLive(const Id& id) const;
+  absl::StatusOr<Member> FromRecord(const internal::v1::MemberRecord& record) const;
   uint32_t CountOf(MemberRole role) const { return role == MemberRole::kWorker ? workers_ : servers_; }
   std::vector<std::string> MissingOf(MemberRole role) const;
 
@@ -123,14 +126,39 @@ class Membership {
   const uint32_t workers_;
   const absl::Duration ttl_;
   const bool pairs_;
-  const Clock* const clock_;
   std::map<Key, Member> members_;
   std::vector<uint64_t> worker_floor_;
+};
+
+struct Newcomer {
+  MemberRole role = MemberRole::kServer;
+  std::optional<uint32_t> rank;
+  std::string address;
+  std::string description;
+  // Workers only.
+  v1::Job job;
+  uint64_t train_examples = 0;
+  bool with_standby = false;
+  // Operating system's process id; 0: unknown.
+  uint64_t process = 0;
+  // Address of a server's control port, if it has one.
+  std::string control_address;
+};
+
+// The role and rank of a newcomer that may join, and the members whose process must have ended, because the newcomer
+// has their address.
+struct Admission {
+  MemberRole role = MemberRole::kServer;
+  uint32_t rank = 0;
+  std::vector<Membership::Member> replaced;
 };
 
 v1::Member ToProto(const Membership::Id& id);
 // INVALID_ARGUMENT for an unknown role.
 absl::StatusOr<Membership::Id> FromProto(const v1::Member& member);
+
+// Returns "joined", "left", "lost" or "failed".
+absl::string_view StateName(Membership::State state);
 
 // Returns "worker 1 (host, process 4711)".
 std::string Describe(const Membership::Member& member);

@@ -13,7 +13,7 @@ constexpr absl::Duration kRecent = absl::Seconds(2);
 
 }  // namespace
 
-void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress) {
+void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::WorkerProgress& progress, absl::Time now) {
   Worker& worker = workers_[rank];
   if (progress.acknowledged_pushes_size() > 0) {
     pushes_[{rank, incarnation}] = {progress.acknowledged_pushes().begin(), progress.acknowledged_pushes().end()};
@@ -24,7 +24,6 @@ void ProgressTracker::Report(uint32_t rank, uint64_t incarnation, const v1::Work
   if (again) return;
   worker.last = progress;
   worker.step = progress.step();
-  const absl::Time now = clock_->Now();
   worker.recent.push_back({now, progress});
   while (worker.recent.size() > 1 && now - worker.recent.front().at > kRecent) worker.recent.pop_front();
   examples_ += progress.examples();

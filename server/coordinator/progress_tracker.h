@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "ballast/internal/v1/coordinator_state.pb.h"
 #include "ballast/v1/coordinator_service.pb.h"
-#include "common/concurrency/clock.h"
 
 namespace ballast {
 
@@ -19,9 +18,7 @@ namespace ballast {
 // Thread safety: none; the coordinator guards it.
 class ProgressTracker {
  public:
-  explicit ProgressTracker(const Clock* clock) : clock_(clock) {}
-
-  void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress);
+  void Report(uint32_t worker, uint64_t incarnation, const v1::WorkerProgress& progress, absl::Time now);
   void Evaluated(const v1::Evaluation& evaluation) { evaluation_ = evaluation; }
   // `steps` and `batches` are the worker's totals at the end of a lease.
   void EndedLease(uint32_t worker, uint64_t steps, uint64_t batches);
@@ -56,7 +53,6 @@ class ProgressTracker {
     std::deque<Entry> recent;
   };
 
-  const Clock* const clock_;
   std::map<uint32_t, Worker> workers_;
   // Acknowledged pushes by shard, for each worker and incarnation.
   std::map<std::pair<uint32_t, uint64_t>, std::vector<uint64_t>> pushes_;

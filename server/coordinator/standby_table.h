@@ -11,6 +11,14 @@
 
 namespace ballast {
 
+// The report of a server or a standby on its peer.
+struct ReplicationReport {
+  // From a server: the state of its standby.
+  v1::StandbyReport standby;
+  // From a standby: the stream from its server has ended or timed out.
+  bool server_lost = false;
+};
+
 // Owns the state of each shard's standby. A standby may take over only if its server has reported it in step and not
 // reported otherwise since: such a server acknowledges nothing that the standby does not have. Invariant: a standby
 // that was lost or has taken over never may again. Knows nothing of members and addresses.

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "common/rpc/member_loop.h"
-#include "server/coordinator/replication_report.h"
+#include "server/coordinator/standby_table.h"
 
 namespace ballast {
 
@@ -27,7 +27,7 @@ class CoordinatorMember {
     std::string coordinator;
     std::shared_ptr<grpc::Channel> channel;
     uint32_t rank = 0;
-    // Coordinator::Options::with_standby; if true, `servers` must equal the coordinator's.
+    // JobOptions::with_standby; if true, `servers` must equal the coordinator's.
     bool with_standby = false;
     uint32_t servers = 1;
     // Addresses at which others reach this server.

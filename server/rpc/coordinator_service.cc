@@ -99,20 +99,20 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
     return Answer(context, absl::InvalidArgumentError("join: got role standby, want server or worker: a server becomes "
                                                       "a standby if its rank is taken"));
   }
-  Coordinator::Newcomer newcomer{role->role,
-                                 std::nullopt,
-                                 request->address(),
-                                 request->description(),
-                                 request->job(),
-                                 request->train_examples(),
-                                 request->with_standby(),
-                                 request->process(),
-                                 request->control_address()};
+  Newcomer newcomer{role->role,
+                    std::nullopt,
+                    request->address(),
+                    request->description(),
+                    request->job(),
+                    request->train_examples(),
+                    request->with_standby(),
+                    request->process(),
+                    request->control_address()};
   if (request->has_rank()) newcomer.rank = request->rank();
   absl::StatusOr<Membership::Id> id = coordinator_->Join(std::move(newcomer));
   if (!id.ok()) return Answer(context, id.status());
   *response->mutable_member() = ToProto(*id);
-  const Coordinator::Options& options = coordinator_->options();
+  const JobOptions& options = coordinator_->options().job;
   response->set_servers(options.servers);
   response->set_workers(options.workers);
   // The standby of a lost server must learn of the loss soon.
@@ -120,7 +120,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::Join(grpc::CallbackServerCo
   response->set_heartbeat_interval_ms(absl::ToInt64Milliseconds(options.member_ttl / (pair ? 15 : 5)));
   response->set_member_ttl_ms(absl::ToInt64Milliseconds(options.member_ttl));
   if (id->role != MemberRole::kWorker) return AnswerSaved(context, absl::OkStatus());
-  const Coordinator::Beginning beginning = coordinator_->BeginningOf(*id);
+  const WorkerControl::Beginning beginning = coordinator_->BeginningOf(*id);
   response->set_steps(beginning.steps);
   if (beginning.resumed_batches.has_value()) response->set_resumed_batches(*beginning.resumed_batches);
   return AnswerSaved(context, absl::OkStatus());

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoints of a JobControl with one server, one of them every minute.
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/testing/job_fixture.h"
+
+namespace ballast {
+namespace {
+
+using internal::v1::CheckpointManifest;
+
+class JobCheckpointTest : public JobControlTest {
+ protected:
+  static v1::Job LongJob() {
+    v1::Job job = SyncJob(v1::Durability::CHECKPOINT);
+    job.mutable_training()->set_epochs(100);
+    return job;
+  }
+  static JobOptions Options(std::optional<CheckpointManifest> resume = std::nullopt) {
+    return {.servers = 1, .workers = 2, .first_checkpoint = 1, .resume = std::move(resume)};
+  }
+
+  void Start(std::optional<CheckpointManifest> resume = std::nullopt) {
+    control_.emplace(Options(std::move(resume)), now_);
+    server_ = *JoinServer(0);
+    for (Membership::Id* worker : {&worker0_, &worker1_}) {
+      const std::string process = absl::StrCat("process ", worker == &worker0_);
+      *worker = *control_->Join(WorkerOf(std::nullopt, LongJob(), 20, process), now_);
+    }
+    // The interval to the first checkpoint starts here.
+    EXPECT_TRUE(Beat(server_).ok());
+  }
+  void PassAMinute() { Silence({worker0_, worker1_, server_}, absl::Minutes(1)); }
+  // The server has written its part of checkpoint 1; returns what follows.
+  JobControl::Actions Write() {
+    control_->TakeActions();
+    v1::CheckpointPart part;
+    part.set_id(1);
+    part.set_stage(v1::CheckpointPart::STAGE_WRITTEN);
+    part.set_bytes(7);
+    EXPECT_TRUE(Beat(server_, part).ok());
+    return control_->TakeActions();
+  }
+};
+
+TEST_F(JobCheckpointTest, WaitsForDataThatIsHeldAndHandsOutNoMore) {
+  Start();
+  ASSERT_EQ(Acquire(worker0_), 1);
+  ASSERT_EQ(Acquire(worker1_), 2);
+  PassAMinute();
+  EXPECT_TRUE(Beat(server_)->heartbeat_now);
+  ASSERT_TRUE(Complete(worker0_, 1, 5, 6).ok());
+  EXPECT_EQ(Acquire(worker0_), 0) << "all meet at the same place";
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 0) << "worker 1 holds data";
+  ASSERT_TRUE(Complete(worker1_, 2, 5, 6).ok());
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  EXPECT_EQ(Acquire(worker0_), 0);
+  EXPECT_FALSE(control_->TakeActions().commit.has_value());
+  const JobControl::Actions actions = Write();
+  EXPECT_GT(actions.publish, 0) << "worker 0's call checks again";
+  EXPECT_EQ(Acquire(worker0_), 3) << "worker 0 continues";
+  ASSERT_TRUE(actions.commit.has_value());
+  EXPECT_EQ(actions.keep, 2);
+  EXPECT_FALSE(control_->TakeActions().commit.has_value()) << "only once";
+
+  Start(actions.commit);
+  EXPECT_EQ(worker0_.incarnation, 2) << "above all incarnations of the first run";
+  EXPECT_EQ(control_->workers().BeginningOf(worker1_).steps, 5);
+  EXPECT_EQ(control_->workers().BeginningOf(worker1_).resumed_batches, 6);
+  const auto grant = control_->workers().Acquire(worker0_, {}, now_);
+  EXPECT_EQ((*grant)->lease->epoch, 1) << "the first epoch is done";
+  EXPECT_EQ((*grant)->lease->id, 3) << "no id is given twice";
+}
+
+// A restarted coordinator may be told to resume from the newest checkpoint.
+TEST_F(JobCheckpointTest, ACheckpointOfTheJobItselfIsNotWhatItBeganFrom) {
+  Start();
+  PassAMinute();
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  const std::optional<CheckpointManifest> first = Write().commit;
+  ASSERT_TRUE(first.has_value());
+  JobControl after(Options(first), now_);
+  ASSERT_TRUE(after.Restore(control_->Export(now_), now_).ok());
+  const absl::StatusOr<Membership::Id> returned = after.Join(WorkerOf(1, LongJob(), 20, "process 0"), now_);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_EQ(after.workers().BeginningOf(*returned).resumed_batches, std::nullopt);
+
+  Start(first);
+  JobControl restored(Options(first), now_);
+  ASSERT_TRUE(restored.Restore(control_->Export(now_), now_).ok());
+  EXPECT_EQ(restored.workers().BeginningOf(worker1_).resumed_batches, 0) << "it began from that checkpoint";
+}
+
+TEST_F(JobCheckpointTest, AFailureIsSaidAndTrainingGoesOn) {
+  Start();
+  PassAMinute();
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  v1::CheckpointPart part;
+  part.set_id(1);
+  part.set_stage(v1::CheckpointPart::STAGE_FAILED);
+  part.set_failure("no space left");
+  ASSERT_TRUE(Beat(server_, part).ok());
+  ASSERT_EQ(Progress().notices_size(), 1);
+  EXPECT_EQ(Progress().notices(0), "checkpoint 1 was abandoned: server 0: no space left; the next one is due in 1m");
+  EXPECT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(JobCheckpointTest, AFailedCommitIsSaidAndTheNextCheckpointFollows) {
+  Start();
+  PassAMinute();
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  ASSERT_TRUE(Write().commit.has_value());
+  control_->OnCommit(1, absl::ResourceExhaustedError("no space left"), now_);
+  EXPECT_EQ(control_->TakeActions().notices[0], "checkpoint 1 was abandoned: no space left; the next one is due in 1m");
+  PassAMinute();
+  EXPECT_EQ(Beat(server_)->capture_checkpoint_id, 2);
+}
+
+TEST_F(JobCheckpointTest, AnotherJobOrOtherDataIsRefused) {
+  Start();
+  PassAMinute();
+  ASSERT_EQ(Beat(server_)->capture_checkpoint_id, 1);
+  control_.emplace(Options(Write().commit), now_);
+  EXPECT_EQ(JoinWorker(0, LongJob(), 21).status().message(),
+            "cannot resume from checkpoint 1: it was trained on 20 examples, got 21");
+  v1::Job other_job = LongJob();
+  other_job.set_name("other");
+  EXPECT_EQ(JoinWorker(0, other_job).status().message(),
+            "cannot resume from checkpoint 1: it belongs to job \"job\", got job \"other\"");
+  EXPECT_TRUE(JoinWorker(0, LongJob()).ok());
+}
+
+}  // namespace
+}  // namespace ballast

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/coordinator/job_control.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/status/error_reason.h"
+#include "server/coordinator/testing/job_fixture.h"
+
+namespace ballast {
+namespace {
+
+TEST_F(JobControlTest, EachEventLeadsToItsStateAndActions) {
+  const auto nothing = [] {};
+  const auto run = [this] { Gather(); };
+  const auto run_with_wal = [this] { Gather(SyncJob(v1::Durability::WAL)); };
+  const auto lease = [this] { EXPECT_EQ((Gather(), Acquire(worker0_)), 1); };
+  const auto fail = [this] { return Leave(worker1_, "NaN").ok(); };
+  const auto end = [this, fail] { EXPECT_TRUE((Gather(), fail())); };
+  const auto beat = [this] { return Beat(server_).ok(); };
+  const auto pass = [this] { return now_ += absl::Seconds(3), Beat(server_).ok(); };
+  const auto place = [this] { return control_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok(); };
+  const std::string silent =
+      " (worker process) sent no heartbeat for 3s; no worker is left, and the job fails unless one returns within 1m";
+  const auto kGathering = v1::JOB_STATE_GATHERING, kRunning = v1::JOB_STATE_RUNNING, kFailed = v1::JOB_STATE_FAILED;
+  const struct {
+    std::string event;
+    std::function<void()> before;
+    // Returns whether the event was accepted or refused as it should be.
+    std::function<bool()> happens;
+    v1::JobState state;
+    bool published;
+    std::vector<std::string> notices;
+  } cases[] = {
+      {"a server joins", nothing, [this] { return JoinServer(0).ok(); }, kGathering, true, {}},
+      {"one too many joins", run, [this] { return !JoinWorker(2).ok(); }, kRunning, false, {}},
+      {"a heartbeat", run, beat, kRunning, false, {}},
+      {"progress", run, [this] { return Report(worker0_, {}).ok(); }, kRunning, false, {}},
+      {"a lease is done", lease, [this] { return Complete(worker0_, 1).ok(); }, kRunning, true, {}},
+      {"a placement", run, place, kRunning, true, {}},
+      {"a loss",
+       run,
+       [this] { return Leave(worker1_, "killed", true).ok(); },
+       kRunning,
+       true,
+       {"worker 1 was lost: killed; the others continue"}},
+      {"a failure", run, fail, kFailed, true, {"the job has failed: worker 1 failed: NaN"}},
+      {"a server is lost",
+       run_with_wal,
+       [this] { return Leave(server_, "killed", true).ok(); },
+       kRunning,
+       true,
+       {"server 0 was lost: killed; the others wait up to 1m for it to return"}},
+      {"silence", run_with_wal, pass, kRunning, true, {"worker 0" + silent, "worker 1" + silent}},
+      {"a heartbeat after the end", end, beat, kFailed, false, {}},
+  };
+  for (const auto& c : cases) {
+    control_.emplace(JobOptions{.servers = 1, .workers = 2}, now_);
+    c.before();
+    control_->TakeActions();
+    EXPECT_TRUE(c.happens()) << c.event;
+    const JobControl::Actions actions = control_->TakeActions();
+    EXPECT_EQ(State(), c.state) << c.event;
+    EXPECT_EQ(actions.publish > 0, c.published) << c.event;
+    EXPECT_EQ(actions.notices, c.notices) << c.event;
+    EXPECT_FALSE(actions.commit.has_value()) << c.event;
+    EXPECT_EQ(control_->TakeActions().publish, 0) << c.event;
+  }
+}
+
+TEST_F(JobControlTest, DealsEachWorkerItsShareWhereAllKeepStepAndElseToWhoeverAsks) {
+  v1::Job job = SyncJob();
+  const auto examples_of_worker0 = [&] {
+    control_.emplace(JobOptions{.servers = 1, .workers = 2}, now_);
+    Gather(job, 1000);
+    uint64_t examples = 0;
+    std::vector<uint64_t> held;
+    while (const auto grant = control_->workers().Acquire(worker0_, held, now_)) {
+      held.push_back((*grant)->lease->id);
+      examples += (*grant)->lease->end - (*grant)->lease->begin;
+    }
+    return examples;
+  };
+  EXPECT_EQ(examples_of_worker0(), 500);
+  job.mutable_policy()->mutable_sync()->set_quorum(1);
+  EXPECT_EQ(examples_of_worker0(), 500);
+  job.mutable_policy()->mutable_local_sgd()->set_local_steps(4);
+  EXPECT_EQ(examples_of_worker0(), 500);
+  job.mutable_policy()->mutable_async();
+  EXPECT_EQ(examples_of_worker0(), 1000);
+  job.mutable_policy()->mutable_bounded()->set_staleness(3);
+  EXPECT_EQ(examples_of_worker0(), 1000);
+}
+
+TEST_F(JobControlTest, RefusesABatchBeyondAllLimits) {
+  v1::Job job = SyncJob();
+  job.mutable_training()->set_batch_size(4000000000);
+  const absl::Status status = JoinWorker(0, job).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("batch size 4000000000"), std::string::npos) << status;
+}
+
+TEST_F(JobControlTest, AnswersALeaseAgainWhoseAnswerWasLost) {
+  Gather();
+  EXPECT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(Acquire(worker0_), 1);
+}
+
+TEST_F(JobControlTest, AWorkerReturnsUnderItsRankAndTakesPartAgain) {
+  Gather();
+  EXPECT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(Acquire(worker1_), 2);
+  ASSERT_TRUE(Leave(worker1_, "the GPU fell off the bus", /*worker_local=*/true).ok());
+  EXPECT_EQ(control_->Describe(now_).members(2).state(), "lost");
+  EXPECT_EQ(Progress().notices(0), "worker 1 was lost: the GPU fell off the bus; the others continue");
+  const auto returned = JoinWorker(1);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_EQ(returned->incarnation, 2);
+  EXPECT_TRUE(Beat(server_)->absent.empty());
+  EXPECT_EQ(Acquire(*returned), 3) << "its previous lease, under a new id";
+  ASSERT_TRUE(Complete(worker0_, 1).ok());
+  ASSERT_TRUE(Complete(*returned, 3).ok());
+  EXPECT_EQ(Progress().state(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(JobControlTest, FailsOnceNoWorkerHasReturnedInTime) {
+  v1::Job job = SyncJob();
+  job.mutable_durability()->set_return_seconds(20);
+  Gather(job);
+  Silence({server_}, absl::Seconds(4));
+  EXPECT_EQ(Beat(server_)->state, v1::JOB_STATE_RUNNING);
+  Silence({server_}, absl::Seconds(18));
+  EXPECT_EQ(Beat(server_)->state, v1::JOB_STATE_RUNNING);
+  Silence({server_}, absl::Seconds(3));
+  const auto reply = Beat(server_);
+  EXPECT_EQ(reply->state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(reply->reason.find("no worker was left, and none returned within 20s"), 0) << reply->reason;
+  EXPECT_EQ(JoinWorker(1, job).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobControlTest, AWorkerThatReturnsInTimeKeepsTheJobAlive) {
+  Gather();
+  Silence({server_}, absl::Seconds(50));
+  const auto returned = JoinWorker(0);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  Silence({server_, *returned}, absl::Seconds(50));
+  EXPECT_EQ(Beat(server_)->state, v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(JobControlTest, ALostServerFailsAJobThatDoesNotOutliveItAndSaysWhatWould) {
+  Gather();
+  Silence({worker0_, worker1_}, absl::Seconds(3));
+  EXPECT_EQ(Beat(worker0_)->reason,
+            "server 0 (server process) sent no heartbeat for 3s, and its shard "
+            "is lost: with durability wal, "
+            "wal_sync or standby the job would have survived");
+}
+
+TEST_F(JobControlTest, WaitsForAServerThatTheJobOutlives) {
+  Gather(SyncJob(v1::Durability::WAL));
+  Silence({worker0_, worker1_}, absl::Seconds(59));
+  EXPECT_EQ(Beat(worker0_)->state, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Progress().servers_lost(), 1);
+  const auto returned = control_->Join(ServerAt(0, "127.0.0.1:1", "another process"), now_);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_EQ(returned->incarnation, 2);
+  Silence({worker0_, worker1_}, absl::Seconds(59));
+  EXPECT_EQ(Beat(worker0_)->state, v1::JOB_STATE_RUNNING);
+  Silence({worker0_, worker1_}, absl::Seconds(5));
+  EXPECT_EQ(Beat(worker0_)->reason,
+            "server 0 (another process) sent no heartbeat for 3s and did not "
+            "return within 1m");
+}
+
+TEST_F(JobControlTest, ARestartedServerTakesItsOwnPlaceAtOnceButNobodyElses) {
+  Gather();
+  EXPECT_EQ(control_->Join(ServerAt(0, "127.0.0.1:2", "a stranger"), now_).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(control_->Join(ServerAt(0, "127.0.0.1:1", "its successor"), now_)->incarnation, 2);
+}
+
+// Otherwise the weights could not be saved if worker 0 died at the last step.
+TEST_F(JobControlTest, ALostWorkerMayReturnToAFinishedJob) {
+  Gather();
+  EXPECT_EQ(Acquire(worker0_), 1);
+  EXPECT_EQ(Acquire(worker1_), 2);
+  ASSERT_TRUE(Complete(worker0_, 1).ok());
+  ASSERT_TRUE(Complete(worker1_, 2).ok());
+  ASSERT_TRUE(Leave(worker1_, "").ok());
+  Silence({server_}, absl::Seconds(3));
+  EXPECT_EQ(JoinWorker(1).status().message(), "the job has ended (finished); restart the servers to train again");
+  const auto returned = JoinWorker(0);
+  ASSERT_TRUE(returned.ok()) << returned.status();
+  EXPECT_TRUE((*control_->workers().Acquire(*returned, {}, now_))->finished);
+}
+
+TEST_F(JobControlTest, FailureOfAWorkerIsTheJobs) {
+  Gather();
+  ASSERT_TRUE(Leave(worker1_, "loss is NaN at step 7").ok());
+  EXPECT_EQ(Beat(worker0_)->reason, "worker 1 failed: loss is NaN at step 7");
+}
+
+TEST_F(JobControlTest, RefusesAnotherJobFile) {
+  ASSERT_TRUE(JoinWorker(0).ok());
+  v1::Job other = SyncJob();
+  other.mutable_training()->set_batch_size(20);
+  const absl::Status status = JoinWorker(1, other).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("training.batch_size: 10 -> 20"), std::string::npos) << status;
+  EXPECT_EQ(JoinWorker(1, SyncJob(), 19).status().message(),
+            "job \"job\": worker process has 19 training examples, want 20 as "
+            "other workers have");
+}
+
+TEST_F(JobControlTest, PlacesTensorsOnceAllServersHaveJoined) {
+  const v1::TensorSpec spec = Tensor(0, "w", 3);
+  EXPECT_EQ(control_->PlaceTensors("job", {spec}).status().message(),
+            "tensors cannot be placed yet: server 0 has not joined");
+  ASSERT_TRUE(JoinServer(0).ok());
+  const auto map = control_->PlaceTensors("job", {spec});
+  ASSERT_TRUE(map.ok());
+  EXPECT_EQ(map->shards()[0], "127.0.0.1:1");
+  EXPECT_EQ(map->tensors().size(), 1);
+}
+
+TEST_F(JobControlTest, SumsUpProgressOverTheWorkers) {
+  Gather();
+  v1::WorkerProgress progress;
+  progress.set_step(10);
+  progress.set_examples(100);
+  progress.set_loss_sum(50);
+  progress.set_seconds(1);
+  ASSERT_TRUE(Report(worker0_, progress).ok());
+  progress.set_examples(300);
+  progress.set_loss_sum(350);
+  const auto sum = Report(worker1_, progress);
+  ASSERT_TRUE(sum.ok());
+  EXPECT_EQ(sum->examples(), 400);
+  EXPECT_DOUBLE_EQ(sum->train_loss(), 1.0);
+  EXPECT_DOUBLE_EQ(sum->samples_per_second(), 400);
+  EXPECT_EQ(Report(worker1_, progress)->examples(), 400) << "a retry counts once";
+}
+
+TEST_F(JobControlTest, KeepsAnEvaluationByAWorkerThatHasMadeNoStep) {
+  Gather();
+  v1::Evaluation evaluation;
+  evaluation.set_accuracy(0.75);
+  const auto progress = Report(worker0_, {}, &evaluation);
+  ASSERT_TRUE(progress.ok());
+  EXPECT_EQ(progress->last_evaluation().accuracy(), 0.75);
+}
+
+TEST_F(JobControlTest, RefusesAStateOfAnotherSize) {
+  internal::v1::CoordinatorState state;
+  state.add_members()->mutable_member()->set_role(v1::ROLE_WORKER);
+  state.mutable_members(0)->mutable_member()->set_rank(2);
+  state.mutable_members(0)->mutable_member()->set_incarnation(1);
+  EXPECT_EQ(control_->Restore(state, now_).message(), "saved member: got worker 2, incarnation 1, want a rank below 2");
+}
+
+// A job whose workers bring their own model and data.
+class OwnDataTest : public JobControlTest {
+ protected:
+  static v1::Job Named() {
+    v1::Job job;
+    job.set_name("job");
+    return job;
+  }
+  void Gather() { JobControlTest::Gather(Named(), 0); }
+};
+
+TEST_F(OwnDataTest, RunsWithANameAloneAndIsFinishedWhenAllWorkersHaveLeft) {
+  Gather();
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  v1::WorkerProgress progress;
+  progress.set_step(7);
+  ASSERT_TRUE(Report(worker0_, progress).ok());
+  EXPECT_EQ(Progress().step(), 7);
+  ASSERT_TRUE(Leave(worker1_, "").ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Progress().notices_size(), 0);
+  // The job does not wait for a worker that has left.
+  ASSERT_EQ(Beat(server_)->absent.size(), 1);
+  EXPECT_EQ(Beat(server_)->absent[0].rank, 1);
+  ASSERT_TRUE(Leave(worker0_, "").ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, HasNoLeases) {
+  Gather();
+  const absl::Status acquired = control_->workers().Acquire(worker0_, {}, now_)->status();
+  EXPECT_EQ(acquired.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(acquired), v1::ERROR_REASON_NO_DATA);
+  EXPECT_EQ(ReasonOf(Complete(worker0_, 1)), v1::ERROR_REASON_NO_DATA);
+}
+
+TEST_F(OwnDataTest, GoesOnWithoutAWorkerThatIsLostUntilTheOthersHaveLeft) {
+  Gather();
+  Silence({server_, worker0_}, absl::Seconds(5));
+  EXPECT_EQ(Progress().workers_lost(), 1);
+  ASSERT_EQ(Beat(server_)->absent.size(), 1);
+  ASSERT_TRUE(Leave(worker0_, "").ok());
+  // It may return within the usual time.
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  Silence({server_}, absl::Seconds(61));
+  EXPECT_EQ(State(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, ALostWorkerMayReturnAndGoOn) {
+  Gather();
+  Silence({server_, worker0_}, absl::Seconds(5));
+  const absl::StatusOr<Membership::Id> again = JoinWorker(1, Named(), 0);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->incarnation, 2);
+  EXPECT_EQ(Beat(server_)->absent.size(), 0);
+  ASSERT_TRUE(Leave(worker0_, "").ok());
+  ASSERT_TRUE(Leave(*again, "").ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, FailsWhenAWorkerDoesOrNobodyIsLeft) {
+  Gather();
+  ASSERT_TRUE(Leave(worker0_, "the loss is NaN").ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_FAILED);
+  control_.emplace(JobOptions{.servers = 1, .workers = 1}, now_);
+  server_ = *JoinServer(0);
+  ASSERT_TRUE(JoinWorker(0, Named(), 0).ok());
+  Silence({server_}, absl::Seconds(70));
+  EXPECT_EQ(State(), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(OwnDataTest, ItsStateOutlivesTheCoordinator) {
+  Gather();
+  const internal::v1::CoordinatorState saved = control_->Export(now_);
+  control_.emplace(JobOptions{.servers = 1, .workers = 2}, now_);
+  ASSERT_TRUE(control_->Restore(saved, now_).ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(Leave(worker0_, "").ok());
+  ASSERT_TRUE(Leave(worker1_, "").ok());
+  EXPECT_EQ(State(), v1::JOB_STATE_FINISHED);
+}
+
+TEST_F(OwnDataTest, AJobWithAModelOrDataStillWantsItsTerms) {
+  v1::Job with_model = Named(), with_data = Named();
+  with_model.mutable_model();
+  with_data.mutable_data();
+  for (const v1::Job& job : {with_model, with_data}) {
+    EXPECT_EQ(JoinWorker(0, job, 0).status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(JoinWorker(0, job, 20).status().code(), absl::StatusCode::kInvalidArgument) << "batch size and epochs";
+  }
+  EXPECT_EQ(JoinWorker(0, Named(), 20).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(JoinWorker(0, v1::Job(), 0).status().code(), absl::StatusCode::kInvalidArgument) << "name";
+  // Either all workers of a job bring their own data or none does.
+  ASSERT_TRUE(JoinWorker(0, Named(), 0).ok());
+  EXPECT_EQ(JoinWorker(1).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(OwnDataTest, TakesNoCheckpoints) {
+  v1::Job job = Named();
+  job.mutable_durability()->set_mode(v1::Durability::CHECKPOINT);
+  const absl::Status status = JoinWorker(0, job, 0).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_INVALID_REQUEST);
+}
+
+}  // namespace
+}  // namespace ballast
