@@ -60,8 +60,8 @@ class JobStatus {
   void CountLostWorker() { ++workers_lost_; }
   void CountLostServer() { ++servers_lost_; }
 
-  // Three kinds of change. Heartbeats report a change; waiting calls may get a response after a release; a record only
-  // has to be saved.
+  // Three kinds of change: Change is what heartbeats report, Release lets waiting calls check again, and Record only
+  // has to be saved. Each includes the next.
   void Change() { told_ = Release(); }
   uint64_t Release() { return published_ = ++changes_; }
   void Record() { ++changes_; }

@@ -130,6 +130,7 @@ class Membership {
   std::vector<uint64_t> worker_floor_;
 };
 
+// A process that asks to join.
 struct Newcomer {
   MemberRole role = MemberRole::kServer;
   std::optional<uint32_t> rank;

@@ -28,7 +28,7 @@ class ServerControl {
     std::optional<Membership::Id> promoted;
   };
 
-  // `members` and `status` must outlive this.
+  // All arguments must outlive this.
   ServerControl(const JobOptions& options, Membership* members, JobStatus* status)
       : options_(options), members_(*members), status_(*status), standbys_(options.servers) {}
 

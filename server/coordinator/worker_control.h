@@ -37,7 +37,7 @@ class WorkerControl {
     std::string waiting_for;
   };
 
-  // `members` and `status` must outlive this.
+  // All arguments must outlive this.
   WorkerControl(const JobOptions& options, Membership* members, JobStatus* status)
       : options_(options), members_(*members), status_(*status) {}
 
