@@ -2,32 +2,19 @@
 #include "server/shard/parameter_shard.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/codecs/payload_reader.h"
-#include "common/job/policy_config.h"
 #include "common/status/error_reason.h"
-#include "common/tensors/tensor_spec.h"
-#include "common/wire/limits.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "server/shard/shard_record.h"
 
 namespace ballast {
 namespace {
 
-// Limit on the elements of all slices in one message: 4 MiB of fp32.
-constexpr uint64_t kMaxMessageElements = kMaxMessageBytes / sizeof(float);
-
 // Pulls by readers may use 1 / kReaderShare of the memory for waiting pulls.
 constexpr uint64_t kReaderShare = 4;
-
-std::string Describe(const Slice& slice) {
-  return absl::StrCat("\"", slice.tensor(), "\" slice ", slice.range().index());
-}
 
 void RaiseTo(std::atomic<uint64_t>& most, uint64_t value) {
   uint64_t seen = most.load(std::memory_order_relaxed);
@@ -55,94 +42,41 @@ ParameterShard::ParameterShard(Options options, const Clock* clock)
     : options_(std::move(options)),
       clock_(clock),
       started_(clock->Now()),
-      catalog_(options_.rank, options_.max_state_bytes),
+      job_(options_.rank, options_.max_state_bytes),
       worker_waits_(options_.max_wait_bytes - options_.max_wait_bytes / kReaderShare),
       reader_waits_(options_.max_wait_bytes / kReaderShare),
       waits_(clock) {}
 
-absl::Status ParameterShard::CheckJobConfigLocked(const JobConfig& job) const {
-  if (job_.name.empty()) return absl::OkStatus();
-  if (job.name != job_.name) {
-    return WithReason(
-        v1::ERROR_REASON_WRONG_JOB,
-        absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job.name, "\"")),
-        {{"job", job_.name}});
-  }
-  if (job.workers != job_.workers) {
-    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
-                      absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with ",
-                                                                 job_.workers, " workers, got ", job.workers)),
-                      {{"job", job_.name}});
-  }
-  if (!google::protobuf::util::MessageDifferencer::Equals(job.durability, job_.durability)) {
-    return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
-                      absl::FailedPreconditionError(absl::StrCat(
-                          "job \"", job_.name, "\" was declared with durability { ", job_.durability.ShortDebugString(),
-                          " }, got { ", job.durability.ShortDebugString(), " }")),
-                      {{"job", job_.name}});
-  }
-  if (google::protobuf::util::MessageDifferencer::Equals(job.policy, job_.policy)) return absl::OkStatus();
-  return WithReason(v1::ERROR_REASON_JOB_DIFFERS,
-                    absl::FailedPreconditionError(absl::StrCat("job \"", job_.name, "\" was declared with policy ",
-                                                               job_.policy.ShortDebugString(), ", got ",
-                                                               job.policy.ShortDebugString())),
-                    {{"job", job_.name}});
-}
-
 absl::StatusOr<std::vector<OwnedTensor>> ParameterShard::DeclareFrom(const std::string& checkpoint,
                                                                      const JobConfig& job,
                                                                      std::vector<OwnedTensor> tensors) {
-  if (absl::Status status = ValidateJobConfig(job); !status.ok()) return status;
-  // Tensors that fit the catalog now still fit when they are added, because only a declaration adds to it.
+  // Tensors that fit now still fit when they are added, because only a declaration adds any.
   absl::MutexLock declaring(&declaring_);
-  absl::StatusOr<TensorCatalog::Addition> addition;
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    if (!closed_.ok()) return closed_;
-    if (absl::Status status = CheckJobConfigLocked(job); !status.ok()) return status;
-    addition = catalog_.Check(tensors);
-    if (!addition.ok()) return addition.status();
-    if (!job_.name.empty() && addition->tensors.empty()) return tensors;
+  absl::StatusOr<TensorCatalog::Addition> addition = job_.CheckDeclaration(job, tensors);
+  if (!addition.ok()) return addition.status();
+  if (addition->tensors.empty() && !job_.name().empty()) return tensors;
+  const bool keeps_journal = journal_ != nullptr || options_.open_journal;
+  if (absl::Status status = job_.CheckDurability(job, options_.keeps_checkpoints, keeps_journal); !status.ok()) {
+    return status;
   }
-  if (absl::Status status = CheckDurability(job); !status.ok()) return status;
   absl::StatusOr<Resumption> resumption = Load(checkpoint, job, *addition);
   if (!resumption.ok()) return resumption.status();
-  if (absl::Status status = MakeSlices(job, std::move(resumption->slices), *addition); !status.ok()) {
-    if (absl::Status ended = closed(); !ended.ok()) return ended;
+  if (absl::Status status = job_.MakeSlices(job, std::move(resumption->slices), *addition); !status.ok()) {
+    if (absl::Status ended = job_.closed(); !ended.ok()) return ended;
     return Annotate(status, absl::StrCat("shard ", options_.rank, checkpoint.empty() ? "" : ": cannot resume"));
   }
   const absl::StatusOr<ShardJournal*> journal = OpenJournal(job);
   if (!journal.ok()) return journal.status();
   absl::MutexLock gate(&gate_);
   // The shard may have been closed during the load.
-  if (absl::Status status = closed(); !status.ok()) return status;
+  if (absl::Status status = job_.closed(); !status.ok()) return status;
   ShardJournal* const before = journal_.exchange(*journal);
   if (absl::Status status = WriteDeclaration(job, tensors, checkpoint); !status.ok()) {
     journal_ = before;
     return status;
   }
-  absl::MutexLock lock(&mutex_);
-  AddLocked(job, *std::move(addition));
-  ResumeWindowsLocked(resumption->windows);
+  job_.Add(job, *std::move(addition), resumption->windows);
   return tensors;
-}
-
-absl::Status ParameterShard::CheckDurability(const JobConfig& job) const {
-  const v1::Durability::Mode mode = job.durability.mode();
-  if (mode == v1::Durability::CHECKPOINT) {
-    if (options_.keeps_checkpoints) return absl::OkStatus();
-    return WithReason(
-        v1::ERROR_REASON_NO_STORAGE,
-        absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability CHECKPOINT, but shard ",
-                                                   options_.rank, " has no checkpoint directory (--checkpoint_dir)")),
-        {{"job", job.name}});
-  }
-  if (journal_ != nullptr || mode == v1::Durability::NONE || options_.open_journal) return absl::OkStatus();
-  return WithReason(v1::ERROR_REASON_NO_STORAGE,
-                    absl::FailedPreconditionError(absl::StrCat("job \"", job.name, "\" wants durability ",
-                                                               v1::Durability::Mode_Name(mode), ", but shard ",
-                                                               options_.rank, " has no state directory (--state_dir)")),
-                    {{"job", job.name}});
 }
 
 absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobConfig& job) const {
@@ -173,117 +107,6 @@ absl::StatusOr<uint64_t> ParameterShard::Write(const internal::v1::ShardRecord& 
   const absl::StatusOr<uint64_t> written = journal->Append(record, behind, admit, in_order);
   if (written.ok()) RaiseTo(last_position_, *written);
   return written;
-}
-
-void ParameterShard::AddLocked(const JobConfig& job, TensorCatalog::Addition addition) {
-  job_ = job;
-  while (windows_.size() < job.workers) windows_.push_back(std::make_unique<PushWindow>());
-  catalog_.Add(std::move(addition));
-}
-
-absl::Status ParameterShard::closed() const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return closed_;
-}
-
-absl::Status ParameterShard::CheckJob(absl::string_view job) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return CheckJobLocked(job);
-}
-
-std::string ParameterShard::job_name() const {
-  absl::ReaderMutexLock lock(&mutex_);
-  return job_.name;
-}
-
-absl::Status ParameterShard::CheckJobLocked(absl::string_view job) const {
-  if (job_.name.empty())
-    return WithReason(v1::ERROR_REASON_NO_JOB,
-                      absl::FailedPreconditionError("no tensor has been declared on this shard"));
-  if (job == job_.name) return absl::OkStatus();
-  return WithReason(
-      v1::ERROR_REASON_WRONG_JOB,
-      absl::FailedPreconditionError(absl::StrCat("this shard holds job \"", job_.name, "\", got \"", job, "\"")),
-      {{"job", job_.name}});
-}
-
-absl::StatusOr<std::vector<Slice*>> ParameterShard::FindAll(absl::string_view job,
-                                                            absl::Span<const SliceKey> keys) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  if (absl::Status status = CheckJobLocked(job); !status.ok()) return status;
-  std::vector<Slice*> slices;
-  slices.reserve(keys.size());
-  for (SliceKey key : keys) {
-    absl::StatusOr<Slice*> slice = catalog_.Find(key);
-    if (!slice.ok()) return slice.status();
-    slices.push_back(*slice);
-  }
-  return slices;
-}
-
-absl::StatusOr<PushWindow*> ParameterShard::WindowOf(uint32_t worker) const {
-  absl::ReaderMutexLock lock(&mutex_);
-  if (worker < windows_.size()) return windows_[worker].get();
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker: got rank ", worker, ", want below the job's ", windows_.size(), " workers"));
-}
-
-absl::StatusOr<Gradient> ParameterShard::CheckGradient(const PushTicket& push, const GradientView& view,
-                                                       const Slice& slice) const {
-  const bool nothing = view.payload.empty() && push.examples == 0;
-  if (nothing) return Gradient();
-  const absl::StatusOr<const Codec*> codec = FindCodec(view.encoding);
-  absl::StatusOr<Gradient> gradient =
-      codec.ok() ? Gradient::Open(**codec, view.payload, slice.range().elements()) : codec.status();
-  if (gradient.ok()) return gradient;
-  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(slice),
-                                                 codec.ok() ? " " : ": ", gradient.status().message()));
-}
-
-absl::StatusOr<std::vector<ParameterShard::CheckedGradient>> ParameterShard::CheckPush(
-    absl::string_view job, const PushTicket& push, absl::Span<const GradientView> gradients) const {
-  if (push.incarnation < 1 || push.sequence < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("push: got incarnation ", push.incarnation, " and sequence ",
-                                                   push.sequence, ", want both from 1"));
-  }
-  // This form of the comparison also rejects NaN.
-  if (push.schedule_position.has_value() && !(*push.schedule_position >= 0 && *push.schedule_position <= 1)) {
-    return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
-                      absl::InvalidArgumentError(
-                          absl::StrCat("push: got schedule_position ", *push.schedule_position, ", want 0 to 1")));
-  }
-  std::vector<SliceKey> keys;
-  keys.reserve(gradients.size());
-  for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
-  bool accept_non_finite = false;
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    if (!closed_.ok()) return closed_;
-    accept_non_finite = job_.policy.accept_non_finite();
-  }
-  absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
-  if (!slices.ok()) return slices.status();
-  std::vector<CheckedGradient> checked;
-  checked.reserve(gradients.size());
-  uint64_t elements = 0;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    Slice* slice = (*slices)[i];
-    // The work to apply a gradient depends on its elements, not on the size of its payload.
-    elements += slice->range().elements();
-    if (elements > kMaxMessageElements) {
-      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
-                                                     kMaxMessageElements, " elements; send fewer in one message"));
-    }
-    absl::StatusOr<Gradient> gradient = CheckGradient(push, gradients[i], *slice);
-    if (!gradient.ok()) return gradient.status();
-    if (push.examples > 0 && !accept_non_finite && !gradient->AllFinite()) {
-      return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": gradient of ", Describe(*slice),
-                                                     " by worker ", push.worker, " at step ", push.step,
-                                                     " has NaN or infinity, want finite numbers"));
-    }
-    checked.push_back({gradients[i].key, slice, gradients[i].version, *std::move(gradient)});
-  }
-  return checked;
 }
 
 absl::StatusOr<uint64_t> ParameterShard::WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
@@ -351,11 +174,16 @@ absl::Status ParameterShard::AddWorker(const absl::Status& status, uint32_t work
 
 absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
                                                  absl::Span<const GradientView> gradients) {
-  const absl::StatusOr<std::vector<CheckedGradient>> checked = CheckPush(job, push, gradients);
+  const absl::StatusOr<std::vector<CheckedGradient>> checked = job_.CheckPush(job, push, gradients);
   if (!checked.ok()) return checked.status();
-  absl::StatusOr<PushWindow*> window = WindowOf(push.worker);
+  absl::StatusOr<PushWindow*> window = job_.Window(push.worker);
   if (!window.ok()) return window.status();
-  if (absl::Status status = CheckSteps(push, job, *checked); !status.ok()) return status;
+  const absl::StatusOr<std::vector<SeenSlice>> behind = job_.CheckSteps(push, *checked, may_have_lost_);
+  if (!behind.ok()) return behind.status();
+  if (!behind->empty()) {
+    const absl::StatusOr<uint32_t> caught_up = CatchUp(job, push.worker, push.incarnation, *behind);
+    if (!caught_up.ok()) return caught_up.status();
+  }
   std::vector<WaitList::Ticket> released;
   absl::StatusOr<PushOutcome> outcome = TakePush(push, gradients, *checked, **window, released);
   // Waits end outside the gate, because their callbacks may take long.
@@ -392,32 +220,11 @@ absl::StatusOr<PushOutcome> ParameterShard::TakePush(const PushTicket& push, abs
   return outcome;
 }
 
-absl::Status ParameterShard::CheckSteps(const PushTicket& push, absl::string_view job,
-                                        absl::Span<const CheckedGradient> checked) {
-  std::vector<SeenSlice> behind;
-  for (const CheckedGradient& gradient : checked) {
-    const Slice& slice = *gradient.slice;
-    absl::Status status = slice.CheckStep(push.step);
-    if (status.ok()) continue;
-    // A worker reaches a step only after it has seen the previous update, so this shard lost updates that it saw.
-    const uint64_t least = push.step - std::min(push.step, SliceWeights::kMostSkipped);
-    if (may_have_lost_ && slice.CheckStep(least).ok()) {
-      behind.push_back({gradient.key, push.step, push.step});
-      continue;
-    }
-    return WithSubjects(
-        Annotate(status, absl::StrCat("shard ", options_.rank, ": ", Describe(slice), ": worker ", push.worker)),
-        {{"tensor", slice.tensor()}, {"worker", absl::StrCat(push.worker)}});
-  }
-  if (behind.empty()) return absl::OkStatus();
-  return CatchUp(job, push.worker, push.incarnation, behind).status();
-}
-
 absl::StatusOr<uint32_t> ParameterShard::ReportVersions(absl::string_view job, uint32_t worker, uint64_t incarnation,
                                                         absl::Span<const SeenSlice> seen) {
   if (may_have_lost_) return CatchUp(job, worker, incarnation, seen);
-  if (absl::Status status = CheckJob(job); !status.ok()) return status;
-  const absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
+  const absl::StatusOr<PushWindow*> window = job_.Window(worker);
   if (!window.ok()) return window.status();
   if (absl::Status status = (*window)->CheckIncarnation(incarnation); !status.ok()) {
     return AddWorker(status, worker);
@@ -440,9 +247,9 @@ absl::StatusOr<uint32_t> ParameterShard::CatchUp(absl::string_view job, uint32_t
     to->set_version(slice.version);
     to->set_finished_steps(slice.finished_steps);
   }
-  const absl::StatusOr<std::vector<Slice*>> slices = FindAll(job, keys);
+  const absl::StatusOr<std::vector<Slice*>> slices = job_.Find(job, keys);
   if (!slices.ok()) return slices.status();
-  const absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  const absl::StatusOr<PushWindow*> window = job_.Window(worker);
   if (!window.ok()) return window.status();
   std::vector<WaitList::Ticket> released;
   uint32_t raised = 0;
@@ -488,7 +295,7 @@ void ParameterShard::AwaitDurable(uint64_t position, std::function<void(absl::St
 std::string ParameterShard::ExplainWait(const PullWait& wait) const {
   const Slice& slice = wait.at();
   const std::string what =
-      absl::StrCat("shard ", options_.rank, ": pull of ", Describe(slice), " at step ", wait.pull().step);
+      absl::StrCat("shard ", options_.rank, ": pull of ", slice.Describe(), " at step ", wait.pull().step);
   if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
   const std::vector<uint32_t> missing = slice.Missing(wait.pull());
   return absl::StrCat(what, missing.empty()
@@ -496,34 +303,12 @@ std::string ParameterShard::ExplainWait(const PullWait& wait) const {
                                 : absl::StrCat(" waits for the gradient of worker ", absl::StrJoin(missing, ", ")));
 }
 
-absl::Status ParameterShard::CheckPull(absl::Span<const SliceKey> keys) const {
-  absl::flat_hash_set<SliceKey> seen;
-  seen.reserve(keys.size());
-  for (SliceKey key : keys) {
-    if (seen.insert(key).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": pull: got slice ", key.slice_index,
-                                                   " of tensor ", key.tensor_id, " twice, want each slice once"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParameterShard::CheckElements(absl::Span<Slice* const> slices) const {
-  uint64_t elements = 0;
-  for (const Slice* slice : slices) elements += slice->range().elements();
-  if (elements <= kMaxMessageElements) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("shard ", options_.rank, ": a message's slices have more than ",
-                                                 kMaxMessageElements, " elements; ask for fewer in one message"));
-}
-
 WaitList::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullQuery& pull,
                                            absl::Span<const SliceKey> keys, absl::Duration wait, bool by_reader,
                                            WaitList::Done done) {
-  absl::StatusOr<std::vector<Slice*>> found = FindAll(job, keys);
-  absl::Status status = found.status();
-  if (status.ok()) status = CheckPull(keys);
-  if (status.ok()) status = CheckElements(*found);
-  if (!status.ok()) {
-    done(status);
+  absl::StatusOr<std::vector<Slice*>> found = job_.CheckPull(job, keys);
+  if (!found.ok()) {
+    done(found.status());
     return WaitList::kNoTicket;
   }
   ++pulls_;
@@ -554,34 +339,25 @@ WaitList::Ticket ParameterShard::AwaitPull(absl::string_view job, const PullQuer
       });
   waits_.CountDown(ticket);
   // Checked last, so that a later Close finds the wait in the list and ends it.
-  if (absl::Status status = closed(); !status.ok()) waits_.End(ticket, status);
+  if (absl::Status status = job_.closed(); !status.ok()) waits_.End(ticket, status);
   return ticket;
 }
 
 absl::StatusOr<PulledValues> ParameterShard::Pull(SliceKey key, std::optional<uint32_t> worker) {
-  Slice* slice = nullptr;
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    absl::StatusOr<Slice*> found = catalog_.Find(key);
-    if (!found.ok()) return found.status();
-    slice = *found;
-  }
-  return slice->Pull(worker);
+  const absl::StatusOr<Slice*> slice = job_.Find(key);
+  if (!slice.ok()) return slice.status();
+  return (*slice)->Pull(worker);
 }
 
 absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint64_t incarnation) {
-  if (absl::Status status = CheckJob(job); !status.ok()) return status;
-  absl::StatusOr<PushWindow*> window = WindowOf(worker);
+  if (absl::Status status = job_.CheckName(job); !status.ok()) return status;
+  absl::StatusOr<PushWindow*> window = job_.Window(worker);
   if (!window.ok()) return window.status();
   std::vector<WaitList::Ticket> released;
   {
     absl::ReaderMutexLock gate(&gate_);
     // Listed under the gate, because a replay pauses all tensors whose declaration was recorded before this pause.
-    std::vector<std::pair<SliceKey, Slice*>> slices;
-    {
-      absl::ReaderMutexLock lock(&mutex_);
-      slices = catalog_.Slices();
-    }
+    const std::vector<std::pair<SliceKey, Slice*>> slices = job_.Slices();
     internal::v1::ShardRecord record;
     record.mutable_pause()->set_worker(worker);
     record.mutable_pause()->set_incarnation(incarnation);
@@ -606,12 +382,7 @@ absl::Status ParameterShard::Pause(absl::string_view job, uint32_t worker, uint6
 }
 
 void ParameterShard::Close(absl::Status reason) {
-  {
-    absl::MutexLock lock(&mutex_);
-    if (!closed_.ok()) return;
-    closed_ = reason;
-  }
-  waits_.EndAll(reason);
+  if (job_.Close(reason)) waits_.EndAll(reason);
 }
 
 void ParameterShard::StartJournal(ShardJournal* journal) {
@@ -620,20 +391,14 @@ void ParameterShard::StartJournal(ShardJournal* journal) {
 }
 
 ShardStatus ParameterShard::status() const {
-  ShardStatus status;
+  ShardStatus status{job_.summary()};
   {
     absl::ReaderMutexLock lock(&mutex_);
-    status.job = job_;
-    status.tensors = catalog_.tensor_count();
-    status.slices = catalog_.slice_count();
-    status.state_bytes = catalog_.bytes();
-    for (const auto& window : windows_) status.workers_pushes.push_back(window->count());
-    status.draining = !closed_.ok();
     status.recovery = recovery_;
-    status.lost_updates = lost_updates_;
-    status.snapshots = snapshots_;
-    status.snapshot_failures = snapshot_failures_;
   }
+  status.lost_updates = lost_updates_;
+  status.snapshots = snapshots_;
+  status.snapshot_failures = snapshot_failures_;
   status.pushes = pushes_;
   status.pulls = pulls_;
   status.updates = updates_;

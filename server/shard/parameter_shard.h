@@ -22,6 +22,7 @@
 #include "common/concurrency/wait_list.h"
 #include "common/metrics/histogram.h"
 #include "server/memory/byte_budget.h"
+#include "server/shard/declared_job.h"
 #include "server/shard/pull_wait.h"
 #include "server/shard/push.h"
 #include "server/shard/push_window.h"
@@ -33,13 +34,6 @@
 
 namespace ballast {
 
-// The newest state of a slice that a worker has seen; see ballast.v1.ReportVersionsRequest.Slice.
-struct SeenSlice {
-  SliceKey key;
-  uint64_t version = 0;
-  uint64_t finished_steps = 0;
-};
-
 // The result of restoring a shard from its state directory; see ballast.v1.GetStatusResponse.Recovery.
 struct ShardRecovery {
   // True if workers may have seen updates that the recovery did not find.
@@ -48,18 +42,13 @@ struct ShardRecovery {
   double seconds = 0;
 };
 
-struct ShardStatus {
-  JobConfig job;
-  uint64_t tensors = 0, slices = 0, state_bytes = 0;
+struct ShardStatus : DeclaredJob::Summary {
   uint64_t pushes = 0, pulls = 0, updates = 0, duplicates = 0, dropped = 0, waiting = 0, max_staleness = 0;
   // Memory used by waiting pulls, its limit, and the number of pulls refused because of that limit.
   uint64_t wait_bytes = 0, wait_bytes_limit = 0, refused_waits = 0;
   double uptime_seconds = 0;
-  bool draining = false;
   // Staleness of applied slice gradients; wait time of pulls, 0 for a pull that did not wait.
   v1::Histogram staleness, wait_microseconds;
-  // By rank: accepted pushes and the worker's newest sequence number.
-  std::vector<PushWindow::Count> workers_pushes;
   // Not set if the shard started empty.
   std::optional<ShardRecovery> recovery;
   // Updates, summed over slices, that workers had seen and that were missing after recovery.
@@ -104,10 +93,10 @@ class ParameterShard {
                                                        std::vector<OwnedTensor> tensors);
 
   // FAILED_PRECONDITION if the shard holds no job or a different one.
-  absl::Status CheckJob(absl::string_view job) const;
+  absl::Status CheckJob(absl::string_view job) const { return job_.CheckName(job); }
 
   // Empty until a job is declared.
-  std::string job_name() const;
+  std::string job_name() const { return job_.name(); }
 
   // Pushes gradients. INVALID_ARGUMENT, NOT_FOUND and FAILED_PRECONDITION change nothing. A retry is safe.
   absl::StatusOr<PushOutcome> Push(absl::string_view job, const PushTicket& push,
@@ -144,7 +133,7 @@ class ParameterShard {
                                    absl::Span<const SeenSlice> seen);
 
   // INVALID_ARGUMENT if a slice is requested twice.
-  absl::Status CheckPull(absl::Span<const SliceKey> keys) const;
+  absl::Status CheckPull(absl::Span<const SliceKey> keys) const { return job_.CheckPull(keys); }
 
   // Calls `done` once, possibly before returning: OK when all slices may be pulled; DEADLINE_EXCEEDED with a slice
   // and the workers it waited for; UNAVAILABLE when the shard drains; RESOURCE_EXHAUSTED if no more pulls may wait;
@@ -191,19 +180,6 @@ class ParameterShard {
   ShardStatus status() const;
 
  private:
-  // A validated gradient and its slice.
-  struct CheckedGradient {
-    SliceKey key;
-    Slice* slice = nullptr;
-    uint64_t version = 0;
-    Gradient gradient;
-  };
-  // Validated and decoded values of a slice.
-  struct CheckedValues {
-    Slice* slice = nullptr;
-    ValueBuffer values;
-    uint64_t checksum = 0;
-  };
   // The change's place in the order of changes of each slice; empty without a journal.
   using ApplyOrder = std::vector<uint64_t>;
 
@@ -212,50 +188,28 @@ class ParameterShard {
   absl::StatusOr<uint64_t> Write(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
                                  absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order)
       ABSL_SHARED_LOCKS_REQUIRED(gate_);
-  absl::Status closed() const;
   // Adds the shard's and the worker's rank to an error.
   absl::Status AddWorker(const absl::Status& status, uint32_t worker) const;
-  absl::Status CheckJobLocked(absl::string_view job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckJobConfigLocked(const JobConfig& job) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // FAILED_PRECONDITION if the shard lacks the storage that the job's durability needs.
-  absl::Status CheckDurability(const JobConfig& job) const;
   // Loads the state of the added tensors from the checkpoint, if there is one.
   absl::StatusOr<Resumption> Load(const std::string& checkpoint, const JobConfig& job,
                                   const TensorCatalog::Addition& addition) const;
-  // Creates the added slices, from saved state if there is any. Takes no lock that other calls need.
-  absl::Status MakeSlices(const JobConfig& job, std::vector<ShardState::SliceEntry> saved,
-                          TensorCatalog::Addition& addition) const;
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
   absl::Status WriteDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,
                                 const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
-  ShardState OutlineLocked() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void AddLocked(const JobConfig& job, TensorCatalog::Addition addition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ResumeWindowsLocked(absl::Span<const internal::v1::WindowState> windows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::vector<Slice*>> FindAll(absl::string_view job, absl::Span<const SliceKey> keys) const;
-  absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
-                                                         absl::Span<const GradientView> gradients) const;
-  absl::StatusOr<Gradient> CheckGradient(const PushTicket& push, const GradientView& view, const Slice& slice) const;
   absl::StatusOr<uint64_t> WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                      absl::Span<const CheckedGradient> checked, absl::FunctionRef<bool()> admit,
                                      ApplyOrder& order) ABSL_SHARED_LOCKS_REQUIRED(gate_);
-  // Advances restored slices that are behind the push's step; refuses the push if that is impossible.
-  absl::Status CheckSteps(const PushTicket& push, absl::string_view job, absl::Span<const CheckedGradient> checked);
   // Adds the waits that this push completes to `released`.
   absl::StatusOr<PushOutcome> TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
                                        absl::Span<const CheckedGradient> checked, PushWindow& window,
                                        std::vector<WaitList::Ticket>& released);
   PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const ApplyOrder& order,
                     std::vector<WaitList::Ticket>& released);
-  absl::StatusOr<std::vector<CheckedValues>> CheckValues(absl::string_view job,
-                                                         absl::Span<const ValueView> values) const;
   absl::StatusOr<uint64_t> WriteValues(absl::Span<const ValueView> values, absl::Span<const size_t> fresh)
       ABSL_SHARED_LOCKS_REQUIRED(gate_);
   absl::StatusOr<SetOutcome> TakeValues(absl::Span<const ValueView> values, std::vector<CheckedValues> checked,
                                         std::vector<WaitList::Ticket>& released);
-  absl::StatusOr<PushWindow*> WindowOf(uint32_t worker) const;
-  // INVALID_ARGUMENT if the slices exceed the element limit of one message.
-  absl::Status CheckElements(absl::Span<Slice* const> slices) const;
   std::string ExplainWait(const PullWait& wait) const;
 
   const Options options_;
@@ -268,15 +222,11 @@ class ParameterShard {
   mutable absl::Mutex gate_ ABSL_ACQUIRED_BEFORE(mutex_);
   // Written under the gate. Calls that only wait for a written record read it without the gate.
   std::atomic<ShardJournal*> journal_{nullptr};
+  DeclaredJob job_;
   mutable absl::Mutex mutex_;
-  JobConfig job_ ABSL_GUARDED_BY(mutex_);
-  absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> may_have_lost_{false};
   std::atomic<uint64_t> lost_updates_{0}, snapshots_{0}, snapshot_failures_{0};
-  TensorCatalog catalog_ ABSL_GUARDED_BY(mutex_);
-  // Windows are never removed, so pointers to them stay valid.
-  std::vector<std::unique_ptr<PushWindow>> windows_ ABSL_GUARDED_BY(mutex_);
   // Position of the newest record.
   std::atomic<uint64_t> last_position_{0};
   std::atomic<uint64_t> pushes_{0}, pulls_{0}, updates_{0}, duplicates_{0}, dropped_{0}, max_staleness_{0};

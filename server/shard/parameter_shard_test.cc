@@ -574,30 +574,6 @@ TEST_F(ParameterShardTest, AcceptsANonFiniteGradientWhereTheJobSaysSo) {
   EXPECT_EQ(Values()[2], -2);
 }
 
-TEST_F(ParameterShardTest, RefusesMoreElementsThanAMessageMayCarry) {
-  ASSERT_TRUE(shard_.Declare(Job(false, 1), {Tensor(2, "large", 200000)}).ok());
-  const std::string top_one = std::string(8, 0);
-  const absl::string_view payload = top_one;
-  const std::vector<GradientView> many(6, {{2, 0}, 0, v1::ENCODING_TOP_K, {&payload, 1}});
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, many).status().message(),
-            "shard 3: a message's slices have more than 1048576 elements; send fewer in one message");
-}
-
-TEST_F(ParameterShardTest, RefusesStrangers) {
-  EXPECT_EQ(Push(0, 1, 0, {1, 2, 3}).status().message(), "no tensor has been declared on this shard");
-  Declare(false, 1);
-  EXPECT_EQ(Push(1, 1, 0, {1, 2, 3}).status().message(), "worker: got rank 1, want below the job's 1 workers");
-  EXPECT_EQ(Push(0, 0, 0, {1, 2, 3}).status().code(), absl::StatusCode::kInvalidArgument);
-  const std::vector<float> gradient = {1};
-  const absl::string_view payload = Bytes(gradient);
-  EXPECT_EQ(shard_.Push("other", {0, 1, 1, 0, 1}, {{{1, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
-            "this shard holds job \"job\", got \"other\"");
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{1, 5}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
-            "shard 3: does not own slice 5 of \"w\"");
-  EXPECT_EQ(shard_.Push("job", {0, 1, 1, 0, 1}, {{{9, 0}, 0, v1::ENCODING_FP32, {&payload, 1}}}).status().message(),
-            "shard 3: tensor 9 is not declared");
-}
-
 TEST_F(ParameterShardTest, SyncRefusesAStepFromTheFuture) {
   Declare(true, 2);
   EXPECT_EQ(
@@ -610,49 +586,6 @@ TEST_F(ParameterShardTest, DeclaringTheSameAgainIsHarmless) {
   ASSERT_TRUE(Push(0, 1, 0, {1, 2, 3}).ok());
   Declare(false, 1);
   EXPECT_EQ(Values(), (std::vector<float>{-1, -2, -3}));
-}
-
-TEST_F(ParameterShardTest, RefusesADeclarationThatDiffers) {
-  Declare(false, 1);
-  EXPECT_NE(shard_.Declare(Job(false, 1), {Tensor(1, "w", 4)}).status().message().find("shape[0]: 3 -> 4"),
-            std::string::npos);
-  EXPECT_EQ(shard_.Declare(Job(false, 2), {}).status().message(), "job \"job\" was declared with 1 workers, got 2");
-  EXPECT_EQ(shard_.Declare(Job(true, 1), {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  JobConfig other = Job(false, 1);
-  other.name = "other";
-  EXPECT_EQ(shard_.Declare(other, {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(2, "w", 3)}).status().code(), absl::StatusCode::kFailedPrecondition);
-}
-
-TEST_F(ParameterShardTest, RefusesStateBeyondItsMemoryBeforeAllocating) {
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "huge", int64_t{1} << 40)}).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  // Each tensor would fit alone.
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {Tensor(1, "a", 200000), Tensor(2, "b", 200000)}).status().message(),
-            "tensor \"b\": this shard would hold 1600000 bytes, at most 1048576 are allowed");
-  OwnedTensor adam = Tensor(1, "adam", 100000);
-  adam.spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {adam}).status().message(),
-            "tensor \"adam\": this shard would hold 1202048 bytes, at most 1048576 are allowed");
-  EXPECT_EQ(shard_.status().slices, 0);
-}
-
-TEST_F(ParameterShardTest, RefusesSlicesThatLieOutsideOrOverlap) {
-  OwnedTensor tensor = Tensor(1, "w", 10);
-  v1::SliceRange range;
-  range.set_offset(8);
-  range.set_elements(3);
-  tensor.slices = {range};
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {tensor}).status().code(), absl::StatusCode::kInvalidArgument);
-  range.set_offset(~uint64_t{0});
-  tensor.slices = {range};
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {tensor}).status().code(), absl::StatusCode::kInvalidArgument);
-  range.set_offset(0);
-  v1::SliceRange second = range;
-  second.set_index(1);
-  second.set_offset(2);
-  tensor.slices = {range, second};
-  EXPECT_EQ(shard_.Declare(Job(false, 1), {tensor}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ParameterShardTest, ConcurrentWorkersLoseNoGradient) {

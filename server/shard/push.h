@@ -42,4 +42,11 @@ struct PushTicket {
   std::optional<double> schedule_position;
 };
 
+// The newest state of a slice that a worker has seen; see ballast.v1.ReportVersionsRequest.Slice.
+struct SeenSlice {
+  SliceKey key;
+  uint64_t version = 0;
+  uint64_t finished_steps = 0;
+};
+
 }  // namespace ballast

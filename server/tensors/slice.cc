@@ -8,6 +8,8 @@
 
 namespace ballast {
 
+std::string Slice::Describe() const { return absl::StrCat("\"", tensor_, "\" slice ", range_.index()); }
+
 bool Slice::HasValuesLocked() const { return !provided_ || weights_->set_checksum().has_value(); }
 
 bool Slice::MayPullLocked(const PullQuery& pull) const {
@@ -26,7 +28,7 @@ absl::StatusOr<bool> Slice::CheckValues(uint64_t checksum) const {
   if (!set.has_value() && !weights_->pushed()) return true;
   return WithReason(v1::ERROR_REASON_VALUES_SET,
                     absl::FailedPreconditionError(
-                        absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": values cannot be set: ",
+                        absl::StrCat(Describe(), ": values cannot be set: ",
                                      set.has_value() ? "other values were set before" : "it has received a push")),
                     {{"tensor", tensor_}, {"slice", absl::StrCat(range_.index())}});
 }
@@ -139,14 +141,13 @@ absl::Status Slice::Restore(SliceState state) {
   absl::MutexLock lock(&mutex_);
   const size_t arrays = weights_->Share().arrays.size();
   if (state.weights.arrays.size() != arrays) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got weights and ",
-                                                   state.weights.arrays.size() - 1, " optimizer slots, want ",
-                                                   arrays - 1));
+    return absl::InvalidArgumentError(absl::StrCat(Describe(), ": got weights and ", state.weights.arrays.size() - 1,
+                                                   " optimizer slots, want ", arrays - 1));
   }
   for (const ValueBuffer& array : state.weights.arrays) {
     if (array.size() == range_.elements()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("\"", tensor_, "\" slice ", range_.index(), ": got ", array.size(),
-                                                   " elements, want ", range_.elements()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(), ": got ", array.size(), " elements, want ", range_.elements()));
   }
   weights_->Restore(std::move(state.weights));
   return policy_->Restore(std::move(state.policy), *weights_);

@@ -104,6 +104,8 @@ class Slice {
   // INVALID_ARGUMENT if the state does not fit this slice.
   absl::Status Restore(SliceState state);
 
+  // The slice's name in errors.
+  std::string Describe() const;
   const std::string& tensor() const { return tensor_; }
   const v1::SliceRange& range() const { return range_; }
 

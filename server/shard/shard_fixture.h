@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/tensors/tensor_catalog.h"
+
+namespace ballast {
+
+// Plain SGD with learning rate 1, so a gradient is subtracted as it is.
+inline OwnedTensor Tensor(uint32_t id, const std::string& name, int64_t elements) {
+  OwnedTensor tensor;
+  tensor.spec.set_id(id);
+  tensor.spec.set_name(name);
+  tensor.spec.add_shape(elements);
+  tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  return tensor;
+}
+
+inline v1::ConsistencyPolicy AsyncPolicy() {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_async();
+  return policy;
+}
+
+inline v1::ConsistencyPolicy SyncPolicy(uint32_t quorum) {
+  v1::ConsistencyPolicy policy;
+  policy.mutable_sync()->set_quorum(quorum);
+  return policy;
+}
+
+// A view of the vector.
+inline absl::string_view Bytes(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+}  // namespace ballast
