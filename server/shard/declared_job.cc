@@ -81,27 +81,6 @@ absl::StatusOr<TensorCatalog::Addition> DeclaredJob::CheckDeclaration(const JobC
   return catalog_.Check(tensors);
 }
 
-absl::StatusOr<TensorCatalog::Addition> DeclaredJob::CheckRestore(ShardState& capture) const {
-  if (absl::Status status = ValidateJobConfig(capture.job); !status.ok()) return status;
-  absl::StatusOr<TensorCatalog::Addition> addition;
-  {
-    absl::ReaderMutexLock lock(&mutex_);
-    if (!config_.name.empty()) {
-      return WithReason(v1::ERROR_REASON_JOB_DIFFERS, absl::FailedPreconditionError("the shard already holds a job"));
-    }
-    addition = catalog_.Check(capture.tensors);
-  }
-  if (!addition.ok()) return addition.status();
-  if (capture.windows.size() > capture.job.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("windows: got ", capture.windows.size(), ", want at most ", capture.job.workers));
-  }
-  size_t slices = 0;
-  for (const auto& [id, tensor] : addition->tensors) slices += tensor->slices.size();
-  if (capture.slices.size() == slices) return addition;
-  return absl::InvalidArgumentError(absl::StrCat("slices: got ", capture.slices.size(), ", want ", slices));
-}
-
 absl::Status DeclaredJob::CheckDurability(const JobConfig& job, bool keeps_checkpoints, bool keeps_journal) const {
   const v1::Durability::Mode mode = job.durability.mode();
   const bool checkpoint = mode == v1::Durability::CHECKPOINT;

@@ -54,9 +54,6 @@ class DeclaredJob {
   // not fit.
   absl::StatusOr<TensorCatalog::Addition> CheckDeclaration(const JobConfig& job,
                                                            std::vector<OwnedTensor>& tensors) const;
-  // Like CheckDeclaration, for the first declaration, whose slices and windows were captured. FAILED_PRECONDITION if
-  // there is a job.
-  absl::StatusOr<TensorCatalog::Addition> CheckRestore(ShardState& capture) const;
   // FAILED_PRECONDITION if the shard lacks the storage that the job's durability needs.
   absl::Status CheckDurability(const JobConfig& job, bool keeps_checkpoints, bool keeps_journal) const;
   // Creates the added slices, from saved state if there is any, unless the job is closed meanwhile.

@@ -127,22 +127,6 @@ TEST_F(DeclaredJobTest, RefusesAJobWithoutTheStorageThatItsDurabilityNeeds) {
   }
 }
 
-TEST_F(DeclaredJobTest, RefusesAStateThatIsNotWhole) {
-  const ShardState whole{Job(false, 1), {Tensor(1, "w", 3)}, {{{1, 0}, {}, {}}}, {{}}};
-  ShardState sliceless = whole, windows = whole, invalid = whole;
-  sliceless.slices.clear();
-  windows.windows.resize(2);
-  invalid.job.name = "";
-  EXPECT_EQ(job_.CheckRestore(sliceless).status(), absl::InvalidArgumentError("slices: got 0, want 1"));
-  EXPECT_EQ(job_.CheckRestore(windows).status(), absl::InvalidArgumentError("windows: got 2, want at most 1"));
-  EXPECT_EQ(job_.CheckRestore(invalid).status().code(), kInvalidArgument);
-  ShardState capture = whole;
-  EXPECT_EQ(job_.CheckRestore(capture)->tensors.size(), 1);
-  Declare();
-  EXPECT_EQ(job_.CheckRestore(capture).status().message(), "the shard already holds a job");
-  EXPECT_EQ(job_.Adopt(Job(false, 1), TensorCatalog(3, 0), {}).message(), "the shard already holds a job");
-}
-
 TEST_F(DeclaredJobTest, AWorkerThatHasPushedKeepsItsWindow) {
   ASSERT_TRUE(Declare(Job(false, 2), {Tensor(1, "w", 3)}).ok());
   ASSERT_TRUE((*job_.Window(0))->Begin(1, 1).ok());
@@ -152,12 +136,13 @@ TEST_F(DeclaredJobTest, AWorkerThatHasPushedKeepsItsWindow) {
   EXPECT_EQ((*job_.Window(1))->count().incarnation, 7);
 }
 
-TEST_F(DeclaredJobTest, AdoptsAJobWithItsWindows) {
+TEST_F(DeclaredJobTest, AdoptsOneJobWithItsWindows) {
   ASSERT_TRUE(
       job_.Adopt(Job(false, 2), TensorCatalog(3, 0), DeclaredJob::MakeWindows(2, {WindowOfIncarnation(7)})).ok());
   EXPECT_EQ(job_.name(), "job");
   EXPECT_EQ((*job_.Window(0))->count().incarnation, 7);
   EXPECT_EQ((*job_.Window(1))->count().incarnation, 0);
+  EXPECT_EQ(job_.Adopt(Job(false, 1), TensorCatalog(3, 0), {}).message(), "the shard already holds a job");
 }
 
 TEST_F(DeclaredJobTest, RefusesStrangers) {

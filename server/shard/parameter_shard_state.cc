@@ -55,15 +55,13 @@ absl::StatusOr<Resumption> ParameterShard::Load(const std::string& checkpoint, c
 }
 
 absl::Status ParameterShard::Restore(ShardState capture) {
-  absl::MutexLock declaring(&declaring_);
-  absl::StatusOr<TensorCatalog::Addition> addition = job_.CheckRestore(capture);
-  if (!addition.ok()) return addition.status();
-  if (absl::Status status = job_.MakeSlices(capture.job, std::move(capture.slices), *addition); !status.ok()) {
-    return status;
+  absl::StatusOr<ShardBuilder> builder = BeginRestore(std::move(capture.job), std::move(capture.tensors));
+  if (!builder.ok()) return builder.status();
+  for (ShardState::SliceEntry& slice : capture.slices) {
+    if (absl::Status status = builder->Add(std::move(slice), 0); !status.ok()) return status;
   }
-  absl::MutexLock gate(&gate_);
-  job_.Add(capture.job, *std::move(addition), capture.windows);
-  return absl::OkStatus();
+  absl::StatusOr<BuiltShard> built = (*std::move(builder)).Finish(std::move(capture.windows));
+  return built.ok() ? Adopt(*std::move(built)) : built.status();
 }
 
 absl::StatusOr<ShardBuilder> ParameterShard::BeginRestore(JobConfig job, std::vector<OwnedTensor> tensors) const {
