@@ -9,7 +9,6 @@
 #include "common/status/error_reason.h"
 #include "common/wire/limits.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "server/shard/decoded_values.h"
 
 namespace ballast {
 namespace {

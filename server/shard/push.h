@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
+#include "server/memory/value_buffer.h"
 #include "server/tensors/tensor_catalog.h"
 
 namespace ballast {
@@ -25,6 +28,15 @@ struct ValueView {
   v1::Encoding encoding = v1::ENCODING_FP32;
   absl::Span<const absl::string_view> payload;
 };
+
+// A slice's first values and the checksum that identifies them.
+struct DecodedValues {
+  ValueBuffer values;
+  uint64_t checksum = 0;
+};
+
+// INVALID_ARGUMENT unless the values decode to `elements` floats that are finite or `accept_non_finite` is true.
+absl::StatusOr<DecodedValues> DecodeValues(const ValueView& view, size_t elements, bool accept_non_finite);
 
 // Result of setting values; see ballast.v1.SetValuesResponse.
 struct SetOutcome {

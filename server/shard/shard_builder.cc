@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
-#include "server/shard/decoded_values.h"
 #include "server/weights/optimizers/gradient.h"
 
 namespace ballast {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/shard/decoded_values.h"
+#include "server/shard/push.h"
 
 #include <utility>
 
