@@ -150,9 +150,11 @@ std::string DeclaredJob::name() const {
   return config_.name;
 }
 
-absl::StatusOr<PushWindow*> DeclaredJob::Window(uint32_t worker) const {
+absl::StatusOr<ChangeSource> DeclaredJob::FindSource(absl::string_view job, uint32_t worker,
+                                                     uint64_t incarnation) const {
   absl::ReaderMutexLock lock(&mutex_);
-  if (worker < windows_.size()) return windows_[worker].get();
+  if (absl::Status status = CheckNameLocked(job); !status.ok()) return status;
+  if (worker < windows_.size()) return ChangeSource{worker, incarnation, windows_[worker].get()};
   return absl::InvalidArgumentError(
       absl::StrCat("worker: got rank ", worker, ", want below the job's ", windows_.size(), " workers"));
 }

@@ -69,8 +69,8 @@ class DeclaredJob {
 
   // FAILED_PRECONDITION if no job, or a different one, is declared.
   absl::Status CheckName(absl::string_view job) const;
-  // INVALID_ARGUMENT for a rank that the job does not have.
-  absl::StatusOr<PushWindow*> Window(uint32_t worker) const;
+  // CheckName's errors; INVALID_ARGUMENT for a rank that the job does not have.
+  absl::StatusOr<ChangeSource> FindSource(absl::string_view job, uint32_t worker, uint64_t incarnation) const;
   // CheckName's errors, and TensorCatalog::Find's.
   absl::StatusOr<std::vector<Slice*>> Find(absl::string_view job, absl::Span<const SliceKey> keys) const;
   absl::StatusOr<Slice*> Find(SliceKey key) const;

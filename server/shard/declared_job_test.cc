@@ -129,19 +129,19 @@ TEST_F(DeclaredJobTest, RefusesAJobWithoutTheStorageThatItsDurabilityNeeds) {
 
 TEST_F(DeclaredJobTest, AWorkerThatHasPushedKeepsItsWindow) {
   ASSERT_TRUE(Declare(Job(false, 2), {Tensor(1, "w", 3)}).ok());
-  ASSERT_TRUE((*job_.Window(0))->Begin(1, 1).ok());
+  ASSERT_TRUE(job_.FindSource("job", 0, 1)->window->Begin(1, 1).ok());
   const std::vector<internal::v1::WindowState> saved(3, WindowOfIncarnation(7));
   ASSERT_TRUE(Declare(Job(false, 2), {Tensor(2, "v", 3)}, saved).ok());
-  EXPECT_EQ((*job_.Window(0))->count().incarnation, 1);
-  EXPECT_EQ((*job_.Window(1))->count().incarnation, 7);
+  EXPECT_EQ(job_.FindSource("job", 0, 1)->window->count().incarnation, 1);
+  EXPECT_EQ(job_.FindSource("job", 1, 1)->window->count().incarnation, 7);
 }
 
 TEST_F(DeclaredJobTest, AdoptsOneJobWithItsWindows) {
   ASSERT_TRUE(
       job_.Adopt(Job(false, 2), TensorCatalog(3, 0), DeclaredJob::MakeWindows(2, {WindowOfIncarnation(7)})).ok());
   EXPECT_EQ(job_.name(), "job");
-  EXPECT_EQ((*job_.Window(0))->count().incarnation, 7);
-  EXPECT_EQ((*job_.Window(1))->count().incarnation, 0);
+  EXPECT_EQ(job_.FindSource("job", 0, 1)->window->count().incarnation, 7);
+  EXPECT_EQ(job_.FindSource("job", 1, 1)->window->count().incarnation, 0);
   EXPECT_EQ(job_.Adopt(Job(false, 1), TensorCatalog(3, 0), {}).message(), "the shard already holds a job");
 }
 
@@ -152,7 +152,7 @@ TEST_F(DeclaredJobTest, RefusesStrangers) {
   };
   EXPECT_EQ(push("job", {1, 0}).message(), "no tensor has been declared on this shard");
   Declare();
-  EXPECT_EQ(job_.Window(1).status().message(), "worker: got rank 1, want below the job's 1 workers");
+  EXPECT_EQ(job_.FindSource("job", 1, 1).status().message(), "worker: got rank 1, want below the job's 1 workers");
   EXPECT_EQ(push("job", {1, 0}, 1, 0).message(), "push: got incarnation 1 and sequence 0, want both from 1");
   EXPECT_EQ(push("job", {1, 0}, 0, 1).code(), kInvalidArgument);
   EXPECT_EQ(push("other", {1, 0}).message(), "this shard holds job \"job\", got \"other\"");

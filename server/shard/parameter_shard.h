@@ -22,6 +22,7 @@
 #include "common/concurrency/wait_list.h"
 #include "common/metrics/histogram.h"
 #include "server/memory/byte_budget.h"
+#include "server/shard/change_sequencer.h"
 #include "server/shard/declared_job.h"
 #include "server/shard/pull_wait.h"
 #include "server/shard/push.h"
@@ -57,7 +58,7 @@ struct ShardStatus : DeclaredJob::Summary {
   uint64_t snapshots = 0, snapshot_failures = 0;
 };
 
-// Owns one shard: the slices of one job in this process, and the push windows of its workers. Invariant: a push is
+// Owns one shard of a job: what the job declared, the order of its changes and its waiting pulls. Invariant: a push is
 // applied once, whole or not at all. Deliberately knows neither the wire format nor other shards. Thread safety: all
 // methods may be called from any thread.
 class ParameterShard {
@@ -108,16 +109,18 @@ class ParameterShard {
 
   // Calls `done` once the push is as durable as the job requires, possibly at once. UNAVAILABLE if the disk failed.
   void AwaitDurable(const PushOutcome& push, std::function<void(absl::Status)> done) {
-    AwaitDurable(push.position, std::move(done));
+    changes_.AwaitDurable(push.position, std::move(done));
   }
 
   // Like above, for all changes so far. A caller waits for this before it reveals state that must not be lost.
   void AwaitDurable(std::function<void(absl::Status)> done) {
-    AwaitDurable(last_position_.load(std::memory_order_acquire), std::move(done));
+    changes_.AwaitDurable(changes_.position(), std::move(done));
   }
 
   // Like above, but waits until a machine failure cannot lose the changes. For state that a caller learns only once.
-  void AwaitSynced(std::function<void(absl::Status)> done);
+  void AwaitSynced(std::function<void(absl::Status)> done) {
+    changes_.AwaitSynced(changes_.position(), std::move(done));
+  }
 
   // Ends all waits for the worker until its next push. FAILED_PRECONDITION for an old incarnation. A retry is safe.
   absl::Status Pause(absl::string_view job, uint32_t worker, uint64_t incarnation);
@@ -159,8 +162,7 @@ class ParameterShard {
   ShardState CaptureOutline(absl::FunctionRef<void()> at_rest);
   std::vector<ShardState::SliceEntry> CaptureSlices(absl::Span<const SliceKey> keys, absl::FunctionRef<void()> at_rest);
 
-  // Restores a captured state; must be called first. FAILED_PRECONDITION, INVALID_ARGUMENT or NOT_FOUND on a
-  // mismatch.
+  // Restores a captured state; must be called first. FAILED_PRECONDITION or INVALID_ARGUMENT on a mismatch.
   absl::Status Restore(ShardState capture);
 
   // Like Restore, in two steps: builds a separate shard within this shard's limits, then adopts it atomically.
@@ -172,7 +174,7 @@ class ParameterShard {
   void NoteRecovery(const ShardRecovery& recovery);
 
   // Counts a snapshot attempt for status().
-  void NoteSnapshot(bool written) { ++(written ? snapshots_ : snapshot_failures_); }
+  void NoteSnapshot(bool written) { ++(written ? counts_.snapshots : counts_.snapshot_failures); }
 
   // Records all later changes in `journal` before they are applied. Must be called before the shard serves.
   void StartJournal(ShardJournal* journal);
@@ -180,57 +182,32 @@ class ParameterShard {
   ShardStatus status() const;
 
  private:
-  // The change's place in the order of changes of each slice; empty without a journal.
-  using ApplyOrder = std::vector<uint64_t>;
+  struct Counts {
+    std::atomic<uint64_t> pushes{0}, pulls{0}, duplicates{0}, dropped{0}, lost_updates{0};
+    std::atomic<uint64_t> snapshots{0}, snapshot_failures{0};
+    Histogram staleness, wait_microseconds;
+  };
 
-  void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done);
-  // Appends a record like ShardJournal::Append. Without a journal, only calls `admit` and returns 0.
-  absl::StatusOr<uint64_t> Write(const internal::v1::ShardRecord& record, absl::Span<const absl::string_view> behind,
-                                 absl::FunctionRef<bool()> admit, absl::FunctionRef<void()> in_order)
-      ABSL_SHARED_LOCKS_REQUIRED(gate_);
-  // Adds the shard's and the worker's rank to an error.
-  absl::Status AddWorker(const absl::Status& status, uint32_t worker) const;
-  // Loads the state of the added tensors from the checkpoint, if there is one.
-  absl::StatusOr<Resumption> Load(const std::string& checkpoint, const JobConfig& job,
-                                  const TensorCatalog::Addition& addition) const;
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
-  absl::Status WriteDeclaration(const JobConfig& job, absl::Span<const OwnedTensor> tensors,
-                                const std::string& checkpoint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_);
-  absl::StatusOr<uint64_t> WritePush(const PushTicket& push, absl::Span<const GradientView> gradients,
-                                     absl::Span<const CheckedGradient> checked, absl::FunctionRef<bool()> admit,
-                                     ApplyOrder& order) ABSL_SHARED_LOCKS_REQUIRED(gate_);
   // Adds the waits that this push completes to `released`.
-  absl::StatusOr<PushOutcome> TakePush(const PushTicket& push, absl::Span<const GradientView> gradients,
-                                       absl::Span<const CheckedGradient> checked, PushWindow& window,
-                                       std::vector<WaitList::Ticket>& released);
-  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients, const ApplyOrder& order,
-                    std::vector<WaitList::Ticket>& released);
-  absl::StatusOr<uint64_t> WriteValues(absl::Span<const ValueView> values, absl::Span<const size_t> fresh)
-      ABSL_SHARED_LOCKS_REQUIRED(gate_);
+  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients,
+                    const ChangeSequencer::Places& places, ChangeSequencer::Released& released);
   absl::StatusOr<SetOutcome> TakeValues(absl::Span<const ValueView> values, std::vector<CheckedValues> checked,
-                                        std::vector<WaitList::Ticket>& released);
-  std::string ExplainWait(const PullWait& wait) const;
+                                        ChangeSequencer::Released& released);
 
   const Options options_;
   const Clock* const clock_;
   const absl::Time started_;
-  // Held while a declaration creates tensors, so that declarations run one at a time. No other call takes it.
-  absl::Mutex declaring_ ABSL_ACQUIRED_BEFORE(gate_);
-  // Held shared by each change, from its record until it is applied; held exclusively by operations that must not see
-  // a change in between. Never held while a checkpoint is read or values are computed.
-  mutable absl::Mutex gate_ ABSL_ACQUIRED_BEFORE(mutex_);
-  // Written under the gate. Calls that only wait for a written record read it without the gate.
-  std::atomic<ShardJournal*> journal_{nullptr};
-  DeclaredJob job_;
+  // Held while a declaration creates tensors, so that declarations run one at a time; taken before the gate. No other
+  // call takes it.
+  absl::Mutex declaring_;
   mutable absl::Mutex mutex_;
   std::optional<ShardRecovery> recovery_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> may_have_lost_{false};
-  std::atomic<uint64_t> lost_updates_{0}, snapshots_{0}, snapshot_failures_{0};
-  // Position of the newest record.
-  std::atomic<uint64_t> last_position_{0};
-  std::atomic<uint64_t> pushes_{0}, pulls_{0}, updates_{0}, duplicates_{0}, dropped_{0}, max_staleness_{0};
-  Histogram staleness_, wait_microseconds_;
+  Counts counts_;
+  DeclaredJob job_;
+  ChangeSequencer changes_;
   // Memory of waiting pulls: by members that may push, and by readers.
   ByteBudget worker_waits_, reader_waits_;
   // Declared last: its destructor ends the waits, whose callbacks use the other fields.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/shard/pull_wait.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status/error_reason.h"
+
 namespace ballast {
 namespace {
 
@@ -37,6 +41,22 @@ void PullWait::End() {
 const Slice& PullWait::at() const {
   absl::MutexLock lock(&mutex_);
   return *slices_[at_];
+}
+
+std::string PullWait::Explain() const {
+  const Slice& slice = at();
+  const std::string what = absl::StrCat("pull of ", slice.Describe(), " at step ", pull_.step);
+  if (!slice.HasValues()) return absl::StrCat(what, " waits for SetValues to provide the values");
+  const std::vector<uint32_t> missing = slice.Missing(pull_);
+  if (missing.empty()) return absl::StrCat(what, " timed out");
+  return absl::StrCat(what, " waits for the gradient of worker ", absl::StrJoin(missing, ", "));
+}
+
+absl::Status PullWait::AddMissing(const absl::Status& status) const {
+  const Slice& slice = at();
+  return WithSubjects(status, {{"workers", absl::StrJoin(slice.Missing(pull_), ",")},
+                               {"step", absl::StrCat(pull_.step)},
+                               {"tensor", slice.tensor()}});
 }
 
 }  // namespace ballast

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/concurrency/wait_list.h"
 #include "server/memory/byte_budget.h"
@@ -32,11 +34,15 @@ class PullWait {
   // Stops waiting and releases the memory.
   void End();
 
-  // The slice at which the pull waits, or will wait first.
-  const Slice& at() const;
-  const PullQuery& pull() const { return pull_; }
+  // Says why the pull waits, for a timeout.
+  std::string Explain() const;
+  // Adds the workers, the step and the tensor that the pull waits for to an error.
+  absl::Status AddMissing(const absl::Status& status) const;
 
  private:
+  // The slice at which the pull waits, or will wait first.
+  const Slice& at() const;
+
   const PullQuery pull_;
   const std::vector<Slice*> slices_;
   mutable absl::Mutex mutex_;

@@ -83,4 +83,11 @@ class PushWindow {
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The worker that makes a change, and its window.
+struct ChangeSource {
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  PushWindow* window = nullptr;
+};
+
 }  // namespace ballast
