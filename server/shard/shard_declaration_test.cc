@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "server/shard/parameter_shard.h"
+#include "server/shard/shard_fixture.h"
 
 namespace ballast {
 namespace {
@@ -62,15 +63,6 @@ class ShardDeclarationTest : public Test {
     return job;
   }
 
-  static OwnedTensor Tensor(uint32_t id, const std::string& name, int64_t elements = 3) {
-    OwnedTensor tensor;
-    tensor.spec.set_id(id);
-    tensor.spec.set_name(name);
-    tensor.spec.add_shape(elements);
-    tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
-    return tensor;
-  }
-
   // Checkpoint state of the tensors, with `value` in each element.
   static Resumption Saved(absl::Span<const OwnedTensor> tensors, float value, uint64_t elements = 3) {
     Resumption resumption;
@@ -94,7 +86,7 @@ class ShardDeclarationTest : public Test {
 
   absl::StatusOr<PushOutcome> Push(uint32_t tensor, uint64_t sequence) {
     const std::vector<float> ones(3, 1.0f);
-    const absl::string_view bytes(reinterpret_cast<const char*>(ones.data()), ones.size() * sizeof(float));
+    const absl::string_view bytes = Bytes(ones);
     const GradientView view{{tensor, 0}, 0, v1::ENCODING_FP32, {&bytes, 1}};
     return shard_.Push("job", {0, 1, sequence, sequence - 1, 1}, {view});
   }
@@ -107,14 +99,14 @@ class ShardDeclarationTest : public Test {
 };
 
 TEST_F(ShardDeclarationTest, AllOtherCallsGoOnWhileTensorsAreMade) {
-  ASSERT_TRUE(DeclareFrom("", Tensor(1, "w")).ok());
+  ASSERT_TRUE(DeclareFrom("", Tensor(1, "w", 3)).ok());
   absl::Notification reading, read;
   load_ = [&](absl::Span<const OwnedTensor> tensors) {
     reading.Notify();
     read.WaitForNotification();
     return Saved(tensors, 7);
   };
-  std::thread declaring([&] { EXPECT_EQ(DeclareFrom("checkpoint", Tensor(2, "v")), absl::OkStatus()); });
+  std::thread declaring([&] { EXPECT_EQ(DeclareFrom("checkpoint", Tensor(2, "v", 3)), absl::OkStatus()); });
   reading.WaitForNotification();
 
   EXPECT_EQ(shard_.status().tensors, 1u);
@@ -148,7 +140,7 @@ void AwaitBlocked(pid_t thread) {
 TEST_F(ShardDeclarationTest, APauseBehindADeclarationCoversItsTensors) {
   JobConfig job = Job(v1::Durability::WAL);
   job.policy.mutable_sync();
-  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w")}).ok());
+  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w", 3)}).ok());
   absl::Notification started;
   pid_t pausing_thread = 0;
   std::thread pausing;
@@ -161,7 +153,7 @@ TEST_F(ShardDeclarationTest, APauseBehindADeclarationCoversItsTensors) {
     started.WaitForNotification();
     AwaitBlocked(pausing_thread);
   };
-  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w"), Tensor(2, "v")}).ok());
+  ASSERT_TRUE(shard_.Declare(job, {Tensor(1, "w", 3), Tensor(2, "v", 3)}).ok());
   pausing.join();
   // The update needs worker 0 only.
   EXPECT_EQ(Push(2, 1)->applied, 1u);
@@ -175,7 +167,7 @@ TEST_F(ShardDeclarationTest, TwoWhoDeclareTheSameAtOnceCauseTheWorkOnce) {
     read.WaitForNotification();
     return Saved(tensors, 7);
   };
-  const auto declare = [&] { EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w")), absl::OkStatus()); };
+  const auto declare = [&] { EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w", 3)), absl::OkStatus()); };
   std::thread first(declare);
   reading.WaitForNotification();
   std::thread second(declare), third(declare);
@@ -189,12 +181,12 @@ TEST_F(ShardDeclarationTest, TwoWhoDeclareTheSameAtOnceCauseTheWorkOnce) {
 
 TEST_F(ShardDeclarationTest, ADeclarationThatFailsChangesNothing) {
   load_ = [](absl::Span<const OwnedTensor> tensors) { return Saved(tensors, 7, /*elements=*/4); };
-  EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w")).message(),
+  EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w", 3)).message(),
             "shard 0: cannot resume: \"w\" slice 0: got 4 elements, want 3");
   load_ = [](absl::Span<const OwnedTensor>) { return absl::DataLossError("is damaged"); };
-  EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w")), absl::DataLossError("is damaged"));
+  EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w", 3)), absl::DataLossError("is damaged"));
   journal_.status = absl::ResourceExhaustedError("the disk is full");
-  EXPECT_EQ(shard_.Declare(Job(v1::Durability::WAL), {Tensor(1, "w")}).status(), journal_.status);
+  EXPECT_EQ(shard_.Declare(Job(v1::Durability::WAL), {Tensor(1, "w", 3)}).status(), journal_.status);
 
   EXPECT_EQ(shard_.job_name(), "");
   EXPECT_EQ(shard_.status().slices, 0u);
@@ -213,7 +205,7 @@ TEST_F(ShardDeclarationTest, AShardClosedMeanwhileTakesNoTensors) {
     shard_.Close(absl::AbortedError("the job has failed"));
     return Saved(tensors, 7);
   };
-  EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w")), absl::AbortedError("the job has failed"));
+  EXPECT_EQ(DeclareFrom("checkpoint", Tensor(1, "w", 3)), absl::AbortedError("the job has failed"));
   EXPECT_EQ(shard_.status().slices, 0u);
 }
 
