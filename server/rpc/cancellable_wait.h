@@ -11,8 +11,8 @@
 namespace ballast {
 
 // Owns the ticket of a call's wait, so that the caller may cancel at any time: before the wait begins, during it, and
-// after it. Shared by the call and the code that begins the wait, because the call may be deleted first. Thread
-// safety: all methods may be called from any thread.
+// after it. Whoever begins the wait keeps this alive until then, because the call may end first. Thread safety: all
+// methods may be called from any thread.
 class CancellableWait {
  public:
   // `cancel` ends a wait; it must ignore one that has ended.

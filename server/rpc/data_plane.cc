@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/rpc/data_plane.h"
 
-#include <algorithm>
-#include <atomic>
 #include <bit>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/codecs/codec.h"
-#include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
 #include "common/rpc/grpc_status.h"
 #include "common/shared_memory/shared_message.h"
@@ -22,6 +19,7 @@
 #include "common/wire/payload_message.h"
 #include "server/rpc/cancellable_wait.h"
 #include "server/rpc/unary_reply.h"
+#include "server/rpc/values_response.h"
 
 namespace ballast {
 namespace {
@@ -33,8 +31,6 @@ constexpr size_t kMinSharedBytes = 1024;
 
 // Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
-// Upper limit for a slice's response besides its values: two tags, two lengths, and four numbers.
-constexpr uint64_t kItemBytes = 40;
 
 PushTicket DecodeHeader(const v1::PushHeader& header) {
   PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
@@ -61,140 +57,61 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
   to->set_duplicate(outcome.duplicate);
 }
 
-// Returns the codec for the encoding that a pull requests.
-absl::StatusOr<const Codec*> ValueCodec(v1::Encoding encoding) {
-  absl::StatusOr<const Codec*> codec = FindCodec(encoding);
-  if (!codec.ok() || (*codec)->carries_values()) return codec;
-  return absl::InvalidArgumentError(
-      absl::StrCat("encoding of values: got ", (*codec)->name(), ", which is for gradients only"));
-}
-
-// Keeps a value's memory, and its part of the budget, while gRPC sends it.
-struct ValueInFlight {
-  ValueBuffer values;
-  // Shared by the values of one response.
-  std::shared_ptr<ByteBudget::Reservation> reservation;
-};
-
-grpc::Slice SliceOver(ValueBuffer values, std::shared_ptr<ByteBudget::Reservation> reservation) {
-  const absl::Span<const float> elements = values.values();
-  const size_t bytes = elements.size() * sizeof(float);
-  if (bytes <= PayloadMessageWriter::kCopiedBytes) return grpc::Slice(elements.data(), bytes);
-  // gRPC only reads it.
-  return grpc::Slice(
-      const_cast<float*>(elements.data()), bytes, [](void* held) { delete static_cast<ValueInFlight*>(held); },
-      new ValueInFlight{std::move(values), std::move(reservation)});
-}
-
-// Encodes values. Random rounding depends on slice and version only, so that all pulls get the same bytes.
-grpc::Slice EncodeValue(const Codec& codec, SliceKey key, const PulledValues& snapshot,
-                        std::shared_ptr<ByteBudget::Reservation> reservation) {
-  struct Encoded {
-    std::unique_ptr<char[]> bytes;
-    std::shared_ptr<ByteBudget::Reservation> reservation;
-  };
-  const absl::Span<const float> elements = snapshot.values.values();
-  auto encoded = std::make_unique<Encoded>();
-  encoded->bytes = std::make_unique_for_overwrite<char[]>(codec.EncodedBytes(elements.size()));
-  encoded->reservation = std::move(reservation);
-  char* data = encoded->bytes.get();
-  const size_t size = codec.Encode(elements, CodecSeed({key.tensor_id, key.slice_index, snapshot.version}), data);
-  return grpc::Slice(
-      data, size, [](void* held) { delete static_cast<Encoded*>(held); }, encoded.release());
-}
-
-// A response with values. Values that gRPC sends from elsewhere share the reservation; the rest is in `bytes`.
-struct ValuesAnswer {
-  grpc::ByteBuffer bytes;
-  std::shared_ptr<ByteBudget::Reservation> reservation;
-};
-
-// Returns a response with `envelope` and the slices' current values.
-absl::StatusOr<ValuesAnswer> EncodeValues(ParameterShard& shard, absl::Span<const SliceKey> keys,
-                                          std::optional<uint32_t> worker, const Codec& codec, ByteBudget& budget,
-                                          const google::protobuf::MessageLite& envelope, int field) {
-  std::vector<PulledValues> snapshots;
-  snapshots.reserve(keys.size());
-  uint64_t bytes = 0;
-  for (SliceKey key : keys) {
-    absl::StatusOr<PulledValues> snapshot = shard.Pull(key, worker);
-    if (!snapshot.ok()) return snapshot.status();
-    bytes += snapshot->values.size() * sizeof(float);
-    if (bytes > kMaxMessageBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("the requested slices have more than ", kMaxMessageBytes,
-                                                     " bytes; request fewer in one message"));
-    }
-    snapshots.push_back(*std::move(snapshot));
-  }
-  absl::StatusOr<ByteBudget::Reservation> reserved =
-      budget.Reserve(std::max(bytes + kItemBytes * keys.size(), ByteBudget::kCallBytes));
-  if (!reserved.ok()) return reserved.status();
-  auto reservation = std::make_shared<ByteBudget::Reservation>(*std::move(reserved));
-  PayloadMessageWriter writer(envelope);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    v1::SliceValue value;
-    value.set_tensor_id(keys[i].tensor_id);
-    value.set_slice_index(keys[i].slice_index);
-    value.set_version(snapshots[i].version);
-    value.set_encoding(codec.encoding());
-    writer.Add(field, value,
-               codec.encoding() == v1::ENCODING_FP32 ? SliceOver(std::move(snapshots[i].values), reservation)
-                                                     : EncodeValue(codec, keys[i], snapshots[i], reservation));
-  }
-  return ValuesAnswer{writer.Finish(), std::move(reservation)};
-}
-
 }  // namespace
 
-// Owns one call: the client sends one message and gets one.
-class DataPlane::Call : public grpc::ServerGenericBidiReactor {
+// Owns one call: the client sends one message and gets one. Shared by gRPC, until OnDone, and by each callback that
+// another thread still has to run; the last of them deletes the call. Thread safety: gRPC's methods as gRPC calls them;
+// the others run in one thread at a time, and change nothing after the call has ended.
+class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
  public:
   enum class Kind { kPush, kPull, kPushPull, kSetValues };
 
-  Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
-      : kind_(kind),
-        plane_(plane),
-        context_(context),
-        wait_(std::make_shared<CancellableWait>(
-            [shard = plane->shard_](WaitList::Ticket ticket) { shard->CancelPull(ticket); })) {
-    if (absl::Status access = plane->access_->Check(*context, Method(), ""); !access.ok()) {
-      End(OnShard(access));
-      return;
+  static Call* Begin(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context) {
+    const auto call = std::make_shared<Call>(kind, plane, context);
+    call->for_grpc_ = call;
+    if (absl::Status status = call->Admit(); !status.ok()) {
+      call->End(status);
+    } else {
+      call->StartRead(&call->request_);
     }
-    if (absl::Status serving = plane->serving_->Check(); !serving.ok()) {
-      End(OnShard(serving));
-      return;
-    }
-    // Readers may only pull.
-    if (kind == Kind::kPull) as_worker_ = plane->access_->Check(*context, Method(), "", AccessRole::kWorker);
-    absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
-    if (!reserved.ok()) {
-      End(reserved.status());
-      return;
-    }
-    reserved_ = *std::move(reserved);
-    StartRead(&request_);
+    return call.get();
   }
+
+  Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
+      : kind_(kind), plane_(plane), context_(context) {}
 
   void OnReadDone(bool ok) override {
     if (!ok) {
       return End(WithReason(v1::ERROR_REASON_MALFORMED_MESSAGE, absl::InvalidArgumentError("got no message")));
     }
-    ++holders_;
-    absl::Status taken = plane_->executor_->Submit([this] { Handle(); });
-    if (taken.ok()) return;
-    End(OnShard(taken));
-    LetGo();
+    absl::Status taken = plane_->executor_->Submit([call = shared_from_this()] { call->Handle(); });
+    if (!taken.ok()) End(OnShard(taken));
   }
 
-  void OnCancel() override { wait_->Cancel(); }
-  // gRPC calls this when none of its own calls to this object runs; calls from other threads may still run.
-  void OnDone() override { LetGo(); }
+  void OnCancel() override { wait_.Cancel(); }
+  // gRPC has sent the response. A callback may keep the call for a moment longer, but not what the budget covers.
+  void OnDone() override {
+    response_.Clear();
+    reserved_.Release();
+    values_reserved_.reset();
+    const std::shared_ptr<Call> last = std::move(for_grpc_);
+  }
 
  private:
   absl::string_view Method() const { return absl::StripPrefix(context_->method(), "/ballast.v1."); }
   // Checks the job that the request names, which is unknown when the call begins.
   absl::Status CheckJob(const std::string& job) const { return plane_->access_->CheckJob(*context_, Method(), job); }
+
+  // Checks what is known before the message is read, and reserves memory for it.
+  absl::Status Admit() {
+    if (absl::Status access = plane_->access_->Check(*context_, Method(), ""); !access.ok()) return OnShard(access);
+    if (absl::Status serving = plane_->serving_->Check(); !serving.ok()) return OnShard(serving);
+    // Readers may only pull.
+    if (kind_ == Kind::kPull) as_worker_ = plane_->access_->Check(*context_, Method(), "", AccessRole::kWorker);
+    absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
+    if (reserved.ok()) reserved_ = *std::move(reserved);
+    return reserved.status();
+  }
 
   ByteBudget& Budget() { return as_worker_.ok() ? plane_->budget_ : plane_->reader_budget_; }
 
@@ -250,17 +167,12 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     return bytes;
   }
 
-  // Frees the request and its reservation.
-  void DropRequest() {
+  // Frees the request and its reservation, except for `kept_bytes`: those of a response without values, until gRPC has
+  // sent it.
+  void DropRequest(uint64_t kept_bytes = 0) {
     request_.Clear();
     own_request_ = {};
-    reserved_.Release();
-  }
-  // The same, but a small reservation remains for the response, which has no values, until the call is destroyed.
-  void DropRequestBeforeAnswer() {
-    reserved_.ShrinkTo(ByteBudget::kCallBytes);
-    request_.Clear();
-    own_request_ = {};
+    reserved_.ShrinkTo(kept_bytes);
   }
 
   void EndWith(grpc::ByteBuffer response) {
@@ -286,40 +198,41 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor {
     const absl::Status told = not_owner ? WithSubjects(status, {{"epoch", absl::StrCat(map_epoch_)}}) : status;
     Finish(ToGrpcStatus(WithRetryDelay(told, *context_)));
   }
+  // Returns a callback that ends the call with `response`, or with an error if its durability fails.
+  std::function<void(absl::Status)> Ending(grpc::ByteBuffer response) {
+    return [call = shared_from_this(), response = std::move(response)](const absl::Status& durable) mutable {
+      if (!durable.ok()) return call->End(call->OnShard(durable));
+      call->EndWith(std::move(response));
+    };
+  }
   absl::Status OnShard(const absl::Status& status) const {
     return Annotate(status, absl::StrCat("shard ", plane_->rank_));
   }
 
-  void LetGo() {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
-
   const Kind kind_;
-  // gRPC until OnDone, and each task that uses the call although another thread may end it.
-  std::atomic<int> holders_{1};
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   // The budget of the request, then of the small response to a push.
   ByteBudget::Reservation reserved_;
-  // The budget of a response with values until gRPC has sent it and destroys the call, which a peer that does not
-  // read delays. Shared with values that gRPC sends from the shard's memory, which may be freed later.
-  std::shared_ptr<ByteBudget::Reservation> answer_reserved_;
+  // The budget of a response with values until gRPC has sent it, which a peer that does not read delays. Shared with
+  // values that gRPC sends from the shard's memory, which may be freed later.
+  std::shared_ptr<ByteBudget::Reservation> values_reserved_;
   // OK if the caller may act as a worker; otherwise the reason.
   absl::Status as_worker_;
   // The shared-memory slot of request and response, if used. Nothing in it is read twice.
   std::optional<SlotView> slot_;
   // The request's copy.
   BufferPool::Buffer own_request_;
-  // Shared with the thread that begins the wait, because the call may end before that returns.
-  const std::shared_ptr<CancellableWait> wait_;
+  CancellableWait wait_{[shard = plane_->shard_](WaitList::Ticket ticket) { shard->CancelPull(ticket); }};
   // Epoch of the shard map that the sender used.
   uint64_t map_epoch_ = 0;
+  // gRPC's reference: it only knows an address. Null after OnDone.
+  std::shared_ptr<Call> for_grpc_;
 };
 
 void DataPlane::Call::Handle() {
-  const absl::Cleanup let_go = [this] { LetGo(); };
   if (const std::optional<v1::SharedSlot> reference = FindReference(request_); reference.has_value()) {
     if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
   }
@@ -366,13 +279,10 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
 void DataPlane::Call::Push() {
   const auto taken = TakePush<v1::PushRequest>([](const v1::PushRequest&) { return absl::OkStatus(); });
   if (!taken.ok()) return End(taken.status());
-  DropRequestBeforeAnswer();
+  DropRequest(ByteBudget::kCallBytes);
   v1::PushResponse answer;
   Encode(taken->outcome, answer.mutable_outcome());
-  plane_->shard_->AwaitDurable(taken->outcome, [this, answer](const absl::Status& status) {
-    if (!status.ok()) return End(OnShard(status));
-    EndWith(EncodeMessage(answer));
-  });
+  plane_->shard_->AwaitDurable(taken->outcome, Ending(EncodeMessage(answer)));
 }
 
 void DataPlane::Call::Pull() {
@@ -411,15 +321,16 @@ void DataPlane::Call::PushPull() {
   // A call that waits for other workers must hold no budget.
   DropRequest();
   const PushOutcome outcome = taken->outcome;
-  plane_->shard_->AwaitDurable(outcome, [this, taken = *std::move(taken)](const absl::Status& status) mutable {
-    if (!status.ok()) return End(OnShard(status));
-    v1::PushPullResponse answer;
-    Encode(taken.outcome, answer.mutable_outcome());
-    const v1::PushPullRequest& envelope = taken.envelope;
-    const v1::PushHeader& header = envelope.header();
-    AnswerWithValues(header.job(), {header.step() + 1, header.worker()}, std::move(taken.keys),
-                     {envelope.wait_ms(), envelope.encoding()}, answer);
-  });
+  plane_->shard_->AwaitDurable(
+      outcome, [call = shared_from_this(), taken = *std::move(taken)](const absl::Status& status) mutable {
+        if (!status.ok()) return call->End(call->OnShard(status));
+        v1::PushPullResponse answer;
+        Encode(taken.outcome, answer.mutable_outcome());
+        const v1::PushPullRequest& envelope = taken.envelope;
+        const v1::PushHeader& header = envelope.header();
+        call->AnswerWithValues(header.job(), {header.step() + 1, header.worker()}, std::move(taken.keys),
+                               {envelope.wait_ms(), envelope.encoding()}, answer);
+      });
 }
 
 void DataPlane::Call::SetValues() {
@@ -437,16 +348,13 @@ void DataPlane::Call::SetValues() {
   const absl::StatusOr<SetOutcome> outcome = plane_->shard_->SetValues(message->envelope.job(), views);
   if (!outcome.ok()) return End(outcome.status());
   for (const ValueView& view : views) plane_->push_bytes_ += PayloadBytes(view.payload);
-  DropRequestBeforeAnswer();
+  DropRequest(ByteBudget::kCallBytes);
   v1::SetValuesResponse answer;
   answer.set_set(outcome->set);
   answer.set_unchanged(outcome->unchanged);
   // The client sends the values once and does not repeat them to a shard that has lost them. Values set earlier may
   // not be durable yet either.
-  plane_->shard_->AwaitSynced([this, answer](const absl::Status& status) {
-    if (!status.ok()) return End(OnShard(status));
-    EndWith(EncodeMessage(answer));
-  });
+  plane_->shard_->AwaitSynced(Ending(EncodeMessage(answer)));
 }
 
 template <typename Response>
@@ -460,30 +368,28 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
     return End(OnShard(absl::InvalidArgumentError(
         absl::StrCat("got a message of ", keys.size(), " slices, want at most ", kMaxSlicesPerMessage))));
   }
-  auto answer = [this, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
-    if (!status.ok()) return End(status);
-    absl::StatusOr<ValuesAnswer> values =
-        EncodeValues(*plane_->shard_, keys, worker, *codec, Budget(), envelope, Response::kValuesFieldNumber);
-    if (!values.ok()) return End(values.status());
-    plane_->pull_bytes_ += values->bytes.Length();
-    answer_reserved_ = std::move(values->reservation);
+  const auto call = shared_from_this();
+  auto answer = [call, keys, worker = pull.worker, codec = *codec, envelope](const absl::Status& status) {
+    if (!status.ok()) return call->End(status);
+    DataPlane& plane = *call->plane_;
+    absl::StatusOr<ValuesResponse> response =
+        EncodeValues(*plane.shard_, keys, worker, *codec, call->Budget(), envelope, Response::kValuesFieldNumber);
+    if (!response.ok()) return call->End(response.status());
+    plane.pull_bytes_ += response->bytes.Length();
+    call->values_reserved_ = std::move(response->reservation);
     // The worker may push a gradient of these values, so a recovered shard must not be older than they are.
-    plane_->shard_->AwaitDurable([this, values = std::move(values->bytes)](const absl::Status& durable) mutable {
-      if (!durable.ok()) return End(OnShard(durable));
-      EndWith(std::move(values));
-    });
+    plane.shard_->AwaitDurable(call->Ending(std::move(response->bytes)));
   };
-  // The callback may end the call before AwaitPull returns.
-  const std::shared_ptr<CancellableWait> waiting = wait_;
-  waiting->Began(plane_->shard_->AwaitPull(job, pull, keys, *wait, !as_worker_.ok(), std::move(answer)));
+  // The callback may end the call before AwaitPull returns, but not delete it.
+  wait_.Began(plane_->shard_->AwaitPull(job, pull, keys, *wait, !as_worker_.ok(), std::move(answer)));
 }
 
 grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
   const std::string& method = context->method();
-  if (method == "/ballast.v1.ParameterService/Push") return new Call(Call::Kind::kPush, this, context);
-  if (method == "/ballast.v1.ParameterService/Pull") return new Call(Call::Kind::kPull, this, context);
-  if (method == "/ballast.v1.ParameterService/PushPull") return new Call(Call::Kind::kPushPull, this, context);
-  if (method == "/ballast.v1.ParameterService/SetValues") return new Call(Call::Kind::kSetValues, this, context);
+  if (method == "/ballast.v1.ParameterService/Push") return Call::Begin(Call::Kind::kPush, this, context);
+  if (method == "/ballast.v1.ParameterService/Pull") return Call::Begin(Call::Kind::kPull, this, context);
+  if (method == "/ballast.v1.ParameterService/PushPull") return Call::Begin(Call::Kind::kPushPull, this, context);
+  if (method == "/ballast.v1.ParameterService/SetValues") return Call::Begin(Call::Kind::kSetValues, this, context);
   return unknown_methods_.CreateReactor(context);
 }
 
