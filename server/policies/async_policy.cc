@@ -17,15 +17,16 @@ class AsyncPolicy : public SlicePolicy {
 
   absl::Status CheckStep(uint64_t, const SliceWeights&) const override { return absl::OkStatus(); }
 
-  PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) override {
-    weights.Reach(contribution.position);
-    if (contribution.examples == 0) return PushDisposition::kApplied;
+  PushDisposition Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient,
+                        SliceWeights& weights) override {
+    weights.Reach(push.schedule_position);
+    if (push.examples == 0) return PushDisposition::kApplied;
     SliceWeights::ApplyOptions options;
-    if (scale_by_staleness_) options.rate_scale = RateScale(StalenessOf(contribution, weights));
-    if (WantsCompensation(contribution.worker, weights)) {
-      weights.Apply(Compensate(contribution, weights), options);
+    if (scale_by_staleness_) options.rate_scale = RateScale(StalenessOf(from_version, weights));
+    if (WantsCompensation(push.worker, weights)) {
+      weights.Apply(Compensate(push.worker, gradient, weights), options);
     } else {
-      weights.Apply(contribution.gradient, options);
+      weights.Apply(gradient, options);
     }
     return PushDisposition::kApplied;
   }
@@ -51,13 +52,13 @@ class AsyncPolicy : public SlicePolicy {
   }
 
   // g + lambda * g * g * (w - w_then) (DC-ASGD: Zheng et al., 2017, eq. 10). Valid until this thread's next call.
-  Gradient Compensate(const Contribution& contribution, const SliceWeights& weights) const {
+  Gradient Compensate(uint32_t worker, const Gradient& gradient, const SliceWeights& weights) const {
     // Per thread, because a buffer per slice would double the memory of the weights.
     static thread_local std::vector<float> compensated;
-    compensated.resize(contribution.gradient.size());
+    compensated.resize(gradient.size());
     const float* now = weights.values().data();
-    const float* then = handed_out_[contribution.worker].values().data();
-    contribution.gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
+    const float* then = handed_out_[worker].values().data();
+    gradient.ForEachBlock([&](size_t first, absl::Span<const float> block) {
       for (size_t i = 0; i < block.size(); ++i) {
         const float g = block[i];
         compensated[first + i] = g + lambda_ * g * g * (now[first + i] - then[first + i]);

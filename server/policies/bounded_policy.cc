@@ -37,14 +37,15 @@ class BoundedPolicy : public SlicePolicy {
                       {{"step", absl::StrCat(step)}});
   }
 
-  PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) override {
-    AdvanceClock(workers_[contribution.worker], contribution.step + 1);
+  PushDisposition Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient,
+                        SliceWeights& weights) override {
+    AdvanceClock(workers_[push.worker], push.step + 1);
     RaiseSlowest();
-    weights.Reach(contribution.position);
-    if (contribution.examples == 0) return PushDisposition::kApplied;
+    weights.Reach(push.schedule_position);
+    if (push.examples == 0) return PushDisposition::kApplied;
     SliceWeights::ApplyOptions options;
-    if (scale_by_staleness_) options.rate_scale = RateScale(StalenessOf(contribution, weights));
-    weights.Apply(contribution.gradient, options);
+    if (scale_by_staleness_) options.rate_scale = RateScale(StalenessOf(from_version, weights));
+    weights.Apply(gradient, options);
     return PushDisposition::kApplied;
   }
 

@@ -15,16 +15,16 @@
 
 namespace ballast {
 
-// One worker's contribution to one slice. `examples` is the gradient's weight; at 0 the gradient may be empty.
-struct Contribution {
+// A worker's push, except for its gradients; see ballast.v1.PushHeader. `examples` is the weight of the gradients; at 0
+// they may be empty.
+struct PushTicket {
   uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;
   uint64_t step = 0;
   uint32_t examples = 0;
-  // Version of the values that the gradient was computed from.
-  uint64_t from_version = 0;
-  Gradient gradient;
-  // PushHeader.schedule_position. A policy that accepts the contribution passes it to the weights before the update.
-  std::optional<double> position;
+  // A policy that accepts a gradient passes it to the weights before the update.
+  std::optional<double> schedule_position;
 };
 
 // A pull's step and worker; readers have no worker.
@@ -34,15 +34,15 @@ struct PullQuery {
 };
 
 enum class PushDisposition {
-  // The weights were updated, by this contribution alone or as the last of its step.
+  // The weights were updated, by this gradient alone or as the last of its step.
   kApplied,
-  // Waits for other contributions to its step.
+  // Waits for other gradients of its step.
   kBuffered,
   // Not used, because its step is over.
   kDropped,
 };
 
-// Decides which pulls wait for which workers at one slice, and owns the contributions that wait; the caller passes
+// Decides which pulls wait for which workers at one slice, and owns the gradients that wait; the caller passes
 // the weights. Thread safety: none; guarded by its slice.
 class SlicePolicy {
  public:
@@ -51,8 +51,10 @@ class SlicePolicy {
   // FAILED_PRECONDITION if no worker can be at `step`, whatever the others do. Once OK, it stays OK.
   virtual absl::Status CheckStep(uint64_t step, const SliceWeights& weights) const = 0;
 
-  // Takes a contribution for which CheckStep returned OK. Ends the worker's pause, if any.
-  virtual PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) = 0;
+  // Takes the slice's gradient of a push for which CheckStep returned OK; it was computed from the values of
+  // `from_version`. Ends the worker's pause, if any.
+  virtual PushDisposition Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient,
+                                SliceWeights& weights) = 0;
 
   // No pull or step waits for the worker until it contributes again. Returns true if that applied an update.
   virtual bool Pause(uint32_t worker, SliceWeights& weights) = 0;

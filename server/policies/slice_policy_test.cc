@@ -34,7 +34,7 @@ class SlicePolicyTest : public testing::Test {
   PushDisposition OfferFrom(SlicePolicy& policy, uint32_t worker, uint64_t step, uint64_t from_version,
                             float gradient) {
     const std::vector<float> both = {gradient, gradient};
-    return policy.Offer({worker, step, 1, from_version, Gradient(both)}, *weights_);
+    return policy.Offer({.worker = worker, .step = step, .examples = 1}, from_version, Gradient(both), *weights_);
   }
 
   bool MayPull(const SlicePolicy& policy, uint32_t worker, uint64_t step) const {
@@ -43,7 +43,7 @@ class SlicePolicyTest : public testing::Test {
 
   PushDisposition Offer(SlicePolicy& policy, uint32_t worker, uint64_t step, uint32_t examples,
                         std::vector<float> gradient) {
-    return policy.Offer({worker, step, examples, 0, Gradient(gradient)}, *weights_);
+    return policy.Offer({.worker = worker, .step = step, .examples = examples}, 0, Gradient(gradient), *weights_);
   }
 
   using Ranks = std::vector<uint32_t>;

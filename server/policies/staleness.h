@@ -7,9 +7,9 @@
 
 namespace ballast {
 
-// Number of updates applied since the values that the gradient was computed from.
-inline uint64_t StalenessOf(const Contribution& contribution, const SliceWeights& weights) {
-  return weights.version() > contribution.from_version ? weights.version() - contribution.from_version : 0;
+// Number of updates applied since the values of that version.
+inline uint64_t StalenessOf(uint64_t from_version, const SliceWeights& weights) {
+  return weights.version() > from_version ? weights.version() - from_version : 0;
 }
 
 // Factor of the learning rate for that staleness (Zhang et al., 2016, staleness-aware async-SGD, with 1 + staleness,

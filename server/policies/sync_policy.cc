@@ -32,21 +32,22 @@ class SyncPolicy : public SlicePolicy {
         {{"step", absl::StrCat(step)}});
   }
 
-  PushDisposition Offer(const Contribution& contribution, SliceWeights& weights) override {
-    paused_[contribution.worker] = false;
+  PushDisposition Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient,
+                        SliceWeights& weights) override {
+    paused_[push.worker] = false;
     gathering_ = weights.version();
-    const bool in_time = contribution.step >= gathering_ || contribution.from_version >= gathering_;
-    if (!in_time || arrived_[contribution.worker]) return PushDisposition::kDropped;
-    weights.Reach(contribution.position);
-    arrived_[contribution.worker] = true;
+    const bool in_time = push.step >= gathering_ || from_version >= gathering_;
+    if (!in_time || arrived_[push.worker]) return PushDisposition::kDropped;
+    weights.Reach(push.schedule_position);
+    arrived_[push.worker] = true;
     ++arrivals_;
-    examples_ += contribution.examples;
+    examples_ += push.examples;
     if (MayClose() && arrivals_ == 1 && examples_ > 0) {
-      weights.Apply(contribution.gradient);
+      weights.Apply(gradient);
       BeginNext(weights);
       return PushDisposition::kApplied;
     }
-    Take(contribution);
+    Take(push, gradient);
     if (!MayClose()) return PushDisposition::kBuffered;
     Close(weights);
     return PushDisposition::kApplied;
@@ -145,12 +146,12 @@ class SyncPolicy : public SlicePolicy {
   }
 
   // If the order matters, a gradient is held until all lower ranks are in or the step closes.
-  void Take(const Contribution& contribution) {
-    if (!deterministic_ || contribution.worker == folded_) {
-      sum_.Add(contribution.examples, contribution.gradient);
-      folded_ = contribution.worker + 1;
+  void Take(const PushTicket& push, const Gradient& gradient) {
+    if (!deterministic_ || push.worker == folded_) {
+      sum_.Add(push.examples, gradient);
+      folded_ = push.worker + 1;
     } else {
-      held_.emplace(contribution.worker, sum_.Keep(contribution.examples, contribution.gradient));
+      held_.emplace(push.worker, sum_.Keep(push.examples, gradient));
     }
     while (!held_.empty() && held_.begin()->first == folded_) FoldFirstHeld();
   }

@@ -95,8 +95,7 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
   PushOutcome outcome;
   for (size_t i = 0; i < gradients.size(); ++i) {
     const CheckedGradient& checked = gradients[i];
-    const Slice::Applied applied = checked.slice->Offer(
-        {push.worker, push.step, push.examples, checked.version, checked.gradient, push.schedule_position}, places[i]);
+    const Slice::Applied applied = checked.slice->Offer(push, checked.version, checked.gradient, places[i]);
     switch (applied.disposition) {
       case PushDisposition::kApplied:
         ++outcome.applied;

@@ -38,7 +38,9 @@ class PullWaitTest : public ::testing::Test {
   // Returns the released tickets.
   std::vector<WaitList::Ticket> PushTo(size_t slice) {
     const float gradient = 1;
-    return slices_[slice]->Offer({0, 0, 1, 0, Gradient(absl::MakeConstSpan(&gradient, 1))}, std::nullopt).released;
+    return slices_[slice]
+        ->Offer({.examples = 1}, 0, Gradient(absl::MakeConstSpan(&gradient, 1)), std::nullopt)
+        .released;
   }
 
   std::vector<size_t> Waiting() const {

@@ -3,16 +3,24 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ballast/v1/tensor.pb.h"
 #include "server/memory/value_buffer.h"
+#include "server/policies/slice_policy.h"
 #include "server/tensors/tensor_catalog.h"
 
 namespace ballast {
+
+// Decodes a push that was sent or logged.
+template <typename Message>
+PushTicket DecodeTicket(const Message& push) {
+  PushTicket ticket{push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
+  if (push.has_schedule_position()) ticket.schedule_position = push.schedule_position();
+  return ticket;
+}
 
 // A received gradient, as a view of the caller's memory.
 struct GradientView {
@@ -42,16 +50,6 @@ absl::StatusOr<DecodedValues> DecodeValues(const ValueView& view, size_t element
 struct SetOutcome {
   uint32_t set = 0;
   uint32_t unchanged = 0;
-};
-
-// Identifies a push; see ballast.v1.PushHeader.
-struct PushTicket {
-  uint32_t worker = 0;
-  uint64_t incarnation = 0;
-  uint64_t sequence = 0;
-  uint64_t step = 0;
-  uint32_t examples = 0;
-  std::optional<double> schedule_position;
 };
 
 // The newest state of a slice that a worker has seen; see ballast.v1.ReportVersionsRequest.Slice.

@@ -56,8 +56,7 @@ absl::Status ShardBuilder::Offer(const PushTicket& push, const GradientView& vie
     gradient = *std::move(opened);
   }
   if (absl::Status status = (*slice)->CheckStep(push.step); !status.ok()) return status;
-  (*slice)->Offer({push.worker, push.step, push.examples, view.version, std::move(gradient), push.schedule_position},
-                  std::nullopt);
+  (*slice)->Offer(push, view.version, gradient, std::nullopt);
   return absl::OkStatus();
 }
 

@@ -60,15 +60,16 @@ void Slice::AwaitOrderLocked(std::optional<uint64_t> order) {
   ++changes_;
 }
 
-Slice::Applied Slice::Offer(const Contribution& contribution, std::optional<uint64_t> order) {
+Slice::Applied Slice::Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient,
+                            std::optional<uint64_t> order) {
   absl::MutexLock lock(&mutex_);
   AwaitOrderLocked(order);
   Applied applied;
   const uint64_t before = weights_->version();
-  applied.learning_rate = weights_->LearningRate(contribution.position);
-  applied.disposition = policy_->Offer(contribution, *weights_);
-  if (applied.disposition == PushDisposition::kApplied && before > contribution.from_version) {
-    applied.staleness = before - contribution.from_version;
+  applied.learning_rate = weights_->LearningRate(push.schedule_position);
+  applied.disposition = policy_->Offer(push, from_version, gradient, *weights_);
+  if (applied.disposition == PushDisposition::kApplied && before > from_version) {
+    applied.staleness = before - from_version;
   }
   applied.released = TakeReleasedLocked();
   return applied;

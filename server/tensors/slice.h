@@ -68,8 +68,8 @@ class Slice {
   // ones wait for it. Places at several slices must be reserved in the same order at each.
   uint64_t ReserveOrder() { return next_order_.fetch_add(1); }
 
-  // `order`: its reserved place, if changes are ordered.
-  Applied Offer(const Contribution& contribution, std::optional<uint64_t> order);
+  // Like SlicePolicy::Offer. `order`: its reserved place, if changes are ordered.
+  Applied Offer(const PushTicket& push, uint64_t from_version, const Gradient& gradient, std::optional<uint64_t> order);
 
   // Like SlicePolicy::Pause; returns the released waits.
   std::vector<WaitList::Ticket> Pause(uint32_t worker, std::optional<uint64_t> order);

@@ -311,9 +311,9 @@ void PolicySimulation::Deliver(size_t place, const PolicyOracle::Push& push) {
     return Fail("accepted a gradient for a step that cannot have begun");
   }
   optimizer_->set_rate(at.rate);
-  const Slice::Applied applied = at.slice.Offer(
-      {push.worker, push.step, push.examples, push.from_version, Gradient(absl::MakeConstSpan(&push.gradient, 1))},
-      std::nullopt);
+  const Slice::Applied applied =
+      at.slice.Offer({.worker = push.worker, .step = push.step, .examples = push.examples}, push.from_version,
+                     Gradient(absl::MakeConstSpan(&push.gradient, 1)), std::nullopt);
   at.rate = optimizer_->rate();
   Log("slice ", place, ": worker ", push.worker, " step ", push.step, " from ", push.from_version, " ",
       NameOf(applied.disposition));
