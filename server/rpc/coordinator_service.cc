@@ -8,6 +8,7 @@
 #include "common/program/version.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
+#include "server/rpc/cancellable_wait.h"
 #include "server/rpc/parsed_request.h"
 #include "server/rpc/unary_reply.h"
 
@@ -18,6 +19,23 @@ namespace {
 constexpr absl::Duration kHastyInterval = absl::Milliseconds(10);
 
 constexpr absl::Duration kMaxMapWait = absl::Seconds(60);
+
+// A call that may wait before its response; the wait ends if the caller cancels. Deletes itself when finished.
+class WaitingCall : public grpc::ServerUnaryReactor {
+ public:
+  explicit WaitingCall(Coordinator* coordinator)
+      : wait_(std::make_shared<CancellableWait>(
+            [coordinator](WaitList::Ticket ticket) { coordinator->CancelWait(ticket); })) {}
+
+  const std::shared_ptr<CancellableWait>& wait() const { return wait_; }
+
+  void OnCancel() override { wait_->Cancel(); }
+  void OnDone() override { delete this; }
+
+ private:
+  // Shared with the thread that begins the wait, because the call may end before that returns.
+  const std::shared_ptr<CancellableWait> wait_;
+};
 
 void Encode(const DataLease& lease, v1::Lease* to) {
   to->set_id(lease.id);
@@ -188,7 +206,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::GetShardMap(grpc::CallbackS
                   absl::InvalidArgumentError(absl::StrCat("wait_ms: got ", request->wait_ms(), ", want at most ",
                                                           absl::ToInt64Milliseconds(kMaxMapWait))));
   }
-  auto* const call = NewWaitingCall();
+  auto* const call = new WaitingCall(coordinator_);
   const std::shared_ptr<CancellableWait> waiting = call->wait();
   waiting->Began(coordinator_->AwaitShardMap(wait > absl::ZeroDuration() ? request->newer_than() : 0, wait,
                                              context->peer(), [=](const absl::StatusOr<ShardMap>& map) {
@@ -207,7 +225,7 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
   if (!id.ok()) return Answer(context, id.status());
   absl::StatusOr<absl::Duration> wait = DecodeWait(request->wait_ms());
   if (!wait.ok()) return Answer(context, wait.status());
-  auto* const call = NewWaitingCall();
+  auto* const call = new WaitingCall(coordinator_);
   const std::shared_ptr<CancellableWait> waiting = call->wait();
   waiting->Began(coordinator_->AcquireLease(*id, {request->held_leases().begin(), request->held_leases().end()}, *wait,
                                             [=](const absl::StatusOr<Coordinator::Grant>& grant) {
@@ -220,10 +238,6 @@ grpc::ServerUnaryReactor* CoordinatorServiceAdapter::AcquireLease(grpc::Callback
                                               call->Finish(ToGrpcStatus(grant.status()));
                                             }));
   return call;
-}
-
-WaitingCall* CoordinatorServiceAdapter::NewWaitingCall() {
-  return new WaitingCall([coordinator = coordinator_](WaitList::Ticket ticket) { coordinator->CancelWait(ticket); });
 }
 
 grpc::ServerUnaryReactor* CoordinatorServiceAdapter::CompleteLease(grpc::CallbackServerContext* context,

@@ -4,7 +4,6 @@
 #include "ballast/v1/coordinator_service.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/rpc/port/access_guard.h"
-#include "server/rpc/waiting_call.h"
 
 namespace ballast {
 
@@ -37,7 +36,6 @@ class CoordinatorServiceAdapter : public v1::CoordinatorService::CallbackService
 
  private:
   // Deletes itself.
-  WaitingCall* NewWaitingCall();
   // Ends the call once the coordinator has saved all changes so far. No thread waits for that.
   grpc::ServerUnaryReactor* AnswerSaved(grpc::CallbackServerContext* context, const absl::Status& status);
   // Ends a heartbeat call the same way once that change is saved. Responds to a failed save with UNAVAILABLE.

@@ -64,10 +64,10 @@ void Encode(const PushOutcome& outcome, v1::PushOutcome* to) {
 // the others run in one thread at a time, and change nothing after the call has ended.
 class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<Call> {
  public:
-  enum class Kind { kPush, kPull, kPushPull, kSetValues };
+  using Handler = void (Call::*)();
 
-  static Call* Begin(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context) {
-    const auto call = std::make_shared<Call>(kind, plane, context);
+  static Call* Begin(Handler handler, DataPlane* plane, grpc::GenericCallbackServerContext* context) {
+    const auto call = std::make_shared<Call>(handler, plane, context);
     call->for_grpc_ = call;
     if (absl::Status status = call->Admit(); !status.ok()) {
       call->End(status);
@@ -77,8 +77,13 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
     return call.get();
   }
 
-  Call(Kind kind, DataPlane* plane, grpc::GenericCallbackServerContext* context)
-      : kind_(kind), plane_(plane), context_(context) {}
+  Call(Handler handler, DataPlane* plane, grpc::GenericCallbackServerContext* context)
+      : handler_(handler), plane_(plane), context_(context) {}
+
+  void Push();
+  void Pull();
+  void PushPull();
+  void SetValues();
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -107,7 +112,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
     if (absl::Status access = plane_->access_->Check(*context_, Method(), ""); !access.ok()) return OnShard(access);
     if (absl::Status serving = plane_->serving_->Check(); !serving.ok()) return OnShard(serving);
     // Readers may only pull.
-    if (kind_ == Kind::kPull) as_worker_ = plane_->access_->Check(*context_, Method(), "", AccessRole::kWorker);
+    if (handler_ == &Call::Pull) as_worker_ = plane_->access_->Check(*context_, Method(), "", AccessRole::kWorker);
     absl::StatusOr<ByteBudget::Reservation> reserved = Budget().Reserve(kMaxMessageBytes);
     if (reserved.ok()) reserved_ = *std::move(reserved);
     return reserved.status();
@@ -128,10 +133,6 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
   };
 
   void Handle();
-  void Push();
-  void Pull();
-  void PushPull();
-  void SetValues();
 
   // Decodes the request, checks its envelope with `check`, and passes it to the shard.
   template <typename Envelope, typename Check>
@@ -209,7 +210,7 @@ class DataPlane::Call : public grpc::ServerGenericBidiReactor, public std::enabl
     return Annotate(status, absl::StrCat("shard ", plane_->rank_));
   }
 
-  const Kind kind_;
+  const Handler handler_;
   DataPlane* const plane_;
   grpc::GenericCallbackServerContext* const context_;
   grpc::ByteBuffer request_;
@@ -236,16 +237,7 @@ void DataPlane::Call::Handle() {
   if (const std::optional<v1::SharedSlot> reference = FindReference(request_); reference.has_value()) {
     if (absl::Status status = Borrow(*reference); !status.ok()) return End(OnShard(status));
   }
-  switch (kind_) {
-    case Kind::kPush:
-      return Push();
-    case Kind::kPull:
-      return Pull();
-    case Kind::kPushPull:
-      return PushPull();
-    case Kind::kSetValues:
-      return SetValues();
-  }
+  (this->*handler_)();
 }
 
 template <typename Envelope, typename Check>
@@ -262,7 +254,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
   Taken<Envelope> taken;
   taken.keys.reserve(gradients.size());
   for (const GradientView& gradient : gradients) taken.keys.push_back(gradient.key);
-  if (kind_ == Kind::kPushPull) {
+  if (handler_ == &Call::PushPull) {
     // Check before the push, because afterwards the pull must not be refused.
     if (absl::Status status = plane_->shard_->CheckPull(taken.keys); !status.ok()) return status;
   }
@@ -385,11 +377,14 @@ void DataPlane::Call::AnswerWithValues(const std::string& job, const PullQuery& 
 }
 
 grpc::ServerGenericBidiReactor* DataPlane::CreateReactor(grpc::GenericCallbackServerContext* context) {
-  const std::string& method = context->method();
-  if (method == "/ballast.v1.ParameterService/Push") return Call::Begin(Call::Kind::kPush, this, context);
-  if (method == "/ballast.v1.ParameterService/Pull") return Call::Begin(Call::Kind::kPull, this, context);
-  if (method == "/ballast.v1.ParameterService/PushPull") return Call::Begin(Call::Kind::kPushPull, this, context);
-  if (method == "/ballast.v1.ParameterService/SetValues") return Call::Begin(Call::Kind::kSetValues, this, context);
+  static constexpr std::pair<absl::string_view, Call::Handler> kHandlers[] = {
+      {"/ballast.v1.ParameterService/Push", &Call::Push},
+      {"/ballast.v1.ParameterService/Pull", &Call::Pull},
+      {"/ballast.v1.ParameterService/PushPull", &Call::PushPull},
+      {"/ballast.v1.ParameterService/SetValues", &Call::SetValues}};
+  for (const auto& [method, handler] : kHandlers) {
+    if (context->method() == method) return Call::Begin(handler, this, context);
+  }
   return unknown_methods_.CreateReactor(context);
 }
 
