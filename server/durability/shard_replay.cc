@@ -25,12 +25,6 @@ std::vector<GradientView> ViewGradients(const internal::v1::LoggedPush& push, ab
   return views;
 }
 
-PushTicket DecodeTicket(const internal::v1::LoggedPush& push) {
-  PushTicket ticket{push.worker(), push.incarnation(), push.sequence(), push.step(), push.examples()};
-  if (push.has_schedule_position()) ticket.schedule_position = push.schedule_position();
-  return ticket;
-}
-
 std::vector<ValueView> ViewValues(const internal::v1::LoggedValues& values, absl::string_view payloads,
                                   std::vector<absl::string_view>& pieces) {
   pieces.reserve(values.slices_size());

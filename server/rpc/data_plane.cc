@@ -32,12 +32,6 @@ constexpr size_t kMinSharedBytes = 1024;
 // Twice the slices, to allow for fields that this server does not know.
 constexpr size_t kMaxPullElements = 2 * kMaxSlicesPerMessage;
 
-PushTicket DecodeHeader(const v1::PushHeader& header) {
-  PushTicket ticket{header.worker(), header.incarnation(), header.sequence(), header.step(), header.examples()};
-  if (header.has_schedule_position()) ticket.schedule_position = header.schedule_position();
-  return ticket;
-}
-
 template <typename Message>
 std::vector<GradientView> ViewGradients(const Message& message) {
   std::vector<GradientView> views;
@@ -258,7 +252,7 @@ absl::StatusOr<DataPlane::Call::Taken<Envelope>> DataPlane::Call::TakePush(Check
     // Check before the push, because afterwards the pull must not be refused.
     if (absl::Status status = plane_->shard_->CheckPull(taken.keys); !status.ok()) return status;
   }
-  const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeHeader(header), gradients);
+  const absl::StatusOr<PushOutcome> outcome = plane_->shard_->Push(header.job(), DecodeTicket(header), gradients);
   if (!outcome.ok()) return outcome.status();
   taken.outcome = *outcome;
   for (const GradientView& gradient : gradients) plane_->push_bytes_ += PayloadBytes(gradient.payload);
