@@ -208,19 +208,19 @@ absl::StatusOr<Gradient> DeclaredJob::CheckGradient(const PushTicket& push, cons
                                                  codec.ok() ? " " : ": ", gradient.status().message()));
 }
 
-absl::StatusOr<std::vector<CheckedGradient>> DeclaredJob::CheckPush(absl::string_view job, const PushTicket& push,
-                                                                    absl::Span<const GradientView> gradients) const {
+absl::StatusOr<CheckedPush> DeclaredJob::CheckPush(absl::string_view job, const PushTicket& push,
+                                                   absl::Span<const GradientView> gradients) const {
   if (absl::Status status = CheckTicket(push); !status.ok()) return status;
-  std::vector<SliceKey> keys;
-  keys.reserve(gradients.size());
-  for (const GradientView& gradient : gradients) keys.push_back(gradient.key);
-  const absl::StatusOr<Targets> targets = FindTargets(job, keys);
+  CheckedPush checked;
+  checked.keys.reserve(gradients.size());
+  for (const GradientView& gradient : gradients) checked.keys.push_back(gradient.key);
+  absl::StatusOr<Targets> targets = FindTargets(job, checked.keys);
   if (!targets.ok()) return targets.status();
-  std::vector<CheckedGradient> checked;
-  checked.reserve(gradients.size());
+  checked.slices = std::move(targets->slices);
+  checked.gradients.reserve(gradients.size());
   uint64_t elements = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    Slice* const slice = targets->slices[i];
+    const Slice* slice = checked.slices[i];
     // The work to apply a gradient depends on its elements, not on the size of its payload.
     elements += slice->range().elements();
     if (elements > kMaxMessageElements) return absl::InvalidArgumentError(TooManyElements("send"));
@@ -231,7 +231,7 @@ absl::StatusOr<std::vector<CheckedGradient>> DeclaredJob::CheckPush(absl::string
                                                      " by worker ", push.worker, " at step ", push.step,
                                                      " has NaN or infinity, want finite numbers"));
     }
-    checked.push_back({gradients[i].key, slice, gradients[i].version, *std::move(gradient)});
+    checked.gradients.push_back(*std::move(gradient));
   }
   return checked;
 }
@@ -288,18 +288,17 @@ absl::StatusOr<std::vector<Slice*>> DeclaredJob::CheckPull(absl::string_view job
   return slices;
 }
 
-absl::StatusOr<std::vector<SeenSlice>> DeclaredJob::CheckSteps(const PushTicket& push,
-                                                               absl::Span<const CheckedGradient> checked,
+absl::StatusOr<std::vector<SeenSlice>> DeclaredJob::CheckSteps(const PushTicket& push, const CheckedPush& checked,
                                                                bool may_have_lost) const {
   std::vector<SeenSlice> behind;
-  for (const CheckedGradient& gradient : checked) {
-    const Slice& slice = *gradient.slice;
+  for (size_t i = 0; i < checked.slices.size(); ++i) {
+    const Slice& slice = *checked.slices[i];
     const absl::Status status = slice.CheckStep(push.step);
     if (status.ok()) continue;
     // A worker reaches a step only after it has seen the previous update, so this shard lost updates that it saw.
     const uint64_t least = push.step - std::min(push.step, SliceWeights::kMostSkipped);
     if (may_have_lost && slice.CheckStep(least).ok()) {
-      behind.push_back({gradient.key, push.step, push.step});
+      behind.push_back({checked.keys[i], push.step, push.step});
       continue;
     }
     return WithSubjects(

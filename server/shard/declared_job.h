@@ -21,12 +21,11 @@
 
 namespace ballast {
 
-// A validated gradient and its slice.
-struct CheckedGradient {
-  SliceKey key;
-  Slice* slice = nullptr;
-  uint64_t version = 0;
-  Gradient gradient;
+// The slices of a push and its validated gradients, in the push's order.
+struct CheckedPush {
+  std::vector<SliceKey> keys;
+  std::vector<Slice*> slices;
+  std::vector<Gradient> gradients;
 };
 
 // Validated and decoded values of a slice.
@@ -76,8 +75,8 @@ class DeclaredJob {
   absl::StatusOr<Slice*> Find(SliceKey key) const;
 
   // INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, or the reason of a closed job.
-  absl::StatusOr<std::vector<CheckedGradient>> CheckPush(absl::string_view job, const PushTicket& push,
-                                                         absl::Span<const GradientView> gradients) const;
+  absl::StatusOr<CheckedPush> CheckPush(absl::string_view job, const PushTicket& push,
+                                        absl::Span<const GradientView> gradients) const;
   absl::StatusOr<std::vector<CheckedValues>> CheckValues(absl::string_view job,
                                                          absl::Span<const ValueView> values) const;
   // Find's errors; INVALID_ARGUMENT if a slice is requested twice, or if the slices exceed the element limit of one
@@ -86,7 +85,7 @@ class DeclaredJob {
   absl::Status CheckPull(absl::Span<const SliceKey> keys) const;
   // Checks the slices' clocks. Returns the slices that must catch up with the push first, because their shard lost
   // updates; an error if it cannot have lost any, or so many.
-  absl::StatusOr<std::vector<SeenSlice>> CheckSteps(const PushTicket& push, absl::Span<const CheckedGradient> checked,
+  absl::StatusOr<std::vector<SeenSlice>> CheckSteps(const PushTicket& push, const CheckedPush& checked,
                                                     bool may_have_lost) const;
 
   // Empty until a job is declared.

@@ -183,7 +183,7 @@ TEST_F(DeclaredJobTest, ChecksTheGradientsOfAPush) {
     const auto checked = job_.CheckPush("job", {0, 1, 1, 4, examples}, gradients);
     EXPECT_EQ(checked.status().message(), message);
     if (checked.ok()) {
-      EXPECT_EQ(checked->size(), gradients.size());
+      EXPECT_EQ(checked->gradients.size(), gradients.size());
     }
   }
 }

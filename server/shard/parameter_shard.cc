@@ -89,13 +89,14 @@ absl::StatusOr<ShardJournal*> ParameterShard::OpenJournal(const JobConfig& job) 
   return options_.open_journal(job);
 }
 
-PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients,
-                                  const ChangeSequencer::Places& places, ChangeSequencer::Released& released) {
+PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const GradientView> gradients,
+                                  const CheckedPush& checked, const ChangeSequencer::Places& places,
+                                  ChangeSequencer::Released& released) {
   ++counts_.pushes;
   PushOutcome outcome;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const CheckedGradient& checked = gradients[i];
-    const Slice::Applied applied = checked.slice->Offer(push, checked.version, checked.gradient, places[i]);
+    const Slice::Applied applied =
+        checked.slices[i]->Offer(push, gradients[i].version, checked.gradients[i], places[i]);
     switch (applied.disposition) {
       case PushDisposition::kApplied:
         ++outcome.applied;
@@ -118,7 +119,7 @@ PushOutcome ParameterShard::Apply(const PushTicket& push, absl::Span<const Check
 
 absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const PushTicket& push,
                                                  absl::Span<const GradientView> gradients) {
-  const absl::StatusOr<std::vector<CheckedGradient>> checked = job_.CheckPush(job, push, gradients);
+  const absl::StatusOr<CheckedPush> checked = job_.CheckPush(job, push, gradients);
   if (!checked.ok()) return checked.status();
   const absl::StatusOr<ChangeSource> source = job_.FindSource(job, push.worker, push.incarnation);
   if (!source.ok()) return source.status();
@@ -131,8 +132,8 @@ absl::StatusOr<PushOutcome> ParameterShard::Push(absl::string_view job, const Pu
   const absl::StatusOr<PushOutcome> outcome = changes_.Push(
       *source, push.sequence,
       [&] { return changes_.journal() == nullptr ? JournalEntry() : EncodePush(push, gradients); },
-      [&](size_t i) { return (*checked)[i].slice->ReserveOrder(); },
-      [&](const auto& places, auto& released) { return Apply(push, *checked, places, released); });
+      [&](size_t i) { return checked->slices[i]->ReserveOrder(); },
+      [&](const auto& places, auto& released) { return Apply(push, gradients, *checked, places, released); });
   if (outcome.ok() && outcome->duplicate) {
     ++counts_.pushes;
     ++counts_.duplicates;

@@ -191,7 +191,7 @@ class ParameterShard {
   // Opens the journal that the job's durability needs; null if it needs none.
   absl::StatusOr<ShardJournal*> OpenJournal(const JobConfig& job) const;
   // Adds the waits that this push completes to `released`.
-  PushOutcome Apply(const PushTicket& push, absl::Span<const CheckedGradient> gradients,
+  PushOutcome Apply(const PushTicket& push, absl::Span<const GradientView> gradients, const CheckedPush& checked,
                     const ChangeSequencer::Places& places, ChangeSequencer::Released& released);
   absl::StatusOr<SetOutcome> TakeValues(absl::Span<const ValueView> values, std::vector<CheckedValues> checked,
                                         ChangeSequencer::Released& released);
