@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/program/arguments.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {
