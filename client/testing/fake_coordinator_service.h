@@ -38,27 +38,16 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     heartbeats_ = 0;
   }
   // Blocks for at most 1 min until that many heartbeats have come since SetBusy.
-  bool AwaitHeartbeats(int count) {
-    absl::MutexLock lock(&mutex_);
-    const auto came = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return heartbeats_ >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&came), absl::Minutes(1));
-  }
+  bool AwaitHeartbeats(int count) { return Await(&FakeCoordinatorService::heartbeats_, count); }
   // Blocks for at most 1 min until that many members have joined.
-  bool AwaitJoins(int count) {
-    absl::MutexLock lock(&mutex_);
-    const auto joined = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return joins_ >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&joined), absl::Minutes(1));
-  }
+  bool AwaitJoins(int count) { return Await(&FakeCoordinatorService::joins_, count); }
   // Before this call, AcquireLease blocks for the requested wait and returns nothing.
   void HandOutLeases() {
     absl::MutexLock lock(&mutex_);
     leases_ = true;
   }
   // Blocks for at most 1 min until a call waits for a lease.
-  bool AwaitLeaseWait() {
-    absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithTimeout(absl::Condition(&lease_waited_for_), absl::Minutes(1));
-  }
+  bool AwaitLeaseWait() { return Await(&FakeCoordinatorService::lease_waits_, 1); }
 
   // Changes the shard's address in the map, and the map's epoch.
   void MoveShard(int rank, const std::string& address) {
@@ -79,30 +68,14 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
     map_status_ = std::move(status);
   }
   // Blocks for at most 1 min until GetShardMap was called that often.
-  bool AwaitMapCalls(int count) {
-    absl::MutexLock lock(&mutex_);
-    const auto called = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return map_calls_ >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&called), absl::Minutes(1));
-  }
+  bool AwaitMapCalls(int count) { return Await(&FakeCoordinatorService::map_calls_, count); }
 
   // The leases that the last AcquireLease named.
-  std::vector<uint64_t> held_leases() {
-    absl::MutexLock lock(&mutex_);
-    return held_leases_;
-  }
+  std::vector<uint64_t> held_leases() const { return Get(&FakeCoordinatorService::held_leases_); }
 
-  int reports() const {
-    absl::MutexLock lock(&mutex_);
-    return reports_;
-  }
-  v1::JoinRequest last_join() const {
-    absl::MutexLock lock(&mutex_);
-    return last_join_;
-  }
-  std::vector<v1::LeaveRequest> leaves() const {
-    absl::MutexLock lock(&mutex_);
-    return leaves_;
-  }
+  int reports() const { return Get(&FakeCoordinatorService::reports_); }
+  v1::JoinRequest last_join() const { return Get(&FakeCoordinatorService::last_join_); }
+  std::vector<v1::LeaveRequest> leaves() const { return Get(&FakeCoordinatorService::leaves_); }
 
   grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request, v1::JoinResponse* response) override {
     absl::MutexLock lock(&mutex_);
@@ -155,7 +128,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   grpc::Status AcquireLease(grpc::ServerContext*, const v1::AcquireLeaseRequest* request,
                             v1::AcquireLeaseResponse* response) override {
     absl::MutexLock lock(&mutex_);
-    lease_waited_for_ = true;
+    ++lease_waits_;
     held_leases_.assign(request->held_leases().begin(), request->held_leases().end());
     mutex_.AwaitWithTimeout(absl::Condition(&leases_), absl::Milliseconds(request->wait_ms()));
     if (!leases_) {
@@ -173,10 +146,8 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   }
   grpc::Status ReportProgress(grpc::ServerContext*, const v1::ReportProgressRequest* request,
                               v1::ReportProgressResponse* response) override {
-    {
-      absl::MutexLock lock(&mutex_);
-      ++reports_;
-    }
+    absl::MutexLock lock(&mutex_);
+    ++reports_;
     response->mutable_progress()->set_step(request->progress().step());
     *response->mutable_progress()->mutable_last_evaluation() = request->evaluation();
     return grpc::Status::OK;
@@ -188,6 +159,17 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   }
 
  private:
+  template <typename Value>
+  Value Get(Value FakeCoordinatorService::*field) const {
+    absl::MutexLock lock(&mutex_);
+    return this->*field;
+  }
+  bool Await(int FakeCoordinatorService::*count, int value) {
+    absl::MutexLock lock(&mutex_);
+    const auto reached = [&] { return this->*count >= value; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
+
   mutable absl::Mutex mutex_;
   ShardMap map_ ABSL_GUARDED_BY(mutex_);
   grpc::Status map_status_ ABSL_GUARDED_BY(mutex_);
@@ -197,7 +179,7 @@ class FakeCoordinatorService : public v1::CoordinatorService::Service {
   int heartbeats_ ABSL_GUARDED_BY(mutex_) = 0;
   v1::HeartbeatResponse heartbeat_ ABSL_GUARDED_BY(mutex_);
   bool leases_ ABSL_GUARDED_BY(mutex_) = false;
-  bool lease_waited_for_ ABSL_GUARDED_BY(mutex_) = false;
+  int lease_waits_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<uint64_t> held_leases_ ABSL_GUARDED_BY(mutex_);
   int reports_ ABSL_GUARDED_BY(mutex_) = 0;
   int joins_ ABSL_GUARDED_BY(mutex_) = 0;

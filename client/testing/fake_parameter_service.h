@@ -44,15 +44,11 @@ class FakeParameterService : public v1::ParameterService::Service {
   }
   // Blocks for at most 1 min until that many calls are blocked at once; returns whether they are.
   bool AwaitBlocked(int count) {
-    absl::MutexLock lock(&mutex_);
-    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+    return Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return waiting_ >= count; });
   }
   // Blocks for at most 1 min until that many pushes have come in all; returns whether they have.
   bool AwaitPushes(size_t count) {
-    absl::MutexLock lock(&mutex_);
-    const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sequences_.size() >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+    return Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return sequences_.size() >= count; });
   }
   // Cuts the last byte off every later payload.
   void SpoilAnswers() {
@@ -60,51 +56,22 @@ class FakeParameterService : public v1::ParameterService::Service {
     spoil_ = true;
   }
 
-  std::vector<uint64_t> sequences() const {
-    absl::MutexLock lock(&mutex_);
-    return sequences_;
-  }
-  std::vector<uint64_t> versions_sent() const {
-    absl::MutexLock lock(&mutex_);
-    return versions_sent_;
-  }
-  std::vector<v1::DeclareTensorsRequest> declarations() const {
-    absl::MutexLock lock(&mutex_);
-    return declarations_;
-  }
+  std::vector<uint64_t> sequences() const { return Get(&FakeParameterService::sequences_); }
+  std::vector<uint64_t> versions_sent() const { return Get(&FakeParameterService::versions_sent_); }
+  std::vector<v1::DeclareTensorsRequest> declarations() const { return Get(&FakeParameterService::declarations_); }
   // Blocks for at most 1 min until a client has reported versions; returns the first report.
   v1::ReportVersionsRequest AwaitReport() {
-    absl::MutexLock lock(&mutex_);
-    const auto reported = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !reports_.empty(); };
-    mutex_.AwaitWithTimeout(absl::Condition(&reported), absl::Minutes(1));
-    return reports_.empty() ? v1::ReportVersionsRequest() : reports_.front();
+    const bool reported = Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !reports_.empty(); });
+    return reported ? Get(&FakeParameterService::reports_).front() : v1::ReportVersionsRequest();
   }
   // Time from the last declaration's arrival to its deadline.
-  absl::Duration declaration_time() const {
-    absl::MutexLock lock(&mutex_);
-    return declaration_time_;
-  }
-  v1::PushHeader last_header() const {
-    absl::MutexLock lock(&mutex_);
-    return last_header_;
-  }
+  absl::Duration declaration_time() const { return Get(&FakeParameterService::declaration_time_); }
+  v1::PushHeader last_header() const { return Get(&FakeParameterService::last_header_); }
   // Total over all gradients.
-  size_t payload_bytes() const {
-    absl::MutexLock lock(&mutex_);
-    return payload_bytes_;
-  }
-  uint32_t last_wait_ms() const {
-    absl::MutexLock lock(&mutex_);
-    return last_wait_ms_;
-  }
-  size_t largest_message() const {
-    absl::MutexLock lock(&mutex_);
-    return largest_message_;
-  }
-  int most_blocked() const {
-    absl::MutexLock lock(&mutex_);
-    return most_waiting_;
-  }
+  size_t payload_bytes() const { return Get(&FakeParameterService::payload_bytes_); }
+  uint32_t last_wait_ms() const { return Get(&FakeParameterService::last_wait_ms_); }
+  size_t largest_message() const { return Get(&FakeParameterService::largest_message_); }
+  int most_blocked() const { return Get(&FakeParameterService::most_waiting_); }
 
   // `context` may be null.
   grpc::Status DeclareTensors(grpc::ServerContext* context, const v1::DeclareTensorsRequest* request,
@@ -177,6 +144,17 @@ class FakeParameterService : public v1::ParameterService::Service {
     std::vector<float> values;
     uint64_t version = 0;
   };
+
+  template <typename Value>
+  Value Get(Value FakeParameterService::*field) const {
+    absl::MutexLock lock(&mutex_);
+    return this->*field;
+  }
+  template <typename Reached>
+  bool Await(const Reached& reached) {
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&reached), absl::Minutes(1));
+  }
 
   void BlockLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ++waiting_;
