@@ -13,10 +13,11 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::StartsWith;
 
 class CoordinatorLinkTest : public testing::Test {
  protected:
-  CoordinatorLinkTest() : server_(&coordinator_) {
+  CoordinatorLinkTest() {
     coordinator_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_RUNNING, "");
     auto link = CoordinatorLink::Connect(server_.address(), absl::Seconds(60));
     EXPECT_TRUE(link.ok()) << link.status();
@@ -26,17 +27,22 @@ class CoordinatorLinkTest : public testing::Test {
     joined_ = link_->Join(join, absl::ZeroDuration());
   }
 
-  // Starts heartbeats; returns the first condition in that state.
-  Future<JobCondition> Await(v1::JobState state) {
+  // Starts heartbeats, then calls `cause`; returns the first condition in that state.
+  JobCondition Await(v1::JobState state, const std::function<void()>& cause) {
     auto promise = std::make_shared<Promise<JobCondition>>();
     link_->StartHeartbeats([promise, state](const JobCondition& condition) {
       if (condition.state == state) promise->Set(condition);
     });
-    return promise->GetFuture();
+    cause();
+    EXPECT_TRUE(promise->GetFuture().WaitFor(absl::Minutes(1)));
+    return promise->GetFuture().Get().value();
   }
 
+  // An error of the coordinator.
+  std::string Named(const std::string& error) const { return "coordinator at " + server_.address() + error; }
+
   FakeCoordinatorService coordinator_;
-  FakeServer server_;
+  FakeServer server_{&coordinator_};
   std::unique_ptr<CoordinatorLink> link_;
   absl::StatusOr<v1::JoinResponse> joined_;
 };
@@ -63,30 +69,25 @@ TEST_F(CoordinatorLinkTest, FollowsTheSameControlPortAgainOnceItIsBackHome) {
 }
 
 TEST_F(CoordinatorLinkTest, HeartbeatsBringTheJobsState) {
-  Future<JobCondition> running = Await(v1::JOB_STATE_RUNNING);
-  ASSERT_TRUE(running.WaitFor(absl::Minutes(1)));
+  Await(v1::JOB_STATE_RUNNING, [] {});
   EXPECT_EQ(link_->condition().state, v1::JOB_STATE_RUNNING);
 }
 
 TEST_F(CoordinatorLinkTest, FailureOfTheJobArrivesWithItsReason) {
-  Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
-  coordinator_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_FAILED, "worker 1: killed by signal 9");
-  ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
-  EXPECT_EQ(failed.Get()->reason, "worker 1: killed by signal 9");
+  const JobCondition failed = Await(v1::JOB_STATE_FAILED, [&] {
+    coordinator_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_FAILED, "worker 1: killed by signal 9");
+  });
+  EXPECT_EQ(failed.reason, "worker 1: killed by signal 9");
 }
 
 TEST_F(CoordinatorLinkTest, VanishedCoordinatorFailsTheJobNamingItsAddress) {
-  Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
-  server_.Stop();
-  ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
-  EXPECT_EQ(failed.Get()->reason.find("coordinator at " + server_.address() + " has not responded for "), 0)
-      << failed.Get()->reason;
+  const JobCondition failed = Await(v1::JOB_STATE_FAILED, [&] { server_.Stop(); });
+  EXPECT_THAT(failed.reason, StartsWith(Named(" has not responded for ")));
   EXPECT_EQ(link_->condition().state, v1::JOB_STATE_FAILED);
 }
 
 TEST_F(CoordinatorLinkTest, ABusyCoordinatorThatHoldsTheConnectionFailsNoJob) {
-  Future<JobCondition> running = Await(v1::JOB_STATE_RUNNING);
-  ASSERT_TRUE(running.WaitFor(absl::Minutes(1)));
+  Await(v1::JOB_STATE_RUNNING, [] {});
   coordinator_.SetBusy(true);
   // All but the last timed out after the member's time to live.
   ASSERT_TRUE(coordinator_.AwaitHeartbeats(3));
@@ -97,13 +98,12 @@ TEST_F(CoordinatorLinkTest, ABusyCoordinatorThatHoldsTheConnectionFailsNoJob) {
 }
 
 TEST_F(CoordinatorLinkTest, MemberThatWasGivenUpHasFailed) {
-  Future<JobCondition> failed = Await(v1::JOB_STATE_FAILED);
-  coordinator_.SetHeartbeat(
-      ToGrpcStatus(WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError("worker 3 was given up"))),
-      v1::JOB_STATE_RUNNING, "");
-  ASSERT_TRUE(failed.WaitFor(absl::Minutes(1)));
-  EXPECT_EQ(failed.Get()->reason, "coordinator at " + server_.address() + ": heartbeat: worker 3 was given up");
-  EXPECT_TRUE(failed.Get()->given_up);
+  const absl::Status lost =
+      WithReason(v1::ERROR_REASON_MEMBER_LOST, absl::FailedPreconditionError("worker 3 was given up"));
+  const JobCondition failed =
+      Await(v1::JOB_STATE_FAILED, [&] { coordinator_.SetHeartbeat(ToGrpcStatus(lost), v1::JOB_STATE_RUNNING, ""); });
+  EXPECT_EQ(failed.reason, Named(": heartbeat: worker 3 was given up"));
+  EXPECT_TRUE(failed.given_up);
 }
 
 TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
@@ -118,15 +118,13 @@ TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {
   EXPECT_TRUE(link_->CompleteLease(11, 5, 5).ok());
   ASSERT_TRUE(link_->AcquireLease(absl::Minutes(1)).ok());
   EXPECT_THAT(coordinator_.held_leases(), IsEmpty());
-  EXPECT_EQ(link_->CompleteLease(12, 6, 6),
-            absl::NotFoundError("coordinator at " + server_.address() + ": complete lease: no such lease"));
+  EXPECT_EQ(link_->CompleteLease(12, 6, 6), absl::NotFoundError(Named(": complete lease: no such lease")));
 }
 
 TEST_F(CoordinatorLinkTest, LeaseThatDoesNotComeNamesWhomItWaitsFor) {
   const absl::Status none = link_->AcquireLease(absl::Milliseconds(30)).status();
   EXPECT_EQ(none.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(none.message(),
-            "coordinator at " + server_.address() + ": acquire lease: timed out after 30ms waiting for worker 1");
+  EXPECT_EQ(none.message(), Named(": acquire lease: timed out after 30ms waiting for worker 1"));
 }
 
 TEST_F(CoordinatorLinkTest, CancelEndsTheWaitForALeaseAndLeaveStillWorks) {
@@ -135,7 +133,7 @@ TEST_F(CoordinatorLinkTest, CancelEndsTheWaitForALeaseAndLeaveStillWorks) {
     link_->CancelCalls("interrupted");
   });
   EXPECT_EQ(link_->AcquireLease(absl::Minutes(1)).status(),
-            absl::CancelledError("coordinator at " + server_.address() + ": acquire lease: cancelled: interrupted"));
+            absl::CancelledError(Named(": acquire lease: cancelled: interrupted")));
   canceller.join();
   EXPECT_TRUE(link_->Leave("interrupted").ok());
   ASSERT_EQ(coordinator_.leaves().size(), 1);
@@ -189,7 +187,7 @@ TEST_F(CoordinatorLinkTest, ConnectGivesUpNamingTheAddress) {
   const absl::Status status = CoordinatorLink::Connect(server_.address(), absl::Milliseconds(200)).status();
   // DEADLINE_EXCEEDED if the timeout ends during an attempt.
   EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) << status;
-  EXPECT_EQ(status.message().find("coordinator at " + server_.address() + ": connect: gave up after "), 0) << status;
+  EXPECT_THAT(std::string(status.message()), StartsWith(Named(": connect: gave up after ")));
 }
 
 }  // namespace
