@@ -15,175 +15,138 @@ struct Ending {
   uint32_t attempts = 0;
 };
 
-CallOptions Options() {
-  return {[] { return "shard 1 at host:1: push"; }, absl::Seconds(60), absl::Seconds(60), absl::Seconds(60)};
+class RetryingCallTest : public testing::Test {
+ protected:
+  // Starts a call whose attempts end at once with these statuses; the last repeats. Without any, EndAttempt ends them.
+  Future<Ending> Start(std::deque<grpc::Status> statuses = {}) {
+    Promise<Ending> promise;
+    Future<Ending> future = promise.GetFuture();
+    call_ = std::make_shared<RetryingCall>(
+        options_,
+        [this, statuses](grpc::ClientContext*, absl::Duration, std::function<void(grpc::Status)> end) mutable {
+          if (statuses.empty()) {
+            absl::MutexLock lock(&mutex_);
+            return ends_.push_back(std::move(end));
+          }
+          const grpc::Status status = statuses.front();
+          if (statuses.size() > 1) statuses.pop_front();
+          end(status);
+        },
+        [promise = std::move(promise)](absl::Status status, uint32_t attempts) mutable {
+          promise.Set(Ending{std::move(status), attempts});
+        });
+    call_->Start();
+    return future;
+  }
+
+  // Ends that attempt (from 1), once it has begun.
+  void EndAttempt(size_t number, const grpc::Status& status) {
+    const auto begun = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ends_.size() >= number; };
+    absl::ReleasableMutexLock lock(&mutex_);
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&begun), absl::Minutes(1)));
+    const auto end = ends_.at(number - 1);
+    lock.Release();
+    end(status);
+  }
+
+  // `error` follows the call's name; empty: the call succeeds.
+  static void ExpectEnd(const Future<Ending>& end, absl::StatusCode code, const std::string& error, uint32_t attempts) {
+    EXPECT_EQ(end.Get()->status, absl::Status(code, error.empty() ? "" : "shard 1 at host:1: push: " + error));
+    EXPECT_EQ(end.Get()->attempts, attempts);
+  }
+
+  CallOptions options_ = {[] { return "shard 1 at host:1: push"; }, absl::Seconds(60), absl::Seconds(60),
+                          absl::Seconds(60)};
+  std::shared_ptr<RetryingCall> call_;
+  absl::Mutex mutex_;
+  std::vector<std::function<void(grpc::Status)>> ends_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(RetryingCallTest, TriesAgainWhileUnavailableOrExhausted) {
+  const auto end = Start({{grpc::UNAVAILABLE, "starting"}, {grpc::RESOURCE_EXHAUSTED, "busy"}, {}});
+  ExpectEnd(end, absl::StatusCode::kOk, "", 3);
 }
 
-// Runs a call whose attempts end at once with the given statuses; the last status repeats.
-std::pair<std::shared_ptr<RetryingCall>, Future<Ending>> Call(std::deque<grpc::Status> statuses,
-                                                              CallOptions options = Options()) {
-  Promise<Ending> promise;
-  Future<Ending> future = promise.GetFuture();
-  auto call = std::make_shared<RetryingCall>(
-      std::move(options),
-      [statuses](grpc::ClientContext*, absl::Duration, std::function<void(grpc::Status)> end) mutable {
-        const grpc::Status status = statuses.front();
-        if (statuses.size() > 1) statuses.pop_front();
-        end(status);
-      },
-      [promise = std::move(promise)](absl::Status status, uint32_t attempts) mutable {
-        promise.Set(Ending{std::move(status), attempts});
-      });
-  return {call, future};
+TEST_F(RetryingCallTest, RefusalIsFinal) {
+  ExpectEnd(Start({{grpc::INVALID_ARGUMENT, "too short"}}), absl::StatusCode::kInvalidArgument, "too short", 1);
 }
 
-TEST(RetryingCallTest, TriesAgainWhileUnavailableOrExhausted) {
-  auto [call, end] = Call({grpc::Status(grpc::StatusCode::UNAVAILABLE, "starting"),
-                           grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy"), grpc::Status::OK});
-  call->Start();
-  EXPECT_TRUE(end.Get()->status.ok());
-  EXPECT_EQ(end.Get()->attempts, 3);
+TEST_F(RetryingCallTest, DeadlineThatTheServerSentIsFinal) {
+  const auto end = Start({{grpc::DEADLINE_EXCEEDED, "waited for worker 3"}});
+  ExpectEnd(end, absl::StatusCode::kDeadlineExceeded, "waited for worker 3", 1);
 }
 
-TEST(RetryingCallTest, RefusalIsFinal) {
-  auto [call, end] = Call({grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too short")});
-  call->Start();
-  EXPECT_EQ(end.Get()->status, absl::InvalidArgumentError("shard 1 at host:1: push: too short"));
-  EXPECT_EQ(end.Get()->attempts, 1);
+TEST_F(RetryingCallTest, MissingAnswerIsTriedAgain) {
+  options_.attempt_timeout = absl::ZeroDuration();
+  ExpectEnd(Start({{grpc::DEADLINE_EXCEEDED, "Deadline Exceeded"}, {}}), absl::StatusCode::kOk, "", 2);
 }
 
-TEST(RetryingCallTest, DeadlineThatTheServerSentIsFinal) {
-  auto [call, end] = Call({grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "waited for worker 3")});
-  call->Start();
-  EXPECT_EQ(end.Get()->status, absl::DeadlineExceededError("shard 1 at host:1: push: waited for worker 3"));
-  EXPECT_EQ(end.Get()->attempts, 1);
+TEST_F(RetryingCallTest, GivesUpSayingHowLongAndHowOftenAndWhy) {
+  options_.retry_timeout = absl::ZeroDuration();
+  ExpectEnd(Start({{grpc::UNAVAILABLE, "connection refused"}}), absl::StatusCode::kUnavailable,
+            "gave up after 1ms and 1 attempt: connection refused", 1);
 }
 
-TEST(RetryingCallTest, MissingAnswerIsTriedAgain) {
-  CallOptions options = Options();
-  options.attempt_timeout = absl::ZeroDuration();
-  auto [call, end] =
-      Call({grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"), grpc::Status::OK}, options);
-  call->Start();
-  EXPECT_TRUE(end.Get()->status.ok());
-  EXPECT_EQ(end.Get()->attempts, 2);
+TEST_F(RetryingCallTest, CallThatTheServerDroppedIsTriedAgain) {
+  ExpectEnd(Start({{grpc::CANCELLED, "CANCELLED"}, {}}), absl::StatusCode::kOk, "", 2);
 }
 
-TEST(RetryingCallTest, GivesUpSayingHowLongAndHowOftenAndWhy) {
-  CallOptions options = Options();
-  options.retry_timeout = absl::ZeroDuration();
-  auto [call, end] = Call({grpc::Status(grpc::StatusCode::UNAVAILABLE, "connection refused")}, options);
-  call->Start();
-  EXPECT_EQ(end.Get()->status,
-            absl::UnavailableError("shard 1 at host:1: push: gave up after 1ms and 1 attempt: connection refused"));
-}
-
-TEST(RetryingCallTest, CallThatTheServerDroppedIsTriedAgain) {
-  auto [call, end] = Call({grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED"), grpc::Status::OK});
-  call->Start();
-  EXPECT_TRUE(end.Get()->status.ok());
-  EXPECT_EQ(end.Get()->attempts, 2);
-}
-
-TEST(RetryingCallTest, CancelEndsTheBackoff) {
-  auto [call, end] = Call({grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone")});
-  call->Start();
-  call->Cancel("job failed");
+TEST_F(RetryingCallTest, CancelEndsTheBackoff) {
+  const auto end = Start({{grpc::UNAVAILABLE, "gone"}});
+  call_->Cancel("job failed");
   EXPECT_EQ(end.Get()->status, absl::CancelledError("shard 1 at host:1: push: cancelled: job failed"));
 }
 
-// Counts attempts, which end when the test ends them.
-struct Attempts {
-  absl::Mutex mutex;
-  std::vector<std::function<void(grpc::Status)>> ends ABSL_GUARDED_BY(mutex);
-
-  std::function<void(grpc::Status)> Await(size_t count) {
-    absl::MutexLock lock(&mutex);
-    const auto begun = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return ends.size() >= count; };
-    EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&begun), absl::Minutes(1)));
-    return ends.at(count - 1);
-  }
-};
-
-std::pair<std::shared_ptr<RetryingCall>, Future<Ending>> SlowCall(Attempts* attempts, CallOptions options) {
-  Promise<Ending> promise;
-  Future<Ending> future = promise.GetFuture();
-  auto call = std::make_shared<RetryingCall>(
-      std::move(options),
-      [attempts](grpc::ClientContext*, absl::Duration, std::function<void(grpc::Status)> end) {
-        absl::MutexLock lock(&attempts->mutex);
-        attempts->ends.push_back(std::move(end));
-      },
-      [promise = std::move(promise)](absl::Status status, uint32_t count) mutable {
-        promise.Set(Ending{std::move(status), count});
-      });
-  return {call, future};
-}
-
-TEST(RetryingCallTest, RetryNowBeginsTheNextAttemptWhenTheLastHasEnded) {
-  Attempts attempts;
-  CallOptions options = Options();
+TEST_F(RetryingCallTest, RetryNowBeginsTheNextAttemptWhenTheLastHasEnded) {
   // There is no time for retries, but an attempt that RetryNow ended does not count as failed.
-  options.retry_timeout = absl::ZeroDuration();
-  auto [call, end] = SlowCall(&attempts, std::move(options));
-  call->Start();
-  const auto first = attempts.Await(1);
-  call->RetryNow();
-  call->RetryNow();
-  first(grpc::Status::CANCELLED);
+  options_.retry_timeout = absl::ZeroDuration();
+  const auto end = Start();
+  call_->RetryNow();
+  call_->RetryNow();
+  EndAttempt(1, grpc::Status::CANCELLED);
   EXPECT_FALSE(end.Ready());
-  attempts.Await(2)(grpc::Status::OK);
-  EXPECT_TRUE(end.Get()->status.ok());
-  EXPECT_EQ(end.Get()->attempts, 2);
+  EndAttempt(2, grpc::Status::OK);
+  ExpectEnd(end, absl::StatusCode::kOk, "", 2);
 }
 
-TEST(RetryingCallTest, AnswerThatComesBeforeTheHurryCounts) {
-  Attempts attempts;
-  auto [call, end] = SlowCall(&attempts, Options());
-  call->Start();
-  call->RetryNow();
-  attempts.Await(1)(grpc::Status::OK);
-  EXPECT_TRUE(end.Get()->status.ok());
-  EXPECT_EQ(end.Get()->attempts, 1);
-  call->RetryNow();
+TEST_F(RetryingCallTest, AnswerThatComesBeforeTheHurryCounts) {
+  const auto end = Start();
+  call_->RetryNow();
+  EndAttempt(1, grpc::Status::OK);
+  ExpectEnd(end, absl::StatusCode::kOk, "", 1);
+  call_->RetryNow();
 }
 
-TEST(RetryingCallTest, RefusalIsFinalInSpiteOfTheHurry) {
-  Attempts attempts;
-  auto [call, end] = SlowCall(&attempts, Options());
-  call->Start();
-  call->RetryNow();
-  attempts.Await(1)(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "too short"));
-  EXPECT_EQ(end.Get()->status, absl::InvalidArgumentError("shard 1 at host:1: push: too short"));
+TEST_F(RetryingCallTest, RefusalIsFinalInSpiteOfTheHurry) {
+  const auto end = Start();
+  call_->RetryNow();
+  EndAttempt(1, {grpc::INVALID_ARGUMENT, "too short"});
+  ExpectEnd(end, absl::StatusCode::kInvalidArgument, "too short", 1);
 }
 
-TEST(RetryingCallTest, RetryNowEndsTheBackoff) {
-  Attempts attempts;
-  auto [call, end] = SlowCall(&attempts, Options());
-  call->Start();
+TEST_F(RetryingCallTest, RetryNowEndsTheBackoff) {
+  const auto end = Start();
   const absl::Time begun = absl::Now();
   for (size_t attempt = 1; attempt <= 400; ++attempt) {
-    attempts.Await(attempt)(grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"));
-    call->RetryNow();
+    EndAttempt(attempt, {grpc::UNAVAILABLE, "gone"});
+    call_->RetryNow();
   }
-  attempts.Await(401)(grpc::Status::OK);
+  EndAttempt(401, grpc::Status::OK);
   EXPECT_TRUE(end.Get()->status.ok());
   // With pauses, even the shortest ones would take longer.
   EXPECT_LT(absl::Now() - begun, 400 * absl::Milliseconds(25));
 }
 
-TEST(RetryingCallTest, CancelEndsACallThatWasHurried) {
-  Attempts attempts;
-  auto [call, end] = SlowCall(&attempts, Options());
-  call->Start();
-  call->RetryNow();
-  call->Cancel("job failed");
-  attempts.Await(1)(grpc::Status::CANCELLED);
+TEST_F(RetryingCallTest, CancelEndsACallThatWasHurried) {
+  const auto end = Start();
+  call_->RetryNow();
+  call_->Cancel("job failed");
+  EndAttempt(1, grpc::Status::CANCELLED);
   EXPECT_EQ(end.Get()->status, absl::CancelledError("shard 1 at host:1: push: cancelled: job failed"));
-  call->RetryNow();
+  call_->RetryNow();
 }
 
-TEST(RetryingCallTest, BackoffDoublesToItsLimit) {
+TEST_F(RetryingCallTest, BackoffDoublesToItsLimit) {
   EXPECT_EQ(RetryBackoff(2, 0, absl::Milliseconds(50)), absl::Milliseconds(50));
   EXPECT_EQ(RetryBackoff(3, 0, absl::Milliseconds(50)), absl::Milliseconds(100));
   EXPECT_EQ(RetryBackoff(3, 1, absl::Milliseconds(50)), absl::Milliseconds(50));
