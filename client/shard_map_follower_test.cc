@@ -48,20 +48,10 @@ class ShardMapFollowerTest : public testing::Test {
   }
 
   // Returns the epochs of the used maps, once there are that many.
-  std::vector<uint64_t> AwaitUsed(size_t count) {
-    const auto enough = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return used_.size() >= count; };
-    absl::MutexLock lock(&mutex_);
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Minutes(1)));
-    return used_;
-  }
+  std::vector<uint64_t> AwaitUsed(size_t count) { return Await(&ShardMapFollowerTest::used_, count); }
 
   // Returns the `newer_than` of all calls, 0 for `get`, once there are that many.
-  std::vector<uint64_t> AwaitAsked(size_t count) {
-    const auto enough = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return asked_.size() >= count; };
-    absl::MutexLock lock(&mutex_);
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Minutes(1)));
-    return asked_;
-  }
+  std::vector<uint64_t> AwaitAsked(size_t count) { return Await(&ShardMapFollowerTest::asked_, count); }
 
   absl::Mutex mutex_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
@@ -73,6 +63,13 @@ class ShardMapFollowerTest : public testing::Test {
   std::unique_ptr<ShardMapFollower> follower_;
 
  private:
+  std::vector<uint64_t> Await(std::vector<uint64_t> ShardMapFollowerTest::*list, size_t count) {
+    const auto enough = [&] { return (this->*list).size() >= count; };
+    absl::MutexLock lock(&mutex_);
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Minutes(1)));
+    return this->*list;
+  }
+
   absl::StatusOr<ShardMap> Answer(uint64_t newer_than) {
     absl::MutexLock lock(&mutex_);
     asked_.push_back(newer_than);
