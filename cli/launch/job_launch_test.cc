@@ -7,6 +7,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "common/storage/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -19,30 +22,33 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 
-// A server that runs until SIGTERM.
-constexpr char kGoodServer[] = R"(
+// The first lines of each script.
+constexpr char kHead[] = R"(#!/bin/sh
 for word; do
   [ "$before" = --address_file ] && file=$word
   [ "$before" = --rank ] && rank=$word
   before=$word
 done
-echo "server $rank: $*"
+folder=${0%/*}
+echo "${0##*/} $rank: $*"
+put() { echo "$2" > "$1.new" && mv "$1.new" "$1"; }
+await() { while [ ! -e $folder/$1 ]; do :; done; }
+stay() { while :; do tail -f /dev/null & wait; done; }
+)";
+
+// A server that runs until SIGTERM.
+constexpr char kGoodServer[] = R"(
 trap 'echo drained; exit 0' TERM
-[ -n "$file" ] && echo 127.0.0.1:4242 > "$file.new" && mv "$file.new" "$file"
-while :; do tail -f /dev/null & wait; done
+[ -n "$file" ] && put "$file" 127.0.0.1:4242
+stay
 )";
 
-// The first lines of a worker: sets $rank. Each test appends the rest.
-constexpr char kWorkerHead[] = R"(
-for word; do
-  [ "$before" = --rank ] && rank=$word
-  before=$word
-done
-echo "worker $rank: $*"
-)";
+constexpr char kWaitForTerm[] = "trap 'echo saved; exit 130' TERM; echo ready; stay\n";
 
-constexpr char kWaitForTerm[] =
-    "trap 'echo saved; exit 130' TERM; echo ready; while :; do tail -f /dev/null & wait; done\n";
+// In a regular expression.
+constexpr char kKilled[] = "was killed by signal 9 \\(SIGKILL\\)";
+
+constexpr char kWorkerKilled[] = "role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)";
 
 // A fake coordinator, polled twice a second; calls `asked` with each poll. Has one member, by default worker 1, whose
 // process id it reads from a file. Records the ends that are reported to it.
@@ -60,36 +66,32 @@ class FakeProgress : public ProgressSource {
     bool pairs = false;
   };
   FakeProgress(Script script, std::function<void()> asked, const std::string& run_dir, std::vector<std::string>* ends)
-      : script_(script), asked_(std::move(asked)), run_dir_(run_dir), pid_file_(run_dir + "/pid"), ends_(ends) {}
+      : script_(script), asked_(std::move(asked)), run_dir_(run_dir), ends_(ends) {}
   absl::StatusOr<v1::GetProgressResponse> GetProgress(absl::Duration) override {
     if (asked_) asked_();
-    const bool dead = std::filesystem::exists(pid_file_);
-    if (dead && script_.failures-- > 0) return absl::UnavailableError("away");
+    if (std::filesystem::exists(run_dir_ + "/pid") && script_.failures-- > 0) return absl::UnavailableError("away");
     v1::GetProgressResponse response;
-    response.mutable_progress()->set_state(v1::JOB_STATE_RUNNING);
-    response.mutable_progress()->set_epochs(5);
-    response.mutable_progress()->set_step(7);
+    v1::JobProgress& progress = *response.mutable_progress();
+    progress.set_state(v1::JOB_STATE_RUNNING);
+    progress.set_epochs(5);
+    progress.set_step(7);
     if (script_.pairs) {
       for (int rank : {0, 1}) {
-        AddServer("server", rank, v1::ROLE_SERVER, response);
-        AddServer("standby", rank, v1::ROLE_STANDBY, response);
+        Add(absl::StrCat("/logs/server-", rank, ".address.pid"), v1::ROLE_SERVER, rank, response);
+        Add(absl::StrCat("/logs/standby-", rank, ".address.pid"), v1::ROLE_STANDBY, rank, response);
       }
       return response;
     }
-    std::string pid;
-    if (!std::getline(std::ifstream(pid_file_), pid)) return response;
-    v1::GetProgressResponse::MemberStatus* member = response.add_members();
-    member->mutable_member()->set_role(script_.role);
-    member->mutable_member()->set_rank(1);
+    v1::GetProgressResponse::MemberStatus* member = Add("/pid", script_.role, 1, response);
+    if (member == nullptr) return response;
     member->mutable_member()->set_incarnation(1);
-    member->set_process(std::stoull(pid));
     member->set_state(script_.finished ? "left" : "joined");
     if (script_.failed) {
-      response.mutable_progress()->set_state(v1::JOB_STATE_FAILED);
-      *response.mutable_progress()->mutable_failure()->mutable_member() = member->member();
-      response.mutable_progress()->mutable_failure()->set_process(member->process());
+      progress.set_state(v1::JOB_STATE_FAILED);
+      *progress.mutable_failure()->mutable_member() = member->member();
+      progress.mutable_failure()->set_process(member->process());
     }
-    if (script_.finished) response.mutable_progress()->set_state(v1::JOB_STATE_FINISHED);
+    if (script_.finished) progress.set_state(v1::JOB_STATE_FINISHED);
     return response;
   }
   absl::Status ReportEnd(const v1::Member& member, const std::string& how, absl::Duration) override {
@@ -98,37 +100,36 @@ class FakeProgress : public ProgressSource {
   }
 
  private:
-  void AddServer(const std::string& name, int rank, v1::Role role, v1::GetProgressResponse& response) const {
+  // Adds the process whose id the file has; null if there is none.
+  v1::GetProgressResponse::MemberStatus* Add(const std::string& file, v1::Role role, int rank,
+                                             v1::GetProgressResponse& response) const {
     std::string pid;
-    if (!std::getline(std::ifstream(absl::StrCat(run_dir_, "/logs/", name, "-", rank, ".address.pid")), pid)) return;
+    if (!std::getline(std::ifstream(run_dir_ + file), pid)) return nullptr;
     v1::GetProgressResponse::MemberStatus* member = response.add_members();
     member->mutable_member()->set_role(role);
     member->mutable_member()->set_rank(rank);
     member->set_process(std::stoull(pid));
     member->set_in_step(role == v1::ROLE_STANDBY);
+    return member;
   }
 
   Script script_;
   const std::function<void()> asked_;
   const std::string run_dir_;
-  const std::string pid_file_;
   std::vector<std::string>* const ends_;
 };
 
 class JobLaunchTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    run_dir_ = ::testing::TempDir() + "/" + test->name();
+    run_dir_ = ::testing::TempDir() + "/" + ::testing::UnitTest::GetInstance()->current_test_info()->name();
     std::filesystem::remove_all(run_dir_);
     std::filesystem::create_directories(run_dir_ + "/logs");
-    server_ = kGoodServer;
-    worker_ = std::string(kWorkerHead) + "exit 0\n";
   }
 
   std::string Script(const std::string& name, const std::string& text) {
     const std::string path = run_dir_ + "/" + name;
-    std::ofstream(path) << "#!/bin/sh\n" << text;
+    std::ofstream(path) << kHead << text;
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   }
@@ -159,19 +160,47 @@ class JobLaunchTest : public ::testing::Test {
     return result;
   }
 
-  std::string Log(const std::string& name) {
-    std::ostringstream text;
-    text << std::ifstream(run_dir_ + "/logs/" + name + ".log").rdbuf();
-    return text.str();
+  LaunchResult RunWell() {
+    const LaunchResult result = Run();
+    EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+    return result;
   }
 
+  // `process` and `how`: regular expressions of the process that failed and of its end.
+  LaunchResult RunToFailure(int exit_status, const std::string& process, const std::string& how) {
+    const LaunchResult result = Run();
+    EXPECT_EQ(result.exit_status, exit_status);
+    EXPECT_THAT(result.error, MatchesRegex(process + " \\(process [0-9]+\\) " + how));
+    return result;
+  }
+
+  // Matches text that announces it.
+  static auto RestartOf(const std::string& process) {
+    return ContainsRegex(process + " \\(process [0-9]+\\) " + kKilled +
+                         "; restarting it in 200ms \\(restart 1 of 3\\)");
+  }
+
+  // Creates a file for which scripts wait.
+  void Touch(const std::string& name) { std::ofstream(run_dir_ + "/" + name) << "x"; }
+
+  // Does so once a poll of the coordinator finds it true.
+  void TouchWhen(const std::string& name, std::function<bool()> condition) {
+    asked_ = [=, this] {
+      if (condition()) Touch(name);
+    };
+  }
+
+  bool Shown(const std::string& text) { return absl::StrContains(shown_.str(), text); }
+
+  std::string Log(const std::string& name) { return ReadFile(run_dir_ + "/logs/" + name + ".log").value_or(""); }
+
   bool WorkersAreReady() {
-    return Log("worker-0").find("ready") != std::string::npos && Log("worker-1").find("ready") != std::string::npos;
+    return absl::StrContains(Log("worker-0"), "ready") && absl::StrContains(Log("worker-1"), "ready");
   }
 
   std::string run_dir_;
-  std::string server_;
-  std::string worker_;
+  std::string server_ = kGoodServer;
+  std::string worker_ = "exit 0\n";
   FakeProgress::Script progress_;
   std::function<void()> asked_;
   v1::Durability durability_;
@@ -185,8 +214,7 @@ class JobLaunchTest : public ::testing::Test {
 };
 
 TEST_F(JobLaunchTest, EndsWellWhenAllWorkersDo) {
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  const LaunchResult result = RunWell();
   EXPECT_EQ(result.error, "");
   EXPECT_EQ(connected_, "127.0.0.1:4242");
   EXPECT_THAT(Log("server-1"), HasSubstr("drained"));
@@ -205,65 +233,54 @@ TEST_F(JobLaunchTest, GivesEachProcessItsPart) {
 }
 
 TEST_F(JobLaunchTest, ShowsProgress) {
-  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/asked\" ]; do :; done\n";
-  asked_ = [&] { std::ofstream(run_dir_ + "/asked") << "x"; };
+  worker_ = "await asked\n";
+  asked_ = [&] { Touch("asked"); };
   EXPECT_EQ(Run().exit_status, 0);
   EXPECT_THAT(shown_.str(), HasSubstr("epoch 1/5  step 7"));
 }
 
 TEST_F(JobLaunchTest, NamesAWorkerThatFailsAndStopsTheOthers) {
-  worker_ = std::string(kWorkerHead) +
-            "[ $rank = 1 ] && echo 'step 3' && echo 'error: loss is NaN at step 3' && exit 1\n" + kWaitForTerm;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: loss is NaN at step 3"));
+  worker_ =
+      absl::StrCat("[ $rank = 1 ] && echo 'step 3' && echo 'error: loss is NaN at step 3' && exit 1\n", kWaitForTerm);
+  RunToFailure(1, "worker 1", "ended with status 1: loss is NaN at step 3");
   EXPECT_THAT(shown_.str(), HasSubstr("  step 3\n  error: loss is NaN at step 3\n"));
   EXPECT_LT(seconds_, 5);
 }
 
 TEST_F(JobLaunchTest, NamesAServerThatIsKilledWhileItStarts) {
   server_ = "echo 'about to die'; kill -KILL $$";
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error, MatchesRegex("server 0 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+  RunToFailure(1, "server 0", kKilled);
   EXPECT_THAT(shown_.str(), HasSubstr("  about to die\n"));
 }
 
 TEST_F(JobLaunchTest, NamesAServerThatLeavesTooEarly) {
-  server_ = std::string("rank=$2; [ $rank = 1 ] && exit 0\n") + kGoodServer;
-  worker_ = std::string(kWorkerHead) + kWaitForTerm;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error, MatchesRegex("server 1 \\(process [0-9]+\\) ended with status 0 before the job was done"));
+  server_ = absl::StrCat("[ $rank = 1 ] && exit 0\n", kGoodServer);
+  worker_ = kWaitForTerm;
+  RunToFailure(1, "server 1", "ended with status 0 before the job was done");
 }
 
 TEST_F(JobLaunchTest, ExitsWithTwoWhenAWorkerFoundBadInput) {
-  worker_ = std::string(kWorkerHead) + "echo 'error: images.gz: want 47040016 bytes, got 12'; exit 2\n";
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 2);
-  EXPECT_THAT(result.error, HasSubstr("ended with status 2: images.gz: want 47040016 bytes, got 12"));
+  worker_ = "echo 'error: images.gz: want 47040016 bytes, got 12'; exit 2\n";
+  RunToFailure(2, "worker [01]", "ended with status 2: images.gz: want 47040016 bytes, got 12");
 }
 
 TEST_F(JobLaunchTest, ExitsWithSeventyFiveWhenOthersWereMissing) {
-  worker_ = std::string(kWorkerHead) + "echo 'error: the job has not gathered within 2s: server 7 to join'; exit 75\n";
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 75);
-  EXPECT_THAT(result.error, HasSubstr("ended with status 75: the job has not gathered within 2s: server 7 to join"));
+  worker_ = "echo 'error: the job has not gathered within 2s: server 7 to join'; exit 75\n";
+  RunToFailure(75, "worker [01]", "ended with status 75: the job has not gathered within 2s: server 7 to join");
 }
 
 TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {
   // Worker 1 dies only after worker 0, told of it by the coordinator, was reaped. No text says so.
   progress_.failed = true;
-  worker_ = std::string(kWorkerHead) + R"(
-folder=${0%/*}
+  worker_ = R"(
 if [ $rank = 0 ]; then
-  while [ ! -e $folder/pid ]; do :; done
+  await pid
   echo 'error: the job failed'
-  echo $$ > $folder/new && mv $folder/new $folder/first
+  put $folder/first $$
   exit 1
 fi
-echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
-while [ ! -e $folder/first ]; do :; done
+put $folder/pid $$
+await first
 while kill -0 $(cat $folder/first) 2> /dev/null; do :; done
 echo 'error: bad loss'
 exit 1
@@ -293,103 +310,72 @@ kill -KILL $$
 
 // Worker 1 dies once.
 constexpr char kDieOnce[] = R"(
-folder=${0%/*}
 if [ $rank = 1 ] && [ ! -e $folder/pid ]; then
   echo 'first life'
-  echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
+  put $folder/pid $$
   kill -KILL $$
 fi
 [ $rank = 1 ] && echo 'second life' && touch $folder/lived
-while [ ! -e $folder/lived ]; do :; done
-exit 0
+await lived
 )";
 
 TEST_F(JobLaunchTest, StartsAWorkerAgainThatDiedAndTellsTheCoordinator) {
-  worker_ = std::string(kWorkerHead) + kDieOnce;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 1);
-  EXPECT_THAT(shown_.str(), ContainsRegex("worker 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); "
-                                          "restarting it in 200ms \\(restart 1 of 3\\)"));
+  worker_ = kDieOnce;
+  EXPECT_EQ(RunWell().restarts, 1);
+  EXPECT_THAT(shown_.str(), RestartOf("worker 1"));
   EXPECT_THAT(Log("worker-1"), ContainsRegex("first life\n(.|\n)*second life\n")) << "one log of both";
-  EXPECT_THAT(ends_, ElementsAre("role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(ends_, ElementsAre(kWorkerKilled));
 }
 
 TEST_F(JobLaunchTest, StartsAWorkerAgainOnceTheCoordinatorKnowsThatTheOneBeforeIsGone) {
-  worker_ = std::string(kWorkerHead) + kDieOnce;
+  worker_ = kDieOnce;
   progress_.failures = 12;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_THAT(ends_, ElementsAre("role: ROLE_WORKER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
+  RunWell();
+  EXPECT_THAT(ends_, ElementsAre(kWorkerKilled));
   EXPECT_GE(seconds_, 1) << "asked again every 0.1 s";
 }
 
 TEST_F(JobLaunchTest, AWorkerThatIsKilledAfterItsPartIsDoneIsNotStartedAgain) {
-  worker_ = std::string(kWorkerHead) + kDieOnce;
-  worker_.replace(worker_.find("while [ ! -e $folder/lived"), 26, "while [ ! -e $folder/pid");
+  worker_ = absl::StrReplaceAll(kDieOnce, {{"await lived", "await pid"}});
   progress_.finished = true;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 0);
+  EXPECT_EQ(RunWell().restarts, 0);
   EXPECT_THAT(Log("worker-1"), Not(HasSubstr("second life")));
 }
 
 TEST_F(JobLaunchTest, StartsAWorkerAgainThatLostItsDevice) {
-  worker_ = std::string(kWorkerHead) + kDieOnce;
-  worker_.replace(worker_.find("kill -KILL $$"), 13, "echo 'error: cuda device: gone'; exit 3");
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 1);
+  worker_ = absl::StrReplaceAll(kDieOnce, {{"kill -KILL $$", "echo 'error: cuda device: gone'; exit 3"}});
+  EXPECT_EQ(RunWell().restarts, 1);
 }
 
 TEST_F(JobLaunchTest, GivesAWorker0UpThatDiesAgainAndAgain) {
-  worker_ = std::string(kWorkerHead) + "[ $rank = 0 ] && kill -KILL $$\n" + kWaitForTerm;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error, MatchesRegex("worker 0 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
-  EXPECT_EQ(result.restarts, 3);
+  worker_ = absl::StrCat("[ $rank = 0 ] && kill -KILL $$\n", kWaitForTerm);
+  EXPECT_EQ(RunToFailure(1, "worker 0", kKilled).restarts, 3);
   EXPECT_GE(seconds_, 1.4) << "0.2 s, 0.4 s, 0.8 s";
   EXPECT_THAT(shown_.str(), HasSubstr("restarting it in 800ms (restart 3 of 3)"));
 }
 
 TEST_F(JobLaunchTest, WithoutAnotherWorkerTheOthersGoOn) {
-  worker_ = std::string(kWorkerHead) + R"(
-[ $rank = 1 ] && kill -KILL $$
-while ! grep -q 'worker 1' "${0%/*}/gone" 2> /dev/null; do :; done
-exit 0
-)";
-  asked_ = [&] {
-    if (shown_.str().find("the job continues without it") != std::string::npos)
-      std::ofstream(run_dir_ + "/gone") << "worker 1";
-  };
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 3);
+  worker_ = "[ $rank = 1 ] && kill -KILL $$\nawait gone\n";
+  TouchWhen("gone", [&] { return Shown("the job continues without it"); });
+  EXPECT_EQ(RunWell().restarts, 3);
 }
 
 // Server 1 dies once.
 constexpr char kMortalServer[] = R"(
-[ $2 = 1 ] && [ -e "${0%/*}/doomed" ] && rm "${0%/*}/doomed" && mortal=1
-for word; do
-  [ "$before" = --address_file ] && file=$word
-  before=$word
-done
-echo "flags: $*"
+[ $rank = 1 ] && [ -e $folder/doomed ] && rm $folder/doomed && mortal=1
 trap 'echo drained; exit 0' TERM
-echo 127.0.0.1:424$2 > "$file.new" && mv "$file.new" "$file"
+put "$file" 127.0.0.1:424$rank
 [ -n "$mortal" ] && kill -KILL $$
-[ $2 = 1 ] && touch "${0%/*}/returned"
-while :; do tail -f /dev/null & wait; done
+[ $rank = 1 ] && touch $folder/returned
+stay
 )";
 
 TEST_F(JobLaunchTest, StartsAServerAgainInItsPlaceWhereTheJobOutlivesIt) {
   server_ = kMortalServer;
-  std::ofstream(run_dir_ + "/doomed") << "x";
-  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/returned\" ]; do :; done\nexit 0\n";
+  Touch("doomed");
+  worker_ = "await returned\n";
   durability_.set_mode(v1::Durability::WAL);
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 1);
+  EXPECT_EQ(RunWell().restarts, 1);
   EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:0 "));
   EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:4241 ")) << "the address that the others know";
   EXPECT_THAT(Log("server-1"), HasSubstr("--state_dir " + run_dir_ + "/state/shard-1"));
@@ -418,41 +404,26 @@ TEST_F(ReplicatedJobLaunchTest, GivesEachServerAStandbyAndTheCoordinatorAFolder)
 
 // The second process of rank 1 dies once, and writes its process id to the file that the fake coordinator reads.
 constexpr char kMortalStandby[] = R"(
-for word; do
-  [ "$before" = --address_file ] && file=$word
-  [ "$before" = --rank ] && rank=$word
-  before=$word
-done
-folder=${0%/*}
-echo "flags: $*"
 trap 'echo drained; exit 0' TERM
 case $file in *standby-1.address) doomed=1; port=4243 ;; *) port=424$rank ;; esac
-echo 127.0.0.1:$port > "$file.new" && mv "$file.new" "$file"
-echo $$ > "$file.pid.new" && mv "$file.pid.new" "$file.pid"
+put $file 127.0.0.1:$port
+put $file.pid $$
 if [ -n "$doomed" ] && [ ! -e $folder/pid ]; then
-  echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
+  put $folder/pid $$
   kill -KILL $$
 fi
 [ -n "$doomed" ] && touch $folder/returned
-while :; do tail -f /dev/null & wait; done
+stay
 )";
 
 TEST_F(ReplicatedJobLaunchTest, StartsAStandbyAgainInItsPlaceAndTellsTheCoordinatorOfItsEnd) {
   server_ = kMortalStandby;
   // By then it had become the server.
   progress_.role = v1::ROLE_SERVER;
-  worker_ = std::string(kWorkerHead) + R"(
-while ! grep -q x "${0%/*}/heard" 2> /dev/null || [ ! -e "${0%/*}/returned" ]; do :; done
-exit 0
-)";
-  asked_ = [&] {
-    if (!ends_.empty()) std::ofstream(run_dir_ + "/heard") << "x";
-  };
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 1);
-  EXPECT_THAT(shown_.str(), ContainsRegex("standby 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\); "
-                                          "restarting it in 200ms \\(restart 1 of 3\\)"));
+  worker_ = "await heard; await returned\n";
+  TouchWhen("heard", [&] { return !ends_.empty(); });
+  EXPECT_EQ(RunWell().restarts, 1);
+  EXPECT_THAT(shown_.str(), RestartOf("standby 1"));
   EXPECT_THAT(Log("standby-1"), HasSubstr("--rank 1 --listen 127.0.0.1:4243 ")) << "the address that it had";
   EXPECT_THAT(Log("standby-1"), HasSubstr("--with_standby"));
   EXPECT_THAT(ends_, ElementsAre("role: ROLE_SERVER rank: 1 incarnation: 1: was killed by signal 9 (SIGKILL)"));
@@ -461,80 +432,53 @@ exit 0
 TEST_F(ReplicatedJobLaunchTest, WithoutRestartsTheOtherOneOfAPairGoesOn) {
   server_ = kMortalStandby;
   max_restarts_ = 0;
-  worker_ = std::string(kWorkerHead) + "while ! grep -q x \"${0%/*}/gone\" 2> /dev/null; do :; done\nexit 0\n";
-  asked_ = [&] {
-    if (shown_.str().find("; the job continues without it") != std::string::npos)
-      std::ofstream(run_dir_ + "/gone") << "x";
-  };
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_EQ(result.restarts, 0);
+  worker_ = "await gone\n";
+  TouchWhen("gone", [&] { return Shown("; the job continues without it"); });
+  EXPECT_EQ(RunWell().restarts, 0);
 }
 
 TEST_F(ReplicatedJobLaunchTest, TheLossOfBothOfAPairEndsTheJob) {
-  server_ = kMortalStandby;
-  server_.replace(server_.find("*standby-1.address"), 18, "*1.address");
-  server_.replace(server_.find("[ ! -e $folder/pid ]"), 20, ": both");
+  server_ =
+      absl::StrReplaceAll(kMortalStandby, {{"*standby-1.address", "*1.address"}, {"[ ! -e $folder/pid ]", ": both"}});
   max_restarts_ = 0;
-  worker_ = std::string(kWorkerHead) + kWaitForTerm;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error,
-              MatchesRegex("(server|standby) 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
+  worker_ = kWaitForTerm;
+  RunToFailure(1, "(server|standby) 1", kKilled);
 }
 
 TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbysThatAreInStep) {
-  server_ = kMortalStandby;
-  server_.replace(server_.find("kill -KILL $$"), 13, "true");
-  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/enough\" ]; do :; done\nexit 0\n";
-  asked_ = [&] {
-    const std::string shown = shown_.str();
-    if (shown.find("killing server") == shown.npos || shown.find("killing standby") == shown.npos) return;
-    std::ofstream(run_dir_ + "/enough") << "x";
-  };
+  server_ = absl::StrReplaceAll(kMortalStandby, {{"kill -KILL $$", "true"}});
+  worker_ = "await enough\n";
+  TouchWhen("enough", [&] { return Shown("killing server") && Shown("killing standby"); });
   progress_.pairs = true;
   chaos_ = {.kill_server = absl::Milliseconds(100)};
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  RunWell();
   EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing (server|standby) [01] \\(process [0-9]+\\)"));
 }
 
 TEST_F(ReplicatedJobLaunchTest, ChaosLeavesAPairAloneWhoseStandbyHasNotAll) {
-  worker_ = std::string(kWorkerHead) + "while [ ! -e \"${0%/*}/enough\" ]; do :; done\nexit 0\n";
-  asked_ = [&, times = 0]() mutable {
-    if (++times == 4) std::ofstream(run_dir_ + "/enough") << "x";
-  };
+  worker_ = "await enough\n";
+  TouchWhen("enough", [times = 0]() mutable { return ++times == 4; });
   chaos_ = {.kill_server = absl::Milliseconds(100)};
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
+  RunWell();
   EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: killing")));
 }
 
 TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {
   server_ = kMortalServer;
-  std::ofstream(run_dir_ + "/doomed") << "x";
-  worker_ = std::string(kWorkerHead) + kWaitForTerm;
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error, MatchesRegex("server 1 \\(process [0-9]+\\) was killed by signal 9 \\(SIGKILL\\)"));
-  EXPECT_EQ(result.restarts, 0);
+  Touch("doomed");
+  worker_ = kWaitForTerm;
+  EXPECT_EQ(RunToFailure(1, "server 1", kKilled).restarts, 0);
 }
 
 TEST_F(JobLaunchTest, ChaosKillsAndThatDoesNotCount) {
-  worker_ = std::string(kWorkerHead) + R"(
-echo life >> "${0%/*}/lives"
-while [ $(wc -l < "${0%/*}/lives") -lt 7 ]; do :; done
-exit 0
-)";
+  worker_ = "echo life >> $folder/lives\nwhile [ $(wc -l < $folder/lives) -lt 7 ]; do :; done\n";
   chaos_ = {.kill_worker = absl::Milliseconds(300)};
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 0) << result.error << shown_.str();
-  EXPECT_GE(result.restarts, 5) << "more than 3 for one of them";
+  EXPECT_GE(RunWell().restarts, 5) << "more than 3 for one of them";
   EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing worker [01] \\(process [0-9]+\\)"));
 }
 
 TEST_F(JobLaunchTest, LetsWorkersSaveWhenInterrupted) {
-  worker_ = std::string(kWorkerHead) + kWaitForTerm;
+  worker_ = kWaitForTerm;
   asked_ = [&] {
     if (WorkersAreReady()) raise(SIGINT);
   };
@@ -547,30 +491,24 @@ TEST_F(JobLaunchTest, LetsWorkersSaveWhenInterrupted) {
 }
 
 TEST_F(JobLaunchTest, KillsAtOnceWhenInterruptedTwice) {
-  worker_ = "trap '' TERM; echo ready; while :; do tail -f /dev/null & wait; done";
+  worker_ = "trap '' TERM; echo ready; stay";
   asked_ = [&] {
     if (!WorkersAreReady()) return;
     raise(SIGINT);
     raise(SIGTERM);
   };
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 130);
+  EXPECT_EQ(Run().exit_status, 130);
   EXPECT_LT(seconds_, 4);
 }
 
 TEST_F(JobLaunchTest, KillsProcessesThatDoNotHeed) {
-  worker_ = std::string(kWorkerHead) + R"(
-if [ $rank = 0 ]; then
-  while [ ! -e "${0%/*}/deaf" ]; do :; done
-  exit 1
-fi
+  worker_ = R"(
+[ $rank = 0 ] && await deaf && exit 1
 trap '' TERM
-touch "${0%/*}/deaf"
-while :; do tail -f /dev/null & wait; done
+touch $folder/deaf
+stay
 )";
-  const LaunchResult result = Run();
-  EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.error, HasSubstr("worker 0"));
+  RunToFailure(1, "worker 0", "ended with status 1");
   EXPECT_GE(seconds_, 5);
   EXPECT_LT(seconds_, 9);
 }
