@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "common/program/process.h"
 #include "common/run/summary.h"
+#include "common/storage/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -68,11 +68,7 @@ class LaunchCommandTest : public ::testing::Test {
 
   void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/" + name) << text; }
 
-  std::string Read(const std::string& name) {
-    std::ostringstream text;
-    text << std::ifstream(folder_ + "/" + name).rdbuf();
-    return text.str();
-  }
+  std::string Read(const std::string& name) { return ReadFile(folder_ + "/" + name).value_or(""); }
 
   void Program(const std::string& role, const std::string& script) {
     Write(role, kHead + script);
@@ -87,12 +83,15 @@ class LaunchCommandTest : public ::testing::Test {
         .value();
   }
 
-  // Blocks until the process ends.
-  static ExitStatus Wait(Process& process) {
-    const int handle = static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0));
+  // Blocks until the process ends that this pidfd stands for, then closes it.
+  static void ExpectEnd(int handle, int milliseconds) {
     pollfd waiting = {handle, POLLIN, 0};
-    EXPECT_EQ(poll(&waiting, 1, 30000), 1) << "still runs";
+    EXPECT_EQ(poll(&waiting, 1, milliseconds), 1) << "still runs";
     close(handle);
+  }
+
+  static ExitStatus Wait(Process& process) {
+    ExpectEnd(static_cast<int>(syscall(SYS_pidfd_open, process.pid(), 0)), 30000);
     process.Reap();
     return process.status().value_or(ExitStatus{true, 0});
   }
@@ -300,11 +299,7 @@ exec tail -f /dev/null > /dev/null
     ASSERT_GE(handles.back(), 0);
   }
   kill(process.pid(), SIGKILL);
-  for (int handle : handles) {
-    pollfd waiting = {handle, POLLIN, 0};
-    EXPECT_EQ(poll(&waiting, 1, 5000), 1) << "a child outlives the launch";
-    close(handle);
-  }
+  for (int handle : handles) ExpectEnd(handle, 5000);
 }
 
 }  // namespace

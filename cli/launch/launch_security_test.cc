@@ -24,6 +24,8 @@ class LaunchSecurityTest : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(run_); }
 
+  std::unique_ptr<LaunchSecurity> Create() const { return LaunchSecurity::Create(run_, "mnist", now_).value(); }
+
   std::string Certificate() const { return ReadPrivateFile(run_ + "/security/server.pem", "file").value(); }
 
   const std::string run_ = ::testing::TempDir() + "/launch_security_test";
@@ -32,9 +34,8 @@ class LaunchSecurityTest : public ::testing::Test {
 
 TEST_F(LaunchSecurityTest, LeavesNothingBehind) {
   {
-    const auto security = LaunchSecurity::Create(run_, "mnist", now_);
-    ASSERT_TRUE(security.ok()) << security.status();
-    EXPECT_THAT((*security)->keys().ServerFlags(), Contains(run_ + "/security/server.key"));
+    const auto security = Create();
+    EXPECT_THAT(security->keys().ServerFlags(), Contains(run_ + "/security/server.key"));
     EXPECT_TRUE(std::filesystem::exists(run_ + "/security/server.key"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(run_));
@@ -42,8 +43,7 @@ TEST_F(LaunchSecurityTest, LeavesNothingBehind) {
 
 TEST_F(LaunchSecurityTest, IsFoundByWhoLooksAsLongAsItLasts) {
   {
-    const auto security = LaunchSecurity::Create(run_, "mnist", now_);
-    ASSERT_TRUE(security.ok()) << security.status();
+    const auto security = Create();
     const absl::StatusOr<SecurityOptions> reader = LaunchSecurity::OfReader(run_);
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ(CheckTlsFiles(reader->tls, now_), absl::OkStatus());
@@ -55,17 +55,16 @@ TEST_F(LaunchSecurityTest, IsFoundByWhoLooksAsLongAsItLasts) {
 }
 
 TEST_F(LaunchSecurityTest, RenewsCertificatesWhenHalfOfTheirTimeIsOver) {
-  const auto security = LaunchSecurity::Create(run_, "mnist", now_);
-  ASSERT_TRUE(security.ok()) << security.status();
+  const auto security = Create();
   const std::string first = Certificate();
-  ASSERT_EQ((*security)->RenewIfDue(now_ + absl::Hours(11)), absl::OkStatus());
+  ASSERT_EQ(security->RenewIfDue(now_ + absl::Hours(11)), absl::OkStatus());
   EXPECT_EQ(Certificate(), first);
-  ASSERT_EQ((*security)->RenewIfDue(now_ + absl::Hours(13)), absl::OkStatus());
+  ASSERT_EQ(security->RenewIfDue(now_ + absl::Hours(13)), absl::OkStatus());
   const std::string second = Certificate();
   EXPECT_NE(second, first);
   EXPECT_EQ(CheckTlsFiles({run_ + "/security/server.pem", run_ + "/security/server.key", ""}, now_ + absl::Hours(36)),
             absl::OkStatus());
-  ASSERT_EQ((*security)->RenewIfDue(now_ + absl::Hours(14)), absl::OkStatus());
+  ASSERT_EQ(security->RenewIfDue(now_ + absl::Hours(14)), absl::OkStatus());
   EXPECT_EQ(Certificate(), second);
 }
 

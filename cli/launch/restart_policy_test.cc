@@ -9,6 +9,7 @@ namespace ballast {
 namespace {
 
 using Action = RestartPolicy::Action;
+using enum RestartPolicy::Action;
 
 constexpr ExitStatus kKilled = {true, SIGKILL};
 constexpr ExitStatus kSuccess = {false, 0};
@@ -38,51 +39,39 @@ TEST(RestartPolicyTest, DecidesByRoleDurabilityAndExit) {
       {"worker is done", kNone, {.end = kSuccess}, Action::kNone},
       {"worker was told to exit", kNone, {.end = kInterrupted, .asked = true}, Action::kNone},
       {"server was told to exit", kWal, {.server = true, .end = kKilled, .asked = true}, Action::kNone},
-      {"server exits by itself", kWal, {.server = true, .end = kSuccess}, Action::kFail},
-      {"worker failed", kNone, {.rank = 1, .end = kFailure, .substitute = true}, Action::kFail},
-      {"worker found bad input", kNone, {.rank = 1, .end = {false, 2}, .substitute = true}, Action::kFail},
-      {"worker was killed", kNone, {.end = kKilled}, Action::kRestart},
-      {"worker lost its device", kNone, {.end = kLostDevice}, Action::kRestart},
-      {"worker was killed, checkpoint", kCheckpoint, {.end = kKilled}, Action::kRestart},
-      {"worker 1 was killed too often",
-       kNone,
-       {.rank = 1, .end = kKilled, .restarts = 3, .substitute = true},
-       Action::kContinue},
-      {"last worker was killed too often", kNone, {.rank = 1, .end = kKilled, .restarts = 3}, Action::kFail},
-      {"worker 0 was killed too often", kNone, {.end = kKilled, .restarts = 3, .substitute = true}, Action::kFail},
-      {"worker 1 was interrupted", kNone, {.rank = 1, .end = kInterrupted, .substitute = true}, Action::kContinue},
-      {"last worker was interrupted", kNone, {.rank = 1, .end = kInterrupted}, Action::kFail},
-      {"worker 0 was interrupted", kNone, {.end = kInterrupted, .substitute = true}, Action::kFail},
-      {"server exits with status 3", kWal, {.server = true, .rank = 1, .end = kLostDevice}, Action::kFail},
-      {"server exits with status 130", kWal, {.server = true, .rank = 1, .end = kInterrupted}, Action::kFail},
-      {"server was killed, none", kNone, {.server = true, .rank = 1, .end = kKilled}, Action::kFail},
-      {"server was killed, checkpoint", kCheckpoint, {.server = true, .rank = 1, .end = kKilled}, Action::kRestartJob},
-      {"server was killed, wal", kWal, {.server = true, .rank = 1, .end = kKilled}, Action::kRestart},
-      {"server was killed, wal_sync", kWalSync, {.server = true, .rank = 1, .end = kKilled}, Action::kRestart},
-      {"server was killed too often, wal",
-       kWal,
-       {.server = true, .rank = 1, .end = kKilled, .restarts = 3},
-       Action::kFail},
-      {"server 0 was killed, standby",
-       kStandby,
-       {.server = true, .end = kKilled, .substitute = true},
-       Action::kRestart},
-      {"server 0 was killed too often, standby",
-       kStandby,
-       {.server = true, .end = kKilled, .restarts = 3, .substitute = true},
-       Action::kFail},
-      {"server 1 was killed too often, standby",
+      {"server exits by itself", kWal, {.server = true, .end = kSuccess}, kFail},
+      {"worker failed", kNone, {.rank = 1, .end = kFailure, .substitute = true}, kFail},
+      {"worker found bad input", kNone, {.rank = 1, .end = {false, 2}, .substitute = true}, kFail},
+      {"worker was killed", kNone, {.end = kKilled}, kRestart},
+      {"worker lost its device", kNone, {.end = kLostDevice}, kRestart},
+      {"worker was killed, checkpoint", kCheckpoint, {.end = kKilled}, kRestart},
+      {"worker 1 died too often", kNone, {.rank = 1, .end = kKilled, .restarts = 3, .substitute = true}, kContinue},
+      {"last worker died too often", kNone, {.rank = 1, .end = kKilled, .restarts = 3}, kFail},
+      {"worker 0 died too often", kNone, {.end = kKilled, .restarts = 3, .substitute = true}, kFail},
+      {"worker 1 was interrupted", kNone, {.rank = 1, .end = kInterrupted, .substitute = true}, kContinue},
+      {"last worker was interrupted", kNone, {.rank = 1, .end = kInterrupted}, kFail},
+      {"worker 0 was interrupted", kNone, {.end = kInterrupted, .substitute = true}, kFail},
+      {"server exits with status 3", kWal, {.server = true, .rank = 1, .end = kLostDevice}, kFail},
+      {"server exits with status 130", kWal, {.server = true, .rank = 1, .end = kInterrupted}, kFail},
+      {"server was killed, none", kNone, {.server = true, .rank = 1, .end = kKilled}, kFail},
+      {"server was killed, checkpoint", kCheckpoint, {.server = true, .rank = 1, .end = kKilled}, kRestartJob},
+      {"server was killed, wal", kWal, {.server = true, .rank = 1, .end = kKilled}, kRestart},
+      {"server was killed, wal_sync", kWalSync, {.server = true, .rank = 1, .end = kKilled}, kRestart},
+      {"server died too often, wal", kWal, {.server = true, .rank = 1, .end = kKilled, .restarts = 3}, kFail},
+      {"server 0 was killed", kStandby, {.server = true, .end = kKilled, .substitute = true}, kRestart},
+      {"server 0 died too often", kStandby, {.server = true, .end = kKilled, .restarts = 3, .substitute = true}, kFail},
+      {"server 1 died too often",
        kStandby,
        {.server = true, .rank = 1, .end = kKilled, .restarts = 3, .substitute = true},
-       Action::kContinue},
-      {"standby 0 was killed too often",
+       kContinue},
+      {"standby 0 died too often",
        kStandby,
        {.server = true, .standby = true, .end = kKilled, .restarts = 3, .substitute = true},
-       Action::kContinue},
-      {"both of a pair were killed too often",
+       kContinue},
+      {"both of a pair died too often",
        kStandby,
        {.server = true, .standby = true, .rank = 1, .end = kKilled, .restarts = 3},
-       Action::kFail},
+       kFail},
   };
   for (const auto& [what, mode, process, action] : cases) EXPECT_EQ(Decide(mode, process).action, action) << what;
 }
@@ -90,7 +79,7 @@ TEST(RestartPolicyTest, DecidesByRoleDurabilityAndExit) {
 TEST(RestartPolicyTest, RestartsNothingBeforeTheJobHasStarted) {
   for (const auto mode : {v1::Durability::CHECKPOINT, v1::Durability::WAL}) {
     for (const bool server : {true, false}) {
-      EXPECT_EQ(RestartPolicy(Mode(mode), 3).OnEnd({.server = server, .end = kKilled}, false).action, Action::kFail);
+      EXPECT_EQ(RestartPolicy(Mode(mode), 3).OnEnd({.server = server, .end = kKilled}, false).action, kFail);
     }
   }
 }
@@ -110,7 +99,7 @@ TEST(RestartPolicyTest, DoublesThePauseUpToItsLimit) {
   };
   for (const auto& [restarts, pause, announcement] : cases) {
     const auto decision = RestartPolicy({}, 1000).OnEnd({.end = kKilled, .restarts = restarts}, true);
-    EXPECT_EQ(decision.action, Action::kRestart) << restarts;
+    EXPECT_EQ(decision.action, kRestart) << restarts;
     EXPECT_EQ(decision.pause, pause) << restarts;
     EXPECT_EQ(decision.restarts, restarts + 1);
     EXPECT_EQ(decision.announcement, announcement);
@@ -120,7 +109,7 @@ TEST(RestartPolicyTest, DoublesThePauseUpToItsLimit) {
 TEST(RestartPolicyTest, AKillByChaosDoesNotCount) {
   for (const int restarts : {0, 2, 3}) {
     const auto decision = Decide(v1::Durability::NONE, {.end = kKilled, .killed_by_chaos = true, .restarts = restarts});
-    EXPECT_EQ(decision.action, Action::kRestart);
+    EXPECT_EQ(decision.action, kRestart);
     EXPECT_EQ(decision.pause, absl::Milliseconds(200));
     EXPECT_EQ(decision.restarts, restarts);
     EXPECT_EQ(decision.announcement, "restarting it in 200ms");
@@ -133,13 +122,13 @@ TEST(RestartPolicyTest, LimitsTheRestartsOfTheWholeJob) {
                                   {.server = true, .rank = 1, .end = kKilled}};
   const EndedProcess chaos = {.server = true, .end = kKilled, .killed_by_chaos = true};
   for (const EndedProcess& server : servers) {
-    EXPECT_EQ(policy.OnEnd(chaos, true).action, Action::kRestartJob) << "does not count";
+    EXPECT_EQ(policy.OnEnd(chaos, true).action, kRestartJob) << "does not count";
     const auto decision = policy.OnEnd(server, true);
-    EXPECT_EQ(decision.action, Action::kRestartJob);
+    EXPECT_EQ(decision.action, kRestartJob);
     EXPECT_EQ(decision.announcement, "the job restarts from its newest checkpoint");
   }
-  EXPECT_EQ(policy.OnEnd(chaos, true).action, Action::kRestartJob);
-  EXPECT_EQ(policy.OnEnd(servers[0], true).action, Action::kFail);
+  EXPECT_EQ(policy.OnEnd(chaos, true).action, kRestartJob);
+  EXPECT_EQ(policy.OnEnd(servers[0], true).action, kFail);
 }
 
 TEST(RestartPolicyTest, AnnouncesThatTheJobContinues) {
