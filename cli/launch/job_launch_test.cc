@@ -136,18 +136,9 @@ class JobLaunchTest : public ::testing::Test {
 
   // Runs the scripts as a job of two servers and two workers.
   LaunchResult Run() {
-    LaunchPlan plan;
-    plan.job_file = "job.textproto";
-    plan.servers = 2;
-    plan.workers = 2;
-    plan.threads = 3;
-    plan.gpus = "2";
-    plan.run_dir = run_dir_;
-    plan.server_binary = Script("server", server_);
-    plan.worker_binary = Script("worker", worker_);
-    plan.durability = durability_;
-    plan.chaos = chaos_;
-    plan.max_restarts = max_restarts_;
+    plan_.run_dir = run_dir_;
+    plan_.server_binary = Script("server", server_);
+    plan_.worker_binary = Script("worker", worker_);
     ProgressDisplay display({}, &shown_, Clock::Real());
     LogMerger logs([&](absl::string_view line) { log_lines_.emplace_back(line); }, false);
     auto connect = [&](const std::string& address) {
@@ -155,7 +146,7 @@ class JobLaunchTest : public ::testing::Test {
       return std::make_unique<FakeProgress>(progress_, asked_, run_dir_, &ends_);
     };
     const absl::Time start = absl::Now();
-    const LaunchResult result = JobLaunch(plan, &logs, &display, connect).Run();
+    const LaunchResult result = JobLaunch(plan_, &logs, &display, connect).Run();
     seconds_ = absl::ToDoubleSeconds(absl::Now() - start);
     return result;
   }
@@ -198,14 +189,12 @@ class JobLaunchTest : public ::testing::Test {
     return absl::StrContains(Log("worker-0"), "ready") && absl::StrContains(Log("worker-1"), "ready");
   }
 
+  LaunchPlan plan_ = {.job_file = "job.textproto", .servers = 2, .workers = 2, .gpus = "2", .threads = 3};
   std::string run_dir_;
   std::string server_ = kGoodServer;
   std::string worker_ = "exit 0\n";
   FakeProgress::Script progress_;
   std::function<void()> asked_;
-  v1::Durability durability_;
-  std::optional<ChaosPlan> chaos_;
-  int max_restarts_ = 3;
   std::string connected_;
   std::vector<std::string> ends_;
   std::ostringstream shown_;
@@ -269,10 +258,8 @@ TEST_F(JobLaunchTest, ExitsWithSeventyFiveWhenOthersWereMissing) {
   RunToFailure(75, "worker [01]", "ended with status 75: the job has not gathered within 2s: server 7 to join");
 }
 
-TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {
-  // Worker 1 dies only after worker 0, told of it by the coordinator, was reaped. No text says so.
-  progress_.failed = true;
-  worker_ = R"(
+// Worker 1, which the coordinator may blame, ends only after worker 0 was reaped. Each test appends how.
+constexpr char kEndAfterWorker0[] = R"(
 if [ $rank = 0 ]; then
   await pid
   echo 'error: the job failed'
@@ -282,29 +269,20 @@ fi
 put $folder/pid $$
 await first
 while kill -0 $(cat $folder/first) 2> /dev/null; do :; done
-echo 'error: bad loss'
-exit 1
 )";
-  const LaunchResult result = Run();
-  EXPECT_THAT(result.error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: bad loss"));
+
+TEST_F(JobLaunchTest, BlamesTheFirstCauseThoughAnotherEndsBefore) {
+  // No text says that worker 0 ended because the coordinator told it of worker 1.
+  progress_.failed = true;
+  worker_ = absl::StrCat(kEndAfterWorker0, "echo 'error: bad loss'\nexit 1\n");
+  EXPECT_THAT(Run().error, MatchesRegex("worker 1 \\(process [0-9]+\\) ended with status 1: bad loss"));
 }
 
 TEST_F(JobLaunchTest, AnnouncesNoRestartOnceTheJobHasFailed) {
   // Worker 1, which the coordinator blames, is killed while the launch waits for it.
   progress_.failed = true;
-  worker_ = std::string(kWorkerHead) + R"(
-folder=${0%/*}
-if [ $rank = 0 ]; then
-  while [ ! -e $folder/pid ]; do :; done
-  echo $$ > $folder/new && mv $folder/new $folder/first
-  exit 1
-fi
-echo $$ > $folder/pid.new && mv $folder/pid.new $folder/pid
-while [ ! -e $folder/first ]; do :; done
-while kill -0 $(cat $folder/first) 2> /dev/null; do :; done
-kill -KILL $$
-)";
-  EXPECT_THAT(Run().error, MatchesRegex("worker 0 \\(process [0-9]+\\) ended with status 1"));
+  worker_ = absl::StrCat(kEndAfterWorker0, "kill -KILL $$\n");
+  EXPECT_THAT(Run().error, MatchesRegex("worker 0 \\(process [0-9]+\\) ended with status 1: the job failed"));
   EXPECT_THAT(shown_.str(), Not(HasSubstr("restarting it")));
 }
 
@@ -374,7 +352,7 @@ TEST_F(JobLaunchTest, StartsAServerAgainInItsPlaceWhereTheJobOutlivesIt) {
   server_ = kMortalServer;
   Touch("doomed");
   worker_ = "await returned\n";
-  durability_.set_mode(v1::Durability::WAL);
+  plan_.durability.set_mode(v1::Durability::WAL);
   EXPECT_EQ(RunWell().restarts, 1);
   EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:0 "));
   EXPECT_THAT(Log("server-1"), HasSubstr("--listen 127.0.0.1:4241 ")) << "the address that the others know";
@@ -383,7 +361,7 @@ TEST_F(JobLaunchTest, StartsAServerAgainInItsPlaceWhereTheJobOutlivesIt) {
 
 class ReplicatedJobLaunchTest : public JobLaunchTest {
  protected:
-  ReplicatedJobLaunchTest() { durability_.set_mode(v1::Durability::STANDBY); }
+  ReplicatedJobLaunchTest() { plan_.durability.set_mode(v1::Durability::STANDBY); }
 };
 
 TEST_F(ReplicatedJobLaunchTest, GivesEachServerAStandbyAndTheCoordinatorAFolder) {
@@ -431,7 +409,7 @@ TEST_F(ReplicatedJobLaunchTest, StartsAStandbyAgainInItsPlaceAndTellsTheCoordina
 
 TEST_F(ReplicatedJobLaunchTest, WithoutRestartsTheOtherOneOfAPairGoesOn) {
   server_ = kMortalStandby;
-  max_restarts_ = 0;
+  plan_.max_restarts = 0;
   worker_ = "await gone\n";
   TouchWhen("gone", [&] { return Shown("; the job continues without it"); });
   EXPECT_EQ(RunWell().restarts, 0);
@@ -440,7 +418,7 @@ TEST_F(ReplicatedJobLaunchTest, WithoutRestartsTheOtherOneOfAPairGoesOn) {
 TEST_F(ReplicatedJobLaunchTest, TheLossOfBothOfAPairEndsTheJob) {
   server_ =
       absl::StrReplaceAll(kMortalStandby, {{"*standby-1.address", "*1.address"}, {"[ ! -e $folder/pid ]", ": both"}});
-  max_restarts_ = 0;
+  plan_.max_restarts = 0;
   worker_ = kWaitForTerm;
   RunToFailure(1, "(server|standby) 1", kKilled);
 }
@@ -450,7 +428,7 @@ TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbysThatAreInStep) {
   worker_ = "await enough\n";
   TouchWhen("enough", [&] { return Shown("killing server") && Shown("killing standby"); });
   progress_.pairs = true;
-  chaos_ = {.kill_server = absl::Milliseconds(100)};
+  plan_.chaos = {.kill_server = absl::Milliseconds(100)};
   RunWell();
   EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing (server|standby) [01] \\(process [0-9]+\\)"));
 }
@@ -458,7 +436,7 @@ TEST_F(ReplicatedJobLaunchTest, ChaosKillsServersAndStandbysThatAreInStep) {
 TEST_F(ReplicatedJobLaunchTest, ChaosLeavesAPairAloneWhoseStandbyHasNotAll) {
   worker_ = "await enough\n";
   TouchWhen("enough", [times = 0]() mutable { return ++times == 4; });
-  chaos_ = {.kill_server = absl::Milliseconds(100)};
+  plan_.chaos = {.kill_server = absl::Milliseconds(100)};
   RunWell();
   EXPECT_THAT(shown_.str(), Not(HasSubstr("chaos: killing")));
 }
@@ -472,7 +450,7 @@ TEST_F(JobLaunchTest, AServersDeathEndsAJobThatDoesNotOutliveIt) {
 
 TEST_F(JobLaunchTest, ChaosKillsAndThatDoesNotCount) {
   worker_ = "echo life >> $folder/lives\nwhile [ $(wc -l < $folder/lives) -lt 7 ]; do :; done\n";
-  chaos_ = {.kill_worker = absl::Milliseconds(300)};
+  plan_.chaos = {.kill_worker = absl::Milliseconds(300)};
   EXPECT_GE(RunWell().restarts, 5) << "more than 3 for one of them";
   EXPECT_THAT(shown_.str(), ContainsRegex("chaos: killing worker [01] \\(process [0-9]+\\)"));
 }

@@ -116,13 +116,7 @@ class LaunchCommandTest : public ::testing::Test {
 };
 
 TEST_F(LaunchCommandTest, PrintsOnlyTheSummaryToTheOutputWithJson) {
-  Summary summary;
-  summary.job = "small";
-  summary.mode = "async";
-  summary.servers = 2;
-  summary.workers = 2;
-  summary.steps = 15;
-  summary.seconds = 1.5;
+  Summary summary = {.job = "small", .mode = "async", .servers = 2, .workers = 2, .steps = 15, .seconds = 1.5};
   summary.samples_per_second = 100;
   summary.run_dir = "run";
   Write("ready.json", SummaryToJson(summary) + "\n");
@@ -183,9 +177,7 @@ TEST_F(LaunchCommandTest, TellsWorkersHowManyGpusShareABatch) {
 }
 
 TEST_F(LaunchCommandTest, ClosesWithTheReportsPath) {
-  Summary summary;
-  summary.test_accuracy = 0.8913;
-  Write("ready.json", SummaryToJson(summary) + "\n");
+  Write("ready.json", SummaryToJson({.test_accuracy = 0.8913}) + "\n");
   Program("worker", "cp ready.json \"$run_dir/summary.json\"; exit 0");
   ASSERT_EQ(Run("job.textproto --run-dir=run"), 0) << Read("err");
   EXPECT_THAT(Read("out"), HasSubstr("test accuracy: 0.8913\nreport: run/report.html\n"));
