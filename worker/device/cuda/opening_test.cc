@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
@@ -26,13 +25,6 @@ class CudaDeviceErrorTest : public ::testing::Test {
     return OpenCudaDevice({});
   }
 
-  void ExpectRefused(const emulator::Settings& settings, const std::string& why) {
-    const absl::Status status = Open(settings).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(StartsWith("--device cuda: "), HasSubstr(why), HasSubstr("use --device cpu")));
-  }
-
   // All memory is returned, whatever failed.
   void TearDown() override {
     emulator::FailEverything(cudaSuccess);
@@ -43,32 +35,42 @@ class CudaDeviceErrorTest : public ::testing::Test {
   }
 };
 
-TEST_F(CudaDeviceErrorTest, NoDriverIsSaid) { ExpectRefused({.driver_version = 0}, "no NVIDIA driver"); }
-
-TEST_F(CudaDeviceErrorTest, AnOldDriverIsNamedWithTheVersionWanted) {
-  ExpectRefused({.driver_version = 12040}, "it supports CUDA 12.4, want at least 13.0; update the driver");
-}
-
-TEST_F(CudaDeviceErrorTest, NoGpuIsSaid) { ExpectRefused({.devices = 0}, "finds no GPU"); }
-
-TEST_F(CudaDeviceErrorTest, AnOldChipIsNamedWithWhatIsWanted) {
-  ExpectRefused({.compute_major = 7, .compute_minor = 5}, "has compute capability 7.5, want at least 8.0");
+TEST_F(CudaDeviceErrorTest, AMachineWithoutAUsableGpuIsRefusedWithTheReason) {
+  const struct {
+    const char* name;
+    emulator::Settings machine;
+    const char* why;
+  } cases[] = {
+      {"NoDriverIsSaid", {.driver_version = 0}, "no NVIDIA driver"},
+      {"AnOldDriverIsNamedWithTheVersionWanted",
+       {.driver_version = 12040},
+       "it supports CUDA 12.4, want at least 13.0; update the driver"},
+      {"NoGpuIsSaid", {.devices = 0}, "finds no GPU"},
+      {"AnOldChipIsNamedWithWhatIsWanted",
+       {.compute_major = 7, .compute_minor = 5},
+       "has compute capability 7.5, want at least 8.0"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.name);
+    const absl::Status status = Open(c.machine).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(StartsWith("--device cuda: "), HasSubstr(c.why), HasSubstr("use --device cpu")));
+  }
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessFillsSaysWhatWasAskedAndWhatIsFree) {
-  const auto device = Open({.memory_bytes = size_t{1} << 20});
-  ASSERT_TRUE(device.ok()) << device.status();
-  const absl::Status status = (*device)->Allocate(1 << 20).status();
+  const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{1} << 20}).value();
+  const absl::Status status = device->Allocate(1 << 20).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("requested 4.0 MiB, 1.0 MiB of 1.0 MiB is free"));
+  EXPECT_THAT(status.message(), HasSubstr("requested 4.0 MiB, 1.0 MiB of 1.0 MiB is free"));
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuIsOpenedByItsNumberAndAnotherIsRefused) {
   emulator::Reset({.devices = 2});
   EXPECT_TRUE(OpenCudaDevice({.gpu = 1}).ok());
-  const absl::Status status = OpenCudaDevice({.gpu = 2}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "--device cuda: got GPU 2, want one of the usable GPUs: 0, 1");
+  EXPECT_EQ(OpenCudaDevice({.gpu = 2}).status(),
+            absl::FailedPreconditionError("--device cuda: got GPU 2, want one of the usable GPUs: 0, 1"));
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuThatIsFullWhenItIsOpenedSaysWhatToDo) {
@@ -87,72 +89,65 @@ TEST_F(CudaDeviceErrorTest, AGpuThatAnotherProcessHasAloneIsUnavailable) {
 }
 
 TEST_F(CudaDeviceErrorTest, AnAllocationThatFailsLeavesTheDeviceUsable) {
-  const auto device = Open({.memory_bytes = size_t{1} << 20});
-  ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_FALSE((*device)->Allocate(1 << 20).ok());
-  EXPECT_TRUE((*device)->Allocate(1 << 10).ok());
-  EXPECT_TRUE((*device)->Synchronize().ok());
+  const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{1} << 20}).value();
+  EXPECT_FALSE(device->Allocate(1 << 20).ok());
+  EXPECT_TRUE(device->Allocate(1 << 10).ok());
+  EXPECT_TRUE(device->Synchronize().ok());
 }
 
 TEST_F(CudaDeviceErrorTest, MemoryGivenBackIsThereForTheNext) {
-  const auto device = Open({.memory_bytes = size_t{1} << 20});
-  ASSERT_TRUE(device.ok()) << device.status();
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE((*device)->Allocate(200 << 10).ok()) << i;
+  const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{1} << 20}).value();
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(device->Allocate(200 << 10).ok()) << i;
 }
 
 TEST_F(CudaDeviceErrorTest, AGpuLostInMidRunIsNamedByEveryLaterCall) {
-  auto device = Open({});
-  ASSERT_TRUE(device.ok()) << device.status();
-  std::unique_ptr<Buffer> buffer = *(*device)->Allocate(4);
+  const std::unique_ptr<Device> device = Open({}).value();
+  std::unique_ptr<Buffer> buffer = *device->Allocate(4);
   emulator::FailEverything(cudaErrorECCUncorrectable);
-  (*device)->Fill(1.0f, {buffer.get(), 1, 4});
+  device->Fill(1.0f, {buffer.get(), 1, 4});
   emulator::FailEverything(cudaErrorLaunchFailure);
   std::vector<float> values(4);
-  const absl::Status download = (*device)->Download(*buffer, 0, absl::MakeSpan(values));
+  const absl::Status download = device->Download(*buffer, 0, absl::MakeSpan(values));
   EXPECT_EQ(download.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(download.message()), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
-  EXPECT_EQ((*device)->Synchronize(), download);
-  EXPECT_EQ((*device)->Upload(values, *buffer, 0), download);
-  EXPECT_EQ((*device)->Allocate(1).status(), download);
+  EXPECT_THAT(download.message(), AllOf(HasSubstr("cudaErrorECCUncorrectable"), HasSubstr("lost")));
+  EXPECT_EQ(device->Synchronize(), download);
+  EXPECT_EQ(device->Upload(values, *buffer, 0), download);
+  EXPECT_EQ(device->Allocate(1).status(), download);
   emulator::FailEverything(cudaSuccess);
 }
 
 TEST_F(CudaDeviceErrorTest, AKernelThatFailsIsNamedByItsOperation) {
-  auto device = Open({});
-  ASSERT_TRUE(device.ok()) << device.status();
-  const std::unique_ptr<Buffer> buffer = *(*device)->Allocate(4);
+  const std::unique_ptr<Device> device = Open({}).value();
+  const std::unique_ptr<Buffer> buffer = *device->Allocate(4);
   emulator::FailCall("cudaLaunchKernelEx", cudaErrorNoKernelImageForDevice, 0);
-  (*device)->Fill(1.0f, {buffer.get(), 1, 4});
-  (*device)->Fill(2.0f, {buffer.get(), 1, 4});
-  const absl::Status status = (*device)->Synchronize();
+  device->Fill(1.0f, {buffer.get(), 1, 4});
+  device->Fill(2.0f, {buffer.get(), 1, 4});
+  const absl::Status status = device->Synchronize();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("fill: cudaErrorNoKernelImageForDevice"));
+  EXPECT_THAT(status.message(), HasSubstr("fill: cudaErrorNoKernelImageForDevice"));
 }
 
 TEST_F(CudaDeviceErrorTest, ARangePastABuffersEndIsRefusedAndHarmsNothing) {
-  auto device = Open({});
-  ASSERT_TRUE(device.ok()) << device.status();
-  const std::unique_ptr<Buffer> buffer = *(*device)->Allocate(4);
+  const std::unique_ptr<Device> device = Open({}).value();
+  const std::unique_ptr<Buffer> buffer = *device->Allocate(4);
   std::vector<float> values(3, 5.0f);
-  EXPECT_EQ((*device)->Upload(values, *buffer, 2).code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ((*device)->Download(*buffer, 2, absl::MakeSpan(values)).code(), absl::StatusCode::kOutOfRange);
-  EXPECT_TRUE((*device)->Download(*buffer, 1, absl::MakeSpan(values)).ok());
+  EXPECT_EQ(device->Upload(values, *buffer, 2).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(device->Download(*buffer, 2, absl::MakeSpan(values)).code(), absl::StatusCode::kOutOfRange);
+  EXPECT_TRUE(device->Download(*buffer, 1, absl::MakeSpan(values)).ok());
   EXPECT_THAT(values, Each(0.0f));
 }
 
 TEST_F(CudaDeviceErrorTest, MemoryIsWhatTheGpuHasLeft) {
-  const auto device = Open({.memory_bytes = size_t{1} << 20});
-  ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_EQ((*device)->Memory().free, 1 << 20);
-  const auto buffer = (*device)->Allocate(1 << 10);
-  EXPECT_EQ((*device)->Memory().free, (1 << 20) - (4 << 10));
-  EXPECT_EQ((*device)->Memory().pinned, 64 << 20);
+  const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{1} << 20}).value();
+  EXPECT_EQ(device->Memory().free, 1 << 20);
+  const auto buffer = device->Allocate(1 << 10);
+  EXPECT_EQ(device->Memory().free, (1 << 20) - (4 << 10));
+  EXPECT_EQ(device->Memory().pinned, 64 << 20);
 }
 
 TEST_F(CudaDeviceErrorTest, DescribesTheGpu) {
-  const auto device = Open({.memory_bytes = size_t{3} << 30});
-  ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_THAT((*device)->Describe(), StartsWith("cuda (Emulated, 3.0 GiB, compute capability 9.0, "));
+  const std::unique_ptr<Device> device = Open({.memory_bytes = size_t{3} << 30}).value();
+  EXPECT_THAT(device->Describe(), StartsWith("cuda (Emulated, 3.0 GiB, compute capability 9.0, "));
 }
 
 }  // namespace

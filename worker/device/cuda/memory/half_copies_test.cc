@@ -2,8 +2,8 @@
 #include "worker/device/cuda/memory/half_copies.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,16 +21,16 @@ using ::testing::ElementsAre;
 
 class HalfCopiesTest : public ::testing::Test {
  protected:
-  void Start(size_t memory_bytes = size_t{1} << 30) {
-    emulator::Settings settings;
-    settings.memory_bytes = memory_bytes;
-    emulator::Reset(settings);
+  HalfCopiesTest() {
+    emulator::Reset({.memory_bytes = size_t{1} << 20});
     stream_ = *MakeStream();
     memory_ = std::make_unique<MemoryPool>(*MemoryPool::Create(0, stream_.get()));
     halves_ = std::make_unique<HalfCopies>(memory_.get());
   }
 
   void TearDown() override {
+    for (const Scratch& buffer : buffers_) halves_->Remove(buffer.floats());
+    buffers_.clear();
     halves_.reset();
     memory_.reset();
     stream_.reset();
@@ -43,6 +43,13 @@ class HalfCopiesTest : public ::testing::Test {
     EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
     std::copy(values.begin(), values.end(), made.floats());
     return made;
+  }
+
+  // Memory that is registered as a buffer until the end of the test.
+  const Scratch& MakeBuffer(const std::vector<float>& values) {
+    buffers_.push_back(Make(values));
+    halves_->Add(buffers_.back().floats());
+    return buffers_.back();
   }
 
   HalfCopies::Copy Get(const Scratch& buffer, int64_t elements) {
@@ -59,12 +66,11 @@ class HalfCopiesTest : public ::testing::Test {
   Stream stream_;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<HalfCopies> halves_;
+  std::deque<Scratch> buffers_;
 };
 
 TEST_F(HalfCopiesTest, ABuffersCopyIsMadeOnceUntilTheBufferIsWritten) {
-  Start();
-  const Scratch buffer = Make({1.0f, 2.0f});
-  halves_->Add(buffer.floats());
+  const Scratch& buffer = MakeBuffer({1.0f, 2.0f});
   const HalfCopies::Copy first = Get(buffer, 2);
   EXPECT_THAT(Values(first, 2), ElementsAre(1.0f, 2.0f));
   EXPECT_EQ(Get(buffer, 2).data(), first.data());
@@ -72,31 +78,23 @@ TEST_F(HalfCopiesTest, ABuffersCopyIsMadeOnceUntilTheBufferIsWritten) {
   buffer.floats()[0] = 5.0f;
   halves_->Written(buffer.floats());
   EXPECT_THAT(Values(Get(buffer, 2), 2), ElementsAre(5.0f, 2.0f));
-  halves_->Remove(buffer.floats());
 }
 
 TEST_F(HalfCopiesTest, MoreElementsThanTheCopyHasAreCopiedAnew) {
-  Start();
-  const Scratch buffer = Make({1.0f, 2.0f, 3.0f});
-  halves_->Add(buffer.floats());
+  const Scratch& buffer = MakeBuffer({1.0f, 2.0f, 3.0f});
   Get(buffer, 1);
   EXPECT_THAT(Values(Get(buffer, 3), 3), ElementsAre(1.0f, 2.0f, 3.0f));
-  halves_->Remove(buffer.floats());
 }
 
 TEST_F(HalfCopiesTest, AnotherTypeIsCopiedAnew) {
-  Start();
-  const Scratch buffer = Make({1.0f});
-  halves_->Add(buffer.floats());
+  const Scratch& buffer = MakeBuffer({1.0f});
   Get(buffer, 1);
   const HalfCopies::Copy fp16 = *halves_->Get(stream_.get(), HalfType::kFp16, buffer.floats(), 1);
   EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
   EXPECT_EQ(FromFp16(*fp16.data()), 1.0f);
-  halves_->Remove(buffer.floats());
 }
 
 TEST_F(HalfCopiesTest, OfMemoryThatIsNoBuffersNothingIsKept) {
-  Start();
   const Scratch scratch = Make({1.0f});
   Get(scratch, 1);
   scratch.floats()[0] = 2.0f;
@@ -104,57 +102,46 @@ TEST_F(HalfCopiesTest, OfMemoryThatIsNoBuffersNothingIsKept) {
 }
 
 TEST_F(HalfCopiesTest, OfABufferThatWentNothingIsKept) {
-  Start();
-  const Scratch buffer = Make({1.0f});
-  halves_->Add(buffer.floats());
+  const Scratch& buffer = MakeBuffer({1.0f});
   Get(buffer, 1);
   halves_->Remove(buffer.floats());
   // Registers another buffer at the same address.
   halves_->Add(buffer.floats());
   buffer.floats()[0] = 2.0f;
   EXPECT_THAT(Values(Get(buffer, 1), 1), ElementsAre(2.0f));
-  halves_->Remove(buffer.floats());
 }
 
 TEST_F(HalfCopiesTest, ACopyInUseOutlivesItsBuffersNextValues) {
-  Start();
-  const Scratch buffer = Make({1.0f});
-  halves_->Add(buffer.floats());
+  const Scratch& buffer = MakeBuffer({1.0f});
   const HalfCopies::Copy copy = Get(buffer, 1);
   EXPECT_THAT(Values(copy, 1), ElementsAre(1.0f));
   halves_->Written(buffer.floats());
   halves_->Drop();
   EXPECT_THAT(Values(copy, 1), ElementsAre(1.0f));
-  halves_->Remove(buffer.floats());
 }
 
 TEST_F(HalfCopiesTest, CopiesGoWhenMemoryIsShort) {
-  Start(size_t{1} << 20);
   // 512 KiB of values and 256 KiB of copies leave 256 KiB.
-  const Scratch buffer = Make(std::vector<float>(128 << 10, 1.0f));
-  halves_->Add(buffer.floats());
+  const Scratch& buffer = MakeBuffer(std::vector<float>(128 << 10, 1.0f));
   Get(buffer, 128 << 10);
   const absl::StatusOr<void*> more = memory_->Take(400 << 10);
   ASSERT_TRUE(more.ok()) << more.status();
   EXPECT_TRUE(memory_->GiveBack(*more).ok());
   EXPECT_THAT(Values(Get(buffer, 128 << 10), 1), ElementsAre(1.0f));
-  halves_->Remove(buffer.floats());
 }
 
 // After any operation of the device that writes a buffer, products use the new values.
 class BufferWriteTest : public ::testing::TestWithParam<emulator::Schedule> {
  protected:
-  static constexpr int64_t kRows = 4, kColumns = 4;
-
   void SetUp() override {
-    emulator::Settings settings;
-    settings.schedule = GetParam();
-    emulator::Reset(settings);
+    emulator::Reset({.schedule = GetParam()});
     device_ = *OpenCudaDevice({});
     ASSERT_TRUE(device_->SetPrecision(Precision::kBf16).ok());
     identity_ = Make({1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1});
-    other_ = Make({.5f, -1, 2, 3, 1, .25f, -2, 4, 5, 1, 1, -.5f, 2, 2, -3, 1});
+    first_ = Make({.5f, -1, 2, 3, 1, .25f, -2, 4, 5, 1, 1, -.5f, 2, 2, -3, 1});
     second_ = Make({3, 1, -2, 1, 0, 2, 5, -1, .5f, 1, 2, 4, 1, -3, 2, .25f});
+    a_ = Square(first_);
+    b_ = Square(second_);
     row_ = Make({.5f, 1, 2, 1});
     for (std::unique_ptr<Buffer>* buffer : {&labels_, &small_, &saved_mean_, &saved_deviation_}) {
       *buffer = Make({0, 1, 0, 1});
@@ -169,7 +156,7 @@ class BufferWriteTest : public ::testing::TestWithParam<emulator::Schedule> {
     return buffer;
   }
 
-  static Matrix Square(const std::unique_ptr<Buffer>& buffer) { return {buffer.get(), kRows, kColumns}; }
+  static Matrix Square(const std::unique_ptr<Buffer>& buffer) { return {buffer.get(), 4, 4}; }
 
   std::vector<float> Get(const Buffer& buffer) {
     std::vector<float> values(16);
@@ -196,8 +183,9 @@ class BufferWriteTest : public ::testing::TestWithParam<emulator::Schedule> {
   }
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Buffer> identity_, other_, second_, row_, labels_, small_, saved_mean_, saved_deviation_;
+  std::unique_ptr<Buffer> identity_, first_, second_, row_, labels_, small_, saved_mean_, saved_deviation_;
   std::unique_ptr<Buffer> running_variance_, result_;
+  Matrix a_, b_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Schedules, BufferWriteTest,
@@ -209,96 +197,91 @@ TEST_P(BufferWriteTest, Uploads) {
 }
 
 TEST_P(BufferWriteTest, Products) {
-  const Matrix a = Square(other_), b = Square(second_);
-  Check("product", [&](Matrix t) { device_->Multiply({a}, {b}, 1.0f, 0.0f, t); });
-  Check("product added", [&](Matrix t) { device_->Multiply({a}, {b}, 1.0f, 1.0f, t); });
-  Check("dense", [&](Matrix t) { device_->MultiplyBiasActivate({a}, {b}, *row_, Activation::kTanh, t); });
+  Check("product", [&](Matrix t) { device_->Multiply({a_}, {b_}, 1.0f, 0.0f, t); });
+  Check("product added", [&](Matrix t) { device_->Multiply({a_}, {b_}, 1.0f, 1.0f, t); });
+  Check("dense", [&](Matrix t) { device_->MultiplyBiasActivate({a_}, {b_}, *row_, Activation::kTanh, t); });
   Check("add bias", [&](Matrix t) { device_->AddBias(*row_, t); });
-  Check("sum rows", [&](Matrix t) { device_->SumRows(a, *t.buffer); });
+  Check("sum rows", [&](Matrix t) { device_->SumRows(a_, *t.buffer); });
 }
 
 TEST_P(BufferWriteTest, Activations) {
-  const Matrix a = Square(other_), b = Square(second_);
-  Check("activate", [&](Matrix t) { device_->Activate(Activation::kRelu, a, t); });
+  Check("activate", [&](Matrix t) { device_->Activate(Activation::kRelu, a_, t); });
   Check("activate in place", [&](Matrix t) { device_->Activate(Activation::kGelu, t, t); });
-  Check("activate backward", [&](Matrix t) { device_->ActivateBackward(Activation::kRelu, a, b, t); });
-  Check("dropout", [&](Matrix t) { device_->Dropout(0.5f, {1, 2, 3}, a, t); });
-  Check("dropout of nothing", [&](Matrix t) { device_->Dropout(0.0f, {1, 2, 3}, a, t); });
+  Check("activate backward", [&](Matrix t) { device_->ActivateBackward(Activation::kRelu, a_, b_, t); });
+  Check("dropout", [&](Matrix t) { device_->Dropout(0.5f, {1, 2, 3}, a_, t); });
+  Check("dropout of nothing", [&](Matrix t) { device_->Dropout(0.0f, {1, 2, 3}, a_, t); });
   Check("loss", [&](Matrix t) {
     const LossGradient gradient{t};
-    device_->Loss(LossFunction::kSoftmaxCrossEntropy, a, *labels_, *small_, &gradient);
+    device_->Loss(LossFunction::kSoftmaxCrossEntropy, a_, *labels_, *small_, &gradient);
   });
   Check("loss totals",
-        [&](Matrix t) { device_->Loss(LossFunction::kSoftmaxCrossEntropy, a, *labels_, *t.buffer, nullptr); });
+        [&](Matrix t) { device_->Loss(LossFunction::kSoftmaxCrossEntropy, a_, *labels_, *t.buffer, nullptr); });
 }
 
 TEST_P(BufferWriteTest, Vectors) {
-  const Matrix a = Square(other_), b = Square(second_);
   const std::vector<int64_t> rows = {3, 1, 0, 1};
   Check("fill", [&](Matrix t) { device_->Fill(3.0f, t); });
-  Check("copy", [&](Matrix t) { device_->Copy(a, t); });
+  Check("copy", [&](Matrix t) { device_->Copy(a_, t); });
   Check("scale", [&](Matrix t) { device_->Scale(3.0f, t); });
-  Check("axpy", [&](Matrix t) { device_->Axpy(3.0f, a, t); });
-  Check("add", [&](Matrix t) { device_->Add(a, b, t); });
-  Check("gather", [&](Matrix t) { device_->GatherRows(a, rows, t); });
-  Check("scatter", [&](Matrix t) { device_->ScatterAddRows(a, rows, t); });
+  Check("axpy", [&](Matrix t) { device_->Axpy(3.0f, a_, t); });
+  Check("add", [&](Matrix t) { device_->Add(a_, b_, t); });
+  Check("gather", [&](Matrix t) { device_->GatherRows(a_, rows, t); });
+  Check("scatter", [&](Matrix t) { device_->ScatterAddRows(a_, rows, t); });
 }
 
 TEST_P(BufferWriteTest, Images) {
   // Each row is one image of 2 x 2 pixels and one channel; windows are 1 x 1.
   const ConvShape convolution = {{2, 2, 1}, {}, 1};
   const PoolShape pool = {{2, 2, 1}, {}};
-  const Matrix a = Square(other_), b = Square(second_);
-  Check("convolve", [&](Matrix t) { device_->Convolve(convolution, a, *row_, nullptr, t); });
-  Check("convolve backward data", [&](Matrix t) { device_->ConvolveBackwardData(convolution, a, *row_, t); });
+  Check("convolve", [&](Matrix t) { device_->Convolve(convolution, a_, *row_, nullptr, t); });
+  Check("convolve backward data", [&](Matrix t) { device_->ConvolveBackwardData(convolution, a_, *row_, t); });
   Check("convolve backward filters",
-        [&](Matrix t) { device_->ConvolveBackwardFilters(convolution, a, b, *t.buffer, nullptr); });
+        [&](Matrix t) { device_->ConvolveBackwardFilters(convolution, a_, b_, *t.buffer, nullptr); });
   Check("convolve backward bias",
-        [&](Matrix t) { device_->ConvolveBackwardFilters(convolution, a, b, *small_, t.buffer); });
-  Check("max pool", [&](Matrix t) { device_->MaxPool(pool, a, t); });
-  Check("max pool backward", [&](Matrix t) { device_->MaxPoolBackward(pool, a, b, t); });
-  Check("average pool", [&](Matrix t) { device_->AveragePool(pool, a, t); });
-  Check("average pool backward", [&](Matrix t) { device_->AveragePoolBackward(pool, b, t); });
+        [&](Matrix t) { device_->ConvolveBackwardFilters(convolution, a_, b_, *small_, t.buffer); });
+  Check("max pool", [&](Matrix t) { device_->MaxPool(pool, a_, t); });
+  Check("max pool backward", [&](Matrix t) { device_->MaxPoolBackward(pool, a_, b_, t); });
+  Check("average pool", [&](Matrix t) { device_->AveragePool(pool, a_, t); });
+  Check("average pool backward", [&](Matrix t) { device_->AveragePoolBackward(pool, b_, t); });
 }
 
 TEST_P(BufferWriteTest, Normalisations) {
-  const Matrix a = Square(other_), b = Square(second_);
   const Affine affine = {*row_, *small_};
   const BatchNormRates rates = {1e-5f, 0.5f};
   const SavedStatistics saved = {*saved_mean_, *saved_deviation_};
   const ColumnStatistics running = {*small_, *running_variance_};
-  Check("batch norm", [&](Matrix t) { device_->BatchNorm(rates, a, affine, saved, running, t); });
+  Check("batch norm", [&](Matrix t) { device_->BatchNorm(rates, a_, affine, saved, running, t); });
   Check("batch norm's mean", [&](Matrix t) {
-    device_->BatchNorm(rates, a, affine, {*t.buffer, *saved_deviation_}, running, Square(result_));
+    device_->BatchNorm(rates, a_, affine, {*t.buffer, *saved_deviation_}, running, Square(result_));
   });
   Check("batch norm's deviation", [&](Matrix t) {
-    device_->BatchNorm(rates, a, affine, {*saved_mean_, *t.buffer}, running, Square(result_));
+    device_->BatchNorm(rates, a_, affine, {*saved_mean_, *t.buffer}, running, Square(result_));
   });
   Check("batch norm's running mean", [&](Matrix t) {
-    device_->BatchNorm(rates, a, affine, saved, {*t.buffer, *running_variance_}, Square(result_));
+    device_->BatchNorm(rates, a_, affine, saved, {*t.buffer, *running_variance_}, Square(result_));
   });
   Check("batch norm's running variance", [&](Matrix t) {
-    device_->BatchNorm(rates, a, affine, saved, {*small_, *t.buffer}, Square(result_));
+    device_->BatchNorm(rates, a_, affine, saved, {*small_, *t.buffer}, Square(result_));
   });
-  Check("batch norm inference", [&](Matrix t) { device_->BatchNormInference(1e-5f, a, affine, running, t); });
+  Check("batch norm inference", [&](Matrix t) { device_->BatchNormInference(1e-5f, a_, affine, running, t); });
   Check("batch norm backward", [&](Matrix t) {
-    device_->BatchNormBackward(a, b, affine, saved, {*labels_, *small_}, &t);
+    device_->BatchNormBackward(a_, b_, affine, saved, {*labels_, *small_}, &t);
   });
   Check("batch norm's scale", [&](Matrix t) {
-    device_->BatchNormBackward(a, b, affine, saved, {*t.buffer, *small_}, nullptr);
+    device_->BatchNormBackward(a_, b_, affine, saved, {*t.buffer, *small_}, nullptr);
   });
   Check("batch norm's offset", [&](Matrix t) {
-    device_->BatchNormBackward(a, b, affine, saved, {*labels_, *t.buffer}, nullptr);
+    device_->BatchNormBackward(a_, b_, affine, saved, {*labels_, *t.buffer}, nullptr);
   });
-  Check("layer norm", [&](Matrix t) { device_->LayerNorm(1e-5f, a, affine, t); });
+  Check("layer norm", [&](Matrix t) { device_->LayerNorm(1e-5f, a_, affine, t); });
   Check("layer norm backward", [&](Matrix t) {
-    device_->LayerNormBackward(1e-5f, a, b, affine, {*labels_, *small_}, &t);
+    device_->LayerNormBackward(1e-5f, a_, b_, affine, {*labels_, *small_}, &t);
   });
   Check("layer norm's scale", [&](Matrix t) {
-    device_->LayerNormBackward(1e-5f, a, b, affine, {*t.buffer, *small_}, nullptr);
+    device_->LayerNormBackward(1e-5f, a_, b_, affine, {*t.buffer, *small_}, nullptr);
   });
   Check("layer norm's offset", [&](Matrix t) {
-    device_->LayerNormBackward(1e-5f, a, b, affine, {*labels_, *t.buffer}, nullptr);
+    device_->LayerNormBackward(1e-5f, a_, b_, affine, {*labels_, *t.buffer}, nullptr);
   });
 }
 

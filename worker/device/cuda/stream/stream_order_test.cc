@@ -2,9 +2,9 @@
 #include "worker/device/cuda/stream/stream_order.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "worker/device/cuda/emulator/emulated_gpu.h"
@@ -31,6 +31,12 @@ class StreamOrderTest : public ::testing::Test {
   std::unique_ptr<CudaBuffer> Make(int64_t size) {
     return std::make_unique<CudaBuffer>(*memory_->Take(size * sizeof(float)), size, ElementType::kFp32,
                                         CudaBuffer::Parts{*memory_, *order_, *halves_});
+  }
+
+  std::unique_ptr<CudaBuffer> MakeWith(const std::vector<float>& values) {
+    std::unique_ptr<CudaBuffer> buffer = Make(values.size());
+    EXPECT_TRUE(copies_->Upload(values, *buffer, 0).ok());
+    return buffer;
   }
 
   // Issues an operation: to[i] = from[i] + 1; records when it ran.
@@ -62,15 +68,13 @@ class StreamOrderTest : public ::testing::Test {
 };
 
 TEST_F(StreamOrderTest, AnOperationWaitsForTheUploadOfWhatItReads) {
-  const auto a = Make(2), b = Make(2);
-  ASSERT_TRUE(copies_->Upload({5, 6}, *a, 0).ok());
+  const auto a = MakeWith({5, 6}), b = Make(2);
   AddOne(*a, *b);
   EXPECT_EQ(Get(*b), std::vector<float>({6, 7}));
 }
 
 TEST_F(StreamOrderTest, AnUploadWaitsForTheOperationThatReadsWhatItOverwrites) {
-  const auto a = Make(2), b = Make(2);
-  ASSERT_TRUE(copies_->Upload({5, 6}, *a, 0).ok());
+  const auto a = MakeWith({5, 6}), b = Make(2);
   AddOne(*a, *b);
   ASSERT_TRUE(copies_->Upload({50, 60}, *a, 0).ok());
   // Runs all uploads, and the work that they depend on.
@@ -92,8 +96,7 @@ TEST_F(StreamOrderTest, AnUploadWaitsForNoLaterOperationOnOtherBuffers) {
 }
 
 TEST_F(StreamOrderTest, ADownloadWaitsForNoLaterOperation) {
-  const auto a = Make(2), b = Make(2), c = Make(2);
-  ASSERT_TRUE(copies_->Upload({1, 2}, *a, 0).ok());
+  const auto a = MakeWith({1, 2}), b = Make(2), c = Make(2);
   AddOne(*a, *b);
   // The copy of b records the end of the first operation; the second operation comes after it.
   ASSERT_TRUE(order_->BeforeDownload(b->use()).ok());
@@ -103,8 +106,7 @@ TEST_F(StreamOrderTest, ADownloadWaitsForNoLaterOperation) {
 }
 
 TEST_F(StreamOrderTest, CopiesAfterAMarkWaitForNoOperationThatWasIssuedAfterIt) {
-  const auto a = Make(2), b = Make(2), c = Make(2);
-  ASSERT_TRUE(copies_->Upload({1, 2}, *a, 0).ok());
+  const auto a = MakeWith({1, 2}), b = Make(2), c = Make(2);
   AddOne(*a, *b);
   ASSERT_TRUE(order_->Mark().ok());
   AddOne(*a, *c);
@@ -126,16 +128,14 @@ TEST_F(StreamOrderTest, MarksThatNobodyWaitsForUseNoMoreThanAHandfulOfEvents) {
 }
 
 TEST_F(StreamOrderTest, ADownloadWaitsForTheUploadBeforeIt) {
-  const auto a = Make(4);
-  ASSERT_TRUE(copies_->Upload({1, 2, 3, 4}, *a, 0).ok());
+  const auto a = MakeWith({1, 2, 3, 4});
   EXPECT_EQ(Get(*a), std::vector<float>({1, 2, 3, 4}));
 }
 
 TEST_F(StreamOrderTest, CopiesOfManyPiecesKeepTheirPlaces) {
-  const auto a = Make(101);
   std::vector<float> values(101);
-  for (int i = 0; i < 101; ++i) values[i] = i;
-  ASSERT_TRUE(copies_->Upload(values, *a, 0).ok());
+  std::iota(values.begin(), values.end(), 0.0f);
+  const auto a = MakeWith(values);
   EXPECT_EQ(Get(*a), values);
   std::vector<float> some(7);
   ASSERT_TRUE(copies_->Download(*a, 90, absl::MakeSpan(some)).ok());
@@ -153,8 +153,7 @@ TEST_F(StreamOrderTest, ValuesMayBeReusedOnceTheUploadHasReturned) {
 TEST_F(StreamOrderTest, ABufferGoesOnlyAfterItsUploadAndItsOperations) {
   const auto b = Make(2);
   {
-    const auto a = Make(2);
-    ASSERT_TRUE(copies_->Upload({5, 6}, *a, 0).ok());
+    const auto a = MakeWith({5, 6});
     AddOne(*a, *b);
     ASSERT_TRUE(copies_->Upload({7, 8}, *a, 0).ok());
   }
