@@ -2,7 +2,6 @@
 #include "worker/device/cuda/convolution/cudnn_convolution.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
@@ -224,38 +223,28 @@ Cudnn MakeFakeTable() {
     As<FakeConvolution>(made)->math = math;
     return CUDNN_STATUS_SUCCESS;
   };
-  table.GetConvolutionForwardAlgorithm = [](cudnnHandle_t, T, F, C, T, int most, int* count,
-                                            cudnnConvolutionFwdAlgoPerf_t* results) {
+  const auto suggest = [](auto, auto, auto, auto, auto, int most, int* count, auto* results) {
     return Suggest(most, count, results);
   };
-  table.GetConvolutionBackwardDataAlgorithm = [](cudnnHandle_t, F, T, C, T, int most, int* count,
-                                                 cudnnConvolutionBwdDataAlgoPerf_t* results) {
-    return Suggest(most, count, results);
+  table.GetConvolutionForwardAlgorithm = suggest;
+  table.GetConvolutionBackwardDataAlgorithm = suggest;
+  table.GetConvolutionBackwardFilterAlgorithm = suggest;
+  const auto workspace = [](auto, auto, auto, auto, auto, auto number, size_t* bytes) {
+    return Workspace(number, bytes);
   };
-  table.GetConvolutionBackwardFilterAlgorithm = [](cudnnHandle_t, T, T, C, F, int most, int* count,
-                                                   cudnnConvolutionBwdFilterAlgoPerf_t* results) {
-    return Suggest(most, count, results);
-  };
-  table.GetConvolutionForwardWorkspaceSize = [](cudnnHandle_t, T, F, C, T, cudnnConvolutionFwdAlgo_t number,
-                                                size_t* bytes) { return Workspace(number, bytes); };
-  table.GetConvolutionBackwardDataWorkspaceSize = [](cudnnHandle_t, F, T, C, T, cudnnConvolutionBwdDataAlgo_t number,
-                                                     size_t* bytes) { return Workspace(number, bytes); };
-  table.GetConvolutionBackwardFilterWorkspaceSize = [](cudnnHandle_t, T, T, C, F,
-                                                       cudnnConvolutionBwdFilterAlgo_t number,
-                                                       size_t* bytes) { return Workspace(number, bytes); };
-  table.ConvolutionForward = [](cudnnHandle_t, const void*, T xd, const void* x, F fd, const void* f, C c,
-                                cudnnConvolutionFwdAlgo_t number, void* workspace, size_t bytes, const void*, T yd,
-                                void* y) {
+  table.GetConvolutionForwardWorkspaceSize = workspace;
+  table.GetConvolutionBackwardDataWorkspaceSize = workspace;
+  table.GetConvolutionBackwardFilterWorkspaceSize = workspace;
+  table.ConvolutionForward = [](auto, auto, T xd, auto x, F fd, auto f, C c, auto number, auto workspace, size_t bytes,
+                                auto, T yd, auto y) {
     return Run(number, workspace, bytes, {Tensor(xd), Tensor(fd), Tensor(yd), Convolution(c), 0, 1, x, f, y});
   };
-  table.ConvolutionBackwardData = [](cudnnHandle_t, const void*, F fd, const void* f, T yd, const void* dy, C c,
-                                     cudnnConvolutionBwdDataAlgo_t number, void* workspace, size_t bytes, const void*,
-                                     T xd, void* dx) {
+  table.ConvolutionBackwardData = [](auto, auto, F fd, auto f, T yd, auto dy, C c, auto number, auto workspace,
+                                     size_t bytes, auto, T xd, auto dx) {
     return Run(number, workspace, bytes, {Tensor(xd), Tensor(fd), Tensor(yd), Convolution(c), 1, 2, f, dy, dx});
   };
-  table.ConvolutionBackwardFilter = [](cudnnHandle_t, const void*, T xd, const void* x, T yd, const void* dy, C c,
-                                       cudnnConvolutionBwdFilterAlgo_t number, void* workspace, size_t bytes,
-                                       const void*, F fd, void* df) {
+  table.ConvolutionBackwardFilter = [](auto, auto, T xd, auto x, T yd, auto dy, C c, auto number, auto workspace,
+                                       size_t bytes, auto, F fd, auto df) {
     return Run(number, workspace, bytes, {Tensor(xd), Tensor(fd), Tensor(yd), Convolution(c), 0, 2, x, dy, df});
   };
   return table;
@@ -287,33 +276,26 @@ class CudnnConvolutionTest : public ::testing::Test {
     return values;
   }
 
-  // Expects equal results from cuDNN and from products; the emulated GPU writes them into host memory.
-  template <typename Compute>
-  void Compare(int64_t elements, double tolerance, Compute compute) {
+  // Expects equal results of an operation of cuDNN and of products; the emulated GPU writes them into host memory.
+  template <typename Operation, typename... Operands>
+  void Compare(int64_t elements, double tolerance, Operation operation, const Operands&... operands) {
     std::vector<float> got(elements, 7.0f), want(elements, 9.0f);
-    EXPECT_TRUE(compute(*cudnn_, got.data()).ok());
-    EXPECT_TRUE(compute(*products_, want.data()).ok());
+    EXPECT_TRUE((*cudnn_.*operation)(stream_.get(), operands..., got.data()).ok());
+    EXPECT_TRUE((*products_.*operation)(stream_.get(), operands..., want.data()).ok());
     EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
     for (int64_t i = 0; i < elements; ++i) ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::abs(want[i]))) << i;
   }
 
   // Expects all three directions to agree with products.
-  void ExpectAsProducts(const ConvShape& shape, int64_t examples, double tolerance) {
-    const int64_t in = examples * shape.input.elements(), out = examples * shape.output().elements();
+  void ExpectAsProducts(const ConvShape& shape, int64_t n, double tolerance) {
+    using Conv = CudaConvolution;
+    const int64_t in = n * shape.input.elements(), out = n * shape.output().elements();
     const int64_t weights = shape.filters * shape.filter_elements();
-    const std::vector<float> x = Random(in), filters = Random(weights), bias = Random(shape.filters), dy = Random(out);
-    Compare(out, tolerance, [&](CudaConvolution& c, float* y) {
-      return c.Forward(stream_.get(), shape, examples, x.data(), filters.data(), bias.data(), y);
-    });
-    Compare(out, tolerance, [&](CudaConvolution& c, float* y) {
-      return c.Forward(stream_.get(), shape, examples, x.data(), filters.data(), nullptr, y);
-    });
-    Compare(in, tolerance, [&](CudaConvolution& c, float* dx) {
-      return c.BackwardData(stream_.get(), shape, examples, dy.data(), filters.data(), dx);
-    });
-    Compare(weights, tolerance, [&](CudaConvolution& c, float* dfilters) {
-      return c.BackwardFilters(stream_.get(), shape, examples, x.data(), dy.data(), dfilters);
-    });
+    const std::vector<float> x = Random(in), f = Random(weights), bias = Random(shape.filters), dy = Random(out);
+    Compare(out, tolerance, &Conv::Forward, shape, n, x.data(), f.data(), bias.data());
+    Compare(out, tolerance, &Conv::Forward, shape, n, x.data(), f.data(), nullptr);
+    Compare(in, tolerance, &Conv::BackwardData, shape, n, dy.data(), f.data());
+    Compare(weights, tolerance, &Conv::BackwardFilters, shape, n, x.data(), dy.data());
   }
 
   absl::Status Forward() {
