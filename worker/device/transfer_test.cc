@@ -2,7 +2,6 @@
 #include "worker/device/transfer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>

@@ -2,7 +2,6 @@
 #include "worker/device/collective/host_reducer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <vector>
 
@@ -39,34 +38,31 @@ class HostReducerTest : public ::testing::Test {
 };
 
 TEST_F(HostReducerTest, TheFirstGetsTheSumAndTheOthersStay) {
-  const absl::StatusOr<std::unique_ptr<Reducer>> reducer = CreateHostReducer(devices_, 3);
-  ASSERT_TRUE(reducer.ok()) << reducer.status();
+  const std::unique_ptr<Reducer> reducer = CreateHostReducer(devices_, 3).value();
   const std::unique_ptr<Buffer> a = Make(0, {1, 2, 3}), b = Make(1, {10, 20, 30}), c = Make(2, {100, 200, 300});
-  ASSERT_TRUE((*reducer)->Sum({{a.get(), 1, 3}, {b.get(), 1, 3}, {c.get(), 1, 3}}).ok());
+  ASSERT_TRUE(reducer->Sum({{a.get(), 1, 3}, {b.get(), 1, 3}, {c.get(), 1, 3}}).ok());
   EXPECT_THAT(Values(0, *a), ElementsAre(111, 222, 333));
   EXPECT_THAT(Values(1, *b), ElementsAre(10, 20, 30));
   EXPECT_THAT(Values(2, *c), ElementsAre(100, 200, 300));
 }
 
 TEST_F(HostReducerTest, PartsSmallerThanTheLargestAreSummedToo) {
-  const absl::StatusOr<std::unique_ptr<Reducer>> reducer = CreateHostReducer({devices_[0], devices_[1]}, 3);
-  ASSERT_TRUE(reducer.ok()) << reducer.status();
+  const std::unique_ptr<Reducer> reducer = CreateHostReducer({devices_[0], devices_[1]}, 3).value();
   const std::unique_ptr<Buffer> a = Make(0, {1, 2}), b = Make(1, {10, 20});
-  ASSERT_TRUE((*reducer)->Sum({{a.get(), 1, 2}, {b.get(), 1, 2}}).ok());
+  ASSERT_TRUE(reducer->Sum({{a.get(), 1, 2}, {b.get(), 1, 2}}).ok());
   EXPECT_THAT(Values(0, *a), ElementsAre(11, 22));
 }
 
 TEST_F(HostReducerTest, RefusesAnotherNumberOfParts) {
-  const absl::StatusOr<std::unique_ptr<Reducer>> reducer = CreateHostReducer(devices_, 3);
-  ASSERT_TRUE(reducer.ok()) << reducer.status();
+  const std::unique_ptr<Reducer> reducer = CreateHostReducer(devices_, 3).value();
   const std::unique_ptr<Buffer> a = Make(0, {1});
-  EXPECT_EQ((*reducer)->Sum({{a.get(), 1, 1}}).message(), "reducer: got 1 parts, want 3");
+  EXPECT_EQ(reducer->Sum({{a.get(), 1, 1}}).message(), "reducer: got 1 parts, want 3");
 }
 
 TEST_F(HostReducerTest, TooLittleMemoryIsToldWithTheDevice) {
   const absl::Status status = CreateHostReducer(devices_, 1 << 20).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()),
+  EXPECT_THAT(status.message(),
               HasSubstr("device 0: cannot allocate the buffer for sums of gradients: cpu device: got 1048576"));
 }
 
