@@ -2,7 +2,6 @@
 #include "common/job/job_file_checker.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "ballast/v1/job.pb.h"
@@ -92,8 +91,7 @@ TEST(CheckMessageTextTest, RefusesValuesOfTheWrongType) {
             "seed: { }"),
       ElementsAre("1:7: name is 5, want a quoted string",
                   "2:20: training.epochs is \"5\", want a whole number of at least 0",
-                  "2:36: training.batch_size is a negative number, want a whole number of "
-                  "at least 0",
+                  "2:36: training.batch_size is a negative number, want a whole number of at least 0",
                   "2:51: training.no_shuffle is 3, want true or false",
                   "3:39: optimizer.momentum.learning_rate is \"high\", want a number",
                   "4:33: model.layers.dense.units is 1.5, want a whole number", "4:47: model.loss is 7, want { ... }",
@@ -102,8 +100,7 @@ TEST(CheckMessageTextTest, RefusesValuesOfTheWrongType) {
 
 TEST(CheckMessageTextTest, SuggestsTheNearestEnumName) {
   EXPECT_THAT(Check("encoding: ENCODING_FP23", v1::SliceValue::descriptor()),
-              ElementsAre("1:11: encoding has no value \"ENCODING_FP23\"; did you mean "
-                          "\"ENCODING_FP32\"?"));
+              ElementsAre("1:11: encoding has no value \"ENCODING_FP23\"; did you mean \"ENCODING_FP32\"?"));
 }
 
 TEST(CheckMessageTextTest, EndsOnBadSyntaxWithWhatItFound) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job/job_file.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +12,8 @@
 
 namespace ballast {
 namespace {
+
+using ::testing::StartsWith;
 
 constexpr char kGood[] = R"(name: "tiny"
 data { train { csv { path: "train.csv" } } }
@@ -30,47 +32,39 @@ std::string With(absl::string_view from, absl::string_view to) {
 }
 
 void ExpectFault(const std::string& text, const std::string& message) {
-  const absl::StatusOr<v1::Job> job = ParseJob(text, "tiny.textproto");
-  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(job.status().message(), message);
+  EXPECT_EQ(ParseJob(text, "tiny.textproto").status(), absl::InvalidArgumentError(message));
 }
 
 TEST(ParseJobTest, ReadsAJob) {
-  const absl::StatusOr<v1::Job> job = ParseJob(kGood, "tiny.textproto");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->name(), "tiny");
-  EXPECT_EQ(job->model().layers(0).dense().units(), 10);
-  EXPECT_EQ(job->optimizer().sgd().learning_rate(), 0.5f);
+  const v1::Job job = ParseJob(kGood, "tiny.textproto").value();
+  EXPECT_EQ(job.name(), "tiny");
+  EXPECT_EQ(job.model().layers(0).dense().units(), 10);
+  EXPECT_EQ(job.optimizer().sgd().learning_rate(), 0.5f);
 }
 
 TEST(ParseJobTest, MakesAnAbsentPolicySyncAndFillsInNothingElse) {
-  const absl::StatusOr<v1::Job> job = ParseJob(kGood, "tiny.textproto");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_TRUE(job->policy().has_sync());
-  EXPECT_FALSE(job->policy().sync().deterministic());
-  EXPECT_EQ(job->training().wait_seconds(), 0);
-  EXPECT_EQ(job->data().train().csv().delimiter(), "");
+  const v1::Job job = ParseJob(kGood, "tiny.textproto").value();
+  EXPECT_TRUE(job.policy().has_sync());
+  EXPECT_FALSE(job.policy().sync().deterministic());
+  EXPECT_EQ(job.training().wait_seconds(), 0);
+  EXPECT_EQ(job.data().train().csv().delimiter(), "");
 }
 
 TEST(ParseJobTest, NamesFileLineColumnAndNearestField) {
   ExpectFault(With("units", "unit"),
-              "tiny.textproto:4:20: model.layers.dense has no field \"unit\"; did you mean "
-              "\"units\"?");
+              "tiny.textproto:4:20: model.layers.dense has no field \"unit\"; did you mean \"units\"?");
 }
 
 TEST(ParseJobTest, ReportsAtMostFiveFaultsTheFirstFirst) {
+  const std::string names =
+      "; valid names are \"name\", \"seed\", \"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", "
+      "\"durability\"\n";
   ExpectFault("a1: 1\na2: 2\na3: 3\na4: 4\na5: 5\na6: 6\na7: 7\n",
-              "tiny.textproto:1:1: the job has no field \"a1\"; valid names are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:2:1: the job has no field \"a2\"; valid names are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:3:1: the job has no field \"a3\"; valid names are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:4:1: the job has no field \"a4\"; valid names are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "tiny.textproto:5:1: the job has no field \"a5\"; valid names are \"name\", \"seed\", "
-              "\"data\", \"model\", \"training\", \"optimizer\", \"policy\", \"codec\", \"durability\"\n"
-              "and 2 more");
+              "tiny.textproto:1:1: the job has no field \"a1\"" + names +
+                  "tiny.textproto:2:1: the job has no field \"a2\"" + names +
+                  "tiny.textproto:3:1: the job has no field \"a3\"" + names +
+                  "tiny.textproto:4:1: the job has no field \"a4\"" + names +
+                  "tiny.textproto:5:1: the job has no field \"a5\"" + names + "and 2 more");
 }
 
 TEST(ParseJobTest, LocatesBadSyntax) {
@@ -78,9 +72,9 @@ TEST(ParseJobTest, LocatesBadSyntax) {
 }
 
 TEST(ParseJobTest, LocatesAnUnterminatedText) {
-  const absl::StatusOr<v1::Job> job = ParseJob("name: \"tiny\nseed: 1", "tiny.textproto");
-  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(job.status().message().substr(0, 17), "tiny.textproto:1:") << job.status();
+  const absl::Status status = ParseJob("name: \"tiny\nseed: 1", "tiny.textproto").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), StartsWith("tiny.textproto:1:"));
 }
 
 TEST(ParseJobTest, LocatesANumberOutOfItsTypesRange) {
@@ -88,14 +82,10 @@ TEST(ParseJobTest, LocatesANumberOutOfItsTypesRange) {
 }
 
 TEST(ParseJobTest, RefusesTwoKindsInOneLayer) {
-  const absl::StatusOr<v1::Job> job =
-      ParseJob(With("dense { units: 10 }", "dense { units: 10 } relu {}"), "tiny.textproto");
-  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(job.status().message().substr(0, 17), "tiny.textproto:4:") << job.status();
-}
-
-TEST(ParseJobTest, RefusesAnImpossibleValue) {
-  ExpectFault(With("epochs: 3", "epochs: 0"), "tiny.textproto:7:12: training.epochs: got 0, want 1 to 1000000");
+  const absl::Status status =
+      ParseJob(With("dense { units: 10 }", "dense { units: 10 } relu {}"), "tiny.textproto").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), StartsWith("tiny.textproto:4:"));
 }
 
 TEST(ParseJobTest, LocatesAValueOutOfItsRange) {
@@ -124,31 +114,27 @@ TEST(ParseJobTest, LocatesWhatIsAroundAFieldThatIsNotSet) {
 }
 
 TEST(ParseJobTest, UnknownOptimizerPolicyAndCodecAreToldWhatThereIs) {
-  const auto fault = [](const std::string& text) {
-    return std::string(ParseJob(kGood + text, "tiny.textproto").status().message());
-  };
-  EXPECT_EQ(fault("policy { bouned { staleness: 4 } }"),
-            "tiny.textproto:9:10: policy has no field \"bouned\"; did you mean \"bounded\"?");
-  EXPECT_EQ(fault("policy { gossip {} }"),
-            "tiny.textproto:9:10: policy has no field \"gossip\"; valid names are \"sync\", \"async\", \"bounded\", "
-            "\"local_sgd\", \"accept_non_finite\"");
-  EXPECT_EQ(fault("codec { gradients: int8 }"),
-            "tiny.textproto:9:20: codec.gradients has no value \"int8\"; did you mean \"ENCODING_INT8\"?");
-  EXPECT_EQ(fault("codec { gradients: zip }"),
-            "tiny.textproto:9:20: codec.gradients has no value \"zip\"; valid names are \"ENCODING_UNSPECIFIED\", "
-            "\"ENCODING_FP32\", \"ENCODING_FP16\", \"ENCODING_BF16\", \"ENCODING_INT8\", \"ENCODING_TOP_K\", "
-            "\"ENCODING_SIGN\"");
-  const std::string unknown = fault("optimizer { tiger { learning_rate: 1 } }");
-  EXPECT_EQ(
-      unknown.find("tiny.textproto:9:13: optimizer has no field \"tiger\"; valid names are \"sgd\", \"momentum\", "), 0)
-      << unknown;
+  const std::string good = kGood;
+  ExpectFault(good + "policy { bouned { staleness: 4 } }",
+              "tiny.textproto:9:10: policy has no field \"bouned\"; did you mean \"bounded\"?");
+  ExpectFault(good + "policy { gossip {} }",
+              "tiny.textproto:9:10: policy has no field \"gossip\"; valid names are \"sync\", \"async\", \"bounded\", "
+              "\"local_sgd\", \"accept_non_finite\"");
+  ExpectFault(good + "codec { gradients: int8 }",
+              "tiny.textproto:9:20: codec.gradients has no value \"int8\"; did you mean \"ENCODING_INT8\"?");
+  ExpectFault(good + "codec { gradients: zip }",
+              "tiny.textproto:9:20: codec.gradients has no value \"zip\"; valid names are \"ENCODING_UNSPECIFIED\", "
+              "\"ENCODING_FP32\", \"ENCODING_FP16\", \"ENCODING_BF16\", \"ENCODING_INT8\", \"ENCODING_TOP_K\", "
+              "\"ENCODING_SIGN\"");
+  const absl::Status status = ParseJob(good + "optimizer { tiger { learning_rate: 1 } }", "tiny.textproto").status();
+  EXPECT_THAT(
+      std::string(status.message()),
+      StartsWith("tiny.textproto:9:13: optimizer has no field \"tiger\"; valid names are \"sgd\", \"momentum\", "));
 }
 
 TEST(ParseJobTest, PrecisionGoesByItsName) {
-  const absl::StatusOr<v1::Job> job =
-      ParseJob(With("batch_size: 8", "batch_size: 8 precision: BF16"), "tiny.textproto");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->training().precision(), v1::BF16);
+  const v1::Job job = ParseJob(With("batch_size: 8", "batch_size: 8 precision: BF16"), "tiny.textproto").value();
+  EXPECT_EQ(job.training().precision(), v1::BF16);
   ExpectFault(With("batch_size: 8", "batch_size: 8 precision: bf16"),
               "tiny.textproto:7:47: training.precision has no value \"bf16\"; did you mean \"BF16\"?");
   ExpectFault(With("batch_size: 8", "batch_size: 8 precision: INT4"),
@@ -182,15 +168,13 @@ TEST(ParseJobTest, SurvivesAnyDamage) {
 TEST(LoadJobTest, ReadsAFile) {
   const std::string path = testing::TempDir() + "/tiny.textproto";
   std::ofstream(path) << kGood;
-  const absl::StatusOr<v1::Job> job = LoadJob(path);
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->name(), "tiny");
+  const v1::Job job = LoadJob(path).value();
+  EXPECT_EQ(job.name(), "tiny");
 }
 
 TEST(LoadJobTest, NamesAMissingFile) {
-  const absl::Status status = LoadJob("no/such.textproto").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "job file no/such.textproto: No such file or directory");
+  EXPECT_EQ(LoadJob("no/such.textproto").status(),
+            absl::NotFoundError("job file no/such.textproto: No such file or directory"));
 }
 
 TEST(LoadJobTest, RefusesWhatIsNoRegularFile) {
@@ -230,17 +214,15 @@ TEST(SaveJobTest, WritesAJobThatLoadJobReads) {
 }
 
 TEST(LoadJobTest, ReadsTheConvolutionExample) {
-  const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist_cnn.textproto");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->name(), "fashion_mnist_cnn");
-  EXPECT_EQ(job->model().input().width(), 28);
+  const v1::Job job = LoadJob("examples/fashion_mnist_cnn.textproto").value();
+  EXPECT_EQ(job.name(), "fashion_mnist_cnn");
+  EXPECT_EQ(job.model().input().width(), 28);
 }
 
 TEST(LoadJobTest, ReadsTheExample) {
-  const absl::StatusOr<v1::Job> job = LoadJob("examples/fashion_mnist.textproto");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->name(), "fashion_mnist");
-  EXPECT_TRUE(job->policy().sync().deterministic());
+  const v1::Job job = LoadJob("examples/fashion_mnist.textproto").value();
+  EXPECT_EQ(job.name(), "fashion_mnist");
+  EXPECT_TRUE(job.policy().sync().deterministic());
 }
 
 }  // namespace
