@@ -55,6 +55,21 @@ class LineWriterTest : public testing::Test {
   int file_ = -1;
 };
 
+// Reads from a pipe or the screen of a terminal until `text` comes, at most 10 s for each part of it.
+std::string ReadUntil(int file, const std::string& text) {
+  std::string all;
+  char buffer[1000];
+  pollfd waiting = {file, POLLIN, 0};
+  while (all.find(text) == std::string::npos) {
+    EXPECT_EQ(poll(&waiting, 1, 10'000), 1) << "after " << all.size() << " bytes";
+    const ssize_t got = read(file, buffer, sizeof(buffer));
+    EXPECT_GT(got, 0);
+    if (got <= 0 || ::testing::Test::HasFailure()) break;
+    all.append(buffer, got);
+  }
+  return all;
+}
+
 TEST_F(LineWriterTest, WritesLinesInTheirOrder) {
   {
     LineWriter lines(file_);
@@ -72,13 +87,7 @@ TEST_F(LineWriterTest, DoesNotWaitForAReaderAndSaysWhatIsMissing) {
   const uint64_t left_out = lines->left_out();
   EXPECT_GT(left_out, 1000);
   // Now start to read.
-  std::string all;
-  char buffer[1000];
-  while (all.find("omitted") == std::string::npos) {
-    const ssize_t got = read(reader_, buffer, sizeof(buffer));
-    ASSERT_GT(got, 0);
-    all.append(buffer, got);
-  }
+  std::string all = ReadUntil(reader_, "omitted");
   lines->Write("the end");
   lines.reset();
   all += ReadToEnd();
@@ -125,15 +134,7 @@ TEST_F(LineWriterTest, GoesOnOnceATerminalMovesAgain) {
     lines.Write("the end");
     // By then the writer has waited in vain a few times.
     absl::SleepFor(absl::Milliseconds(500));
-    std::string all;
-    char buffer[1000];
-    pollfd waiting = {screen, POLLIN, 0};
-    while (all.find("the end") == std::string::npos) {
-      ASSERT_EQ(poll(&waiting, 1, 10'000), 1) << "after " << all.size() << " bytes";
-      const ssize_t got = read(screen, buffer, sizeof(buffer));
-      ASSERT_GT(got, 0);
-      all.append(buffer, got);
-    }
+    ReadUntil(screen, "the end");
   }
   close(terminal);
   close(screen);
@@ -153,18 +154,9 @@ TEST_F(LineWriterTest, EndsThoughNobodyIsThere) {
 
 TEST_F(LineWriterTest, WritesALineThatIsLongerThanAPipe) {
   const std::string longest(100'000, 'x');
-  std::string all;
-  {
-    LineWriter lines(file_);
-    lines.Write(longest);
-    char buffer[1000];
-    while (all.size() <= longest.size()) {
-      const ssize_t got = read(reader_, buffer, sizeof(buffer));
-      ASSERT_GT(got, 0);
-      all.append(buffer, got);
-    }
-  }
-  EXPECT_EQ(all, longest + "\n");
+  LineWriter lines(file_);
+  lines.Write(longest);
+  EXPECT_EQ(ReadUntil(reader_, "\n"), longest + "\n");
 }
 
 }  // namespace

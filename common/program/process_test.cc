@@ -14,7 +14,7 @@
 namespace ballast {
 namespace {
 
-absl::StatusOr<Process> Shell(const std::string& script) { return Process::Start({"/bin/sh", "-c", script}); }
+Process Shell(const std::string& script) { return Process::Start({"/bin/sh", "-c", script}).value(); }
 
 // Reads the output until the child ends or closes it.
 std::string ReadAll(const Process& process) {
@@ -29,41 +29,36 @@ std::string ReadAll(const Process& process) {
   return text;
 }
 
-// Blocks until the child has ended, without reaping it.
-void WaitForEnd(const Process& process) {
+// Blocks until the child has ended, and reaps it.
+void Await(Process& process) {
   siginfo_t info;
   ASSERT_EQ(waitid(P_PID, process.pid(), &info, WEXITED | WNOWAIT), 0);
+  ASSERT_TRUE(process.Reap());
 }
 
 TEST(ProcessTest, CarriesOutputAndErrorsInOrder) {
   auto process = Shell("echo one; echo two >&2; printf three");
-  ASSERT_TRUE(process.ok()) << process.status();
-  EXPECT_EQ(ReadAll(*process), "one\ntwo\nthree");
+  EXPECT_EQ(ReadAll(process), "one\ntwo\nthree");
 }
 
 TEST(ProcessTest, HasAnEmptyInput) {
   auto process = Shell("cat; echo end");
-  ASSERT_TRUE(process.ok());
-  EXPECT_EQ(ReadAll(*process), "end\n");
+  EXPECT_EQ(ReadAll(process), "end\n");
 }
 
 TEST(ProcessTest, SaysHowItEnded) {
   auto process = Shell("exit 3");
-  ASSERT_TRUE(process.ok());
-  WaitForEnd(*process);
-  ASSERT_TRUE(process->Reap());
-  EXPECT_EQ(process->status()->ToString(), "ended with status 3");
-  EXPECT_FALSE(process->status()->ok());
+  Await(process);
+  EXPECT_EQ(process.status()->ToString(), "ended with status 3");
+  EXPECT_FALSE(process.status()->ok());
 }
 
 TEST(ProcessTest, SaysWhichSignalKilledIt) {
   auto process = Shell("exec tail -f /dev/null");
-  ASSERT_TRUE(process.ok());
-  EXPECT_FALSE(process->Reap());
-  process->Signal(SIGKILL);
-  WaitForEnd(*process);
-  ASSERT_TRUE(process->Reap());
-  EXPECT_EQ(process->status()->ToString(), "was killed by signal 9 (SIGKILL)");
+  EXPECT_FALSE(process.Reap());
+  process.Signal(SIGKILL);
+  Await(process);
+  EXPECT_EQ(process.status()->ToString(), "was killed by signal 9 (SIGKILL)");
 }
 
 TEST(ProcessTest, SaysWhatCannotBeRun) {
@@ -83,17 +78,15 @@ TEST(ProcessTest, InheritsNoIgnoredOrBlockedSignal) {
   auto ignorer = Shell("kill -PIPE $$; echo survived");
   signal(SIGPIPE, ignored);
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  ASSERT_TRUE(blocker.ok() && ignorer.ok());
-  EXPECT_EQ(ReadAll(*blocker), "");
-  EXPECT_EQ(ReadAll(*ignorer), "");
+  EXPECT_EQ(ReadAll(blocker), "");
+  EXPECT_EQ(ReadAll(ignorer), "");
 }
 
 TEST(ProcessTest, InheritsNoOpenFile) {
   const int leak = dup(STDERR_FILENO);
   auto process = Shell("[ -e /proc/self/fd/" + std::to_string(leak) + " ] && echo open || echo closed");
   close(leak);
-  ASSERT_TRUE(process.ok());
-  EXPECT_EQ(ReadAll(*process), "closed\n");
+  EXPECT_EQ(ReadAll(process), "closed\n");
 }
 
 TEST(ProcessTest, KillsItsGroupWhenItGoesOutOfScope) {
@@ -101,10 +94,9 @@ TEST(ProcessTest, KillsItsGroupWhenItGoesOutOfScope) {
   int output = -1;
   {
     auto process = Shell("tail -f /dev/null & echo started; wait");
-    ASSERT_TRUE(process.ok());
-    pollfd waiting = {process->output(), POLLIN, 0};
+    pollfd waiting = {process.output(), POLLIN, 0};
     ASSERT_EQ(poll(&waiting, 1, 10000), 1);
-    output = dup(process->output());
+    output = dup(process.output());
   }
   char buffer[64];
   EXPECT_EQ(read(output, buffer, sizeof(buffer)), 8);
@@ -116,11 +108,9 @@ TEST(ProcessTest, KillsItsGroupWhenItGoesOutOfScope) {
 
 TEST(ProcessTest, SignalsNobodyOnceReaped) {
   auto process = Shell("exit 0");
-  ASSERT_TRUE(process.ok());
-  WaitForEnd(*process);
-  ASSERT_TRUE(process->Reap());
+  Await(process);
   errno = 0;
-  process->Signal(SIGKILL);
+  process.Signal(SIGKILL);
   EXPECT_EQ(errno, 0) << "a kill was tried";
 }
 
