@@ -2,7 +2,6 @@
 #include "common/run/metrics_reader.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 

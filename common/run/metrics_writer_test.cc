@@ -2,7 +2,6 @@
 #include "common/run/metrics_writer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -16,15 +15,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string NewPath(const std::string& name) {
-  const std::string path = testing::TempDir() + "/metrics_writer_test_" + name;
-  unlink(path.c_str());
-  return path;
-}
+class MetricsWriterTest : public testing::Test {
+ protected:
+  MetricsWriterTest() { unlink(path_.c_str()); }
 
-TEST(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
-  const std::string path = NewPath("lines");
-  MetricsWriter writer = MetricsWriter::Open(path).value();
+  // Appends one line to the file.
+  template <typename Line>
+  void Write(const Line& line) {
+    ASSERT_TRUE(MetricsWriter::Open(path_).value().Write(line).ok());
+  }
+
+  const std::string path_ = testing::TempDir() + "/metrics_writer_test";
+};
+
+TEST_F(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
+  MetricsWriter writer = MetricsWriter::Open(path_).value();
   ASSERT_TRUE(writer
                   .Write(TrainMetrics{.epoch = 1,
                                       .step = 10,
@@ -43,37 +48,31 @@ TEST(MetricsWriterTest, WritesOneLineAtOnceForEachCall) {
                                       .loss_scale = 32768})
                   .ok());
   EXPECT_EQ(
-      ReadFile(path).value(),
+      ReadFile(path_).value(),
       R"({"kind":"train","epoch":1,"step":10,"examples":640,"seconds":0.5,"loss":2.25,)"
       R"("learning_rate":0.125,"samples_per_second":1280.0,"staleness":1.5,"wait_share":0.25,)"
       R"("max_staleness":3,"bytes_sent":100.5,"bytes_received":400.0,"dropped":2,"skipped_steps":1,"loss_scale":32768.0})"
       "\n");
 }
 
-TEST(MetricsWriterTest, RegressionHasNoAccuracy) {
-  const std::string path = NewPath("regression");
-  MetricsWriter writer = MetricsWriter::Open(path).value();
-  ASSERT_TRUE(writer.Write(TestMetrics{.epoch = 2, .step = 20, .seconds = 1.5, .loss = 0.5}).ok());
-  EXPECT_EQ(ReadFile(path).value(), "{\"kind\":\"test\",\"epoch\":2,\"step\":20,\"seconds\":1.5,\"loss\":0.5}\n");
+TEST_F(MetricsWriterTest, RegressionHasNoAccuracy) {
+  Write(TestMetrics{.epoch = 2, .step = 20, .seconds = 1.5, .loss = 0.5});
+  EXPECT_EQ(ReadFile(path_).value(), "{\"kind\":\"test\",\"epoch\":2,\"step\":20,\"seconds\":1.5,\"loss\":0.5}\n");
 }
 
-TEST(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
-  const std::string path = NewPath("round_trip");
-  {
-    MetricsWriter writer = MetricsWriter::Open(path).value();
-    ASSERT_TRUE(writer
-                    .Write(TrainMetrics{.step = 3,
-                                        .loss = 1.0 / 3,
-                                        .max_staleness = 7,
-                                        .bytes_received = 0.25,
-                                        .dropped = 2,
-                                        .skipped_steps = 4,
-                                        .loss_scale = 0.5})
-                    .ok());
-    ASSERT_TRUE(writer.Write(TrainMetrics{.step = 4}).ok());
-    ASSERT_TRUE(writer.Write(TestMetrics{.step = 4, .loss = 0.1, .accuracy = 0.8912}).ok());
-  }
-  const Metrics metrics = ReadMetrics(path).value();
+TEST_F(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
+  const TrainMetrics train = {.step = 3,
+                              .loss = 1.0 / 3,
+                              .max_staleness = 7,
+                              .bytes_received = 0.25,
+                              .dropped = 2,
+                              .skipped_steps = 4,
+                              .loss_scale = 0.5};
+  MetricsWriter writer = MetricsWriter::Open(path_).value();
+  ASSERT_TRUE(writer.Write(train).ok());
+  ASSERT_TRUE(writer.Write(TrainMetrics{.step = 4}).ok());
+  ASSERT_TRUE(writer.Write(TestMetrics{.step = 4, .loss = 0.1, .accuracy = 0.8912}).ok());
+  const Metrics metrics = ReadMetrics(path_).value();
   ASSERT_EQ(metrics.train.size(), 2);
   EXPECT_EQ(metrics.train[0].skipped_steps, 4);
   EXPECT_EQ(metrics.train[0].loss_scale, 0.5);
@@ -86,31 +85,28 @@ TEST(MetricsWriterTest, WhatIsWrittenReadsBackAsItWas) {
   EXPECT_EQ(metrics.test[0].accuracy, 0.8912);
 }
 
-TEST(MetricsWriterTest, NanAndInfinityAreWrittenAsNull) {
-  const std::string path = NewPath("nan");
-  MetricsWriter writer = MetricsWriter::Open(path).value();
-  ASSERT_TRUE(writer.Write(TestMetrics{.loss = std::nan(""), .accuracy = 0.5}).ok());
-  ASSERT_TRUE(writer.Write(TrainMetrics{.loss = -std::numeric_limits<double>::infinity()}).ok());
-  const std::string text = ReadFile(path).value();
+TEST_F(MetricsWriterTest, NanAndInfinityAreWrittenAsNull) {
+  Write(TestMetrics{.loss = std::nan(""), .accuracy = 0.5});
+  Write(TrainMetrics{.loss = -std::numeric_limits<double>::infinity()});
+  const std::string text = ReadFile(path_).value();
   EXPECT_THAT(text, HasSubstr("\"loss\":null,\"accuracy\":0.5"));
   EXPECT_THAT(text, HasSubstr("\"loss\":null,\"learning_rate\""));
 }
 
-TEST(MetricsWriterTest, AppendsToAnEarlierFile) {
-  const std::string path = NewPath("append");
-  ASSERT_TRUE(MetricsWriter::Open(path).value().Write(TestMetrics{.epoch = 1}).ok());
-  ASSERT_TRUE(MetricsWriter::Open(path).value().Write(TestMetrics{.epoch = 2}).ok());
-  EXPECT_EQ(ReadMetrics(path).value().test.size(), 2);
+TEST_F(MetricsWriterTest, AppendsToAnEarlierFile) {
+  Write(TestMetrics{.epoch = 1});
+  Write(TestMetrics{.epoch = 2});
+  EXPECT_EQ(ReadMetrics(path_).value().test.size(), 2);
 }
 
-TEST(MetricsWriterTest, FullDiskIsAnErrorThatNamesTheFile) {
+TEST_F(MetricsWriterTest, FullDiskIsAnErrorThatNamesTheFile) {
   MetricsWriter writer = MetricsWriter::Open("/dev/full").value();
   const absl::Status status = writer.Write(TrainMetrics{});
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("/dev/full"));
 }
 
-TEST(MetricsWriterTest, MissingFolderIsAnErrorThatNamesTheFile) {
+TEST_F(MetricsWriterTest, MissingFolderIsAnErrorThatNamesTheFile) {
   const absl::Status status = MetricsWriter::Open("/nonexistent/metrics.jsonl").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("/nonexistent/metrics.jsonl"));

@@ -2,7 +2,6 @@
 #include "common/run/summary.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <cmath>
 
@@ -90,12 +89,11 @@ TEST(SummaryTest, ReadsBackWhatWasWritten) {
   summary.run_dir = "runs/\"quoted\" \\ \n";
   summary.seconds = 0.1;
   ASSERT_TRUE(WriteSummary(path, summary).ok());
-  const absl::StatusOr<Summary> read = ReadSummary(path);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(SummaryToJson(*read), SummaryToJson(summary));
-  EXPECT_EQ(read->run_dir, "runs/\"quoted\" \\ \n");
-  EXPECT_EQ(read->seconds, 0.1);
-  EXPECT_TRUE(read->interrupted);
+  const Summary read = ReadSummary(path).value();
+  EXPECT_EQ(SummaryToJson(read), SummaryToJson(summary));
+  EXPECT_EQ(read.run_dir, "runs/\"quoted\" \\ \n");
+  EXPECT_EQ(read.seconds, 0.1);
+  EXPECT_TRUE(read.interrupted);
 }
 
 TEST(SummaryTest, WithoutLossScalingItsScaleIsNull) {
@@ -111,41 +109,39 @@ TEST(SummaryTest, NanLossReadsBackAsNan) {
   EXPECT_TRUE(std::isnan(SummaryFromJson(SummaryToJson(summary)).value().train_loss));
 }
 
+// Returns the error of reading the example with `from` replaced.
+std::string Fault(const char* from, const char* to) {
+  const absl::Status status = SummaryFromJson(absl::StrReplaceAll(SummaryToJson(Example()), {{from, to}})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
 TEST(SummaryTest, NamesTheKeyThatIsMissingOrWrong) {
-  const std::string json = SummaryToJson(Example());
-  const auto without = SummaryFromJson(absl::StrReplaceAll(json, {{"\"steps\"", "\"stops\""}}));
-  EXPECT_EQ(without.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(without.status().message(), HasSubstr("\"steps\" is missing"));
-  const auto wrong = SummaryFromJson(absl::StrReplaceAll(json, {{":4690", ":\"many\""}}));
-  EXPECT_THAT(wrong.status().message(), HasSubstr("\"steps\" is \"many\", want a count"));
+  EXPECT_THAT(Fault("\"steps\"", "\"stops\""), HasSubstr("\"steps\" is missing"));
+  EXPECT_THAT(Fault(":4690", ":\"many\""), HasSubstr("\"steps\" is \"many\", want a count"));
 }
 
 TEST(SummaryTest, ReadsWhatAnEarlierReleaseWrote) {
-  const auto summary = SummaryFromJson(
-      R"({"job":"fashion","mode":"sync","servers":2,"workers":3,"epochs":5,"steps":4690,"examples":300000,)"
-      R"("seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,"test_loss":0.375,"test_accuracy":0.8875,)"
-      R"("run_dir":"runs/a","interrupted":false,"device":"cpu","version":"0.1.0"})");
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->codec, "");
-  EXPECT_TRUE(summary->staleness.buckets.empty());
-  EXPECT_EQ(summary->precision, "");
-  EXPECT_EQ(summary->loss_scale, std::nullopt);
+  const auto summary =
+      SummaryFromJson(
+          R"({"job":"fashion","mode":"sync","servers":2,"workers":3,"epochs":5,"steps":4690,"examples":300000,)"
+          R"("seconds":31.5,"samples_per_second":9523.75,"train_loss":0.25,"test_loss":0.375,"test_accuracy":0.8875,)"
+          R"("run_dir":"runs/a","interrupted":false,"device":"cpu","version":"0.1.0"})")
+          .value();
+  EXPECT_EQ(summary.codec, "");
+  EXPECT_TRUE(summary.staleness.buckets.empty());
+  EXPECT_EQ(summary.precision, "");
+  EXPECT_EQ(summary.loss_scale, std::nullopt);
 }
 
 TEST(SummaryTest, NamesADistributionThatIsWrong) {
-  const std::string json = SummaryToJson(Example());
-  const auto fault = [&](const char* from, const char* to) {
-    return std::string(SummaryFromJson(absl::StrReplaceAll(json, {{from, to}})).status().message());
-  };
-  EXPECT_EQ(fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are not a list of counts");
-  EXPECT_EQ(fault("{\"buckets\":[5,2,1],\"mean\":1.25,\"max\":3}", "7"),
+  EXPECT_EQ(Fault("[5,2,1]", "[5,-2,1]"), "\"staleness\": buckets are not a list of counts");
+  EXPECT_EQ(Fault("{\"buckets\":[5,2,1],\"mean\":1.25,\"max\":3}", "7"),
             "\"staleness\" is not an object, want buckets, mean and max");
 }
 
 TEST(SummaryTest, NamesTheUseOfMemoryThatIsWrong) {
-  const std::string json = SummaryToJson(Example());
-  EXPECT_THAT(SummaryFromJson(absl::StrReplaceAll(json, {{"\"staging\":50", "\"staging\":-1"}})).status().message(),
-              HasSubstr("\"staging\" is -1, want a count"));
+  EXPECT_THAT(Fault("\"staging\":50", "\"staging\":-1"), HasSubstr("\"staging\" is -1, want a count"));
 }
 
 TEST(SummaryTest, ErrorNamesTheFile) {

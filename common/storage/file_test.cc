@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -13,46 +12,47 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Folder(const std::string& name) {
-  const std::string folder = testing::TempDir() + "/file_test_" + name;
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
-  return folder;
+class FileTest : public testing::Test {
+ protected:
+  FileTest() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+
+  int CountFiles() const {
+    const std::filesystem::directory_iterator files(folder_);
+    return std::distance(begin(files), end(files));
+  }
+
+  const std::string folder_ = testing::TempDir() + "/file_test";
+  const std::string path_ = folder_ + "/a";
+};
+
+TEST_F(FileTest, WritesThePartsInTheirOrderAndReadsThemBack) {
+  ASSERT_TRUE(WriteFileAtomically(path_, {"one ", "", "two\n"}).ok());
+  EXPECT_EQ(ReadFile(path_).value(), "one two\n");
 }
 
-int FilesIn(const std::string& folder) {
-  const std::filesystem::directory_iterator files(folder);
-  return std::distance(begin(files), end(files));
+TEST_F(FileTest, ReplacesAnOlderFileAndLeavesNothingElse) {
+  ASSERT_TRUE(WriteFileAtomically(path_, {"a long old content"}).ok());
+  ASSERT_TRUE(WriteFileAtomically(path_, {"new"}).ok());
+  EXPECT_EQ(ReadFile(path_).value(), "new");
+  EXPECT_EQ(CountFiles(), 1);
 }
 
-TEST(FileTest, WritesThePartsInTheirOrderAndReadsThemBack) {
-  const std::string path = Folder("parts") + "/a";
-  ASSERT_TRUE(WriteFileAtomically(path, {"one ", "", "two\n"}).ok());
-  EXPECT_EQ(ReadFile(path).value(), "one two\n");
+TEST_F(FileTest, FailedReplacementLeavesNoTemporaryFile) {
+  std::filesystem::create_directories(path_ + "/not_empty");
+  EXPECT_FALSE(WriteFileAtomically(path_, {"new"}).ok());
+  EXPECT_EQ(CountFiles(), 1);
 }
 
-TEST(FileTest, ReplacesAnOlderFileAndLeavesNothingElse) {
-  const std::string folder = Folder("replace");
-  ASSERT_TRUE(WriteFileAtomically(folder + "/a", {"a long old content"}).ok());
-  ASSERT_TRUE(WriteFileAtomically(folder + "/a", {"new"}).ok());
-  EXPECT_EQ(ReadFile(folder + "/a").value(), "new");
-  EXPECT_EQ(FilesIn(folder), 1);
-}
-
-TEST(FileTest, FailedReplacementLeavesNoTemporaryFile) {
-  const std::string folder = Folder("failed");
-  std::filesystem::create_directories(folder + "/a/not_empty");
-  EXPECT_FALSE(WriteFileAtomically(folder + "/a", {"new"}).ok());
-  EXPECT_EQ(FilesIn(folder), 1);
-}
-
-TEST(FileTest, NamesThePathOfAMissingFolder) {
+TEST_F(FileTest, NamesThePathOfAMissingFolder) {
   const absl::Status status = WriteFileAtomically("/nonexistent/folder/a", {"x"});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr("/nonexistent/folder/a"));
 }
 
-TEST(FileTest, SaysThatTheDiskIsFull) {
+TEST_F(FileTest, SaysThatTheDiskIsFull) {
   const int fd = open("/dev/full", O_WRONLY);
   ASSERT_GE(fd, 0);
   const absl::Status status = WriteAll(fd, "x", "metrics.jsonl");
@@ -61,7 +61,7 @@ TEST(FileTest, SaysThatTheDiskIsFull) {
   EXPECT_THAT(status.message(), HasSubstr("metrics.jsonl"));
 }
 
-TEST(FileTest, ReadingAMissingFileIsNotFoundAndAFolderIsRefused) {
+TEST_F(FileTest, ReadingAMissingFileIsNotFoundAndAFolderIsRefused) {
   EXPECT_EQ(ReadFile("/nonexistent").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadFile("/").status().code(), absl::StatusCode::kInvalidArgument);
 }

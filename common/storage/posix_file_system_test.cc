@@ -13,27 +13,20 @@ namespace {
 
 std::atomic<int> failing_syncs{0}, failing_folder_syncs{0};
 
+int SyncUnlessFailing(std::atomic<int>& failing, int call, int fd) {
+  if (failing <= 0) return static_cast<int>(syscall(call, fd));
+  --failing;
+  errno = EIO;
+  return -1;
+}
+
 }  // namespace
 
 // Replaces the C library's function: Linux reports a write-back error once, to the first sync of the file.
-extern "C" int fdatasync(int fd) {
-  if (failing_syncs > 0) {
-    --failing_syncs;
-    errno = EIO;
-    return -1;
-  }
-  return static_cast<int>(syscall(SYS_fdatasync, fd));
-}
+extern "C" int fdatasync(int fd) { return SyncUnlessFailing(failing_syncs, SYS_fdatasync, fd); }
 
 // Replaces fsync, for directories.
-extern "C" int fsync(int fd) {
-  if (failing_folder_syncs > 0) {
-    --failing_folder_syncs;
-    errno = EIO;
-    return -1;
-  }
-  return static_cast<int>(syscall(SYS_fsync, fd));
-}
+extern "C" int fsync(int fd) { return SyncUnlessFailing(failing_folder_syncs, SYS_fsync, fd); }
 
 namespace ballast {
 namespace {
@@ -42,9 +35,7 @@ std::unique_ptr<AppendFile> Create() {
   const std::string path =
       absl::StrCat(testing::TempDir(), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
   EXPECT_TRUE(PosixFileSystem()->Remove(path).ok());
-  auto file = PosixFileSystem()->Create(path);
-  EXPECT_TRUE(file.ok()) << file.status();
-  return file.ok() ? *std::move(file) : nullptr;
+  return PosixFileSystem()->Create(path).value();
 }
 
 TEST(PosixFileSystemTest, EverySyncAfterOneThatFailedAnswersItsError) {
