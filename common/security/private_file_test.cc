@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class PrivateFileTest : public ::testing::Test {
@@ -39,9 +39,7 @@ TEST_F(PrivateFileTest, RefusesAFileThatOthersMayReadAndSaysWhatToDo) {
   }
   ASSERT_EQ(chmod(path_.c_str(), 0644), 0);
   const std::string message(ReadPrivateFile(path_, "--token_file").status().message());
-  EXPECT_THAT(message, HasSubstr("--token_file " + path_));
-  EXPECT_THAT(message, HasSubstr("mode 0644"));
-  EXPECT_THAT(message, HasSubstr("chmod 600"));
+  EXPECT_THAT(message, AllOf(HasSubstr("--token_file " + path_), HasSubstr("mode 0644"), HasSubstr("chmod 600")));
 }
 
 TEST_F(PrivateFileTest, RefusesAFileOfThisUserThatItsGroupMayRead) {
@@ -70,23 +68,23 @@ TEST_F(PrivateFileTest, RefusesAFileOfAnotherUser) {
   ASSERT_EQ(chown(path_.c_str(), 4242, 4242), 0);
   const absl::Status status = ReadPrivateFile(path_, "--token_file").status();
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("belongs to user 4242"));
+  EXPECT_THAT(status.message(), HasSubstr("belongs to user 4242"));
 }
 
 TEST_F(PrivateFileTest, NamesAFileThatIsNotThere) {
   const absl::Status status = ReadPrivateFile(path_, "--tls_key").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("--tls_key " + path_ + ": cannot open: No such file"));
+  EXPECT_THAT(status.message(), HasSubstr("--tls_key " + path_ + ": cannot open: No such file"));
 }
 
 TEST_F(PrivateFileTest, RefusesWhatIsNoFileWithoutWaitingForIt) {
   ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
-  EXPECT_THAT(std::string(ReadPrivateFile(path_, "--tls_key").status().message()), HasSubstr("is not a regular file"));
+  EXPECT_THAT(ReadPrivateFile(path_, "--tls_key").status().message(), HasSubstr("is not a regular file"));
 }
 
 TEST_F(PrivateFileTest, RefusesAFileOfMoreThanAMebibyte) {
   ASSERT_TRUE(WritePrivateFile(path_, std::string((1 << 20) + 1, 'x')).ok());
-  EXPECT_THAT(std::string(ReadPrivateFile(path_, "--tls_key").status().message()), HasSubstr("more than 1048576"));
+  EXPECT_THAT(ReadPrivateFile(path_, "--tls_key").status().message(), HasSubstr("more than 1048576"));
 }
 
 TEST_F(PrivateFileTest, NeverWritesOverAnotherFile) {

@@ -2,7 +2,6 @@
 #include "common/security/security_options.h"
 
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {

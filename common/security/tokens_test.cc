@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/security/private_file.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {

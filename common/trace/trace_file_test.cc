@@ -2,7 +2,6 @@
 #include "common/trace/trace_file.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,10 +91,9 @@ TEST_F(TraceFileTest, MergedProcessesShareOneAxis) {
   TimelineRecorder other(StepRange{1, 10});
   other.Add({.row = TimelineRow::kCompute, .begin = At(7), .end = At(9)}, "late");
   const std::string late = TraceJson(other.Copy(), 1, "cpu");
-  const absl::StatusOr<MergedTrace> merged = MergeTraces({late, early});
-  ASSERT_TRUE(merged.ok()) << merged.status();
-  EXPECT_THAT(Spans(Parse(merged->json)), ElementsAre("compute: late 7.0+2.0", "compute: early 0.0+10.0"));
-  EXPECT_EQ(ParseJsonObject(merged->json)->at("otherData")["workers"].size(), 2);
+  const MergedTrace merged = MergeTraces({late, early}).value();
+  EXPECT_THAT(Spans(Parse(merged.json)), ElementsAre("compute: late 7.0+2.0", "compute: early 0.0+10.0"));
+  EXPECT_EQ(ParseJsonObject(merged.json)->at("otherData")["workers"].size(), 2);
 }
 
 TEST_F(TraceFileTest, WorkerWithoutSpansMovesNobody) {

@@ -6,28 +6,29 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "common/status/error_reason.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
+using testing::_;
 using testing::HasSubstr;
 
-absl::Status Malformed(const std::string& bytes) {
+// Expects JoinRequest's error at the byte and in the field; empty: not named.
+void ExpectMalformed(const std::string& bytes, const testing::Matcher<std::string>& offset, const std::string& field,
+                     const std::string& text) {
   EXPECT_FALSE(v1::JoinRequest().ParseFromString(bytes));
   const absl::Status status = MalformedMessage(*v1::JoinRequest::descriptor(), bytes);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ReasonOf(status), v1::ERROR_REASON_MALFORMED_MESSAGE);
   EXPECT_EQ(SubjectOf(status, "message"), "ballast.v1.JoinRequest");
-  return status;
+  EXPECT_THAT(SubjectOf(status, "offset"), offset);
+  EXPECT_EQ(SubjectOf(status, "field"), field);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
 }
 
 TEST(MalformedMessageTest, NamesTheByteThatIsNoTag) {
-  const absl::Status status = Malformed(std::string("\x08\x01\x00", 3));
-  EXPECT_EQ(SubjectOf(status, "offset"), "2");
-  EXPECT_EQ(SubjectOf(status, "field"), "");
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("got 3 bytes that are not a ballast.v1.JoinRequest: at byte 2: not a field tag"));
+  ExpectMalformed(std::string("\x08\x01\x00", 3), "2", "",
+                  "got 3 bytes that are not a ballast.v1.JoinRequest: at byte 2: not a field tag");
 }
 
 TEST(MalformedMessageTest, NamesTheFieldThatIsCutOff) {
@@ -35,10 +36,8 @@ TEST(MalformedMessageTest, NamesTheFieldThatIsCutOff) {
   request.set_protocol_version(1);
   request.set_description("host, process 1");
   const std::string bytes = request.SerializeAsString();
-  const absl::Status status = Malformed(bytes.substr(0, bytes.size() - 4));
-  EXPECT_EQ(SubjectOf(status, "offset"), "2");
-  EXPECT_EQ(SubjectOf(status, "field"), "description");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a length of 15 bytes, want at most the 11 that are left"));
+  ExpectMalformed(bytes.substr(0, bytes.size() - 4), "2", "description",
+                  "a length of 15 bytes, want at most the 11 that are left");
 }
 
 TEST(MalformedMessageTest, NamesAFieldWithinAMessageWithinTheMessage) {
@@ -46,9 +45,7 @@ TEST(MalformedMessageTest, NamesAFieldWithinAMessageWithinTheMessage) {
   request.mutable_job()->set_name("digits");
   std::string bytes = request.SerializeAsString();
   bytes.back() = '\xFF';
-  const absl::Status status = Malformed(bytes);
-  EXPECT_EQ(SubjectOf(status, "field"), "job.name");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("not UTF-8"));
+  ExpectMalformed(bytes, _, "job.name", "not UTF-8");
 }
 
 TEST(MalformedMessageTest, NamesANumberOfManyThatIsCutOff) {
@@ -59,9 +56,7 @@ TEST(MalformedMessageTest, NamesANumberOfManyThatIsCutOff) {
   EXPECT_EQ(SubjectOf(status, "offset"), "3");
 }
 
-TEST(MalformedMessageTest, NamesAWireTypeThatDoesNotExist) {
-  EXPECT_EQ(SubjectOf(Malformed("\x0f"), "field"), "protocol_version");
-}
+TEST(MalformedMessageTest, NamesAWireTypeThatDoesNotExist) { ExpectMalformed("\x0f", _, "protocol_version", ""); }
 
 }  // namespace
 }  // namespace ballast
