@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,11 +22,25 @@ struct DeviceUnderTest {
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> open;
   // Allowed error, relative to the sum of the magnitudes that contribute to a result.
   double tolerance = 1e-5;
+  // Precision that is set before each test.
+  Precision precision = Precision::kFp32;
 };
 
 // A product's result is rows x columns; each element is a sum of `depth` terms.
 struct ProductShape {
   int64_t rows, columns, depth;
+};
+
+// Expected sums of terms; and the sums of the terms' magnitudes plus `least`.
+struct Sums {
+  explicit Sums(int64_t n, double least = 0) : want(n), scale(n, least) {}
+
+  void Add(int64_t at, double term) {
+    want[at] += term;
+    scale[at] += std::abs(term);
+  }
+
+  std::vector<double> want, scale;
 };
 
 // Checks a device against float64 references of each operation's formula. A device's test declares
@@ -52,6 +67,8 @@ class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want, const std::vector<double>& scale);
   // The same with the scale max(1, |want|).
   void ExpectNear(const std::vector<float>& got, const std::vector<double>& want);
+
+  void ExpectSums(const std::vector<float>& got, const Sums& sums) { ExpectNear(got, sums.want, sums.scale); }
 
   // Multiplies random matrices, stored transposed or not, and compares. With a transposed first factor the result
   // holds floats, like a weight gradient; otherwise the second factor does, like weights.

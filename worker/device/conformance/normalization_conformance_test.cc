@@ -72,17 +72,6 @@ struct Normalization {
   Values mean, variance, normalized;
 };
 
-struct Terms {
-  explicit Terms(int64_t n) : sum(n), magnitude(n, 1.0) {}
-
-  void Add(int64_t at, double term) {
-    sum[at] += term;
-    magnitude[at] += std::abs(term);
-  }
-
-  Values sum, magnitude;
-};
-
 // Values around 3, so that a mean that loses digits shows.
 std::vector<float> Shifted(std::vector<float> x) {
   for (float& value : x) value += 3;
@@ -130,16 +119,16 @@ TEST_P(DeviceConformanceTest, BatchNormsAndTheirGradientsAgreeWithTheFormula) {
 
     device().BatchNormBackward(input, gradient, affine, saved, {*dgamma.buffer, *dbeta.buffer}, &dx);
     ExpectNear(Get(dx), want.InputGradient(dy, scale), Scale(want, scale));
-    Terms dscale(columns), doffset(columns);
+    Sums dscale(columns, 1), doffset(columns, 1);
     for (size_t i = 0; i < dy.size(); ++i) {
       dscale.Add(i % columns, dy[i] * want.normalized[i]);
       doffset.Add(i % columns, dy[i]);
     }
-    ExpectNear(Get(dgamma), dscale.sum, dscale.magnitude);
-    ExpectNear(Get(dbeta), doffset.sum, doffset.magnitude);
+    ExpectSums(Get(dgamma), dscale);
+    ExpectSums(Get(dbeta), doffset);
     device().Fill(9, dgamma);
     device().BatchNormBackward(input, gradient, affine, saved, {*dgamma.buffer, *dbeta.buffer}, nullptr);
-    ExpectNear(Get(dgamma), dscale.sum, dscale.magnitude);
+    ExpectSums(Get(dgamma), dscale);
   }
 }
 
@@ -202,18 +191,18 @@ TEST_P(DeviceConformanceTest, LayerNormsAndTheirGradientsAgreeWithTheFormula) {
     ExpectNear(Get(y), want.Output(scale, offset), Scale(want, scale));
     device().LayerNormBackward(kEpsilon, input, gradient, affine, {*dgamma.buffer, *dbeta.buffer}, &dx);
     ExpectNear(Get(dx), want.InputGradient(dy, scale), Scale(want, scale));
-    Terms dscale(columns), doffset(columns);
+    Sums dscale(columns, 1), doffset(columns, 1);
     for (size_t i = 0; i < dy.size(); ++i) {
       // Its error is that of the normalized x.
       dscale.Add(i % columns, dy[i] * want.normalized[i]);
-      dscale.magnitude[i % columns] += std::abs(dy[i]) * 5 / std::sqrt(want.variance[want.Group(i)] + kEpsilon);
+      dscale.scale[i % columns] += std::abs(dy[i]) * 5 / std::sqrt(want.variance[want.Group(i)] + kEpsilon);
       doffset.Add(i % columns, dy[i]);
     }
-    ExpectNear(Get(dgamma), dscale.sum, dscale.magnitude);
-    ExpectNear(Get(dbeta), doffset.sum, doffset.magnitude);
+    ExpectSums(Get(dgamma), dscale);
+    ExpectSums(Get(dbeta), doffset);
     device().Fill(9, dgamma);
     device().LayerNormBackward(kEpsilon, input, gradient, affine, {*dgamma.buffer, *dbeta.buffer}, nullptr);
-    ExpectNear(Get(dgamma), dscale.sum, dscale.magnitude);
+    ExpectSums(Get(dgamma), dscale);
   }
 }
 

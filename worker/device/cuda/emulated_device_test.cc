@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <string>
 #include <tuple>
@@ -17,19 +16,11 @@ namespace {
 
 DeviceUnderTest Emulated(const std::string& name, emulator::Schedule schedule, uint32_t seed,
                          Precision precision = Precision::kFp32, double tolerance = 1e-5) {
-  return {name,
-          [schedule, seed, precision]() -> absl::StatusOr<std::unique_ptr<Device>> {
-            emulator::Settings settings;
-            settings.schedule = schedule;
-            settings.seed = seed;
-            emulator::Reset(settings);
-            absl::StatusOr<std::unique_ptr<Device>> device = OpenCudaDevice({});
-            if (!device.ok()) return device;
-            const absl::StatusOr<Precision> got = (*device)->SetPrecision(precision);
-            if (!got.ok()) return got.status();
-            return device;
-          },
-          tolerance};
+  const auto open = [schedule, seed] {
+    emulator::Reset({.schedule = schedule, .seed = seed});
+    return OpenCudaDevice({});
+  };
+  return {name, open, tolerance, precision};
 }
 
 // One device for each combination of schedule and precision.

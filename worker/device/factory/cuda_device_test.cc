@@ -9,17 +9,7 @@ namespace ballast {
 namespace {
 
 DeviceUnderTest Cuda(const char* name, Precision precision, bool autotune, double tolerance) {
-  return {name,
-          [precision, autotune]() -> absl::StatusOr<std::unique_ptr<Device>> {
-            CudaOptions options;
-            options.autotune = autotune;
-            absl::StatusOr<std::unique_ptr<Device>> device = CreateCudaDevice(options);
-            if (!device.ok()) return device;
-            const absl::StatusOr<Precision> got = (*device)->SetPrecision(precision);
-            if (!got.ok()) return got.status();
-            return device;
-          },
-          tolerance};
+  return {name, [autotune] { return CreateCudaDevice({.autotune = autotune}); }, tolerance, precision};
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest,
