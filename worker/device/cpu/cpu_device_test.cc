@@ -2,7 +2,6 @@
 #include "worker/device/cpu/cpu_device.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
 #include "worker/device/conformance/device_conformance_test.h"
@@ -33,10 +32,9 @@ TEST(CpuDeviceTest, MemoryIsGivenOutUpToItsEndAndTakenBack) {
   EXPECT_EQ(device->Memory().free, 4000);
   std::unique_ptr<Buffer> buffer = *device->Allocate(900);
   EXPECT_EQ(device->Memory().free, 400);
-  const absl::Status status = device->Allocate(101).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(status.message(),
-            "cpu device: got 101 floats to allocate, want at most 100; its total memory is 1000 floats");
+  EXPECT_EQ(device->Allocate(101).status(),
+            absl::ResourceExhaustedError(
+                "cpu device: got 101 floats to allocate, want at most 100; its total memory is 1000 floats"));
   buffer.reset();
   EXPECT_EQ(device->Memory().free, 4000);
   EXPECT_TRUE(device->Allocate(1000).ok());
@@ -50,11 +48,11 @@ TEST(CpuDeviceTest, ComputesTf32InFp32) {
 
 TEST(CpuDeviceTest, RefusesHalfPrecisionsWithTheWayOut) {
   const std::unique_ptr<Device> device = CreateCpuDevice(1);
-  EXPECT_EQ(device->SetPrecision(Precision::kFp16).status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(device->SetPrecision(Precision::kFp16).status().message(),
-            "cpu device: got precision fp16, want fp32: use a GPU (--device cuda), or --precision fp32");
-  EXPECT_EQ(device->SetPrecision(Precision::kBf16).status().message(),
-            "cpu device: got precision bf16, want fp32: use a GPU (--device cuda), or --precision fp32");
+  for (const auto& [precision, name] : {std::pair(Precision::kFp16, "fp16"), std::pair(Precision::kBf16, "bf16")}) {
+    EXPECT_EQ(device->SetPrecision(precision).status(),
+              absl::UnimplementedError(absl::StrCat("cpu device: got precision ", name,
+                                                    ", want fp32: use a GPU (--device cuda), or --precision fp32")));
+  }
 }
 
 TEST(CpuDeviceDeathTest, FactorsThatDoNotFitAbort) {

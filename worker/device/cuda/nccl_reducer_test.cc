@@ -2,7 +2,6 @@
 #include "worker/device/cuda/nccl_reducer.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
@@ -24,17 +23,13 @@ class NcclReducerTest : public ::testing::TestWithParam<emulator::Schedule> {
  protected:
   void SetUp() override {
     emulator::ResetNccl();
-    emulator::Settings settings;
-    settings.schedule = GetParam();
-    settings.devices = 3;
-    emulator::Reset(settings);
+    emulator::Reset({.schedule = GetParam(), .devices = 3});
     for (int i = 0; i < 3; ++i) {
-      CudaOptions options;
-      options.gpu = i;
-      owned_.push_back(*OpenCudaDevice(options));
+      owned_.push_back(*OpenCudaDevice({.gpu = i}));
       devices_.push_back({std::to_string(i), owned_.back().get()});
       parts_.push_back(*owned_.back()->Allocate(50));
     }
+    reducer_ = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
   }
 
   std::vector<Matrix> Parts() const {
@@ -52,6 +47,7 @@ class NcclReducerTest : public ::testing::TestWithParam<emulator::Schedule> {
   std::vector<std::unique_ptr<Device>> owned_;
   std::vector<NamedDevice> devices_;
   std::vector<std::unique_ptr<Buffer>> parts_;
+  std::unique_ptr<Reducer> reducer_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Schedules, NcclReducerTest,
@@ -59,10 +55,9 @@ INSTANTIATE_TEST_SUITE_P(Schedules, NcclReducerTest,
                                            emulator::Schedule::kRandom));
 
 TEST_P(NcclReducerTest, TheFirstPartBecomesTheSumOfWhatWasIssuedBefore) {
-  const std::unique_ptr<Reducer> reducer = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < 3; ++i) owned_[i]->Fill(round + i, Parts()[i]);
-    ASSERT_TRUE(reducer->Sum(Parts()).ok());
+    ASSERT_TRUE(reducer_->Sum(Parts()).ok());
     // Later operations must neither be part of the sum nor change it.
     for (int i = 1; i < 3; ++i) owned_[i]->Fill(-1, Parts()[i]);
     EXPECT_THAT(Values(0), Each(3.0f * round + 3));
@@ -70,37 +65,31 @@ TEST_P(NcclReducerTest, TheFirstPartBecomesTheSumOfWhatWasIssuedBefore) {
 }
 
 TEST_P(NcclReducerTest, OperationsOnTheSumComeAfterIt) {
-  const std::unique_ptr<Reducer> reducer = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
   for (int i = 0; i < 3; ++i) owned_[i]->Fill(2, Parts()[i]);
-  ASSERT_TRUE(reducer->Sum(Parts()).ok());
+  ASSERT_TRUE(reducer_->Sum(Parts()).ok());
   owned_[0]->Scale(10, Parts()[0]);
   EXPECT_THAT(Values(0), Each(60.0f));
   EXPECT_THAT(Values(1), Each(2.0f));
 }
 
 TEST_P(NcclReducerTest, SaysWhatSumsAndGivesItBack) {
-  {
-    const std::unique_ptr<Reducer> reducer = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
-    EXPECT_EQ(reducer->Describe(), "by NCCL 2.27.3");
-    EXPECT_THAT(emulator::NcclNow().gpus, ElementsAre(0, 1, 2));
-  }
+  EXPECT_EQ(reducer_->Describe(), "by NCCL 2.27.3");
+  EXPECT_THAT(emulator::NcclNow().gpus, ElementsAre(0, 1, 2));
+  reducer_.reset();
   EXPECT_EQ(emulator::NcclNow().destroyed, 3);
 }
 
 TEST_P(NcclReducerTest, AbortedItSumsNoMore) {
-  const std::unique_ptr<Reducer> reducer = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
-  reducer->Abort();
-  reducer->Abort();
+  reducer_->Abort();
+  reducer_->Abort();
   EXPECT_EQ(emulator::NcclNow().aborted, 3);
-  EXPECT_EQ(reducer->Sum(Parts()).message(), "sum of gradients over GPUs: aborted after a GPU failed");
+  EXPECT_EQ(reducer_->Sum(Parts()).message(), "sum of gradients over GPUs: aborted after a GPU failed");
 }
 
 TEST_P(NcclReducerTest, AFailedGpuIsNotWaitedForAtTheEnd) {
-  {
-    const std::unique_ptr<Reducer> reducer = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
-    emulator::FailCall("cudaStreamSynchronize", cudaErrorECCUncorrectable, 0);
-    EXPECT_FALSE(owned_[1]->Synchronize().ok());
-  }
+  emulator::FailCall("cudaStreamSynchronize", cudaErrorECCUncorrectable, 0);
+  EXPECT_FALSE(owned_[1]->Synchronize().ok());
+  reducer_.reset();
   EXPECT_EQ(emulator::NcclNow().aborted, 3);
   EXPECT_EQ(emulator::NcclNow().destroyed, 0);
 }
@@ -115,20 +104,18 @@ TEST_P(NcclReducerTest, IsNotHadForADeviceThatIsNoGpu) {
 
 TEST_P(NcclReducerTest, SaysWhyNcclDoesNotConnect) {
   emulator::NcclNow().init_result = 2;
-  const absl::Status status = MakeNcclReducer(emulator::EmulatedNccl(), devices_).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(status.message(), "ncclCommInitAll: an emulated fault");
+  EXPECT_EQ(MakeNcclReducer(emulator::EmulatedNccl(), devices_).status(),
+            absl::UnavailableError("ncclCommInitAll: an emulated fault"));
 }
 
 TEST_P(NcclReducerTest, AFaultIsTheSums) {
-  const std::unique_ptr<Reducer> reducer = *MakeNcclReducer(emulator::EmulatedNccl(), devices_);
   emulator::NcclNow().reduce_result = 3;
-  EXPECT_EQ(reducer->Sum(Parts()).message(), "sum of gradients over GPUs: ncclReduce: an emulated fault");
+  EXPECT_EQ(reducer_->Sum(Parts()).message(), "sum of gradients over GPUs: ncclReduce: an emulated fault");
   emulator::NcclNow().reduce_result = 0;
   emulator::NcclNow().async_error = 6;
-  EXPECT_EQ(reducer->Sum(Parts()).message(), "sum of gradients over GPUs: ncclReduce: an emulated fault");
+  EXPECT_EQ(reducer_->Sum(Parts()).message(), "sum of gradients over GPUs: ncclReduce: an emulated fault");
   emulator::NcclNow().async_error = 0;
-  EXPECT_EQ(reducer->Sum({}).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(reducer_->Sum({}).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

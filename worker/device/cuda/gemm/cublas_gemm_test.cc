@@ -2,7 +2,6 @@
 #include "worker/device/cuda/gemm/cublas_gemm.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -67,6 +66,12 @@ Fake fake;
 template <typename To, typename From>
 To* As(From* opaque) {
   return reinterpret_cast<To*>(const_cast<std::remove_const_t<From>*>(opaque));
+}
+
+template <typename Value, typename Opaque, typename... Arguments>
+cublasStatus_t Make(Opaque** made, Arguments... arguments) {
+  *made = As<Opaque>(new Value{arguments...});
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 template <typename Value, typename Opaque>
@@ -150,17 +155,11 @@ cublasStatus_t Suggest(const FakeProduct& product, int most, cublasLtMatmulHeuri
 
 CublasLt MakeFakeLt() {
   CublasLt lt = {};
-  lt.Create = [](cublasLtHandle_t* handle) {
-    *handle = As<cublasLtContext>(new int());
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.Create = [](cublasLtHandle_t* handle) { return Make<int>(handle); };
   lt.Destroy = [](cublasLtHandle_t handle) { return Destroy<int>(handle); };
   lt.GetVersion = []() -> size_t { return 130001; };
   lt.GetStatusString = [](cublasStatus_t) { return "fake"; };
-  lt.MatmulDescCreate = [](cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t) {
-    *made = As<cublasLtMatmulDescOpaque_t>(new FakeProduct{compute});
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.MatmulDescCreate = [](auto* made, auto compute, auto) { return Make<FakeProduct>(made, compute); };
   lt.MatmulDescDestroy = [](cublasLtMatmulDesc_t made) { return Destroy<FakeProduct>(made); };
   lt.MatmulDescSetAttribute = [](cublasLtMatmulDesc_t made, cublasLtMatmulDescAttributes_t attribute, const void* value,
                                  size_t bytes) {
@@ -172,26 +171,14 @@ CublasLt MakeFakeLt() {
     std::memcpy(to, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
   };
-  lt.MatmulPreferenceCreate = [](cublasLtMatmulPreference_t* made) {
-    *made = As<cublasLtMatmulPreferenceOpaque_t>(new int());
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.MatmulPreferenceCreate = [](auto* made) { return Make<int>(made); };
   lt.MatmulPreferenceDestroy = [](cublasLtMatmulPreference_t made) { return Destroy<int>(made); };
-  lt.MatmulPreferenceSetAttribute = [](cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*,
-                                       size_t) { return CUBLAS_STATUS_SUCCESS; };
-  lt.MatrixLayoutCreate = [](cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows, uint64_t columns,
-                             int64_t leading) {
-    *made = As<cublasLtMatrixLayoutOpaque_t>(new FakeLayout{type, rows, columns, leading});
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  lt.MatmulPreferenceSetAttribute = [](auto...) { return CUBLAS_STATUS_SUCCESS; };
+  lt.MatrixLayoutCreate = [](auto* made, auto... layout) { return Make<FakeLayout>(made, layout...); };
   lt.MatrixLayoutDestroy = [](cublasLtMatrixLayout_t made) { return Destroy<FakeLayout>(made); };
-  lt.MatmulAlgoGetHeuristic = [](cublasLtHandle_t, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t,
-                                 cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                 cublasLtMatmulPreference_t, int most, cublasLtMatmulHeuristicResult_t results[],
-                                 int* count) { return Suggest(*As<FakeProduct>(product), most, results, count); };
-  lt.MatmulAlgoCheck = [](cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                          cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t* algorithm,
-                          cublasLtMatmulHeuristicResult_t*) {
+  lt.MatmulAlgoGetHeuristic = [](auto, auto product, auto, auto, auto, auto, auto, int most, auto* results,
+                                 auto* count) { return Suggest(*As<FakeProduct>(product), most, results, count); };
+  lt.MatmulAlgoCheck = [](auto, auto, auto, auto, auto, auto, const cublasLtMatmulAlgo_t* algorithm, auto) {
     return algorithm->data[0] < fake.milliseconds.size() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   };
   lt.Matmul = [](cublasLtHandle_t, cublasLtMatmulDesc_t product, const void* alpha, const void* a,
@@ -207,10 +194,7 @@ CublasLt MakeFakeLt() {
 
 Cublas MakeFakeCublas() {
   Cublas cublas = {};
-  cublas.Create = [](cublasHandle_t* handle) {
-    *handle = As<cublasContext>(new int());
-    return CUBLAS_STATUS_SUCCESS;
-  };
+  cublas.Create = [](cublasHandle_t* handle) { return Make<int>(handle); };
   cublas.Destroy = [](cublasHandle_t handle) { return Destroy<int>(handle); };
   // Forgets the workspace, like the real function.
   cublas.SetStream = [](cublasHandle_t, cudaStream_t stream) {
@@ -323,15 +307,16 @@ class CublasGemmTest : public ::testing::Test {
     }
   }
 
-  // The product of the 1x1 matrices 2 and 3.
-  absl::Status MultiplyTwoByThree(float* six) {
+  // Computes six_, the product of the 1x1 matrices 2 and 3.
+  absl::Status MultiplyTwoByThree() {
     const float two = 2.0f, three = 3.0f;
     const absl::Status status =
-        gemm_->Multiply(stream_.get(), {.rows = 1, .columns = 1, .depth = 1, .a = &two, .b = &three, .c = six});
+        gemm_->Multiply(stream_.get(), {.rows = 1, .columns = 1, .depth = 1, .a = &two, .b = &three, .c = &six_});
     EXPECT_EQ(cudaStreamSynchronize(stream_.get()), cudaSuccess);
     return status;
   }
 
+  float six_ = 0;
   std::mt19937 random_{1};
   Stream stream_;
   std::unique_ptr<MemoryPool> memory_;
@@ -387,9 +372,8 @@ TEST_F(CublasGemmTest, CublasComputesInThePrecisionThatIsSet) {
 
 TEST_F(CublasGemmTest, CublasIsOpenedOnceAndCublasLtAskedOnceForEachShape) {
   fake.milliseconds.clear();
-  float six = 0;
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
-  EXPECT_EQ(six, 6.0f);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(MultiplyTwoByThree().ok());
+  EXPECT_EQ(six_, 6.0f);
   EXPECT_EQ(fake.older.size(), 3);
   EXPECT_EQ(fake.loaded, 1);
   EXPECT_EQ(fake.suggested, 1);
@@ -397,11 +381,10 @@ TEST_F(CublasGemmTest, CublasIsOpenedOnceAndCublasLtAskedOnceForEachShape) {
 
 TEST_F(CublasGemmTest, CublasHasTheStreamAndTheWorkspaceInEachProduct) {
   fake.milliseconds.clear();
-  float six = 0;
   for (int i = 0; i < 2; ++i) {
     fake.stream = nullptr;
     fake.workspace_bytes = 0;
-    EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
+    EXPECT_TRUE(MultiplyTwoByThree().ok());
     EXPECT_EQ(fake.stream, stream_.get());
     EXPECT_EQ(fake.workspace_bytes, gemm_->workspace_bytes());
   }
@@ -410,48 +393,40 @@ TEST_F(CublasGemmTest, CublasHasTheStreamAndTheWorkspaceInEachProduct) {
 TEST_F(CublasGemmTest, ACublasThatIsMissingIsNamed) {
   fake.milliseconds.clear();
   fake.loading = absl::FailedPreconditionError("cuBLAS 13: libcublas.so.13 is missing");
-  float six = 0;
-  EXPECT_EQ(MultiplyTwoByThree(&six), fake.loading);
+  EXPECT_EQ(MultiplyTwoByThree(), fake.loading);
   // After the library appears, products succeed.
   fake.loading = absl::OkStatus();
-  EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
-  EXPECT_EQ(six, 6.0f);
+  EXPECT_TRUE(MultiplyTwoByThree().ok());
+  EXPECT_EQ(six_, 6.0f);
 }
 
 TEST_F(CublasGemmTest, AnErrorOfCublasIsNamedByItsCall) {
   fake.milliseconds.clear();
   fake.multiplying = CUBLAS_STATUS_EXECUTION_FAILED;
-  float six = 0;
-  const absl::Status failed = MultiplyTwoByThree(&six);
-  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(failed.message(), "cuda device: cublasGemmEx: error 13, fake");
+  EXPECT_EQ(MultiplyTwoByThree(), absl::InternalError("cuda device: cublasGemmEx: error 13, fake"));
   fake.multiplying = CUBLAS_STATUS_ALLOC_FAILED;
-  EXPECT_EQ(MultiplyTwoByThree(&six).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(MultiplyTwoByThree().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(CublasGemmTest, AnErrorOfCublasLtIsNoReasonToAskCublas) {
   fake.suggesting = CUBLAS_STATUS_INTERNAL_ERROR;
-  float six = 0;
-  const absl::Status status = MultiplyTwoByThree(&six);
+  const absl::Status status = MultiplyTwoByThree();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("cublasLtMatmulAlgoGetHeuristic: error 14"));
+  EXPECT_THAT(status.message(), HasSubstr("cublasLtMatmulAlgoGetHeuristic: error 14"));
   EXPECT_EQ(fake.loaded, 0);
 }
 
 TEST_F(CublasGemmTest, AProductTooLargeForCublasIsRefused) {
   fake.milliseconds.clear();
-  const absl::Status status =
-      gemm_->Multiply(stream_.get(), {.rows = int64_t{1} << 31, .columns = 1, .depth = 1, .beta = 0.0f});
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(status.message(),
-            "cuda device: product: got a factor with 2147483648 rows or columns, want at most 2147483647");
+  EXPECT_EQ(gemm_->Multiply(stream_.get(), {.rows = int64_t{1} << 31, .columns = 1, .depth = 1, .beta = 0.0f}),
+            absl::UnimplementedError(
+                "cuda device: product: got a factor with 2147483648 rows or columns, want at most 2147483647"));
   EXPECT_THAT(fake.older, IsEmpty());
 }
 
 TEST_F(CublasGemmTest, WithoutAutotuningCublasLtsFirstAlgorithmIsTaken) {
   fake.milliseconds = {3.0f, 1.0f};
-  float six = 0;
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(MultiplyTwoByThree().ok());
   EXPECT_THAT(fake.ran, ElementsAre(0, 0));
 }
 
@@ -459,15 +434,14 @@ TEST_F(CublasGemmTest, TheFastestOfCublasLtsAlgorithmsIsTakenAndInTheNextRunAsWe
   const std::string folder = ::testing::TempDir() + "/cublas_gemm_test";
   std::filesystem::remove_all(folder);
   fake.milliseconds = {3.0f, 1.0f, 2.0f};
-  float six = 0;
   Open({.autotune = true, .cache_folder = folder});
-  EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
+  EXPECT_TRUE(MultiplyTwoByThree().ok());
   EXPECT_THAT(fake.ran, ::testing::IsSupersetOf({0, 1, 2}));
   for (int i = 0; i < 2; ++i) {
     fake.ran.clear();
-    EXPECT_TRUE(MultiplyTwoByThree(&six).ok());
+    EXPECT_TRUE(MultiplyTwoByThree().ok());
     EXPECT_THAT(fake.ran, ElementsAre(1));
-    EXPECT_EQ(six, 6.0f);
+    EXPECT_EQ(six_, 6.0f);
     Open({.autotune = true, .cache_folder = folder});
   }
   EXPECT_EQ(fake.suggested, 1);
