@@ -5,7 +5,6 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,10 +15,6 @@
 
 namespace ballast {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr size_t kSizes[] = {1, 7, 255, 256, 257, 1023, 1024, 1025, 4097, 100003};
 
 class RoundingTest : public testing::TestWithParam<bool> {
  protected:
@@ -97,12 +92,6 @@ TEST_P(RoundingTest, EveryHalfIsDecodedToItsValue) {
   }
 }
 
-double LargestOfBlock(absl::Span<const float> values, size_t first) {
-  double largest = 0;
-  for (float value : values.subspan(first, 256)) largest = std::max(largest, std::abs(double{value}));
-  return largest;
-}
-
 TEST_P(RoundingTest, Int8IsUnbiased) {
   const Codec& int8 = Find(v1::ENCODING_INT8);
   constexpr int kSeeds = 4000;
@@ -115,7 +104,7 @@ TEST_P(RoundingTest, Int8IsUnbiased) {
   double of_all = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     // The mean's standard deviation is at most scale / 2 / sqrt(kSeeds).
-    const double deviation = LargestOfBlock(values, i / 256 * 256) / 127 / 2 / std::sqrt(kSeeds);
+    const double deviation = LargestOfBlock(values, i, 256) / 127 / 2 / std::sqrt(kSeeds);
     EXPECT_NEAR(sums[i] / kSeeds, values[i], 5 * deviation) << i;
     of_all += (sums[i] / kSeeds - values[i]) / deviation;
   }
@@ -123,11 +112,9 @@ TEST_P(RoundingTest, Int8IsUnbiased) {
 }
 
 TEST_P(RoundingTest, Int8RoundsEachElementByItself) {
-  const std::vector<float> decoded = RoundTrip(Find(v1::ENCODING_INT8), [] {
-    std::vector<float> values(256, 0.5f);
-    values[0] = 127;
-    return values;
-  }());
+  std::vector<float> values(256, 0.5f);
+  values[0] = 127;
+  const std::vector<float> decoded = RoundTrip(Find(v1::ENCODING_INT8), values);
   const auto ones = std::count(decoded.begin(), decoded.end(), 1.0f);
   EXPECT_EQ(ones + std::count(decoded.begin(), decoded.end(), 0.0f), 255);
   EXPECT_GT(ones, 88);

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -15,6 +18,11 @@
 namespace ballast {
 
 // Payloads and elements for tests of codecs, with the checks that hold for every codec.
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+// Around the sizes of blocks.
+inline constexpr size_t kSizes[] = {1, 7, 255, 256, 257, 1023, 1024, 1025, 4097, 100003};
+
 inline const Codec& Find(v1::Encoding encoding) { return **FindCodec(encoding); }
 
 inline std::vector<float> RandomValues(size_t n, uint32_t seed = 1) {
@@ -23,6 +31,13 @@ inline std::vector<float> RandomValues(size_t n, uint32_t seed = 1) {
   std::vector<float> values(n);
   for (float& value : values) value = normal(random);
   return values;
+}
+
+// Largest magnitude in the block of element i.
+inline double LargestOfBlock(absl::Span<const float> values, size_t i, size_t block) {
+  double largest = 0;
+  for (float value : values.subspan(i / block * block, block)) largest = std::max(largest, std::abs(double{value}));
+  return largest;
 }
 
 inline std::string Encoded(const Codec& codec, absl::Span<const float> values, uint64_t seed = 7) {
