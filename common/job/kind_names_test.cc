@@ -4,7 +4,6 @@
 #include "ballast/v1/job.pb.h"
 #include "ballast/v1/tensor.pb.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {

@@ -6,10 +6,12 @@
 #include <string>
 
 #include "ballast/v1/job.pb.h"
-#include "gtest/gtest.h"
+#include "gmock/gmock.h"
 
 namespace ballast {
 namespace {
+
+using ::testing::HasSubstr;
 
 template <typename Message>
 std::string Error(const std::string& text, const std::string& path = "m") {
@@ -77,9 +79,8 @@ TEST(LimitsTest, NameThePathFromTheOutermostMessage) {
   v1::Job job;
   job.mutable_model()->add_layers()->mutable_residual();
   CheckLimits(job, "", errors);
-  EXPECT_NE(errors.ToStatus().message().find("model.layers[0].residual.layers: got nothing, want at least 1 layer"),
-            absl::string_view::npos)
-      << errors.ToStatus();
+  EXPECT_THAT(errors.ToStatus().message(),
+              HasSubstr("model.layers[0].residual.layers: got nothing, want at least 1 layer"));
 }
 
 }  // namespace

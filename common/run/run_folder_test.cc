@@ -2,7 +2,6 @@
 #include "common/run/run_folder.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <filesystem>
 
@@ -13,13 +12,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string NewPath(const std::string& name) {
-  const std::string path = testing::TempDir() + "/run_folder_test_" + name;
-  std::filesystem::remove_all(path);
-  return path;
-}
+class RunFolderTest : public testing::Test {
+ protected:
+  RunFolderTest() { std::filesystem::remove_all(path_); }
 
-TEST(RunFolderTest, NamesItsFiles) {
+  const std::string path_ = testing::TempDir() + "/run_folder_test";
+  const absl::Time now_ = absl::FromUnixSeconds(1700000000);
+};
+
+TEST_F(RunFolderTest, NamesItsFiles) {
   const RunFolder folder("runs/a/");
   EXPECT_EQ(folder.path(), "runs/a");
   EXPECT_EQ(folder.metrics(), "runs/a/metrics.jsonl");
@@ -29,47 +30,40 @@ TEST(RunFolderTest, NamesItsFiles) {
   EXPECT_EQ(folder.job(), "runs/a/job.textproto");
 }
 
-TEST(RunFolderTest, MakesTheFoldersAboveIt) {
-  const std::string path = NewPath("nested") + "/a/b";
+TEST_F(RunFolderTest, MakesTheFoldersAboveIt) {
+  const std::string path = path_ + "/a/b";
   ASSERT_TRUE(RunFolder::Create(path).ok());
   EXPECT_TRUE(std::filesystem::is_directory(path));
 }
 
-TEST(RunFolderTest, TakesAFolderThatHoldsNoRunYet) {
-  const std::string path = NewPath("existing");
-  ASSERT_TRUE(RunFolder::Create(path).ok());
-  ASSERT_TRUE(WriteFileAtomically(path + "/job.textproto", {"name: \"a\""}).ok());
-  EXPECT_TRUE(RunFolder::Create(path).ok());
+TEST_F(RunFolderTest, TakesAFolderThatHoldsNoRunYet) {
+  ASSERT_TRUE(RunFolder::Create(path_).ok());
+  ASSERT_TRUE(WriteFileAtomically(path_ + "/job.textproto", {"name: \"a\""}).ok());
+  EXPECT_TRUE(RunFolder::Create(path_).ok());
 }
 
-TEST(RunFolderTest, RefusesToOverwriteARun) {
-  const std::string path = NewPath("run");
-  const RunFolder folder = RunFolder::Create(path).value();
+TEST_F(RunFolderTest, RefusesToOverwriteARun) {
+  const RunFolder folder = RunFolder::Create(path_).value();
   ASSERT_TRUE(WriteFileAtomically(folder.metrics(), {""}).ok());
-  const absl::Status status = RunFolder::Create(path).status();
+  const absl::Status status = RunFolder::Create(path_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(status.message(), HasSubstr(path + ": already holds a run (metrics.jsonl)"));
+  EXPECT_THAT(status.message(), HasSubstr(path_ + ": already holds a run (metrics.jsonl)"));
 }
 
-TEST(RunFolderTest, RefusesAFileAndAnEmptyPath) {
-  const std::string path = NewPath("file");
-  ASSERT_TRUE(WriteFileAtomically(path, {"x"}).ok());
-  EXPECT_THAT(RunFolder::Create(path).status().message(), HasSubstr(path));
-  EXPECT_THAT(RunFolder::Create(path + "/below").status().message(), HasSubstr(path + "/below"));
+TEST_F(RunFolderTest, RefusesAFileAndAnEmptyPath) {
+  ASSERT_TRUE(WriteFileAtomically(path_, {"x"}).ok());
+  EXPECT_THAT(RunFolder::Create(path_).status().message(), HasSubstr(path_));
+  EXPECT_THAT(RunFolder::Create(path_ + "/below").status().message(), HasSubstr(path_ + "/below"));
   EXPECT_EQ(RunFolder::Create("").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(RunFolderTest, DefaultNameHoldsTheJobAndTheTimeInUtc) {
-  const std::string parent = NewPath("default");
-  const absl::Time now = absl::FromUnixSeconds(1700000000);
-  EXPECT_EQ(RunFolder::CreateUnder(parent, "fashion", now).value().path(), parent + "/fashion-20231114T221320Z");
+TEST_F(RunFolderTest, DefaultNameHoldsTheJobAndTheTimeInUtc) {
+  EXPECT_EQ(RunFolder::CreateUnder(path_, "fashion", now_).value().path(), path_ + "/fashion-20231114T221320Z");
 }
 
-TEST(RunFolderTest, TwoRunsWithinOneSecondGetTwoFolders) {
-  const std::string parent = NewPath("same_second");
-  const absl::Time now = absl::FromUnixSeconds(1700000000);
-  ASSERT_TRUE(RunFolder::CreateUnder(parent, "fashion", now).ok());
-  EXPECT_EQ(RunFolder::CreateUnder(parent, "fashion", now).value().path(), parent + "/fashion-20231114T221320Z-2");
+TEST_F(RunFolderTest, TwoRunsWithinOneSecondGetTwoFolders) {
+  ASSERT_TRUE(RunFolder::CreateUnder(path_, "fashion", now_).ok());
+  EXPECT_EQ(RunFolder::CreateUnder(path_, "fashion", now_).value().path(), path_ + "/fashion-20231114T221320Z-2");
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 #include "common/security/tls_files.h"
 #include "common/security/tokens.h"
 #include "gmock/gmock.h"
-#include "gtest/gtest.h"
 
 namespace ballast {
 namespace {

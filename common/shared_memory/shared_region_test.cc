@@ -2,7 +2,7 @@
 #include "common/shared_memory/shared_region.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,16 +16,16 @@
 namespace ballast {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
 struct Sides {
   std::shared_ptr<SharedRegion> server, client;
 };
 
 Sides MakeSides(uint32_t slots) {
-  absl::StatusOr<std::shared_ptr<SharedRegion>> server = SharedRegion::Create(slots);
-  EXPECT_TRUE(server.ok()) << server.status();
-  absl::StatusOr<std::shared_ptr<SharedRegion>> client = SharedRegion::Open((*server)->Describe());
-  EXPECT_TRUE(client.ok()) << client.status();
-  return {*server, *client};
+  const std::shared_ptr<SharedRegion> server = SharedRegion::Create(slots).value();
+  return {server, SharedRegion::Open(server->Describe()).value()};
 }
 
 // Returns Open's error for a changed description.
@@ -85,28 +85,22 @@ TEST(SharedRegionTest, KeepsItsMemoryWhenTheOtherSideIsGone) {
 }
 
 TEST(SharedRegionTest, RefusesMemoryThatIsAnotherAreas) {
-  EXPECT_EQ(ErrorOf([](v1::SharedRegion& region) { region.set_id(region.id() + 1); }).substr(0, 16),
-            "shared memory at");
+  EXPECT_THAT(ErrorOf([](auto& region) { region.set_id(region.id() + 1); }), StartsWith("shared memory at"));
 }
 
 TEST(SharedRegionTest, RefusesFilesThatAreNoSuchMemory) {
   const int null = open("/dev/null", O_RDWR);
   ASSERT_GE(null, 0);
-  EXPECT_NE(ErrorOf([&](v1::SharedRegion& region) { region.set_file(null); }).find("is not memory that Ballast shares"),
-            std::string::npos);
+  EXPECT_THAT(ErrorOf([&](auto& region) { region.set_file(null); }), HasSubstr("is not memory that Ballast shares"));
   close(null);
-  EXPECT_NE(
-      ErrorOf([](v1::SharedRegion& region) { region.set_file(1000000); }).find("is not memory that Ballast shares"),
-      std::string::npos);
+  EXPECT_THAT(ErrorOf([](auto& region) { region.set_file(1000000); }), HasSubstr("is not memory that Ballast shares"));
 }
 
 TEST(SharedRegionTest, RefusesDescriptionsThatDoNotFit) {
-  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slots(3); }).find("that cannot shrink"),
-            std::string::npos);
-  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slots(0); }).find("got 0 slots"), std::string::npos);
-  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slots(61); }).find("got 61 slots"), std::string::npos);
-  EXPECT_NE(ErrorOf([](v1::SharedRegion& region) { region.set_slot_bytes(4096); }).find("slots of 4096 bytes"),
-            std::string::npos);
+  EXPECT_THAT(ErrorOf([](auto& region) { region.set_slots(3); }), HasSubstr("that cannot shrink"));
+  EXPECT_THAT(ErrorOf([](auto& region) { region.set_slots(0); }), HasSubstr("got 0 slots"));
+  EXPECT_THAT(ErrorOf([](auto& region) { region.set_slots(61); }), HasSubstr("got 61 slots"));
+  EXPECT_THAT(ErrorOf([](auto& region) { region.set_slot_bytes(4096); }), HasSubstr("slots of 4096 bytes"));
 }
 
 TEST(MachineIdTest, IsTheSameForThisProcessAndNamesItsUser) {
