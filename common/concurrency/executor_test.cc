@@ -36,12 +36,11 @@ TEST(ExecutorTest, SeveralThreadsRunTasksAtOnce) {
   auto* both = new absl::Barrier(2);
   absl::BlockingCounter done(2);
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(executor
-                    .Submit([&] {
-                      if (both->Block()) delete both;
-                      done.DecrementCount();
-                    })
-                    .ok());
+    const absl::Status submitted = executor.Submit([&] {
+      if (both->Block()) delete both;
+      done.DecrementCount();
+    });
+    ASSERT_TRUE(submitted.ok());
   }
   done.Wait();
 }
@@ -49,12 +48,11 @@ TEST(ExecutorTest, SeveralThreadsRunTasksAtOnce) {
 TEST(ExecutorTest, RefusesATaskWhileItsQueueIsFullAndNeverWaits) {
   absl::Notification busy, go;
   Executor executor(1, 1);
-  ASSERT_TRUE(executor
-                  .Submit([&] {
-                    busy.Notify();
-                    go.WaitForNotification();
-                  })
-                  .ok());
+  const absl::Status submitted = executor.Submit([&] {
+    busy.Notify();
+    go.WaitForNotification();
+  });
+  ASSERT_TRUE(submitted.ok());
   busy.WaitForNotification();
   EXPECT_TRUE(executor.Submit([] {}).ok());
   const absl::Status refused = executor.Submit([] { FAIL() << "was refused"; });

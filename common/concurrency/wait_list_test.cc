@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "gtest/gtest.h"
+#include "gmock/gmock.h"
 
 namespace ballast {
 namespace {
+
+using ::testing::ElementsAre;
 
 class WaitListTest : public testing::Test {
  protected:
@@ -28,8 +30,7 @@ TEST_F(WaitListTest, EndsWithTheArrivalThatWasAllItWaitedFor) {
   waits_.CountDown(ticket);
   EXPECT_TRUE(ended_.empty());
   waits_.CountDown(ticket);
-  ASSERT_EQ(ended_.size(), 1);
-  EXPECT_TRUE(ended_[0].ok());
+  EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
   EXPECT_EQ(waits_.size(), 0);
 }
 
@@ -52,8 +53,7 @@ TEST_F(WaitListTest, EndAllEndsEveryWaitOnce) {
   const WaitList::Ticket ticket = Add(1, absl::Hours(2));
   waits_.EndAll(absl::UnavailableError("drains"));
   waits_.End(ticket, absl::OkStatus());
-  ASSERT_EQ(ended_.size(), 2);
-  EXPECT_EQ(ended_[1], absl::UnavailableError("drains"));
+  EXPECT_THAT(ended_, ElementsAre(absl::UnavailableError("drains"), absl::UnavailableError("drains")));
 }
 
 TEST(WaitRoomThreadTest, SweepsByItselfWithTheRealClock) {
