@@ -5,14 +5,11 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/concurrency/clock.h"
-#include "common/storage/file_system.h"
 #include "common/storage/snapshot_file.h"
 #include "gtest/gtest.h"
 #include "server/durability/shard_snapshot.h"
-#include "server/shard/parameter_shard.h"
+#include "server/durability/shard_store_fixture.h"
 
 namespace ballast {
 namespace {
@@ -23,18 +20,15 @@ constexpr int64_t kElements = 1044480;
 absl::Status Push(ParameterShard& shard, uint32_t worker) {
   std::vector<float> values(kElements);
   for (int64_t i = 0; i < kElements; ++i) values[i] = static_cast<float>((i + worker) % 97) * 0.01f;
-  const absl::string_view piece(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const absl::string_view piece = BytesOf(values);
   const GradientView view{{1, 0}, 0, v1::ENCODING_FP32, {&piece, 1}};
   return shard.Push("job", {worker, 1, 1, 0, 1 + worker % 3}, {&view, 1}).status();
 }
 
 TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
-  JobConfig job{"job", {}, kWorkers, {}};
+  JobConfig job = Job(v1::Durability::NONE, kWorkers);
   job.policy.mutable_sync()->set_deterministic(true);
-  OwnedTensor tensor;
-  tensor.spec.set_id(1);
-  tensor.spec.set_name("w");
-  tensor.spec.add_shape(kElements);
+  OwnedTensor tensor = Tensor(1, "w", kElements);
   tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1f);
   const std::string path = testing::TempDir() + "/held.snapshot";
   std::filesystem::remove(path);
@@ -51,8 +45,7 @@ TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
     EXPECT_EQ(capture.slices[0].policy.held.size(), kWorkers - 1);
     const SnapshotPlace place{.shard = 0, .position = 9};
     ASSERT_TRUE(WriteSnapshot(PosixFileSystem(), path, place, capture).ok());
-    const absl::Status verified = VerifySnapshot(path, place, capture);
-    ASSERT_TRUE(verified.ok()) << verified;
+    ASSERT_THAT(VerifySnapshot(path, place, capture), IsOk());
     ASSERT_TRUE(Push(shard, 0).ok());
     const auto values = shard.Pull({1, 0}, std::nullopt);
     want.assign(values->values.values().begin(), values->values.values().end());
@@ -61,13 +54,12 @@ TEST(HeldGradientsTest, OfAFullSliceAndSixHundredWorkersComeBackToTheBit) {
   ParameterShard shard({}, Clock::Real());
   {
     const auto reader = SnapshotReader::Open(path);
-    ASSERT_TRUE(reader.ok()) << reader.status();
+    ASSERT_THAT(reader, IsOk());
     ShardState capture = ToCapture((*reader)->header());
     auto slice = (*reader)->Next();
-    ASSERT_TRUE(slice.ok()) << slice.status();
+    ASSERT_THAT(slice, IsOk());
     capture.slices.push_back(ToSliceEntry(**std::move(slice)));
-    const absl::Status restored = shard.Restore(std::move(capture));
-    ASSERT_TRUE(restored.ok()) << restored;
+    ASSERT_THAT(shard.Restore(std::move(capture)), IsOk());
   }
   std::filesystem::remove(path);
   ASSERT_TRUE(Push(shard, 0).ok());

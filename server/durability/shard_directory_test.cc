@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/status/testing/status_matcher.h"
 #include "common/storage/file.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/testing/lossy_file_system.h"
@@ -30,8 +30,26 @@ class ShardDirectoryTest : public testing::Test {
   std::unique_ptr<ShardDirectory> Open(uint32_t shard = 0, FileSystem* files = nullptr) {
     absl::StatusOr<std::unique_ptr<ShardDirectory>> directory =
         ShardDirectory::Open(path_, shard, files != nullptr ? files : &files_);
-    EXPECT_TRUE(directory.ok()) << directory.status();
+    EXPECT_THAT(directory, IsOk());
     return *std::move(directory);
+  }
+
+  // A directory and its log.
+  struct Opened {
+    std::unique_ptr<ShardDirectory> directory;
+    std::unique_ptr<RecordWriter> log;
+  };
+  // Opens the directory, starts a log and then `files` more.
+  Opened OpenLog(int files = 0) {
+    Opened opened{Open(), nullptr};
+    opened.log = Start(*opened.directory);
+    for (int i = 0; i < files; ++i) Continue(*opened.directory, opened.log);
+    return opened;
+  }
+
+  // Reads the log from the start, without its records.
+  static absl::StatusOr<LogEnd> ReadEnd(ShardDirectory& directory) {
+    return directory.ReadLog(1, [](const LogRecord&) { return absl::OkStatus(); });
   }
 
   // Reads the log into `read_` and starts a file after it.
@@ -41,17 +59,16 @@ class ShardDirectoryTest : public testing::Test {
       read_.push_back(record.position);
       return absl::OkStatus();
     });
-    EXPECT_TRUE(end.ok()) << end.status();
+    EXPECT_THAT(end, IsOk());
     absl::StatusOr<std::unique_ptr<RecordWriter>> log = directory.StartLog("job", *end);
-    EXPECT_TRUE(log.ok()) << log.status();
+    EXPECT_THAT(log, IsOk());
     return *std::move(log);
   }
 
   static void Append(RecordWriter& log) {
     internal::v1::ShardRecord record;
     record.mutable_pause()->set_incarnation(1);
-    const absl::Status status = log.Append({FrameMessage(record)}, 0);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_THAT(log.Append({FrameMessage(record)}, 0), IsOk());
   }
 
   // Appends a record to the file and starts the next one.
@@ -59,7 +76,7 @@ class ShardDirectoryTest : public testing::Test {
     Append(*log);
     ASSERT_TRUE(log->Sync().ok());
     absl::StatusOr<std::unique_ptr<RecordWriter>> next = directory.ContinueLog(*log);
-    ASSERT_TRUE(next.ok()) << next.status();
+    ASSERT_THAT(next, IsOk());
     log = *std::move(next);
   }
 
@@ -71,21 +88,18 @@ class ShardDirectoryTest : public testing::Test {
   }
 
   Positions Logs() { return *ListLogs(files_, path_); }
-  Positions Snapshots() { return *ListSnapshots(files_, path_); }
 
   LossyFileSystem files_;
-  const std::string path_ = NewFolder();
+  std::string path_ = NewFolder();
   Positions read_;
 };
 
 TEST_F(ShardDirectoryTest, RefusesASecondProcessInAFolder) {
   auto first = Open();
-  const absl::Status second = ShardDirectory::Open(path_, 0, &files_).status();
-  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(
-      second.message(),
-      absl::StrCat("state directory ", path_, " is in use by another process; each server needs its own")))
-      << second;
+  EXPECT_THAT(
+      ShardDirectory::Open(path_, 0, &files_),
+      Fails(absl::StatusCode::kFailedPrecondition,
+            absl::StrCat("state directory ", path_, " is in use by another process; each server needs its own")));
   first.reset();
   EXPECT_TRUE(ShardDirectory::Open(path_, 0, &files_).ok());
 }
@@ -102,8 +116,7 @@ TEST_F(ShardDirectoryTest, IsEmptyAtFirst) {
 
 TEST_F(ShardDirectoryTest, ContinuesTheLogOfAnEarlierProcess) {
   for (const Positions& written : {Positions{}, Positions{2, 4}, Positions{2, 4, 6, 8}}) {
-    auto directory = Open();
-    std::unique_ptr<RecordWriter> log = Start(*directory);
+    auto [directory, log] = OpenLog();
     EXPECT_EQ(read_, written);
     Continue(*directory, log);
     Append(*log);
@@ -117,7 +130,7 @@ TEST_F(ShardDirectoryTest, CutsAnUnfinishedWriteOff) {
   const std::string path = LogPath(path_, 1);
   const std::string whole = *ReadFile(path);
   std::ofstream(path, std::ios::app) << "BALLREC1";
-  const absl::StatusOr<LogEnd> end = Open()->ReadLog(1, [](const LogRecord&) { return absl::OkStatus(); });
+  const absl::StatusOr<LogEnd> end = ReadEnd(*Open());
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(end->unfinished, 8);
   EXPECT_EQ(end->newest_bytes, whole.size());
@@ -133,9 +146,8 @@ TEST_F(ShardDirectoryTest, StartsTheLogInPlaceOfAFileWithoutARecord) {
 
 TEST_F(ShardDirectoryTest, RefusesTheLogOfAnotherShard) {
   Append(*Start(*Open(/*shard=*/0)));
-  const absl::Status status = Open(/*shard=*/1)->ReadLog(1, [](const LogRecord&) { return absl::OkStatus(); }).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "is the log of shard 0, want shard 1")) << status;
+  EXPECT_THAT(ReadEnd(*Open(/*shard=*/1)),
+              Fails(absl::StatusCode::kFailedPrecondition, "is the log of shard 0, want shard 1"));
 }
 
 TEST_F(ShardDirectoryTest, RemovesWhatAnEarlierProcessDidNotFinish) {
@@ -159,13 +171,13 @@ TEST_F(ShardDirectoryTest, AddsASnapshotCompletelyOrNotAtAll) {
   EXPECT_EQ(*files_.List(path_), std::vector<std::string>{"lock"});
   // A process that died may have left the file.
   std::ofstream(partial) << "half";
-  const absl::Status added = directory->AddSnapshot(7, [&](const std::string& path) {
+  const auto write = [&](const std::string& path) {
     EXPECT_FALSE(ReadFile(path).ok());
     std::ofstream(path) << "whole";
     EXPECT_EQ(*directory->NewestSnapshot(), std::nullopt);
     return absl::OkStatus();
-  });
-  EXPECT_TRUE(added.ok()) << added;
+  };
+  EXPECT_THAT(directory->AddSnapshot(7, write), IsOk());
   EXPECT_EQ(*directory->NewestSnapshot(), SnapshotPath(path_, 7));
   EXPECT_EQ(*ReadFile(SnapshotPath(path_, 7)), "whole");
   files_.FailRenames();
@@ -174,46 +186,33 @@ TEST_F(ShardDirectoryTest, AddsASnapshotCompletelyOrNotAtAll) {
 }
 
 TEST_F(ShardDirectoryTest, PruneKeepsTheSnapshotAndTheLogAfterIt) {
-  struct Case {
-    uint64_t position;
-    Positions logs;
-  };
   // The files begin with the records 1, 3, 5 and 7.
-  for (const Case& c : {Case{1, {1, 3, 5, 7}}, Case{2, {3, 5, 7}}, Case{3, {3, 5, 7}}, Case{6, {7}}, Case{8, {7}}}) {
-    LossyFileSystem files;
-    const std::string path = NewFolder();
-    const auto directory = *ShardDirectory::Open(path, 0, &files);
-    std::unique_ptr<RecordWriter> log = Start(*directory);
-    for (int i = 0; i < 3; ++i) Continue(*directory, log);
+  const std::vector<std::pair<uint64_t, Positions>> cases = {
+      {1, {1, 3, 5, 7}}, {2, {3, 5, 7}}, {3, {3, 5, 7}}, {6, {7}}, {8, {7}}};
+  for (const auto& [pruned, logs] : cases) {
+    SCOPED_TRACE(pruned);
+    path_ = NewFolder();
+    const auto [directory, log] = OpenLog(3);
     Append(*log);
-    for (const uint64_t position : {uint64_t{0}, c.position, uint64_t{9}}) {
+    for (const uint64_t position : {uint64_t{0}, pruned, uint64_t{9}}) {
       ASSERT_TRUE(AddSnapshot(*directory, position).ok());
     }
-    ASSERT_TRUE(directory->Prune(c.position, /*most_spares=*/0).ok());
-    EXPECT_EQ(*ListLogs(files, path), c.logs) << c.position;
-    EXPECT_EQ(*ListSnapshots(files, path), (Positions{c.position, 9}));
+    ASSERT_TRUE(directory->Prune(pruned, /*most_spares=*/0).ok());
+    EXPECT_EQ(Logs(), logs);
+    EXPECT_EQ(*ListSnapshots(files_, path_), (Positions{pruned, 9}));
   }
 }
 
 TEST_F(ShardDirectoryTest, PruneRemovesTheFilesOfEarlierProcesses) {
-  {
-    auto directory = Open();
-    std::unique_ptr<RecordWriter> log = Start(*directory);
-    Continue(*directory, log);
-    Append(*log);
-  }
-  const auto directory = Open();
-  std::unique_ptr<RecordWriter> log = Start(*directory);
-  Continue(*directory, log);
+  Append(*OpenLog(1).log);
+  const auto [directory, log] = OpenLog(1);
   EXPECT_EQ(Logs(), (Positions{1, 3, 5, 7}));
   ASSERT_TRUE(directory->Prune(6, /*most_spares=*/4).ok());
   EXPECT_EQ(Logs(), (Positions{5, 7})) << "only the spare of this process stays";
 }
 
 TEST_F(ShardDirectoryTest, ReusesSparesForNewFiles) {
-  const auto directory = Open();
-  std::unique_ptr<RecordWriter> log = Start(*directory);
-  for (int i = 0; i < 4; ++i) Continue(*directory, log);
+  auto [directory, log] = OpenLog(4);
   ASSERT_TRUE(AddSnapshot(*directory, 8).ok());
   ASSERT_TRUE(directory->Prune(8, /*most_spares=*/2).ok());
   EXPECT_EQ(Logs(), (Positions{1, 3, 9}));
@@ -225,9 +224,7 @@ TEST_F(ShardDirectoryTest, ReusesSparesForNewFiles) {
 }
 
 TEST_F(ShardDirectoryTest, CreatesAFileIfTheSpareCannotBeReused) {
-  const auto directory = Open();
-  std::unique_ptr<RecordWriter> log = Start(*directory);
-  Continue(*directory, log);
+  auto [directory, log] = OpenLog(1);
   ASSERT_TRUE(directory->Prune(2, /*most_spares=*/1).ok());
   ASSERT_TRUE(files_.Remove(LogPath(path_, 1)).ok());
   Continue(*directory, log);
@@ -249,13 +246,12 @@ TEST_F(ShardDirectoryTest, PruneLeavesASpareAloneWhileItIsReused) {
   EXPECT_TRUE(directory->Prune(4, /*most_spares=*/2).ok());
   files.Release();
   rotation.join();
-  EXPECT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next, IsOk());
   EXPECT_EQ(Logs(), (Positions{1, 5, 6}));
 }
 
 TEST_F(ShardDirectoryTest, AFullDiskLeavesTheFinishedFileInUse) {
-  const auto directory = Open();
-  std::unique_ptr<RecordWriter> log = Start(*directory);
+  auto [directory, log] = OpenLog();
   Append(*log);
   files_.SetFree(10);
   EXPECT_EQ(directory->ContinueLog(*log).status().code(), absl::StatusCode::kResourceExhausted);
@@ -266,15 +262,12 @@ TEST_F(ShardDirectoryTest, AFullDiskLeavesTheFinishedFileInUse) {
 }
 
 TEST_F(ShardDirectoryTest, ReportsANewFileThatItCannotRemove) {
-  const auto directory = Open();
-  std::unique_ptr<RecordWriter> log = Start(*directory);
+  const auto [directory, log] = OpenLog();
   Append(*log);
   files_.SetFree(10);
   files_.FailRenames();
-  const absl::Status status = directory->ContinueLog(*log).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(LogPath(path_, 3), " cannot be removed durably")))
-      << status;
+  EXPECT_THAT(directory->ContinueLog(*log),
+              Fails(absl::StatusCode::kDataLoss, absl::StrCat(LogPath(path_, 3), " cannot be removed durably")));
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/concurrency/clock.h"
+#include "common/status/testing/status_matcher.h"
+#include "common/storage/testing/lossy_file_system.h"
 #include "gtest/gtest.h"
 #include "server/durability/shard_store.h"
 
@@ -21,7 +23,7 @@ inline std::string NewFolder() {
   return absl::StrCat(testing::TempDir(), "/store-", ++count);
 }
 
-inline JobConfig Job(v1::Durability::Mode mode, uint32_t workers = 2) {
+inline JobConfig Job(v1::Durability::Mode mode = v1::Durability::WAL, uint32_t workers = 2) {
   JobConfig job{"job", {}, workers, {}};
   job.policy.mutable_async();
   job.durability.set_mode(mode);
@@ -38,8 +40,8 @@ inline OwnedTensor Tensor(uint32_t id, const std::string& name, int64_t elements
   return tensor;
 }
 
-inline void AppendBytes(const ValueBuffer& values, std::string& to) {
-  to.append(reinterpret_cast<const char*>(values.values().data()), values.size() * sizeof(float));
+inline absl::string_view BytesOf(absl::Span<const float> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
 // Collects the lines that a store logs. Thread safety: all methods may be called from any thread.
@@ -67,18 +69,10 @@ class Lines {
 // A shard and its state directory, as in a server process.
 struct Process {
   explicit Process(const std::string& folder, FileSystem* files = PosixFileSystem(), uint64_t log_bytes = 1 << 28,
-                   uint32_t rank = 0, absl::Duration first_retry = absl::Milliseconds(1))
-      : shard(
-            [&] {
-              ParameterShard::Options options;
-              options.rank = rank;
-              options.open_journal = [this](const JobConfig& job) { return store->Start(job); };
-              return options;
-            }(),
-            Clock::Real()) {
+                   absl::Duration first_retry = absl::Milliseconds(1))
+      : shard({.open_journal = [this](const JobConfig& job) { return store->Start(job); }}, Clock::Real()) {
     ShardStore::Options options;
     options.folder = folder;
-    options.shard = rank;
     options.log_bytes = log_bytes;
     options.file_bytes = 4096;
     options.first_retry = first_retry;
@@ -94,19 +88,22 @@ struct Process {
   }
 
   void Declare(const JobConfig& job) {
-    const auto owned = shard.Declare(job, {Tensor(1, "w", 300), Tensor(2, "b", 7)});
-    ASSERT_TRUE(owned.ok()) << owned.status();
+    ASSERT_THAT(shard.Declare(job, {Tensor(1, "w", 300), Tensor(2, "b", 7)}), IsOk());
   }
 
   absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, uint64_t step, float value,
                                    uint64_t incarnation = 1, std::optional<double> position = std::nullopt) {
     std::vector<float> w(300), b(7, value);
     for (size_t i = 0; i < w.size(); ++i) w[i] = value + i;
-    const absl::string_view pieces[2] = {{reinterpret_cast<const char*>(w.data()), w.size() * 4},
-                                         {reinterpret_cast<const char*>(b.data()), b.size() * 4}};
+    const absl::string_view pieces[2] = {BytesOf(w), BytesOf(b)};
     const GradientView views[2] = {{{1, 0}, 0, v1::ENCODING_FP32, {&pieces[0], 1}},
                                    {{2, 0}, 0, v1::ENCODING_FP32, {&pieces[1], 1}}};
     return shard.Push("job", {worker, incarnation, sequence, step, 1, position}, views);
+  }
+
+  // Pushes of worker 0, one for each step.
+  void PushSteps(uint64_t first, uint64_t last) {
+    for (uint64_t i = first; i <= last; ++i) ASSERT_THAT(Push(0, i, i - 1, 0.1f * i), IsOk());
   }
 
   // Pushes and waits until the push is durable.
@@ -134,12 +131,11 @@ struct Process {
                       slice.weights.applied, " p", slice.weights.position.value_or(-1), " s",
                       slice.weights.set_checksum.value_or(0), slice.weights.pushed, " ",
                       slice.policy.fields.SerializeAsString(), ":");
-      AppendBytes(slice.policy.sum, text);
+      absl::StrAppend(&text, BytesOf(slice.policy.sum.values()));
       for (const PolicyState::Held& held : slice.policy.held) {
-        absl::StrAppend(&text, held.worker, "x", held.examples, ":");
-        AppendBytes(held.values, text);
+        absl::StrAppend(&text, held.worker, "x", held.examples, ":", BytesOf(held.values.values()));
       }
-      for (const ValueBuffer& array : slice.weights.arrays) AppendBytes(array, text);
+      for (const ValueBuffer& array : slice.weights.arrays) absl::StrAppend(&text, BytesOf(array.values()));
     }
     for (const internal::v1::WindowState& window : capture.windows) absl::StrAppend(&text, window.SerializeAsString());
     return text;
@@ -151,6 +147,38 @@ struct Process {
   ShardStore::Recovered recovered;
   ParameterShard shard;
   std::unique_ptr<ShardStore> store;
+};
+
+// Processes that follow each other in one state directory: each ends when the next one starts.
+class ShardStoreTest : public testing::Test {
+ protected:
+  Process& Start(FileSystem* files = PosixFileSystem(), uint64_t log_bytes = 1 << 28) {
+    process_.reset();
+    process_ = std::make_unique<Process>(folder_, files, log_bytes);
+    EXPECT_THAT(process_->status, IsOk());
+    return *process_;
+  }
+
+  Process& StartJob(const JobConfig& job = Job(), FileSystem* files = PosixFileSystem(), uint64_t log_bytes = 1 << 28) {
+    Start(files, log_bytes).Declare(job);
+    return *process_;
+  }
+
+  // Returns the last state of the process.
+  std::string End() {
+    const std::string state = process_->Fingerprint();
+    process_.reset();
+    return state;
+  }
+
+  Process& ExpectRecovers(const std::string& state, uint64_t log_bytes = 1 << 28) {
+    EXPECT_EQ(Start(PosixFileSystem(), log_bytes).Fingerprint(), state);
+    return *process_;
+  }
+
+  std::string folder_ = NewFolder();
+  LossyFileSystem files_;
+  std::unique_ptr<Process> process_;
 };
 
 }  // namespace ballast
