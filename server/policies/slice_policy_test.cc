@@ -2,463 +2,297 @@
 #include "server/policies/slice_policy.h"
 
 #include <cmath>
+#include <functional>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
-class SlicePolicyTest : public testing::Test {
- protected:
-  SlicePolicyTest() {
-    spec_.set_name("w");
-    spec_.add_shape(2);
-    spec_.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
-    optimizer_ = *MakeOptimizer(spec_.optimizer());
+constexpr auto kApplied = PushDisposition::kApplied;
+constexpr auto kBuffered = PushDisposition::kBuffered;
+constexpr auto kDropped = PushDisposition::kDropped;
+constexpr std::nullopt_t kReader = std::nullopt;
+
+using Ranks = std::vector<uint32_t>;
+
+// A policy and weights of two elements that start at 0, with a learning rate of 1.
+struct Subject {
+  Subject(const std::string& config, uint32_t workers) {
+    v1::ConsistencyPolicy parsed;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(config, &parsed)) << config;
+    policy = *MakeSlicePolicy(parsed, workers);
+    v1::TensorSpec spec;
+    spec.set_name("w");
+    spec.add_shape(2);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
+    optimizer = *MakeOptimizer(spec.optimizer());
     v1::SliceRange range;
     range.set_elements(2);
-    weights_ = std::make_unique<SliceWeights>(spec_, range, optimizer_.get());
+    weights = std::make_unique<SliceWeights>(spec, range, optimizer.get());
   }
 
-  static std::unique_ptr<SlicePolicy> Make(const char* config, uint32_t workers) {
-    v1::ConsistencyPolicy policy;
-    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(config, &policy)) << config;
-    return *MakeSlicePolicy(policy, workers);
-  }
+  std::vector<float> values() const { return {weights->values().begin(), weights->values().end()}; }
 
-  static std::unique_ptr<SlicePolicy> Sync(uint32_t workers) { return Make("sync { deterministic: true }", workers); }
-
-  // A contribution of one example with two equal elements.
-  PushDisposition OfferFrom(SlicePolicy& policy, uint32_t worker, uint64_t step, uint64_t from_version,
-                            float gradient) {
-    const std::vector<float> both = {gradient, gradient};
-    return policy.Offer({.worker = worker, .step = step, .examples = 1}, from_version, Gradient(both), *weights_);
-  }
-
-  bool MayPull(const SlicePolicy& policy, uint32_t worker, uint64_t step) const {
-    return policy.MayPull({.step = step, .worker = worker}, *weights_);
-  }
-
-  PushDisposition Offer(SlicePolicy& policy, uint32_t worker, uint64_t step, uint32_t examples,
-                        std::vector<float> gradient) {
-    return policy.Offer({.worker = worker, .step = step, .examples = examples}, 0, Gradient(gradient), *weights_);
-  }
-
-  using Ranks = std::vector<uint32_t>;
-
-  std::vector<float> values() const { return {weights_->values().begin(), weights_->values().end()}; }
-
-  v1::TensorSpec spec_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<SliceWeights> weights_;
+  std::unique_ptr<SlicePolicy> policy;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<SliceWeights> weights;
 };
 
-TEST_F(SlicePolicyTest, SyncAppliesTheMeanOnceAllWorkersAreIn) {
-  auto policy = Sync(2);
-  EXPECT_EQ(Offer(*policy, 1, 0, 64, {2, 4}), PushDisposition::kBuffered);
-  EXPECT_EQ(values(), (std::vector<float>{0, 0}));
-  EXPECT_FALSE(policy->MayPull({.step = 1}, *weights_));
-  EXPECT_EQ(policy->Missing({.step = 1}), std::vector<uint32_t>{0});
-  EXPECT_EQ(Offer(*policy, 0, 0, 64, {4, 0}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
-  EXPECT_TRUE(policy->MayPull({.step = 1}, *weights_));
+// Something that happens to a policy, with what it should return, or something to be true then.
+using Event = std::function<void(Subject&)>;
+
+// Without `want`, the disposition does not matter.
+Event Offer(uint32_t worker, uint64_t step, uint32_t examples, std::vector<float> gradient,
+            std::optional<PushDisposition> want = std::nullopt) {
+  return [=](Subject& on) {
+    const auto got =
+        on.policy->Offer({.worker = worker, .step = step, .examples = examples}, 0, Gradient(gradient), *on.weights);
+    EXPECT_EQ(got, want.value_or(got));
+  };
 }
 
-TEST_F(SlicePolicyTest, SyncWeighsTheMeanByExamples) {
-  auto policy = Sync(2);
-  Offer(*policy, 0, 0, 3, {4, 0});
-  Offer(*policy, 1, 0, 1, {0, 8});
-  EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
+// A contribution of one example with two equal elements.
+Event OfferFrom(uint32_t worker, uint64_t step, uint64_t from_version, float gradient,
+                std::optional<PushDisposition> want = std::nullopt) {
+  return [=](Subject& on) {
+    const std::vector<float> both = {gradient, gradient};
+    const auto got =
+        on.policy->Offer({.worker = worker, .step = step, .examples = 1}, from_version, Gradient(both), *on.weights);
+    EXPECT_EQ(got, want.value_or(got));
+  };
 }
 
-TEST_F(SlicePolicyTest, SyncTakesAWorkerWithoutExamplesIntoTheStep) {
-  auto policy = Sync(2);
-  EXPECT_EQ(Offer(*policy, 0, 0, 8, {1, 1}), PushDisposition::kBuffered);
-  EXPECT_EQ(Offer(*policy, 1, 0, 0, {}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
+// The steps from `first` to `last` of these workers, whose gradients are 1.
+Event Steps(const Ranks& workers, uint64_t first, uint64_t last) {
+  return [=](Subject& on) {
+    for (uint64_t step = first; step <= last; ++step) {
+      for (const uint32_t worker : workers) OfferFrom(worker, step, step, 1)(on);
+    }
+  };
 }
 
-TEST_F(SlicePolicyTest, SyncStepWithoutAnyExampleMovesTheClockOnly) {
-  auto policy = Sync(2);
-  Offer(*policy, 0, 0, 0, {});
-  EXPECT_EQ(Offer(*policy, 1, 0, 0, {}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{0, 0}));
-  EXPECT_EQ(weights_->version(), 1);
+Event Pause(uint32_t worker, bool applies = false) {
+  return [=](Subject& on) { EXPECT_EQ(on.policy->Pause(worker, *on.weights), applies); };
 }
 
-TEST_F(SlicePolicyTest, SyncDropsWhatComesTooLateOrTwice) {
-  auto policy = Sync(2);
-  Offer(*policy, 0, 0, 1, {1, 1});
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {9, 9}), PushDisposition::kDropped);
-  Offer(*policy, 1, 0, 1, {1, 1});
-  EXPECT_EQ(Offer(*policy, 1, 0, 1, {9, 9}), PushDisposition::kDropped);
-  EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
+Event CatchUp(uint32_t worker, uint64_t version, uint64_t finished) {
+  return [=](Subject& on) { on.policy->CatchUp(worker, version, finished, *on.weights); };
 }
 
-TEST_F(SlicePolicyTest, SyncRefusesAStepWhoseUpdateBeforeIsMissing) {
-  auto policy = Sync(2);
-  EXPECT_TRUE(policy->CheckStep(0, *weights_).ok());
-  EXPECT_EQ(policy->CheckStep(1, *weights_).code(), absl::StatusCode::kFailedPrecondition);
+Event OnPull(uint32_t worker) {
+  return [=](Subject& on) { on.policy->OnPull(worker, *on.weights); };
 }
 
-TEST_F(SlicePolicyTest, DeterministicSyncGivesTheSameBitsInEveryOrderOfArrival) {
+Event MayPull(std::optional<uint32_t> worker, uint64_t step, bool may = true) {
+  return [=](Subject& on) { EXPECT_EQ(on.policy->MayPull({.step = step, .worker = worker}, *on.weights), may); };
+}
+
+Event MustWait(std::optional<uint32_t> worker, uint64_t step) { return MayPull(worker, step, false); }
+
+Event Missing(std::optional<uint32_t> worker, uint64_t step, const Ranks& ranks) {
+  return [=](Subject& on) { EXPECT_EQ(on.policy->Missing({.step = step, .worker = worker}), ranks); };
+}
+
+Event CheckStep(uint64_t step, absl::StatusCode code) {
+  return [=](Subject& on) { EXPECT_EQ(on.policy->CheckStep(step, *on.weights).code(), code); };
+}
+
+Event Values(float first, float second) {
+  return [=](Subject& on) { EXPECT_EQ(on.values(), (std::vector<float>{first, second})); };
+}
+
+Event Versions(uint64_t version, uint64_t applied) {
+  return [=](Subject& on) {
+    EXPECT_EQ(on.weights->version(), version);
+    EXPECT_EQ(on.weights->applied(), applied);
+  };
+}
+
+struct Case {
+  Case(std::string name, std::string policy, uint32_t workers, std::vector<Event> events)
+      : name(std::move(name)), policy(std::move(policy)), workers(workers), events(std::move(events)) {}
+
+  std::string name, policy;
+  uint32_t workers;
+  std::vector<Event> events;
+
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+};
+
+class SlicePolicyCaseTest : public testing::TestWithParam<Case> {};
+
+TEST_P(SlicePolicyCaseTest, Holds) {
+  Subject subject(GetParam().policy, GetParam().workers);
+  for (size_t i = 0; i < GetParam().events.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("event ", i));
+    GetParam().events[i](subject);
+  }
+}
+
+constexpr char kInOrder[] = "sync { deterministic: true }";
+constexpr auto kOk = absl::StatusCode::kOk;
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+const std::vector<Case> kSyncCases = {
+    Case("SyncAppliesTheMeanOnceAllWorkersAreIn", kInOrder, 2,
+         {Offer(1, 0, 64, {2, 4}, kBuffered), Values(0, 0), MustWait(kReader, 1), Missing(kReader, 1, {0}),
+          Offer(0, 0, 64, {4, 0}, kApplied), Values(-3, -2), MayPull(kReader, 1)}),
+    Case("SyncWeighsTheMeanByExamples", kInOrder, 2, {Offer(0, 0, 3, {4, 0}), Offer(1, 0, 1, {0, 8}), Values(-3, -2)}),
+    Case("SyncTakesAWorkerWithoutExamplesIntoTheStep", kInOrder, 2,
+         {Offer(0, 0, 8, {1, 1}, kBuffered), Offer(1, 0, 0, {}, kApplied), Values(-1, -1)}),
+    Case("SyncStepWithoutAnyExampleMovesTheClockOnly", kInOrder, 2,
+         {Offer(0, 0, 0, {}), Offer(1, 0, 0, {}, kApplied), Values(0, 0),
+          [](Subject& on) { EXPECT_EQ(on.weights->version(), 1); }}),
+    Case("SyncDropsWhatComesTooLateOrTwice", kInOrder, 2,
+         {Offer(0, 0, 1, {1, 1}), Offer(0, 0, 1, {9, 9}, kDropped), Offer(1, 0, 1, {1, 1}),
+          Offer(1, 0, 1, {9, 9}, kDropped), Values(-1, -1)}),
+    Case("SyncRefusesAStepWhoseUpdateBeforeIsMissing", kInOrder, 2, {CheckStep(0, kOk), CheckStep(1, kRefused)}),
+    Case("DeterministicSyncGivesAGradientAloneTheSameBitsInEveryOrderOfArrival", kInOrder, 2,
+         {Offer(0, 0, 7, {0.1f, 0.3f}), Offer(1, 0, 0, {}), Values(-0.1f, -0.3f), Offer(1, 1, 0, {}),
+          Offer(0, 1, 7, {-0.1f, -0.3f}), Values(0, 0)}),
+    Case("SyncOfOneWorkerAppliesTheGradientAsItIs", kInOrder, 1,
+         {Offer(0, 0, 7, {0.1f, 0.3f}, kApplied), Values(-0.1f, -0.3f)}),
+    Case("SyncWithAQuorumAppliesTheMeanOfThoseThatAreIn", "sync { quorum: 2 }", 3,
+         {Offer(2, 0, 3, {4, 0}, kBuffered), Missing(kReader, 1, {0, 1}), Offer(0, 0, 1, {0, 8}, kApplied),
+          Values(-3, -2)}),
+    Case("SyncDropsWhatComesAfterItsQuorum", "sync { quorum: 2 }", 3,
+         {Offer(0, 0, 1, {1, 1}), Offer(1, 0, 1, {1, 1}), CheckStep(0, kOk), Offer(2, 0, 1, {9, 9}, kDropped),
+          Values(-1, -1), MayPull(2, 1)}),
+    // A worker counts once per step.
+    Case("AWorkerThatFellBehindTakesPartWithAGradientOfTheNewestValues", "sync { quorum: 2 }", 3,
+         {Steps({0, 1}, 0, 2), OfferFrom(2, 0, 0, 9, kDropped), OfferFrom(2, 1, 3, 4, kBuffered),
+          OfferFrom(2, 2, 3, 9, kDropped), OfferFrom(0, 3, 3, 2, kApplied), Values(-6, -6)}),
+    Case("SyncDoesNotWaitForWhoHasPaused", kInOrder, 3,
+         {Pause(1), Offer(2, 0, 1, {2, 2}, kBuffered), Missing(kReader, 1, {0}), Offer(0, 0, 1, {4, 4}, kApplied),
+          Values(-3, -3)}),
+    Case("APauseClosesTheStepOfThoseThatAreIn", kInOrder, 3,
+         {Offer(2, 0, 1, {2, 2}), Pause(0), Pause(1, /*applies=*/true), Values(-2, -2), MayPull(2, 1)}),
+    Case("AContributionCountsThoughItsWorkerPausesAfterIt", kInOrder, 2,
+         {Offer(0, 0, 1, {2, 2}), Pause(0), Offer(1, 0, 1, {4, 4}, kApplied), Values(-3, -3)}),
+    Case("WhereAllHavePausedNoStepPasses", kInOrder, 2, {Pause(0), Pause(1), Versions(0, 0)}),
+    Case("SyncWaitsAgainForAWorkerThatReturns", kInOrder, 2,
+         {Pause(1), Steps({0}, 0, 1), OfferFrom(1, 0, 0, 9, kDropped), OfferFrom(0, 2, 2, 1, kBuffered),
+          Missing(0, 3, {1}), OfferFrom(1, 1, 2, 3, kApplied), Values(-4, -4)}),
+    Case("APullOfALaterStepWaitsAgainForThoseThatAreIn", kInOrder, 2,
+         {Offer(0, 0, 1, {1, 1}), Missing(kReader, 1, {1}), Missing(kReader, 2, {0, 1})}),
+    // Three updates are lost: the workers have seen version 3, the slice is at 0. The second offer of worker 0 is a
+    // retry for a step that is over. Then worker 1's gradient for step 3 was accepted, without an update, and is lost;
+    // the update is the mean of the two that arrived.
+    Case("AStepGoesOnWithoutGradientsThatWereTakenAndLost", kInOrder, 3,
+         {CatchUp(1, 3, 3), Versions(3, 0), MayPull(0, 3), OfferFrom(0, 2, 2, 1, kDropped), CatchUp(1, 3, 4),
+          Missing(0, 4, {0, 2}), OfferFrom(0, 3, 3, 2), OfferFrom(2, 3, 3, 4, kApplied), Versions(4, 1), Values(-3, -3),
+          CatchUp(1, 3, 4), Versions(4, 1)}),
+    // Worker 0's gradient for step 0 is lost, although it has seen the update.
+    Case("GradientsOfAStepThatOthersHaveSeenOverAreUsedAllTheSame", kInOrder, 2,
+         {OfferFrom(1, 0, 0, 5, kBuffered), CatchUp(0, 1, 1), Versions(1, 1), Values(-5, -5), MayPull(1, 1)}),
+    Case("LocalSgdAveragesTheRoundsOfAllWorkers", "local_sgd { local_steps: 8 learning_rate: 0.1 deterministic: true }",
+         2,
+         {Offer(1, 0, 1, {2, 4}, kBuffered), Missing(kReader, 1, {0}), Offer(0, 0, 1, {4, 0}, kApplied),
+          Values(-3, -2)}),
+};
+
+const std::vector<Case> kAsyncCases = {
+    Case("AsyncAppliesOnArrivalAndNeverWaits", "async { }", 4,
+         {Offer(3, 17, 64, {1, 2}, kApplied), Values(-1, -2), MayPull(kReader, 99), Missing(kReader, 1, {})}),
+    // The last update is 8 / (1 + 3).
+    Case("AsyncDividesTheRateByOnePlusStaleness", "async { scale_by_staleness: true }", 2,
+         {Steps({0}, 0, 2), Values(-3, -3), OfferFrom(1, 0, 0, 8), Values(-5, -5)}),
+    Case("AsyncWithoutScalingTakesAStaleGradientAsItIs", "async { }", 2,
+         {OfferFrom(0, 0, 0, 1), OfferFrom(1, 0, 0, 8), Values(-9, -9)}),
+    // w is -2 and was 0: 4 + 0.5 * 4 * 4 * -2 = -12. Then w is 10 and was -1: 2 + 0.5 * 2 * 2 * 11 = 24.
+    Case("DelayCompensationCountsFromWhatTheWorkerWasHandedLast", "async { delay_compensation: 0.5 }", 2,
+         {OnPull(1), OfferFrom(0, 0, 0, 1), OnPull(0), OfferFrom(0, 1, 1, 1), OfferFrom(1, 0, 0, 4), Values(10, 10),
+          OfferFrom(0, 2, 1, 2), Values(-14, -14)}),
+    Case("DelayCompensationLeavesFreshGradientsAndWorkersThatNeverPulled", "async { delay_compensation: 0.5 }", 3,
+         {OnPull(0), OfferFrom(0, 0, 0, 1), Values(-1, -1), OfferFrom(1, 0, 0, 1), Values(-2, -2)}),
+    Case("DelayCompensationIgnoresPullsOfRanksThatTheJobLacks", "async { delay_compensation: 0.5 }", 1,
+         {OnPull(7), OfferFrom(0, 0, 0, 1), Values(-1, -1)}),
+};
+
+const std::vector<Case> kBoundedCases = {
+    Case("BoundedAppliesOnArrival", "bounded { staleness: 2 }", 2,
+         {OfferFrom(0, 0, 0, 1, kApplied), OfferFrom(1, 0, 0, 2, kApplied), Values(-3, -3)}),
+    Case("BoundedLetsNobodyPullFurtherThanTheBoundAheadOfTheSlowest", "bounded { staleness: 2 }", 3,
+         {Steps({0}, 0, 2), MayPull(0, 2), MustWait(0, 3), MustWait(kReader, 3), Missing(0, 3, {1, 2}),
+          OfferFrom(1, 0, 0, 1), Missing(0, 3, {2}), OfferFrom(2, 0, 0, 1), MayPull(0, 3)}),
+    Case("BoundedDividesTheRateByOnePlusStalenessWhereAsked", "bounded { staleness: 2 scale_by_staleness: true }", 2,
+         {OfferFrom(0, 0, 0, 1), OfferFrom(1, 0, 0, 8), Values(-5, -5)}),
+    Case("BoundedDoesNotWaitForWhoHasPaused", "bounded { staleness: 0 }", 3,
+         {OfferFrom(0, 0, 0, 1), OfferFrom(1, 0, 1, 1), MustWait(0, 1), Pause(2), MayPull(0, 1), Missing(0, 1, {})}),
+    Case("BoundedWaitsForNobodyWhereAllHavePaused", "bounded { staleness: 0 }", 2,
+         {Pause(0), MustWait(0, 5), Pause(1), MayPull(0, 5)}),
+    // The returned worker's clock is 10, not 1, and 11 after its second step.
+    Case("AWorkerThatReturnsGoesOnAtTheClockOfTheSlowest", "bounded { staleness: 1 }", 3,
+         {Pause(2), Steps({0, 1}, 0, 9), OfferFrom(2, 0, 0, 1), MayPull(0, 11), MustWait(0, 12),
+          Missing(0, 12, {0, 1, 2}), OfferFrom(2, 1, 0, 1), Missing(0, 12, {0, 1})}),
+    // The slowest was at 10, so the clock is 12, not 10 + 7. The bound applies to the worker's own count.
+    Case("AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt", "bounded { staleness: 1 }", 2,
+         {Pause(1), Steps({0}, 0, 9), Steps({1}, 0, 7), MayPull(1, 8), Steps({0}, 10, 12), MayPull(0, 13),
+          MustWait(0, 14), Missing(0, 14, {1}), MustWait(1, 14)}),
+    Case("AWorkerThatReturnsAheadKeepsItsClock", "bounded { staleness: 3 }", 2,
+         {Steps({0}, 0, 2), Pause(0), OfferFrom(1, 0, 0, 1), OfferFrom(0, 3, 0, 1), MayPull(0, 4), MustWait(0, 5)}),
+    // Worker 1 restarted; 6 steps are finished at the end.
+    Case("TheSlowestClockStandsWhileNobodyTakesPart", "bounded { staleness: 0 }", 2,
+         {Steps({0, 1}, 0, 4), Pause(0), Pause(1), OfferFrom(1, 0, 0, 1), OfferFrom(0, 5, 0, 1), Missing(0, 6, {1}),
+          OfferFrom(1, 1, 0, 1), MayPull(0, 6)}),
+    // Both lost the same nine steps, and would otherwise wait for each other; at first one has not reported it.
+    Case(
+        "BoundedWorkersAreWhereTheySayThatTheyAre", "bounded { staleness: 1 }", 2,
+        {Steps({0, 1}, 0, 0), MustWait(0, 10), MustWait(1, 10), CatchUp(1, 19, 10), MustWait(1, 10), CatchUp(0, 20, 10),
+         MayPull(0, 10), MayPull(1, 11), MustWait(1, 12), [](Subject& on) { EXPECT_EQ(on.weights->version(), 20); }}),
+    Case("BoundedRefusesStepsThatNoJobReaches", "bounded { staleness: 0 }", 2,
+         {CheckStep(1000000000, kOk), CheckStep(~uint64_t{0}, kRefused), MustWait(0, ~uint64_t{0})}),
+};
+
+std::string NameOf(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Sync, SlicePolicyCaseTest, testing::ValuesIn(kSyncCases), NameOf);
+INSTANTIATE_TEST_SUITE_P(Async, SlicePolicyCaseTest, testing::ValuesIn(kAsyncCases), NameOf);
+INSTANTIATE_TEST_SUITE_P(Bounded, SlicePolicyCaseTest, testing::ValuesIn(kBoundedCases), NameOf);
+
+TEST(SlicePolicyTest, DeterministicSyncGivesTheSameBitsInEveryOrderOfArrival) {
   const std::vector<std::vector<float>> gradients = {{1e8f, 0.1f}, {-1e8f, 0.2f}, {1.0f, 0.3f}};
-  std::vector<std::vector<uint32_t>> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-  auto policy = Sync(3);
-  std::vector<float> first;
+  const std::vector<Ranks> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  Subject subject(kInOrder, 3);
   for (uint64_t step = 0; step < orders.size(); ++step) {
-    const std::vector<float> before = values();
-    for (uint32_t rank : orders[step]) Offer(*policy, rank, step, 7, gradients[rank]);
+    const std::vector<float> before = subject.values();
+    for (uint32_t rank : orders[step]) Offer(rank, step, 7, gradients[rank])(subject);
     // ((1e8 - 1e8) + 1) / 3 only in rank order; any other order loses the 1.
-    EXPECT_FLOAT_EQ(before[0] - values()[0], 1.0f / 3) << step;
-    EXPECT_FLOAT_EQ(before[1] - values()[1], 0.2f) << step;
+    EXPECT_FLOAT_EQ(before[0] - subject.values()[0], 1.0f / 3) << step;
+    EXPECT_FLOAT_EQ(before[1] - subject.values()[1], 0.2f) << step;
   }
 }
 
-TEST_F(SlicePolicyTest, DeterministicSyncGivesAGradientAloneTheSameBitsInEveryOrderOfArrival) {
-  auto policy = Sync(2);
-  Offer(*policy, 0, 0, 7, {0.1f, 0.3f});
-  Offer(*policy, 1, 0, 0, {});
-  const std::vector<float> first = values();
-  EXPECT_EQ(first, (std::vector<float>{-0.1f, -0.3f}));
-  Offer(*policy, 1, 1, 0, {});
-  Offer(*policy, 0, 1, 7, {-0.1f, -0.3f});
-  EXPECT_EQ(values(), (std::vector<float>{0, 0}));
-}
-
-TEST_F(SlicePolicyTest, SyncOfOneWorkerAppliesTheGradientAsItIs) {
-  auto policy = Sync(1);
-  EXPECT_EQ(Offer(*policy, 0, 0, 7, {0.1f, 0.3f}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-0.1f, -0.3f}));
-}
-
-TEST_F(SlicePolicyTest, SyncWithAQuorumAppliesTheMeanOfThoseThatAreIn) {
-  auto policy = Make("sync { quorum: 2 }", 3);
-  EXPECT_EQ(Offer(*policy, 2, 0, 3, {4, 0}), PushDisposition::kBuffered);
-  EXPECT_EQ(policy->Missing({.step = 1}), (Ranks{0, 1}));
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {0, 8}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
-}
-
-TEST_F(SlicePolicyTest, SyncDropsWhatComesAfterItsQuorum) {
-  auto policy = Make("sync { quorum: 2 }", 3);
-  Offer(*policy, 0, 0, 1, {1, 1});
-  Offer(*policy, 1, 0, 1, {1, 1});
-  EXPECT_TRUE(policy->CheckStep(0, *weights_).ok());
-  EXPECT_EQ(Offer(*policy, 2, 0, 1, {9, 9}), PushDisposition::kDropped);
-  EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
-  EXPECT_TRUE(MayPull(*policy, 2, 1));
-}
-
-TEST_F(SlicePolicyTest, AWorkerThatFellBehindTakesPartWithAGradientOfTheNewestValues) {
-  auto policy = Make("sync { quorum: 2 }", 3);
-  for (uint64_t step = 0; step < 3; ++step) {
-    OfferFrom(*policy, 0, step, step, 1);
-    OfferFrom(*policy, 1, step, step, 1);
-  }
-  EXPECT_EQ(OfferFrom(*policy, 2, 0, 0, 9), PushDisposition::kDropped);
-  EXPECT_EQ(OfferFrom(*policy, 2, 1, 3, 4), PushDisposition::kBuffered);
-  EXPECT_EQ(OfferFrom(*policy, 2, 2, 3, 9), PushDisposition::kDropped) << "counts once per step";
-  EXPECT_EQ(OfferFrom(*policy, 0, 3, 3, 2), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-6, -6}));
-}
-
-TEST_F(SlicePolicyTest, DeterministicSyncFoldsAQuorumInRankOrder) {
+TEST(SlicePolicyTest, DeterministicSyncFoldsAQuorumInRankOrder) {
   const std::vector<float> gradients = {0, 1e8f, -1e8f, 1.0f};
-  auto policy = Make("sync { deterministic: true quorum: 3 }", 4);
+  Subject subject("sync { deterministic: true quorum: 3 }", 4);
   uint64_t step = 0;
   for (const Ranks& order : {Ranks{1, 2, 3}, Ranks{3, 2, 1}, Ranks{3, 1, 2}}) {
-    const float before = values()[0];
-    for (uint32_t rank : order) OfferFrom(*policy, rank, step, step, gradients[rank]);
-    EXPECT_FLOAT_EQ(before - values()[0], 1.0f / 3) << step;
+    const float before = subject.values()[0];
+    for (uint32_t rank : order) OfferFrom(rank, step, step, gradients[rank])(subject);
+    EXPECT_FLOAT_EQ(before - subject.values()[0], 1.0f / 3) << step;
     ++step;
   }
 }
 
-TEST_F(SlicePolicyTest, SyncDoesNotWaitForWhoHasPaused) {
-  auto policy = Sync(3);
-  EXPECT_FALSE(policy->Pause(1, *weights_));
-  EXPECT_EQ(Offer(*policy, 2, 0, 1, {2, 2}), PushDisposition::kBuffered);
-  EXPECT_EQ(policy->Missing({.step = 1}), Ranks{0});
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {4, 4}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-3, -3}));
-}
-
-TEST_F(SlicePolicyTest, APauseClosesTheStepOfThoseThatAreIn) {
-  auto policy = Sync(3);
-  Offer(*policy, 2, 0, 1, {2, 2});
-  EXPECT_FALSE(policy->Pause(0, *weights_));
-  EXPECT_TRUE(policy->Pause(1, *weights_));
-  EXPECT_EQ(values(), (std::vector<float>{-2, -2}));
-  EXPECT_TRUE(MayPull(*policy, 2, 1));
-}
-
-TEST_F(SlicePolicyTest, AContributionCountsThoughItsWorkerPausesAfterIt) {
-  auto policy = Sync(2);
-  Offer(*policy, 0, 0, 1, {2, 2});
-  EXPECT_FALSE(policy->Pause(0, *weights_));
-  EXPECT_EQ(Offer(*policy, 1, 0, 1, {4, 4}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-3, -3}));
-}
-
-TEST_F(SlicePolicyTest, WhereAllHavePausedNoStepPasses) {
-  auto policy = Sync(2);
-  EXPECT_FALSE(policy->Pause(0, *weights_));
-  EXPECT_FALSE(policy->Pause(1, *weights_));
-  EXPECT_EQ(weights_->version(), 0);
-}
-
-TEST_F(SlicePolicyTest, SyncWaitsAgainForAWorkerThatReturns) {
-  auto policy = Sync(2);
-  policy->Pause(1, *weights_);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  OfferFrom(*policy, 0, 1, 1, 1);
-  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 9), PushDisposition::kDropped);
-  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), PushDisposition::kBuffered);
-  EXPECT_EQ(policy->Missing({.step = 3, .worker = 0}), Ranks{1});
-  EXPECT_EQ(OfferFrom(*policy, 1, 1, 2, 3), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-4, -4}));
-}
-
-TEST_F(SlicePolicyTest, APullOfALaterStepWaitsAgainForThoseThatAreIn) {
-  auto policy = Sync(2);
-  Offer(*policy, 0, 0, 1, {1, 1});
-  EXPECT_EQ(policy->Missing({.step = 1}), Ranks{1});
-  EXPECT_EQ(policy->Missing({.step = 2}), (Ranks{0, 1}));
-}
-
-TEST_F(SlicePolicyTest, AsyncAppliesOnArrivalAndNeverWaits) {
-  auto policy = Make("async { }", 4);
-  EXPECT_EQ(Offer(*policy, 3, 17, 64, {1, 2}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-1, -2}));
-  EXPECT_TRUE(policy->MayPull({.step = 99}, *weights_));
-  EXPECT_TRUE(policy->Missing({.step = 1}).empty());
-}
-
-TEST_F(SlicePolicyTest, AsyncDividesTheRateByOnePlusStaleness) {
-  auto policy = Make("async { scale_by_staleness: true }", 2);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  OfferFrom(*policy, 0, 1, 1, 1);
-  OfferFrom(*policy, 0, 2, 2, 1);
-  EXPECT_EQ(values()[0], -3);
-  OfferFrom(*policy, 1, 0, 0, 8);
-  EXPECT_EQ(values()[0], -5) << "8 / (1 + 3)";
-}
-
-TEST_F(SlicePolicyTest, AsyncWithoutScalingTakesAStaleGradientAsItIs) {
-  auto policy = Make("async { }", 2);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  OfferFrom(*policy, 1, 0, 0, 8);
-  EXPECT_EQ(values()[0], -9);
-}
-
-TEST_F(SlicePolicyTest, DelayCompensationCountsFromWhatTheWorkerWasHandedLast) {
-  auto policy = Make("async { delay_compensation: 0.5 }", 2);
-  policy->OnPull(1, *weights_);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  policy->OnPull(0, *weights_);
-  OfferFrom(*policy, 0, 1, 1, 1);
-  // w is -2 and was 0: 4 + 0.5 * 4 * 4 * -2 = -12.
-  OfferFrom(*policy, 1, 0, 0, 4);
-  EXPECT_EQ(values(), (std::vector<float>{10, 10}));
-  // w is 10 and was -1: 2 + 0.5 * 2 * 2 * 11 = 24.
-  OfferFrom(*policy, 0, 2, 1, 2);
-  EXPECT_EQ(values(), (std::vector<float>{-14, -14}));
-}
-
-TEST_F(SlicePolicyTest, DelayCompensationLeavesFreshGradientsAndWorkersThatNeverPulled) {
-  auto policy = Make("async { delay_compensation: 0.5 }", 3);
-  policy->OnPull(0, *weights_);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
-  OfferFrom(*policy, 1, 0, 0, 1);
-  EXPECT_EQ(values(), (std::vector<float>{-2, -2}));
-}
-
-TEST_F(SlicePolicyTest, DelayCompensationIgnoresPullsOfRanksThatTheJobLacks) {
-  auto policy = Make("async { delay_compensation: 0.5 }", 1);
-  policy->OnPull(7, *weights_);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  EXPECT_EQ(values(), (std::vector<float>{-1, -1}));
-}
-
-TEST_F(SlicePolicyTest, BoundedAppliesOnArrival) {
-  auto policy = Make("bounded { staleness: 2 }", 2);
-  EXPECT_EQ(OfferFrom(*policy, 0, 0, 0, 1), PushDisposition::kApplied);
-  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 2), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-3, -3}));
-}
-
-TEST_F(SlicePolicyTest, BoundedLetsNobodyPullFurtherThanTheBoundAheadOfTheSlowest) {
-  auto policy = Make("bounded { staleness: 2 }", 3);
-  for (uint64_t step = 0; step < 3; ++step) OfferFrom(*policy, 0, step, step, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 2));
-  EXPECT_FALSE(MayPull(*policy, 0, 3));
-  EXPECT_FALSE(policy->MayPull({.step = 3}, *weights_));
-  EXPECT_EQ(policy->Missing({.step = 3, .worker = 0}), (Ranks{1, 2}));
-  OfferFrom(*policy, 1, 0, 0, 1);
-  EXPECT_EQ(policy->Missing({.step = 3, .worker = 0}), Ranks{2});
-  OfferFrom(*policy, 2, 0, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 3));
-}
-
-TEST_F(SlicePolicyTest, BoundedDividesTheRateByOnePlusStalenessWhereAsked) {
-  auto policy = Make("bounded { staleness: 2 scale_by_staleness: true }", 2);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  OfferFrom(*policy, 1, 0, 0, 8);
-  EXPECT_EQ(values()[0], -5);
-}
-
-TEST_F(SlicePolicyTest, BoundedDoesNotWaitForWhoHasPaused) {
-  auto policy = Make("bounded { staleness: 0 }", 3);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  OfferFrom(*policy, 1, 0, 1, 1);
-  EXPECT_FALSE(MayPull(*policy, 0, 1));
-  EXPECT_FALSE(policy->Pause(2, *weights_));
-  EXPECT_TRUE(MayPull(*policy, 0, 1));
-  EXPECT_TRUE(policy->Missing({.step = 1, .worker = 0}).empty());
-}
-
-TEST_F(SlicePolicyTest, BoundedWaitsForNobodyWhereAllHavePaused) {
-  auto policy = Make("bounded { staleness: 0 }", 2);
-  policy->Pause(0, *weights_);
-  EXPECT_FALSE(MayPull(*policy, 0, 5));
-  policy->Pause(1, *weights_);
-  EXPECT_TRUE(MayPull(*policy, 0, 5));
-}
-
-TEST_F(SlicePolicyTest, AWorkerThatReturnsGoesOnAtTheClockOfTheSlowest) {
-  auto policy = Make("bounded { staleness: 1 }", 3);
-  policy->Pause(2, *weights_);
-  for (uint64_t step = 0; step < 10; ++step) {
-    OfferFrom(*policy, 0, step, 0, 1);
-    OfferFrom(*policy, 1, step, 0, 1);
-  }
-  OfferFrom(*policy, 2, 0, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 11)) << "the returned worker's clock is 10, not 1";
-  EXPECT_FALSE(MayPull(*policy, 0, 12));
-  EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1, 2}));
-  OfferFrom(*policy, 2, 1, 0, 1);
-  EXPECT_EQ(policy->Missing({.step = 12, .worker = 0}), (Ranks{0, 1})) << "its clock is 11 after 2 steps";
-}
-
-TEST_F(SlicePolicyTest, AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt) {
-  auto policy = Make("bounded { staleness: 1 }", 2);
-  policy->Pause(1, *weights_);
-  for (uint64_t step = 0; step < 10; ++step) OfferFrom(*policy, 0, step, 0, 1);
-  for (uint64_t step = 0; step < 8; ++step) OfferFrom(*policy, 1, step, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 1, 8));
-  for (uint64_t step = 10; step < 13; ++step) OfferFrom(*policy, 0, step, 0, 1);
-  // The slowest was at 10, so the clock is 12, not 10 + 7.
-  EXPECT_TRUE(MayPull(*policy, 0, 13));
-  EXPECT_FALSE(MayPull(*policy, 0, 14));
-  EXPECT_EQ(policy->Missing({.step = 14, .worker = 0}), Ranks{1});
-  EXPECT_FALSE(MayPull(*policy, 1, 14)) << "the bound applies to its own count";
-}
-
-TEST_F(SlicePolicyTest, AWorkerThatReturnsAheadKeepsItsClock) {
-  auto policy = Make("bounded { staleness: 3 }", 2);
-  for (uint64_t step = 0; step < 3; ++step) OfferFrom(*policy, 0, step, 0, 1);
-  policy->Pause(0, *weights_);
-  OfferFrom(*policy, 1, 0, 0, 1);
-  OfferFrom(*policy, 0, 3, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 4));
-  EXPECT_FALSE(MayPull(*policy, 0, 5));
-}
-
-TEST_F(SlicePolicyTest, TheSlowestClockStandsWhileNobodyTakesPart) {
-  auto policy = Make("bounded { staleness: 0 }", 2);
-  for (uint64_t step = 0; step < 5; ++step) {
-    OfferFrom(*policy, 0, step, 0, 1);
-    OfferFrom(*policy, 1, step, 0, 1);
-  }
-  policy->Pause(0, *weights_);
-  policy->Pause(1, *weights_);
-  // The worker restarted.
-  OfferFrom(*policy, 1, 0, 0, 1);
-  OfferFrom(*policy, 0, 5, 0, 1);
-  EXPECT_EQ(policy->Missing({.step = 6, .worker = 0}), Ranks{1});
-  OfferFrom(*policy, 1, 1, 0, 1);
-  EXPECT_TRUE(MayPull(*policy, 0, 6)) << "6 steps are finished";
-}
-
-TEST_F(SlicePolicyTest, AStepGoesOnWithoutGradientsThatWereTakenAndLost) {
-  // Three updates are lost: the workers have seen version 3, the slice is at 0.
-  auto policy = Sync(3);
-  policy->CatchUp(1, 3, 3, *weights_);
-  EXPECT_EQ(weights_->version(), 3);
-  EXPECT_EQ(weights_->applied(), 0);
-  EXPECT_TRUE(MayPull(*policy, 0, 3));
-  EXPECT_EQ(OfferFrom(*policy, 0, 2, 2, 1), PushDisposition::kDropped) << "a retry for a step that is over";
-  // The second worker's gradient for step 3 was accepted, without an update, and is lost.
-  policy->CatchUp(1, 3, 4, *weights_);
-  EXPECT_EQ(policy->Missing({.step = 4, .worker = 0}), (Ranks{0, 2}));
-  OfferFrom(*policy, 0, 3, 3, 2);
-  EXPECT_EQ(OfferFrom(*policy, 2, 3, 3, 4), PushDisposition::kApplied);
-  EXPECT_EQ(weights_->version(), 4);
-  EXPECT_EQ(values()[0], -3) << "the mean of the two gradients that arrived";
-  policy->CatchUp(1, 3, 4, *weights_);
-  EXPECT_EQ(weights_->version(), 4) << "the slice was not behind";
-}
-
-TEST_F(SlicePolicyTest, GradientsOfAStepThatOthersHaveSeenOverAreUsedAllTheSame) {
-  auto policy = Sync(2);
-  EXPECT_EQ(OfferFrom(*policy, 1, 0, 0, 5), PushDisposition::kBuffered);
-  // Its gradient for step 0 is lost, although it has seen the update.
-  policy->CatchUp(0, 1, 1, *weights_);
-  EXPECT_EQ(weights_->version(), 1);
-  EXPECT_EQ(weights_->applied(), 1);
-  EXPECT_EQ(values()[0], -5);
-  EXPECT_TRUE(MayPull(*policy, 1, 1));
-}
-
-TEST_F(SlicePolicyTest, BoundedWorkersAreWhereTheySayThatTheyAre) {
-  auto policy = Make("bounded { staleness: 1 }", 2);
-  OfferFrom(*policy, 0, 0, 0, 1);
-  OfferFrom(*policy, 1, 0, 0, 1);
-  // Both lost the same nine steps, and would otherwise wait for each other.
-  EXPECT_FALSE(MayPull(*policy, 0, 10));
-  EXPECT_FALSE(MayPull(*policy, 1, 10));
-  policy->CatchUp(1, 19, 10, *weights_);
-  EXPECT_FALSE(MayPull(*policy, 1, 10)) << "the other worker has not reported it";
-  policy->CatchUp(0, 20, 10, *weights_);
-  EXPECT_TRUE(MayPull(*policy, 0, 10));
-  EXPECT_TRUE(MayPull(*policy, 1, 11));
-  EXPECT_FALSE(MayPull(*policy, 1, 12));
-  EXPECT_EQ(weights_->version(), 20);
-}
-
-TEST_F(SlicePolicyTest, NoReportTakesASliceToAVersionThatNoJobReaches) {
+TEST(SlicePolicyTest, NoReportTakesASliceToAVersionThatNoJobReaches) {
   for (const char* config : {"sync {}", "async {}", "bounded {}"}) {
-    auto policy = Make(config, 2);
-    const uint64_t before = weights_->version();
-    policy->CatchUp(0, ~uint64_t{0}, ~uint64_t{0}, *weights_);
-    EXPECT_LE(weights_->version(), before + SliceWeights::kMostSkipped + 1) << config;
+    Subject subject(config, 2);
+    CatchUp(0, ~uint64_t{0}, ~uint64_t{0})(subject);
+    EXPECT_LE(subject.weights->version(), SliceWeights::kMostSkipped + 1) << config;
   }
 }
 
-TEST_F(SlicePolicyTest, BoundedRefusesStepsThatNoJobReaches) {
-  auto policy = Make("bounded { staleness: 0 }", 2);
-  EXPECT_TRUE(policy->CheckStep(1000000000, *weights_).ok());
-  EXPECT_EQ(policy->CheckStep(~uint64_t{0}, *weights_).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_FALSE(MayPull(*policy, 0, ~uint64_t{0}));
-}
-
-TEST_F(SlicePolicyTest, LocalSgdAveragesTheRoundsOfAllWorkers) {
-  auto policy = Make("local_sgd { local_steps: 8 learning_rate: 0.1 deterministic: true }", 2);
-  EXPECT_EQ(Offer(*policy, 1, 0, 1, {2, 4}), PushDisposition::kBuffered);
-  EXPECT_EQ(policy->Missing({.step = 1}), Ranks{0});
-  EXPECT_EQ(Offer(*policy, 0, 0, 1, {4, 0}), PushDisposition::kApplied);
-  EXPECT_EQ(values(), (std::vector<float>{-3, -2}));
-}
-
-TEST_F(SlicePolicyTest, RefusesAPolicyWithoutAKind) {
+TEST(SlicePolicyTest, RefusesAPolicyWithoutAKind) {
   EXPECT_EQ(MakeSlicePolicy({}, 1).status().message(), "policy: got nothing, want sync, async, bounded or local_sgd");
 }
 
-TEST_F(SlicePolicyTest, RefusesAQuorumOfMoreThanTheWorkers) {
+TEST(SlicePolicyTest, RefusesAQuorumOfMoreThanTheWorkers) {
   v1::ConsistencyPolicy config;
   config.mutable_sync()->set_quorum(3);
   EXPECT_EQ(MakeSlicePolicy(config, 2).status().message(),

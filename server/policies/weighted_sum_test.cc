@@ -17,73 +17,60 @@ std::vector<float> Mean(const WeightedSum& sum) {
   return mean;
 }
 
-TEST(WeightedSumTest, WeighsByExamples) {
-  const std::vector<float> a = {4, 0}, b = {0, 8}, c = {8, 16};
+const std::vector<float> kA = {1, 2}, kB = {3, 5};
+
+WeightedSum SumOf(const std::vector<std::pair<uint32_t, std::vector<float>>>& gradients) {
   WeightedSum sum;
-  sum.Add(2, Gradient(a));
-  sum.Add(1, Gradient(b));
-  sum.Add(1, Gradient(c));
-  EXPECT_EQ(Mean(sum), (std::vector<float>{4, 6}));
+  for (const auto& [examples, values] : gradients) sum.Add(examples, Gradient(values));
+  return sum;
+}
+
+TEST(WeightedSumTest, WeighsByExamples) {
+  EXPECT_EQ(Mean(SumOf({{2, {4, 0}}, {1, {0, 8}}, {1, {8, 16}}})), (std::vector<float>{4, 6}));
 }
 
 TEST(WeightedSumTest, AGradientAloneKeepsItsBits) {
   // 7 * 0.1f / 7 is not 0.1f.
-  const std::vector<float> alone = {0.1f, 0.3f}, nothing;
-  WeightedSum sum;
-  sum.Add(7, Gradient(alone));
-  sum.Add(0, Gradient(nothing));
-  EXPECT_EQ(Mean(sum), alone);
+  EXPECT_EQ(Mean(SumOf({{7, {0.1f, 0.3f}}, {0, {}}})), (std::vector<float>{0.1f, 0.3f}));
 }
 
 TEST(WeightedSumTest, WhatWasKeptAddsLikeWhatCame) {
   const std::vector<float> a = {1e8f, 0.1f}, b = {-1e8f, 0.2f}, c = {1.0f, 0.3f};
-  WeightedSum direct, kept;
-  direct.Add(3, Gradient(a));
-  direct.Add(5, Gradient(b));
-  direct.Add(7, Gradient(c));
+  WeightedSum kept;
   WeightedSum::Kept third = kept.Keep(7, Gradient(c)), second = kept.Keep(5, Gradient(b)),
                     first = kept.Keep(3, Gradient(a));
-  kept.Add(std::move(first));
-  kept.Add(std::move(second));
-  kept.Add(std::move(third));
-  EXPECT_EQ(Mean(kept), Mean(direct));
+  for (WeightedSum::Kept* one : {&first, &second, &third}) kept.Add(std::move(*one));
+  EXPECT_EQ(Mean(kept), Mean(SumOf({{3, a}, {5, b}, {7, c}})));
 }
 
 TEST(WeightedSumTest, BeginsAnewOnceCleared) {
-  const std::vector<float> a = {1, 2}, b = {3, 5};
-  WeightedSum sum;
-  sum.Add(4, Gradient(a));
-  sum.Add(4, Gradient(b));
+  WeightedSum sum = SumOf({{4, kA}, {4, kB}});
   sum.Clear();
-  sum.Add(2, Gradient(b));
-  EXPECT_EQ(Mean(sum), b);
+  sum.Add(2, Gradient(kB));
+  EXPECT_EQ(Mean(sum), kB);
 }
 
 TEST(WeightedSumTest, AStepLikeTheOneBeforeTakesItsMemory) {
-  const std::vector<float> a = {1, 2}, b = {3, 5};
-  WeightedSum sum;
-  sum.Add(1, Gradient(a));
-  WeightedSum::Kept kept = sum.Keep(1, Gradient(b));
+  WeightedSum sum = SumOf({{1, kA}});
+  WeightedSum::Kept kept = sum.Keep(1, Gradient(kB));
   const float* memory = kept.values.values().data();
   sum.Add(std::move(kept));
   sum.Clear();
-  EXPECT_EQ(sum.Keep(1, Gradient(a)).values.values().data(), memory);
+  EXPECT_EQ(sum.Keep(1, Gradient(kA)).values.values().data(), memory);
 }
 
 TEST(WeightedSumTest, WhatWasSavedStaysAsItIs) {
-  const std::vector<float> a = {1, 2}, b = {3, 5};
-  WeightedSum sum;
-  sum.Add(1, Gradient(a));
+  WeightedSum sum = SumOf({{1, kA}});
   PolicyState saved;
   sum.Save(saved);
   const float* shared = saved.sum.values().data();
-  sum.Add(1, Gradient(b));
+  sum.Add(1, Gradient(kB));
   EXPECT_EQ(saved.sum.values().data(), shared);
   EXPECT_EQ(saved.sum.values()[1], 2);
   EXPECT_EQ(Mean(sum), std::vector<float>({2, 3.5f}));
   WeightedSum restored;
   ASSERT_TRUE(restored.Restore(saved, 2).ok());
-  restored.Add(1, Gradient(b));
+  restored.Add(1, Gradient(kB));
   EXPECT_EQ(Mean(restored), Mean(sum));
   EXPECT_EQ(saved.sum.values()[0], 1);
   EXPECT_EQ(restored.Restore(saved, 3).code(), absl::StatusCode::kInvalidArgument);
