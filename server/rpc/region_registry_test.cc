@@ -11,38 +11,49 @@ namespace {
 
 const uint64_t kAreaBytes = SharedRegion::BytesOf(RegionRegistry::kBlocks);
 
-TEST(RegionRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
-  ByteBudget budget(2 * kAreaBytes);
-  RegionRegistry registry(&budget);
-  const uint64_t id = (*registry.Add([](const absl::Status&) {}))->id();
-  EXPECT_EQ(budget.used(), kAreaBytes);
-  EXPECT_EQ(registry.size(), 1u);
-  registry.Release(id);
-  EXPECT_EQ(budget.used(), 0u);
-  EXPECT_EQ(registry.size(), 0u);
+class RegionRegistryTest : public testing::Test {
+ protected:
+  auto Add() {
+    return registry_.Add([this](const absl::Status& reason) { ends_.push_back(std::string(reason.message())); });
+  }
+
+  // Adds a region whose client lends slot 0 and then goes away; returns its id.
+  uint64_t AddAndLend() {
+    const std::shared_ptr<SharedRegion> region = *Add();
+    region->Lend(0);
+    return region->id();
+  }
+
+  ByteBudget budget_{3 * kAreaBytes};
+  RegionRegistry registry_{&budget_};
+  // Reasons for which areas ended.
+  std::vector<std::string> ends_;
+};
+
+TEST_F(RegionRegistryTest, CountsAnAreaInTheBudgetUntilItsClientIsGone) {
+  const uint64_t id = (*Add())->id();
+  EXPECT_EQ(budget_.used(), kAreaBytes);
+  EXPECT_EQ(registry_.size(), 1u);
+  registry_.Release(id);
+  EXPECT_EQ(budget_.used(), 0u);
+  EXPECT_EQ(registry_.size(), 0u);
 }
 
-TEST(RegionRegistryTest, SharesNoMoreThanThreeQuartersOfTheBudget) {
-  ByteBudget budget(3 * kAreaBytes);
-  RegionRegistry registry(&budget);
-  const auto first = registry.Add([](const absl::Status&) {});
-  const auto second = registry.Add([](const absl::Status&) {});
+TEST_F(RegionRegistryTest, SharesNoMoreThanThreeQuartersOfTheBudget) {
+  const auto first = Add(), second = Add(), third = Add();
   EXPECT_TRUE(first.ok() && second.ok());
-  const auto third = registry.Add([](const absl::Status&) {});
   EXPECT_TRUE(absl::IsResourceExhausted(third.status())) << third.status();
-  registry.Release((*first)->id());
-  EXPECT_TRUE(registry.Add([](const absl::Status&) {}).ok());
+  registry_.Release((*first)->id());
+  EXPECT_TRUE(Add().ok());
 }
 
-TEST(RegionRegistryTest, BorrowsWhatIsLentAndGivesItBack) {
-  ByteBudget budget(2 * kAreaBytes);
-  RegionRegistry registry(&budget);
-  const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
-  EXPECT_TRUE(absl::IsInvalidArgument(registry.Borrow(region->id(), 3).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(registry.Borrow(region->id(), RegionRegistry::kBlocks).status()));
+TEST_F(RegionRegistryTest, BorrowsWhatIsLentAndGivesItBack) {
+  const std::shared_ptr<SharedRegion> region = *Add();
+  EXPECT_TRUE(absl::IsInvalidArgument(registry_.Borrow(region->id(), 3).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(registry_.Borrow(region->id(), RegionRegistry::kBlocks).status()));
   region->Lend(3);
   {
-    const auto slot = registry.Borrow(region->id(), 3);
+    const auto slot = registry_.Borrow(region->id(), 3);
     ASSERT_TRUE(slot.ok()) << slot.status();
     EXPECT_EQ(slot->memory().data(), region->Slot(3).data());
     EXPECT_FALSE(region->TakeBack(3));
@@ -50,57 +61,38 @@ TEST(RegionRegistryTest, BorrowsWhatIsLentAndGivesItBack) {
   EXPECT_TRUE(region->TakeBack(3));
 }
 
-// Adds a region whose client lends slot 0 and then goes away; returns its id.
-uint64_t AddAndLend(RegionRegistry& registry) {
-  const std::shared_ptr<SharedRegion> region = *registry.Add([](const absl::Status&) {});
-  region->Lend(0);
-  return region->id();
-}
-
-TEST(RegionRegistryTest, ABorrowedBlockOutlivesItsClient) {
-  ByteBudget budget(2 * kAreaBytes);
-  RegionRegistry registry(&budget);
-  const uint64_t id = AddAndLend(registry);
-  const auto slot = registry.Borrow(id, 0);
+TEST_F(RegionRegistryTest, ABorrowedBlockOutlivesItsClient) {
+  const uint64_t id = AddAndLend();
+  const auto slot = registry_.Borrow(id, 0);
   ASSERT_TRUE(slot.ok()) << slot.status();
-  registry.Release(id);
+  registry_.Release(id);
   slot->memory()[0] = 'a';
   EXPECT_EQ(slot->memory()[0], 'a');
 }
 
-TEST(RegionRegistryTest, CountsAnAreaInTheBudgetAsLongAsABlockOfItIsBorrowed) {
-  ByteBudget budget(2 * kAreaBytes);
-  RegionRegistry registry(&budget);
-  const uint64_t id = AddAndLend(registry);
+TEST_F(RegionRegistryTest, CountsAnAreaInTheBudgetAsLongAsABlockOfItIsBorrowed) {
+  const uint64_t id = AddAndLend();
   {
-    const auto slot = registry.Borrow(id, 0);
+    const auto slot = registry_.Borrow(id, 0);
     ASSERT_TRUE(slot.ok()) << slot.status();
-    registry.Release(id);
-    EXPECT_EQ(budget.used(), kAreaBytes);
+    registry_.Release(id);
+    EXPECT_EQ(budget_.used(), kAreaBytes);
   }
-  EXPECT_EQ(budget.used(), 0u);
+  EXPECT_EQ(budget_.used(), 0u);
 }
 
-TEST(RegionRegistryTest, AnswersAnUnknownAreaSoThatTheClientSendsTheMessageItself) {
-  ByteBudget budget(2 * kAreaBytes);
-  const RegionRegistry registry(&budget);
-  EXPECT_TRUE(absl::IsUnavailable(registry.Borrow(17, 0).status()));
+TEST_F(RegionRegistryTest, AnswersAnUnknownAreaSoThatTheClientSendsTheMessageItself) {
+  EXPECT_TRUE(absl::IsUnavailable(registry_.Borrow(17, 0).status()));
 }
 
-TEST(RegionRegistryTest, CloseEndsEveryAreaOnceAndRefusesNewOnes) {
-  ByteBudget budget(4 * kAreaBytes);
-  RegionRegistry registry(&budget);
-  std::vector<std::string> ends;
-  const auto add = [&] {
-    return registry.Add([&](const absl::Status& reason) { ends.push_back(std::string(reason.message())); });
-  };
-  ASSERT_TRUE(add().ok());
-  registry.Release((*add())->id());
-  registry.Close(absl::UnavailableError("shutting down"));
-  registry.Close(absl::UnavailableError("again"));
-  EXPECT_EQ(ends, std::vector<std::string>{"shutting down"});
-  EXPECT_EQ(budget.used(), 0u);
-  EXPECT_TRUE(absl::IsUnavailable(add().status()));
+TEST_F(RegionRegistryTest, CloseEndsEveryAreaOnceAndRefusesNewOnes) {
+  ASSERT_TRUE(Add().ok());
+  registry_.Release((*Add())->id());
+  registry_.Close(absl::UnavailableError("shutting down"));
+  registry_.Close(absl::UnavailableError("again"));
+  EXPECT_EQ(ends_, std::vector<std::string>{"shutting down"});
+  EXPECT_EQ(budget_.used(), 0u);
+  EXPECT_TRUE(absl::IsUnavailable(Add().status()));
 }
 
 }  // namespace

@@ -16,13 +16,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "gmock/gmock.h"
+#include "common/status/testing/status_matcher.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
-
-using ::testing::HasSubstr;
 
 // Owns the sockets that the gate has passed on.
 class Taken {
@@ -96,6 +94,14 @@ class ConnectionGateTest : public ::testing::Test {
     gate_->Open([this](int socket) { taken_.Take(socket); });
   }
 
+  // Opens a gate and waits until it has passed on a first peer.
+  std::unique_ptr<Peer> OpenWithPeer(uint32_t most) {
+    Open(most);
+    auto peer = std::make_unique<Peer>(gate_->port());
+    EXPECT_TRUE(taken_.Await(1));
+    return peer;
+  }
+
   // Reconnects while it is refused: a peer may see the end of a connection before the gate does.
   std::unique_ptr<Peer> ConnectAsTaken(size_t count) {
     std::unique_ptr<Peer> peer;
@@ -135,11 +141,9 @@ TEST_F(ConnectionGateTest, ClosesWhatIsBeyondTheLimitUnread) {
 }
 
 TEST_F(ConnectionGateTest, LetsTheNextInWhenOneHasEnded) {
-  Open(1);
-  Peer one(gate_->port());
-  ASSERT_TRUE(taken_.Await(1));
+  const auto one = OpenWithPeer(1);
   taken_.End(0);
-  EXPECT_TRUE(one.IsEnded());
+  EXPECT_TRUE(one->IsEnded());
   const auto next = ConnectAsTaken(2);
   EXPECT_EQ(gate_->open(), 1u);
 }
@@ -154,9 +158,7 @@ TEST_F(ConnectionGateTest, OneThatItsPeerHasLeftCountsUntilItsOwnerKnows) {
 }
 
 TEST_F(ConnectionGateTest, OneThatIsClosedLongAfterItWasShutDownCountsOnce) {
-  Open(1);
-  auto one = std::make_unique<Peer>(gate_->port());
-  ASSERT_TRUE(taken_.Await(1));
+  auto one = OpenWithPeer(1);
   taken_.ShutDown(0);
   const auto next = ConnectAsTaken(2);
   // Its socket is still open and hangs up once more.
@@ -183,28 +185,24 @@ TEST_F(ConnectionGateTest, ListensAgainWhenThereAreFilesAgain) {
 }
 
 TEST_F(ConnectionGateTest, ThoseWhoAreInStayWhenItCloses) {
-  Open(10);
-  Peer one(gate_->port());
-  ASSERT_TRUE(taken_.Await(1));
+  const auto one = OpenWithPeer(10);
   const int port = gate_->port();
   gate_->Close();
   Peer late;
   EXPECT_FALSE(late.Connect(port));
   taken_.End(0);
-  EXPECT_TRUE(one.IsEnded());
+  EXPECT_TRUE(one->IsEnded());
 }
 
 TEST_F(ConnectionGateTest, RefusesAPortThatIsInUse) {
   Open(1);
-  const absl::Status status = ConnectionGate::Listen("127.0.0.1", gate_->port(), 1).status();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the port is in use"));
+  EXPECT_THAT(ConnectionGate::Listen("127.0.0.1", gate_->port(), 1),
+              Fails(absl::StatusCode::kUnavailable, "the port is in use"));
 }
 
 TEST_F(ConnectionGateTest, RefusesAHostThatIsNotThisMachine) {
-  const absl::Status status = ConnectionGate::Listen("192.0.2.1", 0, 1).status();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the host is not this machine;"));
+  EXPECT_THAT(ConnectionGate::Listen("192.0.2.1", 0, 1),
+              Fails(absl::StatusCode::kUnavailable, "the host is not this machine;"));
 }
 
 TEST(MakeRoomForConnectionsTest, RaisesTheLimitOfOpenFilesAsFarAsItIsNeeded) {
@@ -221,9 +219,8 @@ TEST(MakeRoomForConnectionsTest, RaisesTheLimitOfOpenFilesAsFarAsItIsNeeded) {
 }
 
 TEST(MakeRoomForConnectionsTest, RefusesWhatTheProcessMayNotHaveOpen) {
-  const absl::Status status = MakeRoomForConnections(2'000'000'000).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("connections: got 2000000000, want at most "));
+  EXPECT_THAT(MakeRoomForConnections(2'000'000'000),
+              Fails(absl::StatusCode::kFailedPrecondition, "connections: got 2000000000, want at most "));
 }
 
 TEST(MakeRoomForConnectionsTest, TakesTheUsualNumberUnasked) {

@@ -10,7 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
-#include "gmock/gmock.h"
+#include "common/status/testing/status_matcher.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
@@ -18,8 +18,6 @@
 
 namespace ballast {
 namespace {
-
-using ::testing::HasSubstr;
 
 // Responds to every call with UNIMPLEMENTED, but to "/Hold" only once released: until then its calls block threads.
 class HoldingService : public grpc::CallbackGenericService {
@@ -43,6 +41,11 @@ ServingPort::Options OptionsOf(int threads) {
   options.max_bytes = uint64_t{64} << 20;
   options.threads = threads;
   return options;
+}
+
+auto Open(int threads, HoldingService& service) {
+  return ServingPort::Open(OptionsOf(threads),
+                           [&](grpc::ServerBuilder& builder) { builder.RegisterCallbackGenericService(&service); });
 }
 
 // Owns the calls under way on one channel.
@@ -86,12 +89,9 @@ class Calls {
 
 TEST(ServingPortTest, AnswersWhileAllThreadsOfAnotherPortAreHeld) {
   HoldingService held_service, free_service;
-  auto held = ServingPort::Open(
-      OptionsOf(3), [&](grpc::ServerBuilder& builder) { builder.RegisterCallbackGenericService(&held_service); });
-  auto free = ServingPort::Open(
-      OptionsOf(2), [&](grpc::ServerBuilder& builder) { builder.RegisterCallbackGenericService(&free_service); });
-  ASSERT_TRUE(held.ok()) << held.status();
-  ASSERT_TRUE(free.ok()) << free.status();
+  const auto held = Open(3, held_service), free = Open(2, free_service);
+  ASSERT_THAT(held, IsOk());
+  ASSERT_THAT(free, IsOk());
   Calls holding((*held)->address()), others((*free)->address());
   // More than the callback threads that gRPC has for a whole process.
   for (int i = 0; i < 40; ++i) holding.Start("/Hold");
@@ -104,12 +104,9 @@ TEST(ServingPortTest, AnswersWhileAllThreadsOfAnotherPortAreHeld) {
 
 TEST(ServingPortTest, LeavesOtherPortsAloneWhenItIsClosed) {
   HoldingService first_service, second_service;
-  auto first = ServingPort::Open(
-      OptionsOf(2), [&](grpc::ServerBuilder& builder) { builder.RegisterCallbackGenericService(&first_service); });
-  auto second = ServingPort::Open(
-      OptionsOf(2), [&](grpc::ServerBuilder& builder) { builder.RegisterCallbackGenericService(&second_service); });
-  ASSERT_TRUE(first.ok()) << first.status();
-  ASSERT_TRUE(second.ok()) << second.status();
+  auto first = Open(2, first_service), second = Open(2, second_service);
+  ASSERT_THAT(first, IsOk());
+  ASSERT_THAT(second, IsOk());
   first->reset();
   Calls calls((*second)->address());
   calls.Start("/Other");
@@ -120,9 +117,8 @@ TEST(ServingPortTest, NamesTheFlagOfAnAddressThatIsNone) {
   ServingPort::Options options = OptionsOf(1);
   options.listen = "127.0.0.1";
   options.flag = "--control_listen";
-  const absl::Status status = ServingPort::Open(options, [](grpc::ServerBuilder&) {}).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("--control_listen: got \"127.0.0.1\", want HOST:PORT"));
+  EXPECT_THAT(ServingPort::Open(options, [](grpc::ServerBuilder&) {}),
+              Fails(absl::StatusCode::kInvalidArgument, "--control_listen: got \"127.0.0.1\", want HOST:PORT"));
 }
 
 }  // namespace
