@@ -40,12 +40,8 @@ TEST_F(ChangeQueueTest, RefusesWhatItHasNoRoomFor) {
 }
 
 TEST_F(ChangeQueueTest, HoldsAnswersBackUntilTheLinkHasCaughtUp) {
-  Push(7, 10);
-  Push(8, 10);
-  Push(9, 10);
-  EXPECT_FALSE(HoldBack(6));
-  EXPECT_FALSE(HoldBack(7));
-  EXPECT_FALSE(HoldBack(8));
+  for (const uint64_t position : {7, 8, 9}) Push(position, 10);
+  for (const uint64_t position : {6, 7, 8}) EXPECT_FALSE(HoldBack(position)) << position;
   EXPECT_TRUE(HoldBack(9));
   Push(10, 1);
   EXPECT_TRUE(HoldBack(10));

@@ -7,14 +7,12 @@
 #include "common/storage/framed_message.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/durability/shard_store_fixture.h"
 #include "server/replication/shard_loader.h"
 #include "server/replication/standby_receiver.h"
-#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr auto kSnapshot = internal::v1::ReplicateRequest::KIND_SNAPSHOT;
 constexpr auto kChange = internal::v1::ReplicateRequest::KIND_CHANGE;
@@ -45,50 +43,36 @@ TEST(SendRecordTest, CutsARecordIntoMessagesAndSaysWithTheLastWhatItIs) {
   EXPECT_THAT(kinds, testing::ElementsAre(0, 0, kChange));
 }
 
-JobConfig Job() {
-  JobConfig job;
-  job.name = "job";
-  job.policy.mutable_async();
-  job.workers = 1;
-  job.durability.set_mode(v1::Durability::STANDBY);
-  return job;
-}
-
-OwnedTensor Tensor(uint32_t id, int64_t elements) {
-  OwnedTensor tensor;
-  tensor.spec.set_id(id);
-  tensor.spec.set_name("w" + std::to_string(id));
-  tensor.spec.add_shape(elements);
-  tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return tensor;
-}
+JobConfig StandbyJob() { return Job(v1::Durability::STANDBY, /*workers=*/1); }
 
 ParameterShard::Options Options() {
-  ParameterShard::Options options;
-  options.max_state_bytes = 1 << 20;
-  options.open_journal = [](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return nullptr; };
-  return options;
+  return {.max_state_bytes = 1 << 20,
+          .open_journal = [](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return nullptr; }};
+}
+
+internal::v1::ReplicateRequest Hello(uint64_t standby, uint32_t shard = 0) {
+  internal::v1::ReplicateRequest hello;
+  hello.mutable_hello()->set_standby(standby);
+  hello.mutable_hello()->set_shard(shard);
+  return hello;
 }
 
 // A shard with two tensors, a receiver of another shard, and the messages from the first to the second.
 class StandbyStreamTest : public testing::Test {
  protected:
   StandbyStreamTest() {
-    EXPECT_TRUE(shard_.Declare(Job(), {Tensor(1, 3), Tensor(2, 2)}).ok());
+    EXPECT_TRUE(shard_.Declare(StandbyJob(), {Tensor(1, "w1", 3), Tensor(2, "w2", 2)}).ok());
     receiver_.Begin(7);
-    internal::v1::ReplicateRequest hello;
-    hello.mutable_hello()->set_standby(7);
-    EXPECT_TRUE(receiver_.Open(hello).ok());
+    EXPECT_TRUE(receiver_.Open(Hello(7)).ok());
   }
 
-  bool Give(const internal::v1::ReplicateRequest& part) {
-    const auto taken = receiver_.Take(part);
-    status_ = taken.status();
-    if (taken.ok()) response_ = *taken;
-    return taken.ok();
-  }
   auto Giver() {
-    return [this](const internal::v1::ReplicateRequest& part) { return Give(part); };
+    return [this](const internal::v1::ReplicateRequest& part) {
+      const auto taken = receiver_.Take(part);
+      status_ = taken.status();
+      if (taken.ok()) response_ = *taken;
+      return taken.ok();
+    };
   }
   bool GiveOutline(uint64_t position = 4) {
     return SendOutline(0, position, shard_.CaptureOutline([] {}), Giver());
@@ -144,7 +128,7 @@ TEST_F(StandbyStreamTest, AnswersEachMessageAndIsWholeAtTheEnd) {
 
 TEST_F(StandbyStreamTest, AShardWithoutSlicesIsWholeAtOnce) {
   ShardState outline;
-  outline.job = Job();
+  outline.job = StandbyJob();
   ASSERT_TRUE(SendOutline(0, 0, outline, Giver())) << status_;
   ASSERT_TRUE(GiveEnd(0, 0)) << status_;
   EXPECT_TRUE(response_.whole());
@@ -177,8 +161,7 @@ TEST_F(StandbyStreamTest, RefusesAPushToASliceThatHasNotCome) {
   push.add_gradients()->set_tensor_id(1);
   push.mutable_gradients(0)->set_bytes(12);
   EXPECT_FALSE(SendRecord(kChange, 5, JoinChange(record, {std::string(12, '\0')}), Giver()));
-  EXPECT_EQ(status_.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status_.message(), HasSubstr("change 5"));
+  EXPECT_THAT(status_, Fails(absl::StatusCode::kDataLoss, "change 5"));
 }
 
 TEST_F(StandbyStreamTest, RefusesAnotherShard) {
@@ -194,18 +177,13 @@ TEST_F(StandbyStreamTest, RefusesASliceWhoseLengthOverflows) {
   record.mutable_slice()->set_elements((uint64_t{1} << 62) + 1);
   record.mutable_slice()->set_arrays(1);
   EXPECT_FALSE(SendRecord(kSnapshot, 0, FrameMessage(record) + "1234", Giver()));
-  EXPECT_EQ(status_.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status_.message(), HasSubstr("got 4 bytes after it"));
+  EXPECT_THAT(status_, Fails(absl::StatusCode::kDataLoss, "got 4 bytes after it"));
 }
 
 TEST_F(StandbyStreamTest, RefusesAStreamForAnotherStandbyAndASecondOne) {
-  internal::v1::ReplicateRequest hello;
-  hello.mutable_hello()->set_standby(8);
-  EXPECT_EQ(receiver_.Open(hello).message(), "replicate: standby 0: got incarnation 8, want 7");
-  hello.mutable_hello()->set_standby(7);
-  EXPECT_EQ(receiver_.Open(hello).message(), "replicate: standby 0 has already followed a server; restart it");
-  hello.mutable_hello()->set_shard(3);
-  EXPECT_EQ(receiver_.Open(hello).message(), "replicate: got shard 3, want shard 0");
+  EXPECT_EQ(receiver_.Open(Hello(8)).message(), "replicate: standby 0: got incarnation 8, want 7");
+  EXPECT_EQ(receiver_.Open(Hello(7)).message(), "replicate: standby 0 has already followed a server; restart it");
+  EXPECT_EQ(receiver_.Open(Hello(7, 3)).message(), "replicate: got shard 3, want shard 0");
 }
 
 }  // namespace

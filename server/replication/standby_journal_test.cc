@@ -15,11 +15,11 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
+#include "server/durability/shard_store_fixture.h"
 #include "server/replication/standby_receiver.h"
 #include "server/rpc/port/access_guard.h"
 #include "server/rpc/standby_call.h"
 #include "server/rpc/standby_service.h"
-#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 namespace {
@@ -29,22 +29,6 @@ using ::testing::HasSubstr;
 constexpr absl::Duration kTimeout = absl::Seconds(30);
 // More tensors than one capture takes.
 constexpr uint32_t kTensors = 5000;
-
-ParameterShard::Options ShardOptions(ShardJournal* journal) {
-  ParameterShard::Options options;
-  options.max_state_bytes = uint64_t{1} << 28;
-  options.open_journal = [journal](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return journal; };
-  return options;
-}
-
-OwnedTensor Tensor(uint32_t id, int64_t elements) {
-  OwnedTensor tensor;
-  tensor.spec.set_id(id);
-  tensor.spec.set_name(absl::StrCat("w", id));
-  tensor.spec.add_shape(elements);
-  tensor.spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(0.5);
-  return tensor;
-}
 
 // A standby's process, except for its membership in the job.
 class Standby {
@@ -65,7 +49,8 @@ class Standby {
   const v1::StandbyTarget& target() const { return target_; }
 
  private:
-  ParameterShard shard_{ShardOptions(nullptr), Clock::Real()};
+  ParameterShard shard_{{.open_journal = [](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return nullptr; }},
+                        Clock::Real()};
   StandbyReceiver receiver_{0, &shard_, [] {}};
   const AccessGuard access_{nullptr, [] { return std::string(); }};
   StandbyServiceAdapter service_{&receiver_, &access_};
@@ -88,28 +73,24 @@ class StandbyJournalTest : public testing::Test {
     options.timeout = absl::Seconds(20);
     journal_ = std::make_unique<StandbyJournal>(std::move(options), &shard_);
     journal_->BeginServing(1);
-    job_.name = "job";
-    job_.policy.mutable_async();
-    job_.workers = 2;
-    job_.durability.set_mode(v1::Durability::STANDBY);
   }
   ~StandbyJournalTest() override {
-    pushing_ = false;
-    for (std::thread& thread : threads_) thread.join();
+    StopPushing();
     journal_.reset();
   }
 
   void Declare(uint32_t first, uint32_t tensors, int64_t elements = 3) {
     std::vector<OwnedTensor> declared;
-    for (uint32_t id = first; id < first + tensors; ++id) declared.push_back(Tensor(id, elements));
-    const auto owned = shard_.Declare(job_, std::move(declared));
-    ASSERT_TRUE(owned.ok()) << owned.status();
+    for (uint32_t id = first; id < first + tensors; ++id) {
+      declared.push_back(Tensor(id, absl::StrCat("w", id), elements));
+    }
+    ASSERT_THAT(shard_.Declare(Job(v1::Durability::STANDBY), std::move(declared)), IsOk());
   }
 
   // Pushes a gradient of 3 elements for each of the given tensors.
   absl::StatusOr<PushOutcome> Push(uint32_t worker, uint64_t sequence, absl::Span<const uint32_t> tensors) {
     const std::vector<float> values = {1, -2, static_cast<float>(sequence % 5)};
-    const absl::string_view bytes(reinterpret_cast<const char*>(values.data()), 12);
+    const absl::string_view bytes = BytesOf(values);
     std::vector<GradientView> gradients;
     for (uint32_t tensor : tensors) gradients.push_back({{tensor, 0}, 0, v1::ENCODING_FP32, {&bytes, 1}});
     return shard_.Push("job", {worker, 1, sequence, 0, 1}, gradients);
@@ -123,7 +104,7 @@ class StandbyJournalTest : public testing::Test {
           std::vector<uint32_t> tensors;
           for (uint32_t i = 0; i < 20; ++i) tensors.push_back(1 + (sequence * 37 + i * 251) % kTensors);
           const auto pushed = Push(worker, sequence, tensors);
-          ASSERT_TRUE(pushed.ok()) << pushed.status();
+          ASSERT_THAT(pushed, IsOk());
           absl::Notification durable;
           shard_.AwaitDurable(*pushed, [&](const absl::Status&) { durable.Notify(); });
           ASSERT_TRUE(durable.WaitForNotificationWithTimeout(kTimeout));
@@ -135,6 +116,11 @@ class StandbyJournalTest : public testing::Test {
     pushing_ = false;
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
+  }
+
+  void Follow(const Standby& standby) {
+    journal_->Feed(standby.target());
+    Await(v1::StandbyReport::STAGE_IN_STEP);
   }
 
   // Reports like heartbeats do, until the standby is in that stage.
@@ -171,19 +157,13 @@ class StandbyJournalTest : public testing::Test {
     }
   }
 
-  JobConfig job_;
   // Called before a channel to a standby is opened.
   std::function<void()> on_open_ = [] {};
   std::unique_ptr<StandbyJournal> journal_;
   // The first declaration opens the journal.
-  ParameterShard shard_{[this] {
-                          ParameterShard::Options options = ShardOptions(nullptr);
-                          options.open_journal = [this](const JobConfig&) -> absl::StatusOr<ShardJournal*> {
-                            return journal_.get();
-                          };
-                          return options;
-                        }(),
-                        Clock::Real()};
+  ParameterShard shard_{
+      {.open_journal = [this](const JobConfig&) -> absl::StatusOr<ShardJournal*> { return journal_.get(); }},
+      Clock::Real()};
   v1::StandbyReport report_;
   std::atomic<bool> pushing_{true};
   std::vector<std::thread> threads_;
@@ -195,8 +175,7 @@ TEST_F(StandbyJournalTest, AStandbyThatJoinsWhileAllSlicesChangeBecomesEqual) {
   Declare(1, kTensors);
   StartPushing();
   Standby standby(7);
-  journal_->Feed(standby.target());
-  Await(v1::StandbyReport::STAGE_IN_STEP);
+  Follow(standby);
   EXPECT_EQ(report_.bytes_total(), kTensors * 3 * 2 * sizeof(float));
   EXPECT_EQ(report_.bytes_done(), report_.bytes_total());
   StopPushing();
@@ -220,8 +199,7 @@ TEST_F(StandbyJournalTest, TensorsThatAreDeclaredMeanwhileComeToo) {
 TEST_F(StandbyJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
   Declare(1, 0);
   Standby standby(7);
-  journal_->Feed(standby.target());
-  Await(v1::StandbyReport::STAGE_IN_STEP);
+  Follow(standby);
   EXPECT_EQ(standby.shard().job_name(), "job");
   ASSERT_TRUE(shard_.Pause("job", 1, 1).ok());
   ASSERT_TRUE(Push(0, 1, {}).ok());
@@ -231,8 +209,7 @@ TEST_F(StandbyJournalTest, AShardWithoutSlicesHasAStandbyLikeOthers) {
 TEST_F(StandbyJournalTest, AStandbyThatTakesAnothersPlaceIsNotReportedAsLost) {
   Declare(1, 10);
   Standby first(7), second(8);
-  journal_->Feed(first.target());
-  Await(v1::StandbyReport::STAGE_IN_STEP);
+  Follow(first);
   v1::StandbyReport early;
   absl::Notification opened;
   on_open_ = [&] {
@@ -252,8 +229,7 @@ TEST_F(StandbyJournalTest, SaysWhyAStandbyWasLost) {
   Declare(1, 10);
   {
     Standby standby(7);
-    journal_->Feed(standby.target());
-    Await(v1::StandbyReport::STAGE_IN_STEP);
+    Follow(standby);
   }
   const absl::Time deadline = absl::Now() + kTimeout;
   do {
