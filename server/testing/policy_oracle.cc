@@ -18,8 +18,8 @@ uint32_t QuorumOf(const v1::ConsistencyPolicy& policy, uint32_t workers) {
 
 }  // namespace
 
-PolicyOracle::PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers)
-    : policy_(policy), quorum_(QuorumOf(policy, workers)), workers_(workers) {}
+PolicyOracle::PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers, Tally* tally)
+    : policy_(policy), quorum_(QuorumOf(policy, workers)), workers_(workers), tally_(*tally) {}
 
 void PolicyOracle::Compare(const Seen& after) {
   Expect(after.version == version_, "version is ", after.version, ", want ", version_);
@@ -39,8 +39,7 @@ void PolicyOracle::Offered(const Push& push, PushDisposition disposition, const 
 
 void PolicyOracle::OfferedToSync(const Push& push, PushDisposition disposition, const Seen& after) {
   workers_[push.worker].paused = false;
-  const bool in_already =
-      std::any_of(gathered_.begin(), gathered_.end(), [&](const Push& other) { return other.worker == push.worker; });
+  const bool in_already = HasGathered(push.worker);
   const bool late = push.step < version_ && push.from_version < version_;
   if (disposition == PushDisposition::kDropped) {
     ++tally_.dropped;
@@ -56,15 +55,17 @@ void PolicyOracle::OfferedToSync(const Push& push, PushDisposition disposition, 
   if (after.version > version_) Close();
 }
 
+bool PolicyOracle::HasGathered(uint32_t worker) const {
+  return std::any_of(gathered_.begin(), gathered_.end(), [&](const Push& push) { return push.worker == worker; });
+}
+
 bool PolicyOracle::MayClose() const {
   if (gathered_.empty()) return false;
   if (gathered_.size() >= quorum_) return true;
-  uint32_t awaited = 0;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
-    const bool in = std::any_of(gathered_.begin(), gathered_.end(), [&](const Push& p) { return p.worker == rank; });
-    if (!in && !workers_[rank].paused) ++awaited;
+    if (!HasGathered(rank) && !workers_[rank].paused) return false;
   }
-  return awaited == 0;
+  return true;
 }
 
 void PolicyOracle::Close() {
@@ -144,8 +145,7 @@ std::vector<uint32_t> PolicyOracle::Waited(const PullQuery& pull) const {
     if (worker.paused) continue;
     bool waited = false;
     if (is_sync()) {
-      const bool in = std::any_of(gathered_.begin(), gathered_.end(), [&](const Push& p) { return p.worker == rank; });
-      waited = pull.step > version_ + 1 || (pull.step == version_ + 1 && !in);
+      waited = pull.step > version_ + 1 || (pull.step == version_ + 1 && !HasGathered(rank));
     } else if (policy_.has_bounded()) {
       waited = worker.finished + worker.lift + policy_.bounded().staleness() < pull.step;
     }

@@ -15,7 +15,14 @@ namespace ballast {
 // rounded to a whole number.
 class PolicyOracle {
  public:
-  PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers);
+  // Counts of what happened, in all simulations that share it.
+  struct Tally {
+    uint64_t applied = 0, dropped = 0, closed_by_pause = 0, closed_below_quorum = 0, lifted = 0;
+    uint64_t waits = 0, losses = 0, returns = 0;
+  };
+
+  // `tally` must outlive this.
+  PolicyOracle(const v1::ConsistencyPolicy& policy, uint32_t workers, Tally* tally);
 
   // State of the slice after an event.
   struct Seen {
@@ -47,11 +54,6 @@ class PolicyOracle {
   // Empty while all promises are kept.
   const std::string& fault() const { return fault_; }
 
-  struct Tally {
-    uint64_t applied = 0, dropped = 0, closed_by_pause = 0, closed_below_quorum = 0, lifted = 0;
-  };
-  const Tally& tally() const { return tally_; }
-
  private:
   struct Worker {
     bool paused = false, ever_paused = false;
@@ -68,6 +70,7 @@ class PolicyOracle {
   }
   void OfferedToSync(const Push& push, PushDisposition disposition, const Seen& after);
   void OfferedOnArrival(const Push& push, PushDisposition disposition);
+  bool HasGathered(uint32_t worker) const;
   bool MayClose() const;
   void Close();
   void MoveClock(const Push& push);
@@ -87,7 +90,7 @@ class PolicyOracle {
   // Contributions to the step being gathered.
   std::vector<Push> gathered_;
   std::string fault_;
-  Tally tally_;
+  Tally& tally_;
 };
 
 }  // namespace ballast

@@ -46,9 +46,9 @@ class PolicySimulation::RoundingSgd : public Optimizer {
 
 struct PolicySimulation::Place {
   Place(const v1::TensorSpec& spec, const v1::SliceRange& range, const Optimizer* optimizer,
-        const v1::ConsistencyPolicy& policy, uint32_t workers)
+        const v1::ConsistencyPolicy& policy, uint32_t workers, PolicyOracle::Tally* tally)
       : slice("w", range, std::make_unique<SliceWeights>(spec, range, optimizer), *MakeSlicePolicy(policy, workers)),
-        oracle(policy, workers) {}
+        oracle(policy, workers, tally) {}
 
   Slice slice;
   PolicyOracle oracle;
@@ -56,8 +56,8 @@ struct PolicySimulation::Place {
   float rate = 1;
 };
 
-PolicySimulation::PolicySimulation(uint64_t seed, bool logs)
-    : seed_(seed), logs_(logs), random_(seed), optimizer_(std::make_unique<RoundingSgd>()) {
+PolicySimulation::PolicySimulation(uint64_t seed, bool logs, PolicyOracle::Tally* tally)
+    : seed_(seed), logs_(logs), random_(seed), optimizer_(std::make_unique<RoundingSgd>()), tally_(*tally) {
   constexpr uint64_t kDelays[] = {1, 5, 40, 200};
   longest_delay_ = kDelays[Below(4)];
   workers_.resize(1 + Below(8));
@@ -69,7 +69,7 @@ PolicySimulation::PolicySimulation(uint64_t seed, bool logs)
   range.set_elements(1);
   const size_t slices = 1 + Below(4);
   for (size_t i = 0; i < slices; ++i) {
-    places_.push_back(std::make_unique<Place>(spec, range, optimizer_.get(), policy_, workers_.size()));
+    places_.push_back(std::make_unique<Place>(spec, range, optimizer_.get(), policy_, workers_.size(), tally));
   }
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) PlanWorker(rank);
   PlanOnlookers();
@@ -155,19 +155,6 @@ std::string PolicySimulation::Run() {
   return fault_;
 }
 
-PolicySimulation::Tally PolicySimulation::tally() const {
-  Tally tally = tally_;
-  for (const auto& place : places_) {
-    const PolicyOracle::Tally& add = place->oracle.tally();
-    tally.slices.applied += add.applied;
-    tally.slices.dropped += add.dropped;
-    tally.slices.closed_by_pause += add.closed_by_pause;
-    tally.slices.closed_below_quorum += add.closed_below_quorum;
-    tally.slices.lifted += add.lifted;
-  }
-  return tally;
-}
-
 std::string PolicySimulation::description() const {
   return absl::StrCat("seed ", seed_, ", ", workers_.size(), " workers, ", places_.size(), " slices, policy ",
                       policy_.ShortDebugString());
@@ -176,6 +163,12 @@ std::string PolicySimulation::description() const {
 void PolicySimulation::After(uint64_t ticks, std::function<void()> happen) {
   // The order number breaks ties, so that a seed always gives the same schedule.
   queue_.push({now_ + ticks, next_order_++, std::move(happen)});
+}
+
+void PolicySimulation::AfterIn(uint32_t rank, uint64_t life, uint64_t ticks, std::function<void()> happen) {
+  After(ticks, [this, rank, life, happen = std::move(happen)] {
+    if (workers_[rank].life == life) happen();
+  });
 }
 
 void PolicySimulation::Fail(const std::string& fault) {
@@ -191,8 +184,7 @@ void PolicySimulation::Join(uint32_t rank) {
   for (size_t place = 0; place < places_.size(); ++place) {
     const uint64_t life = worker.life;
     const PullQuery pull{.step = worker.step, .worker = rank};
-    After(Delay(), [this, rank, life, place, pull] {
-      if (workers_[rank].life != life) return;
+    AfterIn(rank, life, Delay(), [this, rank, life, place, pull] {
       Pull(place, pull, [this, rank, life, place](uint64_t version) {
         Hear(rank, life, place, version, [this, rank] { Ready(rank); });
       });
@@ -202,9 +194,8 @@ void PolicySimulation::Join(uint32_t rank) {
 
 void PolicySimulation::Hear(uint32_t rank, uint64_t life, size_t place, std::optional<uint64_t> version,
                             std::function<void()> then) {
-  After(Delay(), [this, rank, life, place, version, then = std::move(then)] {
+  AfterIn(rank, life, Delay(), [this, rank, place, version, then = std::move(then)] {
     Worker& worker = workers_[rank];
-    if (worker.life != life) return;
     if (version.has_value()) worker.versions[place] = *version;
     if (--worker.answers_awaited == 0) then();
   });
@@ -214,10 +205,7 @@ void PolicySimulation::Ready(uint32_t rank) {
   Worker& worker = workers_[rank];
   worker.full_step = worker.step;
   if (worker.pushes_left == 0) return PauseAll(rank);
-  const uint64_t life = worker.life;
-  After(worker.pace + Below(worker.pace), [this, rank, life] {
-    if (workers_[rank].life == life) PushAll(rank);
-  });
+  AfterIn(rank, worker.life, worker.pace + Below(worker.pace), [this, rank] { PushAll(rank); });
 }
 
 void PolicySimulation::PushAll(uint32_t rank) {
@@ -255,8 +243,7 @@ void PolicySimulation::PauseAll(uint32_t rank) {
   worker.answers_awaited = places_.size();
   const uint64_t life = worker.life;
   for (size_t place = 0; place < places_.size(); ++place) {
-    After(Delay(), [this, rank, life, place] {
-      if (workers_[rank].life != life) return;
+    AfterIn(rank, life, Delay(), [this, rank, life, place] {
       Pause(place, rank);
       Hear(rank, life, place, std::nullopt, [this, rank] {
         workers_[rank].up = false;

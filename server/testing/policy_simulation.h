@@ -27,18 +27,12 @@ namespace ballast {
 // uses no threads.
 class PolicySimulation {
  public:
-  // With `logs`, records all events in log().
-  PolicySimulation(uint64_t seed, bool logs);
+  // With `logs`, records all events in log(). `tally` must outlive this.
+  PolicySimulation(uint64_t seed, bool logs, PolicyOracle::Tally* tally);
   ~PolicySimulation();
 
   // Runs until no event is left. Returns the first broken promise and its time; empty if all were kept.
   std::string Run();
-
-  struct Tally {
-    PolicyOracle::Tally slices;
-    uint64_t waits = 0, losses = 0, returns = 0;
-  };
-  Tally tally() const;
 
   const std::string& log() const { return log_; }
   std::string description() const;
@@ -74,6 +68,8 @@ class PolicySimulation {
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   bool Chance(uint64_t one_in) { return Below(one_in) == 0; }
   void After(uint64_t ticks, std::function<void()> happen);
+  // Nothing happens if the worker has lost that life by then.
+  void AfterIn(uint32_t rank, uint64_t life, uint64_t ticks, std::function<void()> happen);
   uint64_t Delay() { return 1 + Below(longest_delay_); }
   template <typename... Parts>
   void Log(const Parts&... parts) {
@@ -115,7 +111,7 @@ class PolicySimulation {
   std::vector<Worker> workers_;
   WaitList::Ticket next_ticket_ = 1;
   std::map<WaitList::Ticket, Wait> waits_;
-  Tally tally_;
+  PolicyOracle::Tally& tally_;
   std::string fault_, log_;
 };
 
