@@ -94,6 +94,12 @@ double Norm(const Doubles& values) {
   return std::sqrt(sum);
 }
 
+Doubles Difference(const Floats& got, const Doubles& want) {
+  Doubles error(want.size());
+  for (size_t i = 0; i < want.size(); ++i) error[i] = got[i] - want[i];
+  return error;
+}
+
 // A float64 rule for a whole slice: takes update number, gradient, weights and one vector per slot.
 using Reference = std::function<void(int t, const Doubles& g, Doubles& w, std::vector<Doubles>& slots)>;
 
@@ -245,12 +251,9 @@ TEST_P(OptimizerConformanceTest, FollowsTheReferenceOver200Updates) {
       trained.Update(*optimizer, t, Gradient(gradient));
       c.reference(t, Doubles(gradient.begin(), gradient.end()), want, want_slots);
     }
-    Doubles error(kElements);
+    const Doubles error = Difference(trained.weights, want);
     double largest = 0;
-    for (int i = 0; i < kElements; ++i) {
-      error[i] = trained.weights[i] - want[i];
-      largest = std::max(largest, std::abs(want[i]));
-    }
+    for (double weight : want) largest = std::max(largest, std::abs(weight));
     EXPECT_LE(Norm(error), 1e-5 * Norm(want));
     for (int i = 0; i < kElements; ++i) ASSERT_LE(std::abs(error[i]), 1e-5 * largest) << i;
   }
@@ -304,8 +307,7 @@ class ChangingFtrlRule {
 TEST(OptimizerTest, FtrlFollowsTheReferenceAtRatesThatChange) {
   constexpr int kElements = 500;
   for (const auto& rates : kChangingRates) {
-    const auto optimizer =
-        *MakeOptimizer(Config("ftrl { learning_rate: 0.1 l1: 0.01 l2: 0.02 } schedule { " + rates.schedule + " }"));
+    const auto optimizer = Make("ftrl { learning_rate: 0.1 l1: 0.01 l2: 0.02 } schedule { " + rates.schedule + " }");
     Trained trained(*optimizer, Normal(kElements, 1));
     Doubles want(trained.weights.begin(), trained.weights.end());
     ChangingFtrlRule reference(kElements);
@@ -317,18 +319,15 @@ TEST(OptimizerTest, FtrlFollowsTheReferenceAtRatesThatChange) {
       trained.UpdateAtRate(*optimizer, t, rate, Gradient(gradient));
       reference.Update(rate, gradient, want);
     }
-    Doubles error(kElements);
-    for (int i = 0; i < kElements; ++i) error[i] = trained.weights[i] - want[i];
     EXPECT_GT(Norm(want), 1) << rates.name;
-    EXPECT_LE(Norm(error), 1e-5 * Norm(want)) << rates.name;
+    EXPECT_LE(Norm(Difference(trained.weights, want)), 1e-5 * Norm(want)) << rates.name;
   }
 }
 
 TEST(OptimizerTest, LambFollowsTheReferenceAtRatesThatChange) {
   constexpr int kElements = 500;
   for (const auto& rates : kChangingRates) {
-    const auto optimizer =
-        *MakeOptimizer(Config("lamb { learning_rate: 0.01 } weight_decay: 0.1 schedule { " + rates.schedule + " }"));
+    const auto optimizer = Make("lamb { learning_rate: 0.01 } weight_decay: 0.1 schedule { " + rates.schedule + " }");
     Trained trained(*optimizer, Normal(kElements, 1));
     Doubles want(trained.weights.begin(), trained.weights.end());
     std::vector<Doubles> slots(2, Doubles(kElements, 0.0));
@@ -341,9 +340,7 @@ TEST(OptimizerTest, LambFollowsTheReferenceAtRatesThatChange) {
       LambRule(t, Doubles(gradient.begin(), gradient.end()), moved, slots);
       for (int i = 0; i < kElements; ++i) want[i] += (moved[i] - want[i]) * rate / 0.01;
     }
-    Doubles error(kElements);
-    for (int i = 0; i < kElements; ++i) error[i] = trained.weights[i] - want[i];
-    EXPECT_LE(Norm(error), 1e-5 * Norm(want)) << rates.name;
+    EXPECT_LE(Norm(Difference(trained.weights, want)), 1e-5 * Norm(want)) << rates.name;
   }
 }
 
@@ -382,14 +379,14 @@ double LogisticLoss(const Optimizer& optimizer, int updates) {
 }
 
 TEST(OptimizerTest, LogisticRegressionWithFtrlLearnsUnderACosine) {
-  const auto constant = *MakeOptimizer(Config("ftrl { learning_rate: 0.5 }"));
-  const auto cosine = *MakeOptimizer(Config("ftrl { learning_rate: 0.5 } schedule { cosine { total: 4000 } }"));
+  const auto constant = Make("ftrl { learning_rate: 0.5 }");
+  const auto cosine = Make("ftrl { learning_rate: 0.5 } schedule { cosine { total: 4000 } }");
   EXPECT_LT(LogisticLoss(*constant, 4000), 1.0);
   EXPECT_LT(LogisticLoss(*cosine, 4000), 1.0);
 }
 
 TEST(OptimizerTest, FtrlKeepsItsWeightsAtARateAsGoodAsZero) {
-  const auto optimizer = *MakeOptimizer(Config("ftrl { learning_rate: 1 }"));
+  const auto optimizer = Make("ftrl { learning_rate: 1 }");
   Trained trained(*optimizer, {0, 0});
   trained.UpdateAtRate(*optimizer, 1, 1, Gradient(Floats{2, -2}));
   const Floats before = trained.weights;
@@ -405,63 +402,49 @@ constexpr int kLongElements = 5003;
 
 // Applies three updates with `update`.
 template <typename Update>
-Trained Train(const Optimizer& optimizer, Update update) {
-  Trained trained(optimizer, Normal(kLongElements, 1));
-  for (int t = 1; t <= 3; ++t) update(trained, t, Normal(kLongElements, 1 + t));
+Trained Train(const std::string& config, Update update) {
+  const auto optimizer = Make(config);
+  Trained trained(*optimizer, Normal(kLongElements, 1));
+  for (int t = 1; t <= 3; ++t) update(*optimizer, trained, t, Normal(kLongElements, 1 + t));
   return trained;
 }
 
-// Trains with the portable instruction set, gradients in one piece, in place.
-Trained TrainPlainly(const std::string& config) {
-  const ScopedInstructionSet portable(InstructionSet::kPortable);
-  const auto optimizer = Make(config);
-  return Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
-    trained.Update(*optimizer, t, Gradient(gradient));
-  });
+void UpdatePlainly(const Optimizer& optimizer, Trained& trained, int t, const Floats& gradient) {
+  trained.Update(optimizer, t, Gradient(gradient));
+}
+
+// Expects `update` with each instruction set to give the bits of plain updates with the portable one.
+template <typename Update>
+void ExpectSameBits(const std::string& config, Update update) {
+  const Trained want = [&] {
+    const ScopedInstructionSet portable(InstructionSet::kPortable);
+    return Train(config, UpdatePlainly);
+  }();
+  for (InstructionSet set : AvailableInstructionSets()) {
+    const ScopedInstructionSet scoped(set);
+    const Trained got = Train(config, update);
+    EXPECT_EQ(got.weights, want.weights);
+    EXPECT_EQ(got.slots, want.slots);
+  }
 }
 
 TEST_P(OptimizerConformanceTest, GivesTheSameBitsForAnyCut) {
-  const Case& c = GetParam();
-  const Trained want = TrainPlainly(c.config);
-  for (InstructionSet set : AvailableInstructionSets()) {
-    const ScopedInstructionSet scoped(set);
-    const auto optimizer = Make(c.config);
-    for (size_t piece_bytes : {44u, 1001u, 4096u, 16387u}) {
-      const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
-        trained.Update(*optimizer, t, Pieces(gradient, piece_bytes).gradient());
-      });
-      EXPECT_EQ(got.weights, want.weights) << piece_bytes << " bytes a piece";
-      EXPECT_EQ(got.slots, want.slots) << piece_bytes << " bytes a piece";
-    }
+  for (size_t piece_bytes : {44u, 1001u, 4096u, 16387u}) {
+    SCOPED_TRACE(piece_bytes);
+    ExpectSameBits(GetParam().config, [&](const Optimizer& optimizer, Trained& trained, int t, const Floats& gradient) {
+      trained.Update(optimizer, t, Pieces(gradient, piece_bytes).gradient());
+    });
   }
 }
 
 TEST_P(OptimizerConformanceTest, GivesTheSameBitsInPlaceAndApart) {
-  const Case& c = GetParam();
-  const Trained want = TrainPlainly(c.config);
-  for (InstructionSet set : AvailableInstructionSets()) {
-    const ScopedInstructionSet scoped(set);
-    const auto optimizer = Make(c.config);
-    const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
-      trained.UpdateApart(*optimizer, t, Gradient(gradient));
-    });
-    EXPECT_EQ(got.weights, want.weights);
-    EXPECT_EQ(got.slots, want.slots);
-  }
+  ExpectSameBits(GetParam().config, [](const Optimizer& optimizer, Trained& trained, int t, const Floats& gradient) {
+    trained.UpdateApart(optimizer, t, Gradient(gradient));
+  });
 }
 
 TEST_P(OptimizerConformanceTest, GivesTheSameBitsWithEachInstructionSet) {
-  const Case& c = GetParam();
-  const Trained want = TrainPlainly(c.config);
-  for (InstructionSet set : AvailableInstructionSets()) {
-    const ScopedInstructionSet scoped(set);
-    const auto optimizer = Make(c.config);
-    const Trained got = Train(*optimizer, [&](Trained& trained, int t, const Floats& gradient) {
-      trained.Update(*optimizer, t, Gradient(gradient));
-    });
-    EXPECT_EQ(got.weights, want.weights);
-    EXPECT_EQ(got.slots, want.slots);
-  }
+  ExpectSameBits(GetParam().config, UpdatePlainly);
 }
 
 TEST_P(OptimizerConformanceTest, ScalesTheGradientBeforeAllElse) {
@@ -509,7 +492,7 @@ TEST_P(OptimizerConformanceTest, TakesItsRateFromTheSchedule) {
 }
 
 TEST_P(OptimizerConformanceTest, LetsNaNShow) {
-  const auto optimizer = *MakeOptimizer(Config(GetParam().config));
+  const auto optimizer = Make(GetParam().config);
   Trained trained(*optimizer, Floats(20, 1.0f));
   Floats gradient(20, 1.0f);
   gradient[3] = std::numeric_limits<float>::quiet_NaN();
@@ -537,8 +520,7 @@ TEST(OptimizerTest, RefusesAnImpossibleConfiguration) {
 }
 
 TEST(OptimizerTest, ClipsByValueThenByNormThenDecays) {
-  const auto optimizer =
-      *MakeOptimizer(Config("sgd { learning_rate: 1 } clip_value: 4 clip_norm: 2.5 weight_decay: 1"));
+  const auto optimizer = Make("sgd { learning_rate: 1 } clip_value: 4 clip_norm: 2.5 weight_decay: 1");
   Trained trained(*optimizer, {0, 0, 1});
   // The gradient is clipped by value to 3, 4, 0, whose norm is 5; then halved; then 1 * w is added.
   trained.Update(*optimizer, 1, Gradient(Floats{3, 8, 0}));
@@ -546,7 +528,7 @@ TEST(OptimizerTest, ClipsByValueThenByNormThenDecays) {
 }
 
 TEST(OptimizerTest, LambTakesStepsOfTheRateFromZeroWeights) {
-  const auto optimizer = *MakeOptimizer(Config("lamb { learning_rate: 0.5 }"));
+  const auto optimizer = Make("lamb { learning_rate: 0.5 }");
   Trained trained(*optimizer, {0, 0});
   trained.Update(*optimizer, 1, Gradient(Floats{2, -2}));
   EXPECT_NEAR(trained.weights[0], -0.5, 1e-6);
@@ -554,7 +536,7 @@ TEST(OptimizerTest, LambTakesStepsOfTheRateFromZeroWeights) {
 }
 
 TEST(OptimizerTest, FtrlKeepsAWeightAtZeroThatL1Outweighs) {
-  const auto optimizer = *MakeOptimizer(Config("ftrl { learning_rate: 1 l1: 1 beta: 0 }"));
+  const auto optimizer = Make("ftrl { learning_rate: 1 l1: 1 beta: 0 }");
   Trained trained(*optimizer, {5, 5, 5});
   trained.Update(*optimizer, 1, Gradient(Floats{0.5f, 2, 0}));
   // z = 2, n = 4: -(2 - 1) / (2 / 1).
