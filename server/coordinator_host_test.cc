@@ -8,13 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/concurrency/clock.h"
-#include "gmock/gmock.h"
+#include "common/status/testing/status_matcher.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
-
-using ::testing::HasSubstr;
 
 class CoordinatorHostTest : public testing::Test {
  protected:
@@ -29,13 +28,10 @@ class CoordinatorHostTest : public testing::Test {
 
 TEST_F(CoordinatorHostTest, KeepsTheJobForTheNextProcess) {
   auto host = CoordinatorHost::Open(options_, nullptr, nullptr, nullptr);
-  ASSERT_TRUE(host.ok()) << host.status();
+  ASSERT_THAT(host, IsOk());
   v1::Job job;
-  job.set_name("job");
-  job.mutable_training()->set_epochs(1);
-  job.mutable_training()->set_batch_size(10);
-  job.mutable_policy()->mutable_sync();
-  job.mutable_durability()->set_mode(v1::Durability::WAL);
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(name: "job" training { epochs: 1 batch_size: 10 } policy { sync {} } durability { mode: WAL })", &job));
   ASSERT_TRUE((*host)->coordinator().Join({MemberRole::kServer, 0, "127.0.0.1:1", "server process", {}, 0}).ok());
   ASSERT_TRUE((*host)->coordinator().Join({MemberRole::kWorker, 0, "", "worker process", job, 20}).ok());
   absl::Notification saved;
@@ -46,7 +42,7 @@ TEST_F(CoordinatorHostTest, KeepsTheJobForTheNextProcess) {
   saved.WaitForNotification();
   host->reset();
   host = CoordinatorHost::Open(options_, nullptr, nullptr, nullptr);
-  ASSERT_TRUE(host.ok()) << host.status();
+  ASSERT_THAT(host, IsOk());
   EXPECT_EQ((*host)->coordinator().job_name(), "job");
 }
 
@@ -55,9 +51,8 @@ TEST_F(CoordinatorHostTest, RefusesASavedStateThatDoesNotParse) {
   ASSERT_TRUE(store.ok()) << store.status();
   ASSERT_TRUE((*store)->Save("not a state", true).ok());
   store->reset();
-  const absl::Status status = CoordinatorHost::Open(options_, nullptr, nullptr, nullptr).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(status.message(), HasSubstr("/coordinator: the last record does not parse"));
+  EXPECT_THAT(CoordinatorHost::Open(options_, nullptr, nullptr, nullptr),
+              Fails(absl::StatusCode::kDataLoss, "/coordinator: the last record does not parse"));
 }
 
 TEST_F(CoordinatorHostTest, NumbersCheckpointsAfterThoseInTheDirectory) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -39,6 +40,10 @@ TEST(ByteBudgetTest, ASingleOneGetsInHoweverLarge) {
   EXPECT_TRUE(budget.Reserve(1000).ok());
 }
 
+// Bytes used in a part and in the whole.
+using Used = std::pair<uint64_t, uint64_t>;
+Used UsedIn(const ByteBudget& part, const ByteBudget& whole) { return {part.used(), whole.used()}; }
+
 TEST(ByteBudgetTest, APartLeavesTheRestOfTheWholeToOthers) {
   ByteBudget whole(100);
   ByteBudget part(25, &whole);
@@ -46,15 +51,14 @@ TEST(ByteBudgetTest, APartLeavesTheRestOfTheWholeToOthers) {
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(whole.used(), 20u);
   EXPECT_FALSE(part.Reserve(20).ok());
-  EXPECT_EQ(whole.used(), 20u);
+  EXPECT_EQ(UsedIn(part, whole), Used(20, 20));
   auto others = whole.Reserve(80);
   ASSERT_TRUE(others.ok());
   // The whole is full, though the part is not.
   EXPECT_FALSE(part.Reserve(5).ok());
-  EXPECT_EQ(part.used(), 20u);
+  EXPECT_EQ(UsedIn(part, whole), Used(20, 100));
   first->Release();
-  EXPECT_EQ(part.used(), 0u);
-  EXPECT_EQ(whole.used(), 80u);
+  EXPECT_EQ(UsedIn(part, whole), Used(0, 80));
 }
 
 TEST(ByteBudgetTest, AReservationShrinksInThePartAndInTheWhole) {
@@ -62,14 +66,12 @@ TEST(ByteBudgetTest, AReservationShrinksInThePartAndInTheWhole) {
   ByteBudget part(50, &whole);
   auto reservation = part.Reserve(30);
   ASSERT_TRUE(reservation.ok());
-  reservation->ShrinkTo(10);
-  EXPECT_EQ(part.used(), 10u);
-  EXPECT_EQ(whole.used(), 10u);
-  reservation->ShrinkTo(20);
-  EXPECT_EQ(whole.used(), 10u);
+  for (const uint64_t bytes : {10, 20}) {
+    reservation->ShrinkTo(bytes);
+    EXPECT_EQ(UsedIn(part, whole), Used(10, 10)) << bytes;
+  }
   reservation->Release();
-  EXPECT_EQ(part.used(), 0u);
-  EXPECT_EQ(whole.used(), 0u);
+  EXPECT_EQ(UsedIn(part, whole), Used(0, 0));
 }
 
 TEST(ByteBudgetTest, NeverPassesTheLimitWithManyThreads) {
