@@ -19,7 +19,7 @@
 #include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
-#include "common/run/metrics_reader.h"
+#include "common/run/metrics.h"
 #include "common/security/key_folder.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"

@@ -19,7 +19,7 @@
 #include "ballast/v1/tensor.pb.h"
 #include "client/client_options.h"
 #include "client/future.h"
-#include "client/message_packer.h"
+#include "client/slice_message.h"
 #include "common/tensors/shard_map.h"
 
 namespace ballast {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/durability_config.h"
+#include "common/job/job_config.h"
 #include "common/program/version.h"
 #include "common/status/error_reason.h"
 

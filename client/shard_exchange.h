@@ -15,8 +15,6 @@
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "client/error_feedback.h"
-#include "client/memory_hold.h"
-#include "client/message_packer.h"
 #include "client/shared_memory/slot_sender.h"
 #include "client/slice_message.h"
 #include "common/wire/payload_message.h"

@@ -3,11 +3,15 @@
 
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
+#include "grpcpp/alarm.h"
 
 namespace ballast {
 namespace {
@@ -114,6 +118,54 @@ absl::StatusOr<std::vector<uint64_t>> DecodeValues(absl::Span<const ItemWithPayl
     }
   }
   return versions;
+}
+
+std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices, uint64_t max_bytes) {
+  std::vector<std::vector<SliceTransfer>> messages;
+  uint64_t bytes = 0;
+  for (const SliceTransfer& slice : slices) {
+    const uint64_t added = kSliceOverheadBytes + sizeof(float) * slice.elements;
+    if (messages.empty() || bytes + added > max_bytes || messages.back().size() == kMaxSlicesPerMessage) {
+      messages.emplace_back();
+      bytes = kMessageOverheadBytes;
+    }
+    messages.back().push_back(slice);
+    bytes += added;
+  }
+  return messages;
+}
+
+struct MemoryHold::Token {
+  absl::AnyInvocable<void()> then;
+
+  ~Token() {
+    if (then == nullptr) return;
+    // gRPC releases slices while it holds its own locks, so run `then` on another thread.
+    struct Later {
+      grpc::Alarm alarm;
+      absl::AnyInvocable<void()> then;
+    };
+    auto* later = new Later{{}, std::move(then)};
+    later->alarm.Set(absl::ToChronoTime(absl::Now()), [later](bool) {
+      later->then();
+      delete later;
+    });
+  }
+};
+
+MemoryHold::MemoryHold() : token_(std::make_shared<Token>()) {}
+
+grpc::Slice MemoryHold::Lend(const void* memory, size_t bytes) {
+  // The cast is safe, because gRPC only reads the memory.
+  return grpc::Slice(
+      const_cast<void*>(memory), bytes, [](void* held) { delete static_cast<std::shared_ptr<Token>*>(held); },
+      new std::shared_ptr<Token>(token_));
+}
+
+void MemoryHold::WhenBack(absl::AnyInvocable<void()> then) {
+  if (token_.use_count() == 1) return then();
+  token_->then = std::move(then);
+  token_.reset();
 }
 
 }  // namespace ballast

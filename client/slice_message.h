@@ -1,18 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ballast/v1/parameter_service.pb.h"
+#include "client/encoded_elements.h"
 #include "client/error_feedback.h"
-#include "client/memory_hold.h"
-#include "client/message_packer.h"
+#include "common/wire/limits.h"
 #include "common/wire/payload_message.h"
+#include "grpcpp/support/slice.h"
 
 namespace ballast {
+
+// Upper bounds on the protobuf overhead: tags, lengths and fields of one slice, and of a header or outcome.
+inline constexpr uint64_t kSliceOverheadBytes = 48;
+inline constexpr uint64_t kMessageOverheadBytes = 256;
+
+// One slice in transit to or from a shard, with its place in the caller's memory.
+struct SliceTransfer {
+  uint32_t tensor_id = 0;
+  uint32_t slice_index = 0;
+  uint64_t elements = 0;
+  // Version of the values from which the gradient was computed.
+  uint64_t version = 0;
+  // Read by a push; has `elements` elements, or is empty if the push contributes nothing.
+  absl::Span<const float> gradient;
+  // Written by a pull; has `elements` elements.
+  absl::Span<float> values;
+  // Used instead if the caller encodes gradients or decodes values itself.
+  EncodedElements<const char> encoded_gradient;
+  EncodedElements<char> encoded_values;
+};
+
+// Packs slices into messages, in their order. An encoded message stays under `max_bytes` in either direction, unless it
+// consists of a single slice that is larger.
+std::vector<std::vector<SliceTransfer>> PackSlices(absl::Span<const SliceTransfer> slices,
+                                                   uint64_t max_bytes = kMaxMessageBytes);
+
+// Lends the caller's memory to gRPC and reports when gRPC has released it: after a call has ended, its bytes may still
+// be in a connection's send queue. Thread safety: none; gRPC may release the memory on any thread.
+class MemoryHold {
+ public:
+  MemoryHold();
+
+  // gRPC reads the memory until it releases the slice and all copies.
+  grpc::Slice Lend(const void* memory, size_t bytes);
+
+  // Calls `then` once after gRPC has released all lent memory: at once, or later on a gRPC thread. Call it last. A
+  // connection releases memory at the latest when it closes, which its keep-alive enforces if the peer is unresponsive.
+  void WhenBack(absl::AnyInvocable<void()> then);
+
+ private:
+  struct Token;
+  // Shared with the slices that were lent.
+  std::shared_ptr<Token> token_;
+};
 
 // An encoded gradient, with the same bytes in every attempt.
 struct GradientPayload {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/concurrency/parallel_for.h"
+#include "common/concurrency/executor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
 #include "common/status/error_reason.h"
@@ -14,7 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "server/rpc/port/connection_gate.h"
-#include "server/rpc/standby_call.h"
+#include "server/rpc/standby_service.h"
 
 namespace ballast {
 namespace {

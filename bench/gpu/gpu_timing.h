@@ -10,7 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "worker/device/device.h"
-#include "worker/device/factory/device_factory.h"
+#include "worker/device/factory/worker_devices.h"
 
 // Shared code of the benchmarks in this directory.
 namespace ballast {

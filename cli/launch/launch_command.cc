@@ -29,7 +29,7 @@
 #include "cli/launch/launch_security.h"
 #include "cli/launch/trace_join.h"
 #include "cli/report/report.h"
-#include "common/job/durability_config.h"
+#include "common/job/job_config.h"
 #include "common/job/job_file.h"
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command/command.h"
-#include "common/job/durability_config.h"
+#include "common/job/job_config.h"
 
 namespace ballast {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/command/command.h"
 #include "cli/report/report_assets.h"
 #include "cli/report/report_sections.h"
-#include "common/run/metrics_reader.h"
+#include "common/run/metrics.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
 #include "common/text/json_fields.h"

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "cli/command/command.h"
-#include "common/run/metrics_writer.h"
+#include "common/run/metrics.h"
 #include "common/run/run_folder.h"
 #include "common/storage/file.h"
 

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
@@ -12,10 +14,62 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/v1/parameter_service.grpc.pb.h"
-#include "client/shared_memory/slot_pool.h"
+#include "ballast/v1/parameter_service.pb.h"
+#include "common/shared_memory/shared_region.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace ballast {
+
+// Owns the list of free slots in a client's shared region. Invariant: a slot that the server may still use is not free.
+// Thread safety: all methods may be called from any thread.
+class SlotPool {
+ public:
+  explicit SlotPool(std::shared_ptr<SharedRegion> region);
+
+  // Returns the slot that was freed last, because its memory is still in the caches.
+  std::optional<uint32_t> Take();
+  // Returns a slot, even if the server may still use it.
+  void Return(uint32_t slot);
+
+  SharedRegion& region() { return *region_; }
+
+ private:
+  const std::shared_ptr<SharedRegion> region_;
+  absl::Mutex mutex_;
+  std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
+  // Slots of calls that ended while the server still used them.
+  std::vector<uint32_t> abandoned_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Owns a slot that contains a message and is lent to the server until destruction. Thread safety: none.
+class BlockLoan {
+ public:
+  // Copies the message into a slot. Returns nullopt if no slot is free or large enough.
+  static std::optional<BlockLoan> Make(std::shared_ptr<SlotPool> pool, const grpc::ByteBuffer& message);
+  BlockLoan(BlockLoan&& other) noexcept = default;
+  BlockLoan& operator=(BlockLoan&& other) noexcept {
+    std::swap(pool_, other.pool_);
+    std::swap(reference_, other.reference_);
+    return *this;
+  }
+  ~BlockLoan() {
+    if (pool_ != nullptr) pool_->Return(reference_.slot());
+  }
+
+  // The reference to send instead of the message.
+  const v1::SharedSlot& reference() const { return reference_; }
+
+  // Returns the response, which the server wrote into the same slot; valid while this object exists. INVALID_ARGUMENT
+  // if `answer` refers to another slot.
+  absl::StatusOr<absl::string_view> Answer(const v1::SharedSlot& answer) const;
+
+ private:
+  explicit BlockLoan(std::shared_ptr<SlotPool> pool) : pool_(std::move(pool)) {}
+
+  // Null once moved from.
+  std::shared_ptr<SlotPool> pool_;
+  v1::SharedSlot reference_;
+};
 
 // Owns a client's share of a local server's shared memory, and copies messages into it. Requests the memory with the
 // first message, and again after the server was lost; until the server provides it, Lend returns nullopt.

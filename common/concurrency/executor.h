@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 
@@ -47,5 +48,12 @@ class Executor {
   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_;
 };
+
+// Calls `work` once with each of 0 to count - 1, on this thread and up to threads - 1 others, in any order; returns
+// when all calls have returned. `work` may be called from several threads at once.
+void ParallelFor(size_t count, int threads, absl::FunctionRef<void(size_t)> work);
+
+// Number of cores that the process may use; at least 1.
+int CoreCount();
 
 }  // namespace ballast

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job/job_file_validation.h"
 
+#include <google/protobuf/repeated_field.h>
+
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
+#include "common/job/job_config.h"
 #include "common/job/job_length.h"
 #include "common/job/limits.h"
-#include "common/job/model_validation.h"
-#include "common/job/optimizer_config.h"
-#include "common/job/policy_config.h"
 #include "common/text/validation_errors.h"
 
 namespace ballast {
@@ -34,6 +37,71 @@ void CheckDelimiter(const v1::DataSource& source, const std::string& field, Vali
                    "one character that cannot be part of a number");
 }
 
+// "name/weight" must fit into the 256 characters of a tensor name.
+constexpr size_t kMaxLayerName = 240;
+// "name/projection/weight" must fit too.
+constexpr size_t kMaxResidualName = 238;
+constexpr int kMaxDepth = 8;
+
+using Layers = google::protobuf::RepeatedPtrField<v1::Layer>;
+
+bool IsLayerName(absl::string_view name, size_t longest) {
+  return name.size() <= longest && std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isgraph(c); });
+}
+
+bool IsDevice(absl::string_view name) {
+  int number = 0;
+  return name.empty() || name == "cpu" ||
+         (absl::SimpleAtoi(name, &number) && number >= 0 && number <= 63 && absl::StrCat(number) == name);
+}
+
+// Checks the layers of a model and collects their names.
+class LayerChecker {
+ public:
+  explicit LayerChecker(ValidationErrors& errors) : errors_(errors) {}
+
+  // `depth` is the number of enclosing residuals.
+  void CheckLayers(const Layers& layers, const std::string& list, int depth) {
+    for (int i = 0; i < layers.size(); ++i) CheckLayer(layers[i], absl::StrCat(list, "[", i, "]"), depth);
+  }
+
+ private:
+  void CheckLayer(const v1::Layer& layer, const std::string& field, int depth) {
+    const size_t longest = layer.has_residual() ? kMaxResidualName : kMaxLayerName;
+    errors_.CheckText(IsLayerName(layer.name(), longest), field + ".name", layer.name(),
+                      absl::StrCat("at most ", longest, " printable characters, no spaces"));
+    if (!layer.name().empty()) {
+      errors_.CheckText(names_.insert(layer.name()).second, field + ".name", layer.name(),
+                        "a name that no earlier layer has");
+    }
+    errors_.CheckText(IsDevice(layer.device()), field + ".device", layer.device(),
+                      "\"cpu\", a GPU's number from \"0\" to \"63\", or nothing");
+    CheckInitializer(layer.dense().initializer(), field + ".dense.initializer");
+    CheckInitializer(layer.conv2d().initializer(), field + ".conv2d.initializer");
+    if (layer.has_residual()) CheckResidual(layer.residual(), field + ".residual", depth);
+  }
+
+  void CheckResidual(const v1::Residual& residual, const std::string& field, int depth) {
+    if (depth >= kMaxDepth) {
+      return errors_.Add(field, absl::StrCat("a place inside ", depth, " other residuals"),
+                         absl::StrCat("at most ", kMaxDepth, " levels"));
+    }
+    CheckLayers(residual.layers(), field + ".layers", depth + 1);
+    CheckLayers(residual.shortcut(), field + ".shortcut", depth + 1);
+  }
+
+  void CheckInitializer(const v1::Initializer& initializer, const std::string& field) {
+    errors_.Check(!initializer.has_provided(), field, "provided",
+                  "another initializer: workers with a job file do not set values");
+    const v1::Initializer::Uniform& uniform = initializer.uniform();
+    errors_.Check(!initializer.has_uniform() || !(uniform.low() >= uniform.high()), field + ".uniform",
+                  absl::StrCat("low ", uniform.low(), ", high ", uniform.high()), "low below high");
+  }
+
+  ValidationErrors& errors_;
+  std::set<std::string> names_;
+};
+
 }  // namespace
 
 absl::Status ValidateJob(const v1::Job& job) {
@@ -55,6 +123,10 @@ absl::Status ValidateJob(const v1::Job& job) {
   errors.Add(ValidateCodec(job.codec()));
   if (job.has_policy()) errors.Add(ValidatePolicy(job.policy(), 0));
   return errors.ToStatus();
+}
+
+void CheckModel(const v1::Model& model, ValidationErrors& errors) {
+  LayerChecker(errors).CheckLayers(model.layers(), "model.layers", 0);
 }
 
 }  // namespace ballast

@@ -241,4 +241,5 @@ TEST(ValidateJobTest, ReportsAtMostFiveFaults) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/text/bytes_text.h"
+#include "common/text/number_text.h"
 
 namespace ballast {
 

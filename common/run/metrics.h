@@ -3,7 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace ballast {
 
@@ -57,6 +62,37 @@ struct Metrics {
   std::vector<int64_t> malformed_lines;
   // True if the file does not end in a newline, so that its last line was skipped: its writer died while writing it.
   bool cut_off = false;
+};
+
+// Parses the output of MetricsWriter. A line that holds no metrics is skipped and counted, never an error: a crash
+// may truncate the last one, and the lines before it are still useful. Unknown kinds and keys are ignored. null
+// numbers are NaN.
+Metrics ParseMetrics(absl::string_view text);
+
+// NOT_FOUND if the file does not exist.
+absl::StatusOr<Metrics> ReadMetrics(const std::string& path);
+
+// Owns the open metrics.jsonl of one run and appends lines to it. Each line is passed to the kernel before the call
+// returns, so it survives the process but not a crash of the host. NaN and infinities are written as null. After an
+// error the file may end in part of a line, which the reader skips. Thread safety: none; one thread writes.
+class MetricsWriter {
+ public:
+  // Creates the file, or appends to it.
+  static absl::StatusOr<MetricsWriter> Open(const std::string& path);
+
+  MetricsWriter(MetricsWriter&& other) noexcept;
+  MetricsWriter& operator=(MetricsWriter&& other) noexcept;
+  ~MetricsWriter();
+
+  // Errors name the file: RESOURCE_EXHAUSTED if the disk is full.
+  absl::Status Write(const TrainMetrics& metrics);
+  absl::Status Write(const TestMetrics& metrics);
+
+ private:
+  MetricsWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  std::string path_;
+  int fd_;
 };
 
 }  // namespace ballast

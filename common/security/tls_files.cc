@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/security/openssl.h"
+#include "common/security/certificate_authority.h"
 #include "common/security/private_file.h"
 #include "common/storage/file.h"
 

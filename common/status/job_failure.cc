@@ -23,4 +23,12 @@ absl::Status JobFailedError(absl::string_view reason, const v1::JobFailure& fail
   return WithJobFailure(absl::AbortedError(absl::StrCat("the job has failed: ", reason)), failure);
 }
 
+absl::Status CheckHeldJob(absl::string_view held, absl::string_view named) {
+  if (held.empty() || named.empty() || held == named) return absl::OkStatus();
+  return WithReason(
+      v1::ERROR_REASON_WRONG_JOB,
+      absl::FailedPreconditionError(absl::StrCat("this server holds job \"", held, "\", got \"", named, "\"")),
+      {{"job", held}});
+}
+
 }  // namespace ballast

@@ -14,4 +14,8 @@ absl::Status WithJobFailure(const absl::Status& status, const v1::JobFailure& fa
 // Returns the same for ABORTED "the job has failed: `reason`".
 absl::Status JobFailedError(absl::string_view reason, const v1::JobFailure& failure);
 
+// Checks the job name of a request. FAILED_PRECONDITION (WRONG_JOB) if it is not the job that this process holds. An
+// empty `named` means the only job; an empty `held` means that the process holds no job yet.
+absl::Status CheckHeldJob(absl::string_view held, absl::string_view named);
+
 }  // namespace ballast

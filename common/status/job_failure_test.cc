@@ -26,4 +26,5 @@ TEST(JobFailureTest, NamesNobodyWhereNoSingleMemberIsAtFault) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -6,8 +6,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/job/job_config.h"
 #include "common/job/limits.h"
-#include "common/job/optimizer_config.h"
 
 namespace ballast {
 namespace {

@@ -47,4 +47,16 @@ std::string HtmlText(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
+std::string BytesText(double bytes) {
+  if (!std::isfinite(bytes)) return "not finite";
+  if (bytes < 1024) return absl::StrFormat("%.0f B", bytes);
+  const char* unit = "";
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = larger;
+  }
+  return absl::StrFormat("%.1f %s", bytes, unit);
+}
+
 }  // namespace ballast

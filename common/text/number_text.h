@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// Formats numbers for people, and text for HTML.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/text/bytes_text.h"  // IWYU pragma: export
+#include "common/text/number_text.h"  // IWYU pragma: export
 
-// Formats numbers for people, and text for HTML.
 namespace ballast {
 
 // 1234567 -> "1,234,567".
@@ -24,5 +24,8 @@ std::string DurationText(double seconds);
 
 // Safe as an element's text and as a quoted attribute value.
 std::string HtmlText(absl::string_view text);
+
+// Returns "512 B", "1.5 KiB" or "3.0 MiB"; "not finite" for NaN and infinity.
+std::string BytesText(double bytes);
 
 }  // namespace ballast

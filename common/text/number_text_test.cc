@@ -48,5 +48,15 @@ TEST(NumberTextTest, HtmlTextEscapesEveryCharacterThatMeansSomething) {
   EXPECT_EQ(HtmlText("<a href='x' title=\"y\">&"), "&lt;a href=&#39;x&#39; title=&quot;y&quot;&gt;&amp;");
 }
 
+TEST(BytesTextTest, TakesTheLargestUnitBelowTheAmount) {
+  EXPECT_EQ(BytesText(0), "0 B");
+  EXPECT_EQ(BytesText(1023), "1023 B");
+  EXPECT_EQ(BytesText(1536), "1.5 KiB");
+  EXPECT_EQ(BytesText(3 << 20), "3.0 MiB");
+  EXPECT_EQ(BytesText(1e18), "909494.7 TiB");
+  EXPECT_EQ(BytesText(INFINITY), "not finite");
+}
+
 }  // namespace
+
 }  // namespace ballast

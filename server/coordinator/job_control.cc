@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/durability_config.h"
+#include "common/job/job_config.h"
 #include "common/program/version.h"
 #include "common/status/error_reason.h"
-#include "common/status/held_job.h"
 #include "common/status/job_failure.h"
 #include "common/tensors/tensor_spec.h"
 

@@ -8,7 +8,7 @@
 #include "common/job/job_length.h"
 #include "common/job/kind_names.h"
 #include "common/status/error_reason.h"
-#include "common/status/held_job.h"
+#include "common/status/job_failure.h"
 #include "common/tensors/tensor_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 

@@ -11,8 +11,7 @@
 #include "common/storage/testing/slow_file_system.h"
 #include "common/tensors/shard_map.h"
 #include "gtest/gtest.h"
-#include "server/durability/checkpoint_source.h"
-#include "server/durability/checkpoint_writer.h"
+#include "server/durability/shard_checkpoint.h"
 #include "server/durability/shard_snapshot.h"
 #include "server/durability/shard_store_fixture.h"
 

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "server/policies/slice_policy.h"
-#include "server/policies/staleness.h"
 
 namespace ballast {
 namespace {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/error_reason.h"
 #include "server/policies/slice_policy.h"
-#include "server/policies/staleness.h"
 
 namespace ballast {
 namespace {

@@ -2,8 +2,8 @@
 #include "server/policies/slice_policy.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/job/job_config.h"
 #include "common/job/kind_names.h"
-#include "common/job/policy_config.h"
 
 namespace ballast {
 

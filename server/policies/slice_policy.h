@@ -86,4 +86,13 @@ class SlicePolicy {
 // Every slice of a job has its own policy. INVALID_ARGUMENT if no kind is set.
 absl::StatusOr<std::unique_ptr<SlicePolicy>> MakeSlicePolicy(const v1::ConsistencyPolicy& config, uint32_t workers);
 
+// Number of updates applied since the values of that version.
+inline uint64_t StalenessOf(uint64_t from_version, const SliceWeights& weights) {
+  return weights.version() > from_version ? weights.version() - from_version : 0;
+}
+
+// Factor of the learning rate for that staleness (Zhang et al., 2016, staleness-aware async-SGD, with 1 + staleness,
+// so that a fresh gradient is not scaled).
+inline float RateScale(uint64_t staleness) { return 1.0f / (1.0f + static_cast<float>(staleness)); }
+
 }  // namespace ballast

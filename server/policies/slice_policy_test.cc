@@ -300,4 +300,5 @@ TEST(SlicePolicyTest, RefusesAQuorumOfMoreThanTheWorkers) {
 }
 
 }  // namespace
+
 }  // namespace ballast

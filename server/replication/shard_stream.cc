@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/replication/shard_stream.h"
 
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
 #include "common/storage/snapshot_file.h"
+#include "server/durability/shard_replay.h"
 #include "server/durability/shard_snapshot.h"
 
 namespace ballast {
@@ -90,6 +94,86 @@ bool SendSlice(uint64_t position, const ShardState::SliceEntry& slice, SendPart 
 
 bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart send) {
   return SendRecord(internal::v1::ReplicateRequest::KIND_END, position, FrameMessage(end), send);
+}
+
+absl::Status ShardLoader::Take(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record) {
+  switch (kind) {
+    case internal::v1::ReplicateRequest::KIND_SNAPSHOT:
+      return TakeSnapshot(position, record);
+    case internal::v1::ReplicateRequest::KIND_CHANGE:
+      return TakeChange(position, record);
+    case internal::v1::ReplicateRequest::KIND_END:
+      return TakeEnd(position, record);
+    default:
+      return absl::DataLossError(absl::StrCat("got a record of kind ", kind, ", want a snapshot, a change or an end"));
+  }
+}
+
+absl::Status ShardLoader::TakeSnapshot(uint64_t position, absl::string_view bytes) {
+  if (whole_) return absl::DataLossError("snapshot: got a record after the end of the transfer");
+  internal::v1::SnapshotRecord record;
+  const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, record);
+  if (!behind.ok()) return Annotate(behind.status(), "snapshot");
+  const absl::StatusOr<SnapshotParser::Kind> kind = parser_.Take(record, *behind);
+  if (!kind.ok()) return Annotate(kind.status(), "snapshot");
+  if (*kind == SnapshotParser::Kind::kPart) return absl::OkStatus();
+  if (*kind == SnapshotParser::Kind::kSlice) {
+    absl::Status added = builder_->Add(ToSliceEntry(parser_.TakeSlice()), position);
+    return added.ok() ? added : absl::DataLossError(absl::StrCat("snapshot: ", added.message()));
+  }
+  if (*kind != SnapshotParser::Kind::kHeader) return absl::DataLossError("snapshot: got the end of a file");
+  if (parser_.header().shard() != rank_) {
+    return WithReason(v1::ERROR_REASON_NOT_OWNER,
+                      absl::FailedPreconditionError(
+                          absl::StrCat("snapshot: got shard ", parser_.header().shard(), ", want shard ", rank_)));
+  }
+  ShardState outline = ToCapture(parser_.header());
+  absl::StatusOr<ShardBuilder> builder = shard_->BeginRestore(std::move(outline.job), std::move(outline.tensors));
+  if (!builder.ok()) return Annotate(builder.status(), "snapshot");
+  builder_.emplace(*std::move(builder));
+  position_ = position;
+  return absl::OkStatus();
+}
+
+absl::Status ShardLoader::TakeChange(uint64_t position, absl::string_view bytes) {
+  if (!whole_ && !builder_.has_value()) return absl::DataLossError("got a change before the snapshot's header");
+  if (position != position_ + 1) {
+    return absl::DataLossError(absl::StrCat("got change ", position, ", want ", position_ + 1));
+  }
+  internal::v1::ShardRecord change;
+  const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, change);
+  if (!behind.ok()) return behind.status();
+  absl::StatusOr<bool> made = true;
+  if (whole_) {
+    made = ApplyChange(*shard_, change, *behind);
+  } else if (absl::Status status = ApplyChange(*builder_, position, change, *behind); !status.ok()) {
+    made = status;
+  }
+  if (!made.ok()) return absl::DataLossError(absl::StrCat("change ", position, ": ", made.status().message()));
+  // The server applied the change, so this shard is no longer equal to the server's.
+  if (!*made) {
+    return absl::DataLossError(
+        absl::StrCat("change ", position, " has an old incarnation or a forgotten sequence number"));
+  }
+  position_ = position;
+  return absl::OkStatus();
+}
+
+absl::Status ShardLoader::TakeEnd(uint64_t position, absl::string_view bytes) {
+  internal::v1::TransferEnd end;
+  const absl::StatusOr<absl::string_view> behind = ParseFramed(bytes, end);
+  if (!behind.ok()) return behind.status();
+  if (!builder_.has_value() || position != position_ || end.slices() != builder_->slices()) {
+    return absl::DataLossError(absl::StrCat(
+        "got the end of a transfer of ", end.slices(), " slices at change ", position, ", want it once, after ",
+        builder_.has_value() ? builder_->slices() : 0, " slices at change ", position_));
+  }
+  absl::StatusOr<BuiltShard> built = std::move(*builder_).Finish({end.windows().begin(), end.windows().end()});
+  builder_.reset();
+  if (!built.ok()) return absl::DataLossError(built.status().message());
+  if (absl::Status status = shard_->Adopt(*std::move(built)); !status.ok()) return status;
+  whole_ = true;
+  return absl::OkStatus();
 }
 
 }  // namespace ballast

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "absl/types/span.h"
 #include "ballast/internal/v1/standby_service.pb.h"
 #include "ballast/internal/v1/storage.pb.h"
+#include "common/storage/snapshot_file.h"
+#include "server/shard/parameter_shard.h"
+#include "server/shard/shard_builder.h"
 #include "server/shard/shard_state.h"
 
 namespace ballast {
@@ -37,5 +41,34 @@ bool SendEnd(uint64_t position, const internal::v1::TransferEnd& end, SendPart s
 
 // The number of messages plus bytes of data, as in ReplicateResponse.taken.
 inline uint64_t CountPart(const internal::v1::ReplicateRequest& part) { return 1 + part.data().size(); }
+
+// Owns a standby's shard while it is loaded from a stream's records: a separate builder until the transfer ends, then
+// the shard itself. Invariant: the loaded state equals the server's as of position(). Thread safety: none.
+class ShardLoader {
+ public:
+  // `shard` must be new.
+  ShardLoader(uint32_t rank, ParameterShard* shard) : rank_(rank), shard_(shard) {}
+
+  // Takes a record. DATA_LOSS if it is invalid, FAILED_PRECONDITION if it is another shard's or has a newer format.
+  absl::Status Take(internal::v1::ReplicateRequest::Kind kind, uint64_t position, absl::string_view record);
+
+  // All changes up to this position are applied.
+  uint64_t position() const { return position_; }
+  // True once the transfer has ended.
+  bool whole() const { return whole_; }
+
+ private:
+  absl::Status TakeSnapshot(uint64_t position, absl::string_view bytes);
+  absl::Status TakeChange(uint64_t position, absl::string_view bytes);
+  absl::Status TakeEnd(uint64_t position, absl::string_view bytes);
+
+  const uint32_t rank_;
+  ParameterShard* const shard_;
+  SnapshotParser parser_;
+  // Set from the outline until the end of the transfer.
+  std::optional<ShardBuilder> builder_;
+  uint64_t position_ = 0;
+  bool whole_ = false;
+};
 
 }  // namespace ballast

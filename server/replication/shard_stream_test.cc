@@ -8,7 +8,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/durability/shard_store_fixture.h"
-#include "server/replication/shard_loader.h"
 #include "server/replication/standby_receiver.h"
 
 namespace ballast {
@@ -184,4 +183,5 @@ TEST_F(StandbyStreamTest, RefusesAStreamForAnotherStandbyAndASecondOne) {
 }
 
 }  // namespace
+
 }  // namespace ballast

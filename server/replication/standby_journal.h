@@ -19,7 +19,6 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/replication/change_queue.h"
 #include "server/replication/replication_state.h"
-#include "server/replication/sent_slices.h"
 #include "server/replication/standby_stream.h"
 #include "server/replication/transfer_progress.h"
 #include "server/shard/parameter_shard.h"

@@ -18,7 +18,6 @@
 #include "server/durability/shard_store_fixture.h"
 #include "server/replication/standby_receiver.h"
 #include "server/rpc/port/access_guard.h"
-#include "server/rpc/standby_call.h"
 #include "server/rpc/standby_service.h"
 
 namespace ballast {

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "ballast/internal/v1/standby_service.pb.h"
-#include "server/replication/shard_loader.h"
+#include "server/replication/shard_stream.h"
 #include "server/shard/parameter_shard.h"
 
 namespace ballast {

@@ -2,6 +2,7 @@
 #include "server/replication/transfer_progress.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -54,6 +55,36 @@ std::optional<std::string> TransferProgress::Line(const v1::StandbyReport& repor
   return absl::StrFormat("%.0f of %.0f MiB sent, %.1f MiB/s; %.1f MiB behind", Mebibytes(report.bytes_done()),
                          Mebibytes(report.bytes_total()), Mebibytes(report.bytes_per_second()),
                          Mebibytes(report.lag_bytes()));
+}
+
+void SentSlices::Begin() {
+  Clear();
+  transferring_ = true;
+}
+
+bool SentSlices::TryEnd() {
+  transferring_ = std::exchange(declared_, false);
+  return !transferring_;
+}
+
+std::vector<OwnedSlice> SentSlices::Unsent(std::vector<OwnedSlice> slices) const {
+  std::erase_if(slices, [this](const OwnedSlice& slice) { return sent_.contains(slice.key); });
+  return slices;
+}
+
+void SentSlices::Clear() {
+  transferring_ = false;
+  declared_ = false;
+  sent_.clear();
+}
+
+std::vector<bool> SentSlices::Wanted(const internal::v1::ShardRecord& record) const {
+  std::vector<bool> wanted;
+  if (!transferring_) return wanted;
+  for (const internal::v1::LoggedPush::Gradient& gradient : record.push().gradients()) {
+    wanted.push_back(sent_.contains({gradient.tensor_id(), gradient.slice_index()}));
+  }
+  return wanted;
 }
 
 }  // namespace ballast

@@ -14,7 +14,7 @@
 #include "common/status/error_reason.h"
 #include "common/wire/limits.h"
 #include "server/rpc/parsed_request.h"
-#include "server/rpc/share_memory_call.h"
+#include "server/rpc/region_registry.h"
 #include "server/rpc/unary_reply.h"
 
 namespace ballast {

@@ -13,8 +13,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "ballast/v1/parameter_service.pb.h"
 #include "common/shared_memory/shared_region.h"
+#include "grpcpp/support/server_callback.h"
 #include "server/memory/byte_budget.h"
+#include "server/shard/parameter_shard.h"
 
 namespace ballast {
 
@@ -79,5 +82,12 @@ class RegionRegistry {
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, Entry> regions_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Serves ParameterService.ShareMemory: gives the client a region until the call ends, or ends the call with `access`
+// if that is an error. `shard` and `registry` outlive the call.
+grpc::ServerWriteReactor<v1::ShareMemoryResponse>* ShareMemory(const absl::Status& access,
+                                                               const v1::ShareMemoryRequest& request,
+                                                               const ParameterShard& shard, uint32_t rank,
+                                                               RegionRegistry& registry);
 
 }  // namespace ballast

@@ -96,4 +96,5 @@ TEST_F(RegionRegistryTest, CloseEndsEveryAreaOnceAndRefusesNewOnes) {
 }
 
 }  // namespace
+
 }  // namespace ballast

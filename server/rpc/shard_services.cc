@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "common/concurrency/parallel_for.h"
+#include "common/concurrency/executor.h"
 
 namespace ballast {
 namespace {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
 #include "ballast/internal/v1/standby_service.grpc.pb.h"
+#include "grpcpp/channel.h"
 #include "server/replication/standby_receiver.h"
+#include "server/replication/standby_stream.h"
 #include "server/rpc/port/access_guard.h"
 
 namespace ballast {
@@ -15,5 +19,8 @@ class StandbyServiceAdapter : public internal::v1::StandbyService::CallbackServi
   // Both must outlive the server with which this is registered.
   StandbyServiceAdapter(StandbyReceiver* receiver, const AccessGuard* access);
 };
+
+// Calls ballast.internal.v1.StandbyService.Replicate. Does not block: a standby that cannot be reached ends the stream.
+std::unique_ptr<StandbyStream> CallStandby(const std::shared_ptr<grpc::Channel>& channel);
 
 }  // namespace ballast

@@ -2,7 +2,7 @@
 #include "server/shard/shard_state.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/job/policy_config.h"
+#include "common/job/job_config.h"
 #include "common/tensors/tensor_spec.h"
 
 namespace ballast {

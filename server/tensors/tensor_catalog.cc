@@ -7,7 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "common/concurrency/parallel_for.h"
+#include "common/concurrency/executor.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/shard_map.h"
 #include "common/tensors/tensor_spec.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of a run directory: metrics.jsonl, every line of which is read or counted, and summary.json, which survives
 // writing and reading.
-#include "common/run/metrics_reader.h"
+#include "common/run/metrics.h"
 #include "common/run/summary.h"
 #include "tests/fuzz/fuzz_target.h"
 

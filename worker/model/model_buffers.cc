@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/text/bytes_text.h"
+#include "common/text/number_text.h"
 
 namespace ballast {
 namespace {

@@ -12,7 +12,7 @@
 #include "ballast/v1/job.pb.h"
 #include "ballast/v1/parameter_service.pb.h"
 #include "common/metrics/memory_bytes.h"
-#include "common/run/metrics_writer.h"
+#include "common/run/metrics.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 #include "worker/model/trainable_model.h"

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/durability_config.h"
+#include "common/job/job_config.h"
 #include "common/job/job_length.h"
 #include "common/metrics/memory_bytes.h"
 #include "common/program/this_process.h"

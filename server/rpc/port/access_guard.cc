@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/grpc_status.h"
-#include "common/status/held_job.h"
+#include "common/status/job_failure.h"
 
 namespace ballast {
 namespace {

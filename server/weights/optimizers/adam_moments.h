@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/base/attributes.h"
-#include "server/weights/optimizers/integer_power.h"
+#include "server/weights/optimizers/schedule.h"
 
 namespace ballast {
 

@@ -2,7 +2,7 @@
 #include "server/weights/optimizers/optimizer.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/job/optimizer_config.h"
+#include "common/job/job_config.h"
 
 namespace ballast {
 

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "server/weights/optimizers/integer_power.h"
-
 namespace ballast {
 namespace {
 

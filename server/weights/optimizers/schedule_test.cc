@@ -100,4 +100,5 @@ TEST(ScheduleTest, WithTheUpdatesThatWerePlannedThePositionMakesNoDifference) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -14,7 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
-#include "common/run/metrics_reader.h"
+#include "common/run/metrics.h"
 #include "common/security/key_folder.h"
 #include "common/status/error_reason.h"
 #include "tests/fault/jobs/job_files.h"

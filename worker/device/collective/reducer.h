@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/device/device_types.h"
+#include "worker/device/named_device.h"
 
 namespace ballast {
 
@@ -27,5 +31,11 @@ class Reducer {
   // fail.
   virtual void Abort() = 0;
 };
+
+// Copies the other devices' parts to the first device, one after the other, and adds them there. Works between any
+// devices, through the host if one cannot reach the other. Needs room for the largest part on the first device:
+// RESOURCE_EXHAUSTED if that is short.
+absl::StatusOr<std::unique_ptr<Reducer>> CreateHostReducer(absl::Span<const NamedDevice> devices,
+                                                           int64_t largest_elements);
 
 }  // namespace ballast

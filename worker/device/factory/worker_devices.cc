@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "worker/device/cpu/cpu_device.h"
 #include "worker/device/factory/cuda_device.h"
-#include "worker/device/factory/device_factory.h"
 
 namespace ballast {
 namespace {
@@ -129,6 +130,20 @@ absl::StatusOr<Precision> WorkerDevices::SetPrecision(Precision precision) {
     if (*one != precision) all = *one;
   }
   return all;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int threads, const CudaOptions& cuda) {
+  if (threads < 1 || threads > 1024) {
+    return absl::InvalidArgumentError(absl::StrCat("--threads: got ", threads, ", want a number from 1 to 1024"));
+  }
+  if (kind == "cpu") return CreateCpuDevice(threads);
+  if (kind == "cuda") return CreateCudaDevice(cuda);
+  if (kind == "auto") {
+    absl::StatusOr<std::unique_ptr<Device>> gpu = CreateCudaDevice(cuda);
+    if (gpu.ok()) return gpu;
+    return CreateCpuDevice(threads);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--device: got \"", std::string(kind), "\", want auto, cpu or cuda"));
 }
 
 }  // namespace ballast

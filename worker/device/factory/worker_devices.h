@@ -58,4 +58,9 @@ class WorkerDevices {
   bool split_ = false;
 };
 
+// Opens a device of kind "cpu", "cuda", or "auto": CUDA if it is usable, otherwise the CPU. `threads`, 1 to 1024, are
+// the CPU device's compute threads; `cuda` applies to a GPU. INVALID_ARGUMENT for another kind or number;
+// FAILED_PRECONDITION if "cuda" is requested and not usable.
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(std::string_view kind, int threads, const CudaOptions& cuda);
+
 }  // namespace ballast

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "worker/device/factory/cuda_device.h"
 
 namespace ballast {
@@ -71,5 +72,33 @@ TEST(WorkerDevicesTest, PrecisionIsThatOfAll) {
   EXPECT_EQ(devices.SetPrecision(Precision::kBf16).status().code(), absl::StatusCode::kUnimplemented);
 }
 
+TEST(DeviceFactoryTest, CpuIsAlwaysThere) {
+  EXPECT_THAT(CreateDevice("cpu", 1, {}).value()->Describe(), StartsWith("cpu"));
+}
+
+TEST(DeviceFactoryTest, AutoAlwaysFindsADevice) { EXPECT_TRUE(CreateDevice("auto", 1, {}).ok()); }
+
+TEST(DeviceFactoryTest, CudaIsOpenedOrRefusedWithTheWayOut) {
+  const absl::StatusOr<std::unique_ptr<Device>> device = CreateDevice("cuda", 1, {});
+  if (device.ok()) {
+    EXPECT_THAT((*device)->Describe(), StartsWith("cuda"));
+    return;
+  }
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(device.status().message()),
+              AllOf(StartsWith("--device cuda: "), HasSubstr("use --device cpu")));
+}
+
+TEST(DeviceFactoryTest, UnknownKindIsRefusedWithTheKnownOnes) {
+  EXPECT_EQ(CreateDevice("tpu", 1, {}).status(),
+            absl::InvalidArgumentError("--device: got \"tpu\", want auto, cpu or cuda"));
+}
+
+TEST(DeviceFactoryTest, NoThreadsAreRefused) {
+  EXPECT_EQ(CreateDevice("cpu", 0, {}).status(),
+            absl::InvalidArgumentError("--threads: got 0, want a number from 1 to 1024"));
+}
+
 }  // namespace
+
 }  // namespace ballast

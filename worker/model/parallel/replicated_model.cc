@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/device/collective/host_reducer.h"
+#include "worker/device/collective/reducer.h"
 #include "worker/device/factory/cuda_device.h"
 
 namespace ballast {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/wire/malformed_message.h"
+#include "common/wire/message_checks.h"
 
 #include <cstdint>
 #include <optional>
@@ -95,6 +95,52 @@ std::optional<Fault> FindFault(const Descriptor& type, absl::string_view bytes, 
   return std::nullopt;
 }
 
+WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
+  return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
+}
+
+// Adds to `count`. Returns false at the first fault, and once the limit is exceeded.
+bool Count(const Descriptor& type, absl::string_view bytes, size_t limit, int depth, size_t& count) {
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  // Proto3 has no groups; protobuf keeps each one, with its content, as an unknown field.
+  size_t open_groups = 0;
+  while (static_cast<size_t>(in.CurrentPosition()) < bytes.size()) {
+    const uint32_t tag = in.ReadTag();
+    if (tag == 0) return false;
+    const WireFormatLite::WireType wire = WireFormatLite::GetTagWireType(tag);
+    const FieldDescriptor* field =
+        open_groups > 0 ? nullptr : type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const bool packed = field != nullptr && field->is_packable() && wire == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    if (field != nullptr && !packed && wire != WireTypeOf(*field)) field = nullptr;
+    const bool is_message = field != nullptr && field->type() == FieldDescriptor::TYPE_MESSAGE;
+    const bool creates = field == nullptr || is_message || (field->is_repeated() && !field->is_packable());
+    if (creates && wire != WireFormatLite::WIRETYPE_END_GROUP && ++count > limit) return false;
+    switch (wire) {
+      case WireFormatLite::WIRETYPE_START_GROUP:
+        ++open_groups;
+        break;
+      case WireFormatLite::WIRETYPE_END_GROUP:
+        if (open_groups == 0) return false;
+        --open_groups;
+        break;
+      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+        uint32_t size = 0;
+        if (!in.ReadVarint32(&size)) return false;
+        const size_t begin = in.CurrentPosition();
+        if (size > bytes.size() - begin) return false;
+        in.Skip(static_cast<int>(size));
+        if (!is_message) break;
+        if (depth == kMaxMessageDepth) return false;
+        if (!Count(*field->message_type(), bytes.substr(begin, size), limit, depth + 1, count)) return false;
+        break;
+      }
+      default:
+        if (!WireFormatLite::SkipField(&in, tag)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::Status MalformedMessage(const Descriptor& type, absl::string_view bytes) {
@@ -104,6 +150,21 @@ absl::Status MalformedMessage(const Descriptor& type, absl::string_view bytes) {
                         "got ", bytes.size(), " bytes that are not a ", type.full_name(), ": at byte ", fault.offset,
                         fault.field.empty() ? "" : ", in field ", fault.field, ": ", fault.what)),
                     {{"message", type.full_name()}, {"offset", absl::StrCat(fault.offset)}, {"field", fault.field}});
+}
+
+size_t CountElements(const Descriptor& type, absl::string_view bytes, size_t limit) {
+  size_t count = 0;
+  Count(type, bytes, limit, 0, count);
+  return count;
+}
+
+absl::Status CheckElements(const Descriptor& type, absl::string_view bytes, size_t limit) {
+  // Each element takes at least two bytes.
+  if (bytes.size() / 2 <= limit || CountElements(type, bytes, limit) <= limit) return absl::OkStatus();
+  return WithReason(v1::ERROR_REASON_INVALID_REQUEST,
+                    absl::InvalidArgumentError(absl::StrCat("got a ", type.full_name(), " of ", bytes.size(),
+                                                            " bytes with more than ", limit,
+                                                            " messages and strings in it, want at most that")));
 }
 
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/device/collective/host_reducer.h"
+#include "worker/device/collective/reducer.h"
 
 #include <gmock/gmock.h>
 
@@ -67,4 +67,5 @@ TEST_F(HostReducerTest, TooLittleMemoryIsToldWithTheDevice) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -9,6 +9,11 @@
 
 namespace ballast {
 
+// Returns the reason why bytes do not parse as a message of that type: INVALID_ARGUMENT with reason MALFORMED_MESSAGE
+// and subjects "message", "offset" (of the first bad byte) and "field" ("job.training.epochs"; empty for the message
+// itself). Takes time proportional to the bytes.
+absl::Status MalformedMessage(const google::protobuf::Descriptor& type, absl::string_view bytes);
+
 // Counts the objects that parsing `bytes` as a message of that type would create: messages at every depth, elements
 // of repeated strings and bytes, and unknown fields. Two bytes encode an empty message, which takes more than thirty
 // times as much memory once parsed, so bytes from untrusted peers are counted before they are parsed. Numbers in

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/device/collective/host_reducer.h"
+#include "worker/device/collective/reducer.h"
 
 #include <utility>
 #include <vector>

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+// Consequences of a job's durability when one of its processes dies.
 #pragma once
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "ballast/v1/tensor.pb.h"
 
-// Consequences of a job's durability when one of its processes dies.
 namespace ballast {
+
+// Checks the limits that tensor.proto states. `workers` is 0 if it is not known: limits that depend on it are then not
+// checked. INVALID_ARGUMENT names the field, got and want.
+absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers);
+
+// Checks the limits that tensor.proto states, those of the schedule included. INVALID_ARGUMENT names the field, got and
+// want.
+absl::Status ValidateOptimizer(const v1::Optimizer& optimizer);
 
 // Time that the other members wait for a lost member to return: return_seconds, default 60 s.
 absl::Duration ReturnTime(const v1::Durability& durability);

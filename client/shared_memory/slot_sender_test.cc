@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "client/shared_memory/slot_pool.h"
+#include "client/shared_memory/slot_sender.h"
 
 #include <gtest/gtest.h>
 
@@ -74,4 +74,5 @@ TEST(BlockLoanTest, RefusesAnAnswerThatIsNotInItsBlock) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/job/job_config.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/job/limits.h"
+
+namespace ballast {
+
+absl::Status ValidatePolicy(const v1::ConsistencyPolicy& policy, uint32_t workers) {
+  ValidationErrors errors;
+  CheckLimits(policy, "policy", errors);
+  errors.Check(workers == 0 || policy.sync().quorum() <= workers, "policy.sync.quorum", policy.sync().quorum(),
+               absl::StrCat("1 to the number of workers, ", workers, ", or 0 for all of them"));
+  return errors.First();
+}
+
+absl::Status ValidateOptimizer(const v1::Optimizer& optimizer) {
+  ValidationErrors errors;
+  CheckLimits(optimizer, "optimizer", errors);
+  const v1::Schedule& schedule = optimizer.schedule();
+  errors.Check(
+      !schedule.total_from_job() || schedule.has_polynomial() || schedule.has_cosine() || schedule.has_one_cycle(),
+      "optimizer.schedule.total_from_job", "true", "it only with polynomial, cosine or one_cycle");
+  return errors.First();
+}
+
+absl::Duration ReturnTime(const v1::Durability& durability) {
+  return absl::Seconds(durability.return_seconds() == 0 ? 60 : durability.return_seconds());
+}
+
+bool OutlivesAServer(const v1::Durability& durability) {
+  switch (durability.mode()) {
+    case v1::Durability::WAL:
+    case v1::Durability::WAL_SYNC:
+    case v1::Durability::STANDBY:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool TakesCheckpoints(const v1::Durability& durability) { return durability.mode() != v1::Durability::NONE; }
+
+absl::Duration CheckpointInterval(const v1::Durability& durability) {
+  return absl::Seconds(durability.checkpoint_seconds() > 0 ? durability.checkpoint_seconds() : 60);
+}
+
+uint32_t CheckpointsKept(const v1::Durability& durability) {
+  return durability.keep_checkpoints() > 0 ? durability.keep_checkpoints() : 2;
+}
+
+}  // namespace ballast
