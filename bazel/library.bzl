@@ -45,3 +45,34 @@ def ballast_library(name, srcs = None, hdrs = None, deps = [], test = True, **kw
         ballast_test(name = name + "_test", **of_test)
     elif of_test:
         fail("%s has no %s_test.cc, but %s" % (name, name, ["test_" + key for key in of_test]))
+
+def ballast_room(name, deps = [], test_deps = [], tests = {}, exclude = [], **kwargs):
+    """All of a folder's C++ as one library, and each of its tests.
+
+    The library has every source and header of the folder; a file that is not listed here belongs to it. Fixtures
+    (`*_fixture.h`, `testing/*.h`) become the library `name`_fixture, which every test of the folder sees.
+
+    Args:
+      name: the library; the folder's name, so that `//folder` means it.
+      deps: libraries of other folders; Abseil is added.
+      test_deps: libraries that only the folder's tests use.
+      tests: attributes of single tests, by name: {"x_test": {"tags": ["grpc"]}}.
+      exclude: files that the package declares by itself.
+      **kwargs: as for cc_library.
+    """
+    fixtures = native.glob(["*_fixture.h", "testing/*.h"], exclude = exclude, allow_empty = True)
+    sources = native.glob(["*.cc"], exclude = ["*_test.cc"] + exclude, allow_empty = True)
+    headers = native.glob(["*.h"], exclude = fixtures + exclude, allow_empty = True)
+    ballast_library(name = name, srcs = sources, hdrs = headers, deps = deps, test = False, **kwargs)
+    if fixtures:
+        ballast_library(
+            name = name + "_fixture",
+            testonly = True,
+            hdrs = fixtures,
+            deps = [":" + name] + test_deps,
+            test = False,
+        )
+    for test in native.glob(["*_test.cc"], exclude = exclude, allow_empty = True):
+        own = dict(tests.get(test[:-len(".cc")], {}))
+        own_deps = [":" + name] + ([":" + name + "_fixture"] if fixtures else []) + test_deps + own.pop("deps", [])
+        ballast_test(name = test[:-len(".cc")], deps = own_deps, **own)
