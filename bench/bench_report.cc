@@ -15,7 +15,7 @@
 #include "absl/strings/strip.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 
 namespace ballast {
 namespace {

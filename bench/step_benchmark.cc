@@ -16,7 +16,6 @@
 #include "absl/time/clock.h"
 #include "bench/bench_report.h"
 #include "bench/peers/child_server.h"
-#include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
 #include "common/run/metrics.h"

@@ -17,7 +17,6 @@
 #include "bench/peers/child_server.h"
 #include "bench/peers/stub_peer.h"
 #include "bench/peers/tcp_stream.h"
-#include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
 #include "client/client.h"
 

@@ -10,7 +10,7 @@
 #include "cli/command/command.h"
 #include "cli/launch/launch_command.h"
 #include "cli/report/report.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 
 namespace ballast {
 namespace {

@@ -17,7 +17,7 @@
 #include "client/shard_map_follower.h"
 #include "common/codecs/codec.h"
 #include "common/job/job_config.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/tensor_spec.h"
 

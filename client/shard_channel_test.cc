@@ -6,7 +6,6 @@
 
 #include "client/testing/fake_parameter_service.h"
 #include "client/testing/fake_server.h"
-#include "client/testing/frozen_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/codecs/codec_seed.h"
+#include "common/codecs/codec.h"
 #include "common/shared_memory/shared_message.h"
 #include "common/status/error_reason.h"
 

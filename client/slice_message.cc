@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/codecs/codec_seed.h"
+#include "common/codecs/codec.h"
 #include "common/codecs/payload_reader.h"
 #include "grpcpp/alarm.h"
 

@@ -15,7 +15,6 @@
 #include "common/program/line_writer.h"
 #include "common/program/signal_watch.h"
 #include "common/program/this_process.h"
-#include "common/program/version.h"
 #include "common/security/security_options.h"
 #include "common/storage/checkpoint_folder.h"
 #include "common/storage/file.h"

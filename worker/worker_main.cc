@@ -17,7 +17,6 @@
 #include "common/program/env_flags.h"
 #include "common/program/signal_watch.h"
 #include "common/program/this_process.h"
-#include "common/program/version.h"
 #include "common/rpc/credentials.h"
 #include "worker/device/cuda_options.h"
 #include "worker/training/worker.h"

@@ -21,7 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "cli/command/binary_finder.h"
+#include "cli/command/command.h"
 
 namespace ballast {
 namespace {

@@ -48,4 +48,12 @@ const std::vector<FlagSpec>& SecurityFlags();
 // Ballast's other programs. INVALID_ARGUMENT if a flag has an empty value.
 absl::StatusOr<SecurityOptions> ReadSecurity(const Arguments& arguments);
 
+// Returns the path of the program `ballast_<role>` ("server", "worker"). If the environment variable
+// BALLAST_<ROLE>_BINARY is set, only its path is tried. Otherwise the search order is: the directory D of `own_path`,
+// D/../<role> (Bazel's layout), PATH. A NOT_FOUND error lists the places that were searched.
+absl::StatusOr<std::string> FindBinary(const std::string& role, const std::string& own_path);
+
+// Returns the path of the running program, with symbolic links resolved.
+std::string OwnPath();
+
 }  // namespace ballast

@@ -12,7 +12,7 @@
 #include "cli/command/command.h"
 #include "cli/doctor/machine_facts.h"
 #include "common/program/arguments.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "nlohmann/json.hpp"
 
 namespace ballast {

@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "cli/command/binary_finder.h"
+#include "cli/command/command.h"
 #include "cli/launch/supervisor.h"
 #include "common/program/cuda_support.h"
 

@@ -21,7 +21,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "cli/checkpoint/checkpoint_command.h"
-#include "cli/command/binary_finder.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"
 #include "cli/launch/chaos.h"

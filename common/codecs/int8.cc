@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "common/codecs/codec.h"
-#include "common/codecs/codec_seed.h"
 #include "common/codecs/payload_reader.h"
 #include "common/simd/instruction_set.h"
 

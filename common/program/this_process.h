@@ -23,4 +23,10 @@ void SkipLockOrderChecks();
 // Returns "host, process 4711", for messages of other processes.
 std::string DescribeThisProcess();
 
+// Version of the wire protocol. Raised when an old peer would misunderstand a new one.
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// Version of this build, for people.
+inline constexpr char kVersion[] = "0.1.0";
+
 }  // namespace ballast

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/status/error_reason.h"
 #include "common/storage/framed_message.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/job_config.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
 #include "common/tensors/tensor_spec.h"

@@ -18,9 +18,9 @@
 #include "common/storage/shard_log.h"
 #include "server/durability/group_commit.h"
 #include "server/durability/shard_directory.h"
-#include "server/durability/snapshot_thread.h"
+#include "server/durability/shard_snapshot.h"
 #include "server/shard/parameter_shard.h"
-#include "server/shard/shard_journal.h"
+#include "server/shard/shard_record.h"
 
 namespace ballast {
 

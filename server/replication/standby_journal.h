@@ -19,10 +19,10 @@
 #include "ballast/v1/coordinator_service.pb.h"
 #include "server/replication/change_queue.h"
 #include "server/replication/replication_state.h"
-#include "server/replication/standby_stream.h"
+#include "server/replication/shard_stream.h"
 #include "server/replication/transfer_progress.h"
 #include "server/shard/parameter_shard.h"
-#include "server/shard/shard_journal.h"
+#include "server/shard/shard_record.h"
 
 namespace ballast {
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/program/this_process.h"
-#include "common/program/version.h"
 #include "common/status/error_reason.h"
 #include "common/status/job_failure.h"
 #include "grpcpp/channel.h"

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
 #include "server/rpc/cancellable_wait.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/kind_names.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
 #include "common/wire/limits.h"

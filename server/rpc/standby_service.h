@@ -5,8 +5,8 @@
 
 #include "ballast/internal/v1/standby_service.grpc.pb.h"
 #include "grpcpp/channel.h"
+#include "server/replication/shard_stream.h"
 #include "server/replication/standby_receiver.h"
-#include "server/replication/standby_stream.h"
 #include "server/rpc/port/access_guard.h"
 
 namespace ballast {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ballast/v1/parameter_service.pb.h"
-#include "common/codecs/codec_seed.h"
+#include "common/codecs/codec.h"
 #include "common/wire/payload_message.h"
 
 namespace ballast {

@@ -15,7 +15,6 @@
 #include "absl/synchronization/mutex.h"
 #include "common/concurrency/wait_list.h"
 #include "server/shard/push_window.h"
-#include "server/shard/shard_journal.h"
 #include "server/shard/shard_record.h"
 
 namespace ballast {

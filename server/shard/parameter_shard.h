@@ -28,7 +28,7 @@
 #include "server/shard/push.h"
 #include "server/shard/push_window.h"
 #include "server/shard/shard_builder.h"
-#include "server/shard/shard_journal.h"
+#include "server/shard/shard_record.h"
 #include "server/shard/shard_state.h"
 #include "server/tensors/slice.h"
 #include "server/tensors/tensor_catalog.h"

@@ -2,9 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ballast/internal/v1/storage.pb.h"
@@ -34,5 +39,27 @@ internal::v1::LoggedDeclaration EncodeDeclaration(const JobConfig& job, absl::Sp
 
 JobConfig DecodeJobConfig(const internal::v1::LoggedDeclaration& declaration);
 std::vector<OwnedTensor> DecodeTensors(const internal::v1::LoggedDeclaration& declaration);
+
+// Write-ahead log: the shard appends a record before it applies a change, so that the change survives the process.
+// Thread safety: all methods may be called from any thread.
+class ShardJournal {
+ public:
+  virtual ~ShardJournal() = default;
+
+  // Appends a record, followed by the bytes of `behind`, and returns its position. First calls `admit`; if that
+  // returns false, writes nothing and returns 0. Calls `in_order` after the record is written. Both calls for one
+  // record happen before those for the next, so check, record and order are atomic; neither may block.
+  // RESOURCE_EXHAUSTED if there is no space, UNAVAILABLE if the log can no longer be written; then nothing was
+  // written and `in_order` is not called, though `admit` may have been.
+  virtual absl::StatusOr<uint64_t> Append(const internal::v1::ShardRecord& record,
+                                          absl::Span<const absl::string_view> behind, absl::FunctionRef<bool()> admit,
+                                          absl::FunctionRef<void()> in_order) = 0;
+
+  // Calls `done` once this record and all earlier ones are as durable as the job requires, possibly before returning.
+  virtual void AwaitDurable(uint64_t position, std::function<void(absl::Status)> done) = 0;
+
+  // Like AwaitDurable, but waits until a machine failure cannot lose the record, whatever the job requires.
+  virtual void AwaitSynced(uint64_t position, std::function<void(absl::Status)> done) = 0;
+};
 
 }  // namespace ballast

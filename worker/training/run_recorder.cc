@@ -11,7 +11,7 @@
 #include "common/job/job_file.h"
 #include "common/job/job_overrides.h"
 #include "common/job/kind_names.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/run/safetensors.h"
 #include "google/protobuf/util/message_differencer.h"
 

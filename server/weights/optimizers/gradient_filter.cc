@@ -3,8 +3,6 @@
 
 #include <limits>
 
-#include "server/weights/optimizers/square_sum.h"
-
 namespace ballast {
 namespace {
 

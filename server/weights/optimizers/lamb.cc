@@ -4,7 +4,6 @@
 #include "server/weights/optimizers/gradient_filter.h"
 #include "server/weights/optimizers/optimizer.h"
 #include "server/weights/optimizers/schedule.h"
-#include "server/weights/optimizers/square_sum.h"
 
 namespace ballast {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/program/version.h"
+#include "common/program/this_process.h"
 #include "common/rpc/grpc_status.h"
 #include "grpcpp/grpcpp.h"
 

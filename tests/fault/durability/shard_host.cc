@@ -2,7 +2,7 @@
 #include "tests/fault/durability/shard_host.h"
 
 #include "absl/synchronization/notification.h"
-#include "common/codecs/codec_seed.h"
+#include "common/codecs/codec.h"
 #include "common/concurrency/clock.h"
 #include "tests/testing/tensors.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/codecs/codec_seed.h"
+#include "common/codecs/codec.h"
 #include "tests/testing/tensors.h"
 
 namespace ballast {

@@ -30,7 +30,7 @@
 #include "worker/device/cuda/kernels/sum_rows.h"
 #include "worker/device/cuda/kernels/vector.h"
 #include "worker/device/cuda/memory/cuda_buffer.h"
-#include "worker/device/cuda/memory/scratch.h"
+#include "worker/device/cuda/memory/memory_pool.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/operation_queue.h"
 #include "worker/device/cuda/peer_copy.h"

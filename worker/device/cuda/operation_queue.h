@@ -19,8 +19,6 @@
 #include "worker/device/cuda/memory/half_copies.h"
 #include "worker/device/cuda/memory/host_copies.h"
 #include "worker/device/cuda/memory/memory_pool.h"
-#include "worker/device/cuda/memory/scratch.h"
-#include "worker/device/cuda/memory/staging_pool.h"
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/segment_graphs.h"
 #include "worker/device/cuda/stream/cuda_status.h"

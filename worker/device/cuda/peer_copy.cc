@@ -3,7 +3,6 @@
 
 #include "worker/device/cuda/operands.h"
 #include "worker/device/cuda/stream/cuda_status.h"
-#include "worker/device/cuda/stream/handles.h"
 
 namespace ballast {
 namespace {

@@ -18,8 +18,6 @@
 #include "worker/device/cuda/memory/cuda_buffer.h"
 #include "worker/device/cuda/memory/half_copies.h"
 #include "worker/device/cuda/memory/memory_pool.h"
-#include "worker/device/cuda/memory/scratch.h"
-#include "worker/device/cuda/memory/scratch_shelf.h"
 #include "worker/device/cuda/stream/stream_order.h"
 #include "worker/device/segment.h"
 

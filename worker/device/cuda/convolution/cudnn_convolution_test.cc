@@ -13,7 +13,7 @@
 
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/kernels/half_math.h"
-#include "worker/device/cuda/stream/handles.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 
 // A fake table replaces cuDNN. It computes convolutions from the descriptors, by definition, and records its calls.
 // So these tests check the arguments that we pass to cuDNN and our handling of its results.

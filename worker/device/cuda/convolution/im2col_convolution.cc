@@ -4,7 +4,7 @@
 #include "worker/device/cuda/convolution/convolution.h"
 #include "worker/device/cuda/kernels/im2col.h"
 #include "worker/device/cuda/kernels/vector.h"
-#include "worker/device/cuda/memory/scratch.h"
+#include "worker/device/cuda/memory/memory_pool.h"
 #include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {

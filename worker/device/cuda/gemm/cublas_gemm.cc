@@ -20,7 +20,7 @@
 #include "worker/device/cuda/kernels/add_bias.h"
 #include "worker/device/cuda/kernels/cast.h"
 #include "worker/device/cuda/library/algorithm_cache.h"
-#include "worker/device/cuda/memory/scratch.h"
+#include "worker/device/cuda/memory/memory_pool.h"
 #include "worker/device/cuda/stream/cuda_status.h"
 #include "worker/device/cuda/stream/stream_time.h"
 

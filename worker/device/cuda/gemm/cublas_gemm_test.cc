@@ -15,7 +15,7 @@
 
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/kernels/half_math.h"
-#include "worker/device/cuda/stream/handles.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 
 // Fake tables replace cuBLASLt and cuBLAS. They compute products as told, column-major, by definition, and record
 // their calls. So these tests check the arguments that we pass to the libraries and our handling of their results.

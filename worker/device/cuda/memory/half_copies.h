@@ -15,7 +15,6 @@
 #include "worker/device/cuda/kernels/cast.h"
 #include "worker/device/cuda/kernels/elements.h"
 #include "worker/device/cuda/memory/memory_pool.h"
-#include "worker/device/cuda/memory/scratch.h"
 
 namespace ballast {
 

@@ -12,7 +12,7 @@
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/emulator/emulated_gpu.h"
 #include "worker/device/cuda/kernels/half_math.h"
-#include "worker/device/cuda/stream/handles.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {
 namespace {

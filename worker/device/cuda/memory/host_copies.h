@@ -1,15 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
+#include <cuda_runtime.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "worker/device/cuda/memory/cuda_buffer.h"
-#include "worker/device/cuda/memory/staging_pool.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 #include "worker/device/cuda/stream/stream_order.h"
 
 namespace ballast {
+
+// Owns equal pieces of pinned host memory for copies between host and GPU. The GPU accesses pinned memory by itself,
+// in parallel with its computation. Pieces are made on demand, up to a limit, and reused.
+// Thread safety: safe.
+class StagingPool {
+ public:
+  // One piece. Its taker has exclusive use until it returns it.
+  struct Piece {
+    PinnedMemory memory;
+    // Recorded after the last copy that uses the piece.
+    Event used;
+
+    float* floats() const { return static_cast<float*>(memory.get()); }
+  };
+
+  StagingPool(int64_t piece_floats, size_t most_pieces) : piece_floats_(piece_floats), most_pieces_(most_pieces) {}
+
+  int64_t piece_floats() const { return piece_floats_; }
+
+  // Bytes of all pieces, if all are made.
+  int64_t most_bytes() const { return piece_floats_ * static_cast<int64_t>(most_pieces_ * sizeof(float)); }
+
+  // Returns a piece that no copy uses. If all allowed pieces are in use, waits for one; DEADLINE_EXCEEDED if none is
+  // returned within a minute.
+  absl::StatusOr<Piece*> Take() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Like Take, but returns null instead of waiting.
+  absl::StatusOr<Piece*> TakeFree() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Records the work issued into `stream` as the piece's last use. The caller's copy may still run.
+  absl::Status GiveBack(Piece* piece, cudaStream_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  // Returns null if every piece is in use.
+  absl::StatusOr<Piece*> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Piece*> MakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int64_t piece_floats_;
+  const size_t most_pieces_;
+  absl::Mutex mutex_;
+  std::vector<std::unique_ptr<Piece>> pieces_ ABSL_GUARDED_BY(mutex_);
+  // The piece returned first is first.
+  std::deque<Piece*> free_ ABSL_GUARDED_BY(mutex_);
+};
 
 // Copies between host floats and GPU memory, piece by piece through pinned memory: while the GPU moves one piece, the
 // host moves the next. If the GPU's elements have 16 bits, the host rounds and widens them, so that half the bytes

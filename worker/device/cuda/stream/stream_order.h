@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "worker/device/cuda/stream/handles.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 #include "worker/device/cuda/stream/timeline.h"
 
 namespace ballast {

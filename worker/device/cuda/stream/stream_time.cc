@@ -2,7 +2,6 @@
 #include "worker/device/cuda/stream/stream_time.h"
 
 #include "worker/device/cuda/stream/cuda_status.h"
-#include "worker/device/cuda/stream/handles.h"
 
 namespace ballast {
 namespace {

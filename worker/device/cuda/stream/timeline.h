@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/device/cuda/stream/handles.h"
+#include "worker/device/cuda/stream/cuda_status.h"
 
 namespace ballast {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/weights/optimizers/square_sum.h"
+#include "server/weights/optimizers/gradient_filter.h"
 
 #include <cmath>
 #include <vector>
@@ -57,4 +57,5 @@ TEST(SquareSumTest, HasTheSameBitsForAnyCutAndInstructionSet) {
 }
 
 }  // namespace
+
 }  // namespace ballast

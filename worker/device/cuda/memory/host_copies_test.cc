@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/device/cuda/memory/staging_pool.h"
+#include "worker/device/cuda/memory/host_copies.h"
 
 #include <gtest/gtest.h>
 
@@ -73,4 +73,5 @@ TEST_F(StagingPoolTest, WhatCannotBePinnedIsAnError) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/durability/snapshot_thread.h"
+#include "server/durability/shard_snapshot.h"
 
 #include <cstdint>
 #include <vector>
@@ -68,4 +68,5 @@ TEST(SnapshotThreadTest, StopsDuringADelayThatARequestDoesNotShorten) {
 }
 
 }  // namespace
+
 }  // namespace ballast

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/command/binary_finder.h"
+#include "cli/command/command.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -7,7 +7,6 @@
 #include <sstream>
 #include <vector>
 
-#include "cli/command/command.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -103,4 +102,5 @@ TEST(BenchCommandTest, NamesAProgramThatCannotRun) {
 }
 
 }  // namespace
+
 }  // namespace ballast
