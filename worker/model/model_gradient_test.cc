@@ -2,7 +2,7 @@
 // Compares the model's loss and gradients with central differences of a float64 network, and trains small models.
 
 #include "worker/model/model_fixture.h"
-#include "worker/model/reference_network.h"
+#include "worker/model/testing/reference_network.h"
 
 namespace ballast {
 namespace {
