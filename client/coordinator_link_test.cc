@@ -103,7 +103,7 @@ TEST_F(CoordinatorLinkTest, MemberThatWasGivenUpHasFailed) {
   const JobCondition failed =
       Await(v1::JOB_STATE_FAILED, [&] { coordinator_.SetHeartbeat(ToGrpcStatus(lost), v1::JOB_STATE_RUNNING, ""); });
   EXPECT_EQ(failed.reason, Named(": heartbeat: worker 3 was given up"));
-  EXPECT_TRUE(failed.given_up);
+  EXPECT_TRUE(failed.lost);
 }
 
 TEST_F(CoordinatorLinkTest, LeaseIsWaitedForAndCompleted) {

@@ -18,7 +18,7 @@ struct JobCondition {
   // Set if the job has failed.
   v1::JobFailure failure;
   // The job continues without this member, which was declared lost or replaced under its rank. It may join again.
-  bool given_up = false;
+  bool lost = false;
   // The coordinator was lost before all members had joined, so no job was lost, and the member may start again.
   bool before_start = false;
 };

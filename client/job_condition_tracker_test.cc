@@ -37,7 +37,7 @@ TEST(JobConditionTrackerTest, ResponseBringsTheStateItsReasonAndTheFailure) {
   EXPECT_EQ(tracker.condition().state, v1::JOB_STATE_FAILED);
   EXPECT_EQ(tracker.condition().reason, "worker 1: killed");
   EXPECT_EQ(tracker.condition().failure.member().rank(), 1);
-  EXPECT_FALSE(tracker.condition().given_up);
+  EXPECT_FALSE(tracker.condition().lost);
   EXPECT_FALSE(tracker.condition().before_start);
 }
 
@@ -47,7 +47,7 @@ TEST(JobConditionTrackerTest, RefusedHeartbeatFailsTheJobAtOnce) {
     EXPECT_TRUE(tracker.OnHeartbeat(WithReason(reason, absl::FailedPreconditionError("no member")), kBegin));
     EXPECT_EQ(tracker.condition().state, v1::JOB_STATE_FAILED);
     EXPECT_EQ(tracker.condition().reason, "no member");
-    EXPECT_EQ(tracker.condition().given_up, reason == v1::ERROR_REASON_MEMBER_LOST);
+    EXPECT_EQ(tracker.condition().lost, reason == v1::ERROR_REASON_MEMBER_LOST);
   }
 }
 
@@ -78,7 +78,7 @@ TEST(JobConditionTrackerTest, CoordinatorIsLostAfterTheTimeoutThatItsErrorAndThe
     EXPECT_EQ(tracker.condition().state, v1::JOB_STATE_FAILED);
     EXPECT_EQ(tracker.condition().reason,
               absl::StrCat("coordinator at host:1 has not responded for ", absl::FormatDuration(timeout), ": x"));
-    EXPECT_FALSE(tracker.condition().given_up);
+    EXPECT_FALSE(tracker.condition().lost);
     EXPECT_FALSE(tracker.condition().before_start);
   }
 }

@@ -161,7 +161,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   member.servers = o.servers;
   member.address = o.advertise.empty() ? server->address_ : o.advertise;
   member.control_address = absl::StrCat(HostOf(member.address), PortOf(server->control_address_));
-  member.patience = o.patience;
+  member.coordinator_timeout = o.coordinator_timeout;
   member.gather_timeout = o.gather_timeout;
   auto joining = std::make_unique<CoordinatorMember>(std::move(member), shard_host.MemberEvents());
   {

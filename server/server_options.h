@@ -57,7 +57,7 @@ struct ServerOptions {
   FileSystem* files = PosixFileSystem();
   absl::Duration member_ttl = absl::Seconds(3);
   // Time after which an unreachable coordinator counts as lost.
-  absl::Duration patience = absl::Seconds(60);
+  absl::Duration coordinator_timeout = absl::Seconds(60);
   // Time within which all servers and workers must join; otherwise on_fatal gets DEADLINE_EXCEEDED. 0: no limit.
   absl::Duration gather_timeout = absl::ZeroDuration();
   // Gets log lines. Called from any thread; must not block.

@@ -98,7 +98,7 @@ TEST_F(CoordinatorMemberTest, OneThatWasLostInARunningJobDoesNotJoinAgain) {
 
 TEST_F(CoordinatorMemberTest, WaitsForALostCoordinatorAsLongAsForAllToJoin) {
   options_.gather_timeout = absl::Seconds(2);
-  options_.patience = absl::Seconds(10);
+  options_.coordinator_timeout = absl::Seconds(10);
   service_.SetHeartbeat(grpc::Status::OK, v1::JOB_STATE_GATHERING, "waiting for worker 0 to join");
   Start();
   ASSERT_TRUE(service_.AwaitHeartbeats(1));

@@ -147,7 +147,7 @@ uint64_t BytesOf(const internal::v1::CheckpointManifest& manifest) {
 
 uint64_t StepOf(const internal::v1::CheckpointManifest& manifest) {
   uint64_t step = 0;
-  for (const internal::v1::ProgressBoardState::Worker& worker : manifest.progress().workers()) {
+  for (const internal::v1::ProgressTrackerState::Worker& worker : manifest.progress().workers()) {
     step = std::max<uint64_t>(step, worker.lease_steps());
   }
   return step;

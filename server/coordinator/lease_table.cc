@@ -206,9 +206,9 @@ uint64_t LeaseTable::steps_per_epoch() const {
   return options_.examples / round * batches_per_lease_ + StepsOf(DivideUp(rest, options_.workers));
 }
 
-internal::v1::LeaseBookState LeaseTable::Export() const {
-  internal::v1::LeaseBookState state;
-  const auto put = [](const Position& at, internal::v1::LeaseBookState::Position* to) {
+internal::v1::LeaseTableState LeaseTable::Export() const {
+  internal::v1::LeaseTableState state;
+  const auto put = [](const Position& at, internal::v1::LeaseTableState::Position* to) {
     to->set_epoch(at.epoch);
     to->set_begin(at.begin);
   };
@@ -217,7 +217,7 @@ internal::v1::LeaseBookState LeaseTable::Export() const {
   put(next_, state.mutable_next());
   for (const DataLease& lease : returned_) *state.add_returned() = ToProto(lease);
   for (const auto& [id, held] : held_) {
-    internal::v1::LeaseBookState::Held* to = state.add_held();
+    internal::v1::LeaseTableState::Held* to = state.add_held();
     to->set_rank(held.rank);
     *to->mutable_lease() = ToProto(held.lease);
   }
@@ -242,11 +242,11 @@ absl::Status LeaseTable::CheckPosition(const Position& at) const {
                                                  " examples"));
 }
 
-absl::Status LeaseTable::Resume(const internal::v1::LeaseBookState& state) {
+absl::Status LeaseTable::Resume(const internal::v1::LeaseTableState& state) {
   if (state.by_rank().empty() || !state.held().empty() || (options_.lock_step && !state.returned().empty())) {
     return absl::InvalidArgumentError("saved leases: got a state that was not at rest");
   }
-  const internal::v1::LeaseBookState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
+  const internal::v1::LeaseTableState::Position& saved = options_.lock_step ? state.by_rank(0) : state.next();
   const Position at{saved.epoch(), saved.begin()};
   if (absl::Status status = CheckPosition(at); !status.ok()) return status;
   for (const v1::Lease& lease : state.returned()) {
@@ -263,14 +263,14 @@ absl::Status LeaseTable::Resume(const internal::v1::LeaseBookState& state) {
   return absl::OkStatus();
 }
 
-absl::Status LeaseTable::Restore(const internal::v1::LeaseBookState& state) {
+absl::Status LeaseTable::Restore(const internal::v1::LeaseTableState& state) {
   if (state.by_rank_size() != static_cast<int>(options_.workers)) {
     return absl::InvalidArgumentError(
         absl::StrCat("saved leases: got ", state.by_rank_size(), " ranks, want ", options_.workers));
   }
-  const auto take = [](const internal::v1::LeaseBookState::Position& at) { return Position{at.epoch(), at.begin()}; };
+  const auto take = [](const internal::v1::LeaseTableState::Position& at) { return Position{at.epoch(), at.begin()}; };
   std::vector<Position> positions = {take(state.next())};
-  for (const internal::v1::LeaseBookState::Position& at : state.by_rank()) positions.push_back(take(at));
+  for (const internal::v1::LeaseTableState::Position& at : state.by_rank()) positions.push_back(take(at));
   for (const Position& at : positions) {
     if (absl::Status status = CheckPosition(at); !status.ok()) return status;
   }
@@ -280,7 +280,7 @@ absl::Status LeaseTable::Restore(const internal::v1::LeaseBookState& state) {
     returned.push_back(FromProto(lease));
   }
   std::map<uint64_t, Held> held;
-  for (const internal::v1::LeaseBookState::Held& one : state.held()) {
+  for (const internal::v1::LeaseTableState::Held& one : state.held()) {
     if (absl::Status status = CheckLease(one.lease()); !status.ok()) return status;
     held[one.lease().id()] = {one.rank(), FromProto(one.lease())};
   }

@@ -64,13 +64,13 @@ class LeaseTable {
   // Number of examples in leases that were handed out again.
   uint64_t repeated_examples() const { return repeated_examples_; }
 
-  internal::v1::LeaseBookState Export() const;
+  internal::v1::LeaseTableState Export() const;
   // Restores the state of a table with the same options; INVALID_ARGUMENT if it cannot be one. The state may be older
   // than the table was: leases handed out since may be reported done, and their data is handed out again.
-  absl::Status Restore(const internal::v1::LeaseBookState& state);
+  absl::Status Restore(const internal::v1::LeaseTableState& state);
   // Continues from the state of a table at rest for the same data; workers, batch size and epochs may differ.
   // INVALID_ARGUMENT if it cannot be one.
-  absl::Status Resume(const internal::v1::LeaseBookState& state);
+  absl::Status Resume(const internal::v1::LeaseTableState& state);
 
   // True if all data was reported done.
   bool Finished() const;

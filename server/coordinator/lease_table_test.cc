@@ -270,7 +270,7 @@ TEST(LeaseTableTest, ALeaseFromAfterTheStateWasSavedMayBeReportedDoneAndIsNobody
   for (bool lock_step : {true, false}) {
     const LeaseTable::Options options{640, 1, 2, 10, lock_step};
     LeaseTable first(options), second(options);
-    const internal::v1::LeaseBookState saved = first.Export();
+    const internal::v1::LeaseTableState saved = first.Export();
     const auto forgotten = first.Acquire(0);
     ASSERT_TRUE(second.Restore(saved).ok());
     const auto again = second.Acquire(0);
@@ -455,7 +455,7 @@ TEST(LeaseTableTest, ResumesOnlyWhatWasAtRest) {
   ASSERT_TRUE(book.Acquire(0).has_value());
   EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume(book.Export()).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume({}).code(), absl::StatusCode::kInvalidArgument);
-  internal::v1::LeaseBookState far = LeaseTable({1000, 9, 2, 10, true}).Export();
+  internal::v1::LeaseTableState far = LeaseTable({1000, 9, 2, 10, true}).Export();
   far.mutable_by_rank(0)->set_epoch(8);
   EXPECT_EQ(LeaseTable({1000, 1, 2, 10, true}).Resume(far).code(), absl::StatusCode::kInvalidArgument);
 }

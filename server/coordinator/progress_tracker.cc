@@ -54,10 +54,10 @@ std::vector<v1::GetProgressResponse::WorkerPushes> ProgressTracker::Pushes() con
   return all;
 }
 
-internal::v1::ProgressBoardState ProgressTracker::Export() const {
-  internal::v1::ProgressBoardState state;
+internal::v1::ProgressTrackerState ProgressTracker::Export() const {
+  internal::v1::ProgressTrackerState state;
   for (const auto& [rank, worker] : workers_) {
-    internal::v1::ProgressBoardState::Worker* to = state.add_workers();
+    internal::v1::ProgressTrackerState::Worker* to = state.add_workers();
     to->set_rank(rank);
     to->set_step(worker.step);
     *to->mutable_last() = worker.last;
@@ -74,8 +74,8 @@ internal::v1::ProgressBoardState ProgressTracker::Export() const {
   return state;
 }
 
-void ProgressTracker::Restore(const internal::v1::ProgressBoardState& state) {
-  for (const internal::v1::ProgressBoardState::Worker& worker : state.workers()) {
+void ProgressTracker::Restore(const internal::v1::ProgressTrackerState& state) {
+  for (const internal::v1::ProgressTrackerState::Worker& worker : state.workers()) {
     workers_[worker.rank()] = {.step = worker.step(),
                                .last = worker.last(),
                                .lease_steps = worker.lease_steps(),
@@ -98,22 +98,22 @@ void ProgressTracker::EndedLease(uint32_t rank, uint64_t steps, uint64_t batches
   worker.lease_batches = batches;
 }
 
-void ProgressTracker::Resume(internal::v1::ProgressBoardState state, uint32_t workers) {
+void ProgressTracker::Resume(internal::v1::ProgressTrackerState state, uint32_t workers) {
   state.clear_pushes();
   const bool as_many = static_cast<uint32_t>(state.workers_size()) == workers;
   uint64_t steps = 0, batches = 0;
-  for (const internal::v1::ProgressBoardState::Worker& worker : state.workers()) {
+  for (const internal::v1::ProgressTrackerState::Worker& worker : state.workers()) {
     steps = std::max(steps, worker.lease_steps());
     batches = std::max(batches, worker.lease_batches());
   }
-  const internal::v1::ProgressBoardState before = state;
+  const internal::v1::ProgressTrackerState before = state;
   state.clear_workers();
   for (uint32_t rank = 0; rank < workers; ++rank) {
-    internal::v1::ProgressBoardState::Worker* worker = state.add_workers();
+    internal::v1::ProgressTrackerState::Worker* worker = state.add_workers();
     worker->set_rank(rank);
     worker->set_lease_steps(steps);
     worker->set_lease_batches(batches);
-    for (const internal::v1::ProgressBoardState::Worker& one : before.workers()) {
+    for (const internal::v1::ProgressTrackerState::Worker& one : before.workers()) {
       if (as_many && one.rank() == rank) *worker = one;
     }
     worker->set_step(worker->lease_steps());

@@ -34,11 +34,11 @@ class ProgressTracker {
   // The newest WorkerProgress.acknowledged_pushes of each incarnation.
   std::vector<v1::GetProgressResponse::WorkerPushes> Pushes() const;
 
-  internal::v1::ProgressBoardState Export() const;
-  void Restore(const internal::v1::ProgressBoardState& state);
+  internal::v1::ProgressTrackerState Export() const;
+  void Restore(const internal::v1::ProgressTrackerState& state);
   // The same for a job that resumes between two leases with `workers` workers: each at its own step if their number
   // is unchanged, otherwise all at the highest step. Earlier pushes no longer count.
-  void Resume(internal::v1::ProgressBoardState state, uint32_t workers);
+  void Resume(internal::v1::ProgressTrackerState state, uint32_t workers);
 
  private:
   struct Entry {

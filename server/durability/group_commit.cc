@@ -67,7 +67,7 @@ void GroupCommit::AwaitSynced(uint64_t position, Done done) {
   done(failed);
 }
 
-void GroupCommit::Hurry() {
+void GroupCommit::SyncContinuously() {
   absl::MutexLock lock(&mutex_);
   if (hurried_) return;
   hurried_ = true;

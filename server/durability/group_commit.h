@@ -50,7 +50,7 @@ class GroupCommit {
 
   // Starts each sync right after the one before, until the next file is written to. Keeps a nearly full file's last
   // sync short.
-  void Hurry();
+  void SyncContinuously();
 
   // Reports that a sync elsewhere failed; has the effect of a failed sync here.
   void Fail(absl::Status status);

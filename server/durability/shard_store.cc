@@ -235,7 +235,7 @@ absl::StatusOr<uint64_t> ShardStore::Append(const internal::v1::ShardRecord& rec
     if (absl::Status status = log_->Append(parts, commit_->synced()); !status.ok()) return status;
     commit_->OnWritten(position, log_);
     in_order();
-    if (log_->size() >= AlmostFull(options_.file_bytes)) commit_->Hurry();
+    if (log_->size() >= AlmostFull(options_.file_bytes)) commit_->SyncContinuously();
     // The checkpoint from which a tensor started may be deleted later.
     snapshot_due =
         finished_bytes_ + log_->size() >= SnapshotLengthLocked() || !record.declaration().checkpoint().empty();

@@ -40,7 +40,7 @@ std::optional<ChangeQueue::Change> ChangeQueue::Pop(std::vector<Done>& released)
   return change;
 }
 
-bool ChangeQueue::HoldBack(uint64_t position, Done& done) {
+bool ChangeQueue::Defer(uint64_t position, Done& done) {
   if (changes_.empty() || position < changes_.front().change.position) return false;
   const uint64_t index = position - changes_.front().change.position;
   // A position above the last one has no queued change.

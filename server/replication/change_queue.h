@@ -40,7 +40,7 @@ class ChangeQueue {
   std::optional<Change> Pop(std::vector<Done>& released);
 
   // Holds back the response to the change at that position. Returns false and leaves `done` if that is not needed.
-  bool HoldBack(uint64_t position, Done& done);
+  bool Defer(uint64_t position, Done& done);
 
   // Releases all responses.
   std::vector<Done> Release();

@@ -11,9 +11,9 @@ namespace {
 class ChangeQueueTest : public testing::Test {
  protected:
   void Push(uint64_t position, size_t bytes) { queue_.Push(position, std::string(bytes, 'x')); }
-  bool HoldBack(uint64_t position) {
+  bool Defer(uint64_t position) {
     ChangeQueue::Done done = [this](const absl::Status&) { ++answered_; };
-    return queue_.HoldBack(position, done);
+    return queue_.Defer(position, done);
   }
   // Removes the next change and sends the responses that this releases.
   uint64_t Pop() {
@@ -41,10 +41,10 @@ TEST_F(ChangeQueueTest, RefusesWhatItHasNoRoomFor) {
 
 TEST_F(ChangeQueueTest, HoldsAnswersBackUntilTheLinkHasCaughtUp) {
   for (const uint64_t position : {7, 8, 9}) Push(position, 10);
-  for (const uint64_t position : {6, 7, 8}) EXPECT_FALSE(HoldBack(position)) << position;
-  EXPECT_TRUE(HoldBack(9));
+  for (const uint64_t position : {6, 7, 8}) EXPECT_FALSE(Defer(position)) << position;
+  EXPECT_TRUE(Defer(9));
   Push(10, 1);
-  EXPECT_TRUE(HoldBack(10));
+  EXPECT_TRUE(Defer(10));
   EXPECT_EQ(Pop(), 7);
   EXPECT_EQ(answered_, 1);
   EXPECT_EQ(Pop(), 8);
@@ -54,7 +54,7 @@ TEST_F(ChangeQueueTest, HoldsAnswersBackUntilTheLinkHasCaughtUp) {
 TEST_F(ChangeQueueTest, ClearAnswersAllAndForgetsTheBytes) {
   Push(1, 50);
   Push(2, 50);
-  EXPECT_TRUE(HoldBack(2));
+  EXPECT_TRUE(Defer(2));
   const std::vector<ChangeQueue::Done> released = queue_.Clear();
   EXPECT_EQ(released.size(), 1);
   EXPECT_TRUE(queue_.empty());
@@ -62,7 +62,7 @@ TEST_F(ChangeQueueTest, ClearAnswersAllAndForgetsTheBytes) {
   EXPECT_EQ(Pop(), 0);
   // Later changes are measured from the new start.
   Push(3, 20);
-  EXPECT_FALSE(HoldBack(3));
+  EXPECT_FALSE(Defer(3));
 }
 
 }  // namespace

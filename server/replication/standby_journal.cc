@@ -157,7 +157,7 @@ void StandbyJournal::AwaitDurable(uint64_t position, std::function<void(absl::St
         waits_.emplace(position, std::move(done));
         return;
       case ReplicationState::Wait::kLink:
-        if (queue_.HoldBack(position, done)) return;
+        if (queue_.Defer(position, done)) return;
         break;
       case ReplicationState::Wait::kNothing:
         status = state_.closed();

@@ -91,7 +91,7 @@ absl::StatusOr<absl::Duration> CoordinatorMember::Join() {
   v1::JoinResponse response;
   const bool gathers = options_.gather_timeout > absl::ZeroDuration();
   absl::Status status = Call([&](grpc::ClientContext* context) { return stub_->Join(context, request, &response); },
-                             "a join request", gathers ? options_.gather_timeout : options_.patience);
+                             "a join request", gathers ? options_.gather_timeout : options_.coordinator_timeout);
   if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 does not answer", status);
   if (!status.ok()) return status;
   {
@@ -130,7 +130,7 @@ absl::StatusOr<absl::Duration> CoordinatorMember::Beat() {
   v1::HeartbeatResponse response;
   absl::Status status =
       Call([&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &response); }, "a heartbeat",
-           gathers ? gather_time : options_.patience);
+           gathers ? gather_time : options_.coordinator_timeout);
   if (gathers && absl::IsUnavailable(status)) return FailToGather("server 0 was lost", status);
   if (!status.ok()) return status;
   if (limited && response.state() == v1::JOB_STATE_GATHERING && absl::Now() - started_ >= options_.gather_timeout) {

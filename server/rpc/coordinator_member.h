@@ -34,9 +34,9 @@ class CoordinatorMember {
     std::string address;
     std::string control_address;
     // Time after which an unreachable coordinator counts as lost, before joining and after.
-    absl::Duration patience = absl::Seconds(60);
+    absl::Duration coordinator_timeout = absl::Seconds(60);
     // Time within which all servers and workers must join; 0: no limit. Afterwards on_fatal gets DEADLINE_EXCEEDED
-    // that names the missing members. Until all have joined it replaces `patience`.
+    // that names the missing members. Until all have joined it replaces `coordinator_timeout`.
     absl::Duration gather_timeout = absl::ZeroDuration();
   };
   struct Events {

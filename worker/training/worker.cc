@@ -312,10 +312,10 @@ std::optional<absl::Status> Worker::RunMembership() {
   CoordinatorLink* const link = Connections().second;
   const JobCondition condition = link->condition();
   // The response to another call may report the loss before the next heartbeat does.
-  const bool lost = condition.given_up || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
+  const bool lost = condition.lost || ReasonOf(status) == v1::ERROR_REASON_MEMBER_LOST;
   if (!status.ok() && !interrupted_ && lost) {
     std::cerr << "lost the membership in the job, joining again: "
-              << (condition.given_up ? condition.reason : std::string(status.message())) << std::endl;
+              << (condition.lost ? condition.reason : std::string(status.message())) << std::endl;
     return std::nullopt;
   }
   if (!status.ok() && !interrupted_ && condition.before_start) {
