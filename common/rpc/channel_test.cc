@@ -67,10 +67,10 @@ class Names {
         mount(path_.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) {
       return std::strerror(errno);
     }
-    // Every lookup also asks DNS for IPv6 addresses. Here that fails immediately; a machine's own DNS server that does
-    // not respond would add its timeout of 5 s to each lookup.
+    // Every lookup also asks DNS for IPv6 addresses. Here that fails within a second; a machine's own DNS server that
+    // does not respond would add its timeout of 5 s to each lookup.
     const std::string resolvers = absl::StrCat(path_, ".resolvers");
-    std::ofstream(resolvers) << "nameserver 127.0.0.1\n";
+    std::ofstream(resolvers) << "nameserver 127.0.0.1\noptions retry:1 attempts:1\n";
     const bool bound = mount(resolvers.c_str(), "/etc/resolv.conf", nullptr, MS_BIND, nullptr) == 0;
     return bound || errno == ENOENT ? "" : std::strerror(errno);
   }
