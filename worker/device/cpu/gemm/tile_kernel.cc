@@ -45,7 +45,8 @@ struct TileLoop {
   static constexpr int kFloats = Set::kFloats;
   using Vector = typename Set::Vector;
 
-  Tile tile;
+  // A reference: a copy of the fields that the caller has just written would wait for them.
+  const Tile& tile;
 
   ABSL_ATTRIBUTE_ALWAYS_INLINE static void Stream(const Vector& vector, float* to) {
 #if defined(__clang__)
@@ -69,14 +70,17 @@ struct TileLoop {
     const float* right = tile.right;
     const float* fetch = tile.fetch;
     float* copy = tile.copy;
-    for (int64_t done = 0; done < tile.depth; done += kLine) {
+    // In registers, because the compiler must assume that a copied vector overwrites the tile.
+    const int64_t depth = tile.depth, left_row = tile.left_row, left_step = tile.left_step;
+    const int64_t right_step = tile.right_step, fetch_row = tile.fetch_row;
+    for (int64_t done = 0; done < depth; done += kLine) {
       if (fetch != nullptr) {
 #pragma GCC unroll 8
-        for (int i = 0; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * tile.fetch_row, 0, 2);
+        for (int i = 0; i < TileKernel::kRows; ++i) __builtin_prefetch(fetch + i * fetch_row, 0, 2);
         fetch += kLine;
       }
-      const int64_t end = std::min(done + kLine, tile.depth);
-      for (int64_t p = done; p < end; ++p, left += tile.left_step, right += tile.right_step) {
+      const int64_t end = std::min(done + kLine, depth);
+      for (int64_t p = done; p < end; ++p, left += left_step, right += right_step) {
         Vector vectors[kVectors];
 #pragma GCC unroll 8
         for (int j = 0; j < kVectors; ++j) std::memcpy(&vectors[j], right + j * kFloats, sizeof(Vector));
@@ -87,7 +91,7 @@ struct TileLoop {
         }
 #pragma GCC unroll 8
         for (int i = 0; i < kTileRows; ++i) {
-          const float number = left[i * tile.left_row];
+          const float number = left[i * left_row];
 #pragma GCC unroll 8
           for (int j = 0; j < kVectors; ++j) sums[i][j] += number * vectors[j];
         }
