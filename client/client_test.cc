@@ -9,6 +9,7 @@
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
 #include "common/tensors/tensor_spec.h"
+#include "common/tensors/tensor_spec_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -17,15 +18,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::MatchesRegex;
-
-v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
-  v1::TensorSpec spec;
-  spec.set_id(id);
-  spec.set_name(name);
-  spec.add_shape(elements);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
-  return spec;
-}
 
 grpc::Status NotOwner() {
   return ToGrpcStatus(WithReason(v1::ERROR_REASON_NOT_OWNER, absl::FailedPreconditionError("slice 0 is not here")));
@@ -67,7 +59,7 @@ class ClientTest : public testing::Test {
 
   // Connects at the first call. "w" of 4 elements is on shard 0, "v" of 2 on shard 1.
   Client& client() {
-    if (client_ == nullptr) client_ = Connected({Spec(1, "w", 4), Spec(2, "v", 2)});
+    if (client_ == nullptr) client_ = Connected({SgdSpec(1, "w", 4), SgdSpec(2, "v", 2)});
     return *client_;
   }
 
@@ -195,7 +187,7 @@ TEST_F(ClientTest, ManySmallTensorsTravelInOneMessage) {
   std::vector<v1::TensorSpec> specs;
   std::vector<TensorGradient> gradients;
   for (uint32_t id = 0; id < 200; ++id) {
-    specs.push_back(Spec(id, absl::StrCat("t", id), 4));
+    specs.push_back(SgdSpec(id, absl::StrCat("t", id), 4));
     gradients.push_back({id, g4_});
   }
   EXPECT_EQ(Connected(specs)->Push(0, 1, gradients).Get()->applied, 200);
@@ -205,7 +197,7 @@ TEST_F(ClientTest, ManySmallTensorsTravelInOneMessage) {
 
 TEST_F(ClientTest, LargeTensorTravelsInMessagesWithinTheLimit) {
   const size_t elements = 4 * kMaxSliceElements + 5;
-  const auto client = Connected({Spec(1, "large", elements)});
+  const auto client = Connected({SgdSpec(1, "large", elements)});
   std::vector<float> gradient(elements), values(elements);
   for (size_t i = 0; i < elements; ++i) gradient[i] = i % 1000;
   const auto result = Done(client->PushPull(0, 1, {{1, gradient}}, {{1, absl::MakeSpan(values)}}));
@@ -311,7 +303,7 @@ TEST_F(ClientTest, ShutdownEndsWaitsWithItsReason) {
 TEST_F(ClientTest, AnIdleClientWritesIntoNobodysMemory) {
   std::vector<float> values(1 << 21);
   for (int round = 0; round < 20; ++round) {
-    const auto client = Connected({Spec(3, "large", values.size())});
+    const auto client = Connected({SgdSpec(3, "large", values.size())});
     std::vector<Future<PullResult>> pulls;
     for (int i = 0; i < 4; ++i) pulls.push_back(client->Pull(0, {{3, absl::MakeSpan(values)}}));
     absl::SleepFor(round * absl::Milliseconds(1));
@@ -363,7 +355,7 @@ TEST_F(ClientTest, DeclaresToEachShardTheSlicesItOwns) {
 }
 
 TEST_F(ClientTest, TellsAShardWithoutSlicesOfTheJob) {
-  Connected({Spec(1, "w", 4)});
+  Connected({SgdSpec(1, "w", 4)});
   ASSERT_EQ(shard1_.declarations().size(), 1);
   const v1::DeclareTensorsRequest declared = shard1_.declarations()[0];
   EXPECT_EQ(declared.job(), "test");
@@ -373,13 +365,13 @@ TEST_F(ClientTest, TellsAShardWithoutSlicesOfTheJob) {
 }
 
 TEST_F(ClientTest, RefusesToDeclareATensorDifferently) {
-  EXPECT_TRUE(client().Declare({Spec(1, "w", 4)}).ok());
-  EXPECT_THAT(client().Declare({Spec(1, "w", 5)}).ToString(), MatchesRegex("FAILED_PRECONDITION: .*\"w\".*"));
+  EXPECT_TRUE(client().Declare({SgdSpec(1, "w", 4)}).ok());
+  EXPECT_THAT(client().Declare({SgdSpec(1, "w", 5)}).ToString(), MatchesRegex("FAILED_PRECONDITION: .*\"w\".*"));
 }
 
 TEST_F(ClientTest, RefusesToDeclareWithoutPolicy) {
   options_.policy.Clear();
-  EXPECT_EQ(Connected()->Declare({Spec(1, "w", 4)}),
+  EXPECT_EQ(Connected()->Declare({SgdSpec(1, "w", 4)}),
             absl::InvalidArgumentError("policy: got nothing, want sync, async, bounded or local_sgd"));
 }
 
@@ -430,7 +422,7 @@ TEST_F(ClientTest, AsksForANewerMapWhenAShardDoesNotOwnASliceAndSendsTheSameAgai
   const uint64_t epoch = client().shard_map().epoch();
   ASSERT_GT(epoch, 0);
   // Another client places a tensor, so the epoch grows.
-  Connected({Spec(3, "u", 4)});
+  Connected({SgdSpec(3, "u", 4)});
   shard0_.FailNext(1, NotOwner());
   const auto result = Done(client().Push(0, 1, {push_w_}));
   EXPECT_EQ(result.retries, 1);
@@ -496,7 +488,7 @@ TEST_F(ClientFollowTest, FollowsAgainWhenTheCoordinatorIsBack) {
 TEST_F(ClientFollowTest, DeclaringAgainAfterAMoveIsNoError) {
   client();
   coordinator_.MoveShard(0, standby_server_.address());
-  const absl::Status declared = client().Declare({Spec(1, "w", 4), Spec(2, "v", 2)});
+  const absl::Status declared = client().Declare({SgdSpec(1, "w", 4), SgdSpec(2, "v", 2)});
   EXPECT_TRUE(declared.ok()) << declared;
   EXPECT_EQ(client().shard_map().shards()[0], standby_server_.address());
 }
@@ -528,7 +520,7 @@ TEST_F(ClientFollowTest, WhereServersComeBackToTheirPlaceAnotherAddressIsAnError
   options_.durability.set_mode(v1::Durability::WAL);
   client();
   coordinator_.MoveShard(0, standby_server_.address());
-  const absl::Status moved = client().Declare({Spec(1, "w", 4)});
+  const absl::Status moved = client().Declare({SgdSpec(1, "w", 4)});
   EXPECT_EQ(moved.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(moved.message(), "shard map: the shards' addresses have changed since they were first seen");
 }

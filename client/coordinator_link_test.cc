@@ -5,6 +5,7 @@
 #include "client/testing/fake_server.h"
 #include "common/rpc/grpc_status.h"
 #include "common/status/error_reason.h"
+#include "common/tensors/tensor_spec_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -155,15 +156,11 @@ TEST_F(CoordinatorLinkTest, ReportsAndReadsProgress) {
 }
 
 TEST_F(CoordinatorLinkTest, NewerMapIsWaitedFor) {
-  v1::TensorSpec spec;
-  spec.set_name("w");
-  spec.add_shape(4);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
   FakeCoordinatorService with_shards({"127.0.0.1:1", "127.0.0.1:2"});
   FakeServer server(&with_shards);
   auto link = CoordinatorLink::Connect(server.address(), absl::Seconds(60));
   ASSERT_TRUE(link.ok()) << link.status();
-  const uint64_t epoch = (*link)->PlaceTensors("test", {spec}, absl::Seconds(60))->epoch();
+  const uint64_t epoch = (*link)->PlaceTensors("test", {SgdSpec(0, "w", 4)}, absl::Seconds(60))->epoch();
   std::thread mover([&] {
     EXPECT_TRUE(with_shards.AwaitMapCalls(1));
     with_shards.MoveShard(1, "127.0.0.1:3");

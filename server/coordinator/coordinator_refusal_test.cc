@@ -106,7 +106,7 @@ TEST_F(RefusalTest, AServerOfAPairThatMayNotJoinChangesNothing) {
 TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
   Make({{.servers = 1, .workers = 1, .with_standby = true}});
   ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:1", "process 1", true)).ok());
-  ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
+  ASSERT_TRUE(coordinator_->PlaceTensors("job", {SgdSpec(1, "w", 4)}).ok());
   const auto again = coordinator_->Join(ServerAt(0, "host:1", "process 2", true));
   ASSERT_TRUE(again.ok()) << again.status();
   const auto reply = coordinator_->Heartbeat(*again);
@@ -117,18 +117,18 @@ TEST_F(RefusalTest, AServerWhoseAddressShowsThatTheJobIsLostIsLetIn) {
 
 TEST_F(RefusalTest, PlacementsThatAreRefusedPlaceNothing) {
   Make({{.servers = 1, .workers = 1}});
-  ExpectRefused("no server", [&] { return coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).status(); });
+  ExpectRefused("no server", [&] { return coordinator_->PlaceTensors("job", {SgdSpec(1, "w", 4)}).status(); });
   ASSERT_TRUE(coordinator_->Join(ServerAt(0, "host:1", "process 1")).ok());
-  const std::vector<v1::TensorSpec> half_good = {Tensor(1, "w", 4), Tensor(2, "", 4)};
+  const std::vector<v1::TensorSpec> half_good = {SgdSpec(1, "w", 4), SgdSpec(2, "", 4)};
   ExpectRefused("the first map", [&] { return coordinator_->PlaceTensors("job", half_good).status(); });
   ASSERT_TRUE(coordinator_->Join(WorkerOf(0)).ok());
-  ExpectRefused("another job", [&] { return coordinator_->PlaceTensors("b", {Tensor(1, "w", 4)}).status(); });
-  ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
+  ExpectRefused("another job", [&] { return coordinator_->PlaceTensors("b", {SgdSpec(1, "w", 4)}).status(); });
+  ASSERT_TRUE(coordinator_->PlaceTensors("job", {SgdSpec(1, "w", 4)}).ok());
   ExpectRefused("a tensor that differs", [&] {
-    return coordinator_->PlaceTensors("job", {Tensor(3, "v", 4), Tensor(1, "w", 5)}).status();
+    return coordinator_->PlaceTensors("job", {SgdSpec(3, "v", 4), SgdSpec(1, "w", 5)}).status();
   });
   ExpectRefused("a name twice", [&] {
-    return coordinator_->PlaceTensors("job", {Tensor(3, "v", 4), Tensor(4, "v", 5)}).status();
+    return coordinator_->PlaceTensors("job", {SgdSpec(3, "v", 4), SgdSpec(4, "v", 5)}).status();
   });
 }
 

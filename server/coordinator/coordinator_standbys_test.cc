@@ -32,7 +32,7 @@ class PairsTest : public testing::Test {
     server_ = *JoinServer("host:1", "process 1");
     standby_ = *JoinServer("host:2", "process 2");
     worker_ = *JoinWorker();
-    ASSERT_TRUE(coordinator_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok());
+    ASSERT_TRUE(coordinator_->PlaceTensors("job", {SgdSpec(1, "w", 4)}).ok());
     ASSERT_TRUE(Say(server_, standby_.incarnation, v1::StandbyReport::STAGE_IN_STEP).ok());
   }
   absl::StatusOr<Coordinator::HeartbeatReply> Say(const Membership::Id& server, uint64_t standby,

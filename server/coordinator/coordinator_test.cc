@@ -118,7 +118,7 @@ class SavedCoordinatorTest : public CoordinatorTest {
 
 TEST_F(SavedCoordinatorTest, AfterARestartOfServer0MembersAndLeasesGoOn) {
   Gather(first_, job_);
-  ASSERT_TRUE(first_.PlaceTensors("job", {Tensor(0, "w", 3)}).ok());
+  ASSERT_TRUE(first_.PlaceTensors("job", {SgdSpec(0, "w", 3)}).ok());
   uint64_t held = 0;
   first_.AcquireLease(worker0_, {}, absl::Seconds(1), [&](auto grant) { held = grant->lease->id; });
   v1::WorkerProgress progress;

@@ -20,7 +20,7 @@ TEST_F(JobControlTest, EachEventLeadsToItsStateAndActions) {
   const auto end = [this, fail] { EXPECT_TRUE((Gather(), fail())); };
   const auto beat = [this] { return Beat(server_).ok(); };
   const auto pass = [this] { return now_ += absl::Seconds(3), Beat(server_).ok(); };
-  const auto place = [this] { return control_->PlaceTensors("job", {Tensor(1, "w", 4)}).ok(); };
+  const auto place = [this] { return control_->PlaceTensors("job", {SgdSpec(1, "w", 4)}).ok(); };
   const std::string silent =
       " (worker process) sent no heartbeat for 3s; no worker is left, and the job fails unless one returns within 1m";
   const auto kGathering = v1::JOB_STATE_GATHERING, kRunning = v1::JOB_STATE_RUNNING, kFailed = v1::JOB_STATE_FAILED;
@@ -214,7 +214,7 @@ TEST_F(JobControlTest, RefusesAnotherJobFile) {
 }
 
 TEST_F(JobControlTest, PlacesTensorsOnceAllServersHaveJoined) {
-  const v1::TensorSpec spec = Tensor(0, "w", 3);
+  const v1::TensorSpec spec = SgdSpec(0, "w", 3);
   EXPECT_EQ(control_->PlaceTensors("job", {spec}).status().message(),
             "tensors cannot be placed yet: server 0 has not joined");
   ASSERT_TRUE(JoinServer(0).ok());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/tensors/tensor_spec_fixture.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -26,10 +27,7 @@ struct Subject {
     v1::ConsistencyPolicy parsed;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(config, &parsed)) << config;
     policy = *MakeSlicePolicy(parsed, workers);
-    v1::TensorSpec spec;
-    spec.set_name("w");
-    spec.add_shape(2);
-    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1.0f);
+    const v1::TensorSpec spec = SgdSpec(0, "w", 2);
     optimizer = *MakeOptimizer(spec.optimizer());
     v1::SliceRange range;
     range.set_elements(2);

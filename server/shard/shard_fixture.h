@@ -5,17 +5,14 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/tensors/tensor_spec_fixture.h"
 #include "server/tensors/tensor_catalog.h"
 
 namespace ballast {
 
-// Plain SGD with learning rate 1, so a gradient is subtracted as it is.
 inline OwnedTensor Tensor(uint32_t id, const std::string& name, int64_t elements) {
   OwnedTensor tensor;
-  tensor.spec.set_id(id);
-  tensor.spec.set_name(name);
-  tensor.spec.add_shape(elements);
-  tensor.spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  tensor.spec = SgdSpec(id, name, elements);
   return tensor;
 }
 

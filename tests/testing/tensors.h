@@ -7,20 +7,11 @@
 #include <vector>
 
 #include "client/client.h"
+#include "common/tensors/tensor_spec_fixture.h"
 
 namespace ballast {
 
-// A tensor of rank 1 under SGD with learning rate 1: all zeros.
-inline v1::TensorSpec SgdSpec(uint32_t id, const std::string& name, int64_t elements) {
-  v1::TensorSpec spec;
-  spec.set_id(id);
-  spec.set_name(name);
-  spec.add_shape(elements);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return spec;
-}
-
-// The same, all 100.
+// A tensor like SgdSpec's, all 100.
 inline v1::TensorSpec Spec(uint32_t id, const std::string& name, int64_t elements) {
   v1::TensorSpec spec = SgdSpec(id, name, elements);
   spec.mutable_initializer()->mutable_constant()->set_value(100);

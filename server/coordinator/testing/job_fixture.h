@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tensors/tensor_spec_fixture.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/coordinator_journal.h"
 #include "server/coordinator/job_control.h"
@@ -30,15 +31,6 @@ inline Newcomer ServerAt(std::optional<uint32_t> rank, const std::string& addres
 inline Newcomer WorkerOf(std::optional<uint32_t> rank, const v1::Job& job = SyncJob(), uint64_t examples = 20,
                          const std::string& process = "worker process") {
   return {MemberRole::kWorker, rank, "", process, job, examples};
-}
-
-inline v1::TensorSpec Tensor(uint32_t id, const std::string& name, int64_t elements) {
-  v1::TensorSpec spec;
-  spec.set_id(id);
-  spec.set_name(name);
-  spec.add_shape(elements);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  return spec;
 }
 
 // Keeps each state, unless the test makes its disk full.
