@@ -9,12 +9,13 @@ if [[ ! -d $node_tools ]]; then
   mkdir -p "$cache"
   staging=$(mktemp -d "$cache/lint-staging-XXXXXX")
   cp "$lint_folder/package.json" "$staging/"
-  if ! (cd "$staging" && npm install --no-package-lock --ignore-scripts --no-audit --no-fund >npm.log 2>&1); then
+  if ! (cd "$staging" && timeout 300s npm install --fetch-retries=1 --fetch-timeout=60000 --no-package-lock \
+    --ignore-scripts --no-audit --no-fund >npm.log 2>&1); then
     cat "$staging/npm.log" >&2
     rm -rf "$staging"
-    echo "error: npm could not install what tests/lint/package.json names" >&2
+    echo "error: npm could not install the packages of tests/lint/package.json within 5 minutes" >&2
     exit 1
   fi
-  # Where another run was faster, its folder serves as well.
+  # If another run was faster, its folder is used.
   mv -T "$staging" "$node_tools" 2>/dev/null || rm -rf "$staging"
 fi
