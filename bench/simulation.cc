@@ -130,7 +130,7 @@ std::vector<SimulatedMode> AllModes(int workers, int staleness) {
   for (const std::string& name : ModeNames()) modes.push_back({name, {}, 1});
   modes[0].policy.mutable_sync();
   modes[1].policy.mutable_async();
-  modes[2].policy.mutable_bounded()->set_staleness(staleness);
+  modes[2].policy.mutable_bounded()->set_steps_ahead(staleness);
   modes[3].policy.mutable_sync()->set_quorum(std::max(1, workers - 1));
   modes[4].policy.mutable_local_sgd()->set_local_steps(kLocalSteps);
   modes[4].policy.mutable_local_sgd()->set_learning_rate(0.1f);

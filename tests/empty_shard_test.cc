@@ -19,7 +19,7 @@ v1::ConsistencyPolicy Policy(const std::string& mode) {
   v1::ConsistencyPolicy policy;
   if (mode == "Sync") policy.mutable_sync()->set_deterministic(true);
   if (mode == "Async") policy.mutable_async();
-  if (mode == "Bounded") policy.mutable_bounded()->set_staleness(1);
+  if (mode == "Bounded") policy.mutable_bounded()->set_steps_ahead(1);
   return policy;
 }
 
@@ -211,9 +211,9 @@ TEST_P(EmptyShardJobTest, TrainsToTheEnd) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EmptyShardJobTest,
-                         ::testing::Values(std::tuple{"bounded { staleness: 4 }", "NONE"},
+                         ::testing::Values(std::tuple{"bounded { steps_ahead: 4 }", "NONE"},
                                            std::tuple{"async {}", "WAL"},
-                                           std::tuple{"bounded { staleness: 4 }", "STANDBY"}),
+                                           std::tuple{"bounded { steps_ahead: 4 }", "STANDBY"}),
                          [](const auto& info) { return absl::StrCat("Job", info.index); });
 
 TEST_F(EmptyShardCheckpointTest, GoesOnFromACheckpoint) {

@@ -135,7 +135,7 @@ TEST_F(LaunchCommandTest, TellsWorkersWhatIsOtherwiseThanInTheJobFile) {
   EXPECT_THAT(job, MatchesRegex("runs/small-[0-9TZ]+/job.textproto"));
   EXPECT_THAT(Read(job), HasSubstr("# Written by ballast launch: job.textproto with --mode bounded --staleness 4 "
                                    "--codec int8 --precision tf32. "));
-  for (const char* text : {"bounded {\n    staleness: 4\n", "gradients: ENCODING_INT8\n", "precision: TF32\n"}) {
+  for (const char* text : {"bounded {\n    steps_ahead: 4\n", "gradients: ENCODING_INT8\n", "precision: TF32\n"}) {
     EXPECT_THAT(Read(job), HasSubstr(text));
   }
   EXPECT_THAT(Read("err"),

@@ -44,10 +44,10 @@ TEST(PolicyConfigTest, DelayCompensationIsFiniteAndNotNegative) {
 }
 
 TEST(PolicyConfigTest, StalenessIsAtMostAMillion) {
-  EXPECT_EQ(Validate("bounded { staleness: 0 }"), absl::OkStatus());
-  EXPECT_EQ(Validate("bounded { staleness: 1000000 }"), absl::OkStatus());
-  EXPECT_EQ(Validate("bounded { staleness: 1000001 }"),
-            Refused("policy.bounded.staleness: got 1000001, want 0 to 1000000"));
+  EXPECT_EQ(Validate("bounded { steps_ahead: 0 }"), absl::OkStatus());
+  EXPECT_EQ(Validate("bounded { steps_ahead: 1000000 }"), absl::OkStatus());
+  EXPECT_EQ(Validate("bounded { steps_ahead: 1000001 }"),
+            Refused("policy.bounded.steps_ahead: got 1000001, want 0 to 1000000"));
 }
 
 TEST(PolicyConfigTest, LocalSgdTakesAtLeastOneStepAtARateAboveZero) {

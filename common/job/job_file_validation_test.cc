@@ -233,7 +233,8 @@ TEST(ValidateJobTest, RefusesAPolicyWithoutMode) {
 }
 
 TEST(ValidateJobTest, RefusesAPolicyOutOfItsRange) {
-  ExpectFault("policy { bounded { staleness: 1000001 } }", "policy.bounded.staleness: got 1000001, want 0 to 1000000");
+  ExpectFault("policy { bounded { steps_ahead: 1000001 } }",
+              "policy.bounded.steps_ahead: got 1000001, want 0 to 1000000");
 }
 
 TEST(ValidateJobTest, ReportsAtMostFiveFaults) {

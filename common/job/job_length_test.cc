@@ -22,7 +22,7 @@ TEST(JobLengthTest, SyncMakesOneUpdateForEachStepOfAllWorkers) {
 }
 
 TEST(JobLengthTest, AsyncAndBoundedMakeOneForEachPushOfAnyWorker) {
-  for (const char* policy : {"policy { async {} }", "policy { bounded { staleness: 4 } }"}) {
+  for (const char* policy : {"policy { async {} }", "policy { bounded { steps_ahead: 4 } }"}) {
     const v1::Job job = Parse(std::string("training { epochs: 2 batch_size: 64 } ") + policy);
     EXPECT_EQ(CountUpdates(job, 60000, 1), 2 * 938);
     EXPECT_EQ(CountUpdates(job, 60000, 4), 2 * 938);

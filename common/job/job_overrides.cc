@@ -107,7 +107,7 @@ absl::Status SetNumbers(const JobOverrides& overrides, uint32_t workers, v1::Con
   if (!overrides.staleness.empty()) {
     const absl::StatusOr<uint32_t> number = Number("staleness", overrides.staleness, 0, kMaxSteps);
     if (!number.ok()) return number.status();
-    policy.mutable_bounded()->set_staleness(*number);
+    policy.mutable_bounded()->set_steps_ahead(*number);
   }
   if (!overrides.quorum.empty()) {
     const absl::StatusOr<uint32_t> number = Number("quorum", overrides.quorum, 1, workers == 0 ? kMaxWorkers : workers,
@@ -202,7 +202,7 @@ std::string DescribeMode(const v1::Job& job) {
   const v1::ConsistencyPolicy& policy = job.policy();
   std::string text(KindName(policy));
   if (policy.sync().quorum() > 0) absl::StrAppend(&text, ", quorum ", policy.sync().quorum());
-  if (policy.has_bounded()) absl::StrAppend(&text, ", staleness ", policy.bounded().staleness());
+  if (policy.has_bounded()) absl::StrAppend(&text, ", staleness ", policy.bounded().steps_ahead());
   if (policy.has_local_sgd()) absl::StrAppend(&text, ", local steps ", policy.local_sgd().local_steps());
   const std::string gradients = EncodingName(job.codec().gradients()), values = EncodingName(job.codec().values());
   if (gradients != "fp32") absl::StrAppend(&text, ", codec ", gradients);

@@ -72,10 +72,10 @@ TEST(JobOverridesTest, AnotherModeKeepsTheOptionsThatBothHave) {
 }
 
 TEST(JobOverridesTest, SetsTheModesNumbers) {
-  EXPECT_EQ(Good(kSync, {.mode = "bounded", .staleness = "0"}).policy().bounded().staleness(), 0);
-  EXPECT_EQ(Good(kSync, {.mode = "bounded", .staleness = "4"}).policy().bounded().staleness(), 4);
-  EXPECT_EQ(Good("policy { bounded { staleness: 9 } }", {.staleness = "4"}).policy().bounded().staleness(), 4);
-  EXPECT_EQ(Good("policy { bounded { staleness: 9 } }", {.mode = "bounded"}).policy().bounded().staleness(), 9);
+  EXPECT_EQ(Good(kSync, {.mode = "bounded", .staleness = "0"}).policy().bounded().steps_ahead(), 0);
+  EXPECT_EQ(Good(kSync, {.mode = "bounded", .staleness = "4"}).policy().bounded().steps_ahead(), 4);
+  EXPECT_EQ(Good("policy { bounded { steps_ahead: 9 } }", {.staleness = "4"}).policy().bounded().steps_ahead(), 4);
+  EXPECT_EQ(Good("policy { bounded { steps_ahead: 9 } }", {.mode = "bounded"}).policy().bounded().steps_ahead(), 9);
   EXPECT_EQ(Good(kSync, {.quorum = "3"}).policy().sync().quorum(), 3);
   EXPECT_TRUE(Good(kSync, {.quorum = "3"}).policy().sync().deterministic());
 }

@@ -89,7 +89,7 @@ TEST_F(JobControlTest, DealsEachWorkerItsShareWhereAllKeepStepAndElseToWhoeverAs
   EXPECT_EQ(examples_of_worker0(), 500);
   job.mutable_policy()->mutable_async();
   EXPECT_EQ(examples_of_worker0(), 1000);
-  job.mutable_policy()->mutable_bounded()->set_staleness(3);
+  job.mutable_policy()->mutable_bounded()->set_steps_ahead(3);
   EXPECT_EQ(examples_of_worker0(), 1000);
 }
 

@@ -192,7 +192,7 @@ TEST_F(CheckpointTest, AStepOfAResumedJobWaitsForAWorkerThatHadPaused) {
 
 TEST_F(CheckpointTest, TheBoundOfAResumedJobCountsAWorkerThatHadPaused) {
   JobConfig job = SyncJob();
-  job.policy.mutable_bounded()->set_staleness(1);
+  job.policy.mutable_bounded()->set_steps_ahead(1);
   CommitWithPausedWorker(job);
   // All workers resume at the step of the furthest one, including the new third one.
   for (const uint32_t workers : {2u, 3u}) {

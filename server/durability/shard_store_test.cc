@@ -180,7 +180,7 @@ TEST_F(ShardStoreTest, RemembersPausesOfTheSameRun) {
 
 TEST_F(ShardStoreTest, KeepsTheClocksOfBoundedWorkers) {
   JobConfig job = Job(v1::Durability::WAL, 3);
-  job.policy.mutable_bounded()->set_staleness(1);
+  job.policy.mutable_bounded()->set_steps_ahead(1);
   Process& process = StartJob(job);
   ASSERT_NO_FATAL_FAILURE(process.PushSteps(1, 2));
   ASSERT_TRUE(process.Push(1, 1, 0, 1).ok());

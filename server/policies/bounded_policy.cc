@@ -26,7 +26,7 @@ constexpr uint64_t kMaxSteps = uint64_t{1} << 60;
 class BoundedPolicy : public SlicePolicy {
  public:
   BoundedPolicy(const v1::ConsistencyPolicy::Bounded& config, uint32_t workers)
-      : staleness_(config.staleness()), scale_by_staleness_(config.scale_by_staleness()), workers_(workers) {}
+      : steps_ahead_(config.steps_ahead()), scale_by_staleness_(config.scale_by_staleness()), workers_(workers) {}
 
   absl::Status CheckStep(uint64_t step, const SliceWeights&) const override {
     if (step < kMaxSteps) return absl::OkStatus();
@@ -117,7 +117,7 @@ class BoundedPolicy : public SlicePolicy {
       worker.clock = std::max(finished, slowest_);
     } else if (finished > worker.finished) {
       const uint64_t lifted = worker.clock + (finished - worker.finished);
-      const uint64_t highest = std::max(worker.clock, slowest_ + staleness_ + 1);
+      const uint64_t highest = std::max(worker.clock, slowest_ + steps_ahead_ + 1);
       worker.finished = finished;
       worker.clock = std::max(finished, std::min(lifted, highest));
     }
@@ -133,9 +133,9 @@ class BoundedPolicy : public SlicePolicy {
   }
 
   // The clock that the slowest worker must reach before the pull may proceed.
-  uint64_t WantedClock(const PullQuery& pull) const { return pull.step > staleness_ ? pull.step - staleness_ : 0; }
+  uint64_t WantedClock(const PullQuery& pull) const { return pull.step > steps_ahead_ ? pull.step - steps_ahead_ : 0; }
 
-  const uint64_t staleness_;
+  const uint64_t steps_ahead_;
   const bool scale_by_staleness_;
   // By rank. All workers are active at the start.
   std::vector<Worker> workers_;

@@ -213,37 +213,37 @@ const std::vector<Case> kAsyncCases = {
 };
 
 const std::vector<Case> kBoundedCases = {
-    Case("BoundedAppliesOnArrival", "bounded { staleness: 2 }", 2,
+    Case("BoundedAppliesOnArrival", "bounded { steps_ahead: 2 }", 2,
          {OfferFrom(0, 0, 0, 1, kApplied), OfferFrom(1, 0, 0, 2, kApplied), Values(-3, -3)}),
-    Case("BoundedLetsNobodyPullFurtherThanTheBoundAheadOfTheSlowest", "bounded { staleness: 2 }", 3,
+    Case("BoundedLetsNobodyPullFurtherThanTheBoundAheadOfTheSlowest", "bounded { steps_ahead: 2 }", 3,
          {Steps({0}, 0, 2), MayPull(0, 2), MustWait(0, 3), MustWait(kReader, 3), Missing(0, 3, {1, 2}),
           OfferFrom(1, 0, 0, 1), Missing(0, 3, {2}), OfferFrom(2, 0, 0, 1), MayPull(0, 3)}),
-    Case("BoundedDividesTheRateByOnePlusStalenessWhereAsked", "bounded { staleness: 2 scale_by_staleness: true }", 2,
+    Case("BoundedDividesTheRateByOnePlusStalenessWhereAsked", "bounded { steps_ahead: 2 scale_by_staleness: true }", 2,
          {OfferFrom(0, 0, 0, 1), OfferFrom(1, 0, 0, 8), Values(-5, -5)}),
-    Case("BoundedDoesNotWaitForWhoHasPaused", "bounded { staleness: 0 }", 3,
+    Case("BoundedDoesNotWaitForWhoHasPaused", "bounded { steps_ahead: 0 }", 3,
          {OfferFrom(0, 0, 0, 1), OfferFrom(1, 0, 1, 1), MustWait(0, 1), Pause(2), MayPull(0, 1), Missing(0, 1, {})}),
-    Case("BoundedWaitsForNobodyWhereAllHavePaused", "bounded { staleness: 0 }", 2,
+    Case("BoundedWaitsForNobodyWhereAllHavePaused", "bounded { steps_ahead: 0 }", 2,
          {Pause(0), MustWait(0, 5), Pause(1), MayPull(0, 5)}),
     // The returned worker's clock is 10, not 1, and 11 after its second step.
-    Case("AWorkerThatReturnsGoesOnAtTheClockOfTheSlowest", "bounded { staleness: 1 }", 3,
+    Case("AWorkerThatReturnsGoesOnAtTheClockOfTheSlowest", "bounded { steps_ahead: 1 }", 3,
          {Pause(2), Steps({0, 1}, 0, 9), OfferFrom(2, 0, 0, 1), MayPull(0, 11), MustWait(0, 12),
           Missing(0, 12, {0, 1, 2}), OfferFrom(2, 1, 0, 1), Missing(0, 12, {0, 1})}),
     // The slowest was at 10, so the clock is 12, not 10 + 7. The bound applies to the worker's own count.
-    Case("AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt", "bounded { staleness: 1 }", 2,
+    Case("AWorkerThatCatchesUpWaitsForNobodyAndGetsNoLeadByIt", "bounded { steps_ahead: 1 }", 2,
          {Pause(1), Steps({0}, 0, 9), Steps({1}, 0, 7), MayPull(1, 8), Steps({0}, 10, 12), MayPull(0, 13),
           MustWait(0, 14), Missing(0, 14, {1}), MustWait(1, 14)}),
-    Case("AWorkerThatReturnsAheadKeepsItsClock", "bounded { staleness: 3 }", 2,
+    Case("AWorkerThatReturnsAheadKeepsItsClock", "bounded { steps_ahead: 3 }", 2,
          {Steps({0}, 0, 2), Pause(0), OfferFrom(1, 0, 0, 1), OfferFrom(0, 3, 0, 1), MayPull(0, 4), MustWait(0, 5)}),
     // Worker 1 restarted; 6 steps are finished at the end.
-    Case("TheSlowestClockStandsWhileNobodyTakesPart", "bounded { staleness: 0 }", 2,
+    Case("TheSlowestClockStandsWhileNobodyTakesPart", "bounded { steps_ahead: 0 }", 2,
          {Steps({0, 1}, 0, 4), Pause(0), Pause(1), OfferFrom(1, 0, 0, 1), OfferFrom(0, 5, 0, 1), Missing(0, 6, {1}),
           OfferFrom(1, 1, 0, 1), MayPull(0, 6)}),
     // Both lost the same nine steps, and would otherwise wait for each other; at first one has not reported it.
     Case(
-        "BoundedWorkersAreWhereTheySayThatTheyAre", "bounded { staleness: 1 }", 2,
+        "BoundedWorkersAreWhereTheySayThatTheyAre", "bounded { steps_ahead: 1 }", 2,
         {Steps({0, 1}, 0, 0), MustWait(0, 10), MustWait(1, 10), CatchUp(1, 19, 10), MustWait(1, 10), CatchUp(0, 20, 10),
          MayPull(0, 10), MayPull(1, 11), MustWait(1, 12), [](Subject& on) { EXPECT_EQ(on.weights->version(), 20); }}),
-    Case("BoundedRefusesStepsThatNoJobReaches", "bounded { staleness: 0 }", 2,
+    Case("BoundedRefusesStepsThatNoJobReaches", "bounded { steps_ahead: 0 }", 2,
          {CheckStep(1000000000, kOk), CheckStep(~uint64_t{0}, kRefused), MustWait(0, ~uint64_t{0})}),
 };
 

@@ -105,7 +105,7 @@ void PolicyOracle::MoveClock(const Push& push) {
     worker.lift = slowest_ > finished ? slowest_ - finished : 0;
   } else {
     // The lift shrinks so that the clock does not pass the front.
-    const uint64_t before = worker.finished + worker.lift, front = slowest_ + policy_.bounded().staleness() + 1;
+    const uint64_t before = worker.finished + worker.lift, front = slowest_ + policy_.bounded().steps_ahead() + 1;
     while (worker.lift > 0 && finished + worker.lift > std::max(before, front)) --worker.lift;
   }
   worker.finished = finished;
@@ -147,7 +147,7 @@ std::vector<uint32_t> PolicyOracle::Waited(const PullQuery& pull) const {
     if (is_sync()) {
       waited = pull.step > version_ + 1 || (pull.step == version_ + 1 && !HasGathered(rank));
     } else if (policy_.has_bounded()) {
-      waited = worker.finished + worker.lift + policy_.bounded().staleness() < pull.step;
+      waited = worker.finished + worker.lift + policy_.bounded().steps_ahead() < pull.step;
     }
     if (waited) ranks.push_back(rank);
   }
@@ -168,7 +168,7 @@ void PolicyOracle::Answered(const PullQuery& pull, const Seen& now) {
   if (!policy_.has_bounded() || puller.ever_paused) return;
   // The same promise for workers that never paused, without lifts.
   for (const Worker& worker : workers_) {
-    Expect(worker.ever_paused || pull.step <= worker.finished + policy_.bounded().staleness(),
+    Expect(worker.ever_paused || pull.step <= worker.finished + policy_.bounded().steps_ahead(),
            "answered a pull at step ", pull.step, " while a worker had finished ", worker.finished);
   }
 }

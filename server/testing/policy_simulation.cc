@@ -93,7 +93,7 @@ void PolicySimulation::DrawPolicy() {
     case 3:
     case 4:
       // A tighter bound reaches a cycle of waits sooner.
-      policy_.mutable_bounded()->set_staleness(Chance(2) ? 0 : Below(5));
+      policy_.mutable_bounded()->set_steps_ahead(Chance(2) ? 0 : Below(5));
       policy_.mutable_bounded()->set_scale_by_staleness(Chance(2));
       break;
     default:

@@ -21,7 +21,7 @@ namespace {
 v1::ConsistencyPolicy Policy(const std::string& name) {
   v1::ConsistencyPolicy policy;
   if (name == "async") policy.mutable_async();
-  if (name == "bounded") policy.mutable_bounded()->set_staleness(2);
+  if (name == "bounded") policy.mutable_bounded()->set_steps_ahead(2);
   if (name == "sync") policy.mutable_sync()->set_deterministic(true);
   return policy;
 }

@@ -24,7 +24,7 @@ model {
 }
 training { epochs: 3 batch_size: 8 }
 optimizer { adamw { learning_rate: 1e-3 beta1: 0.9 } clip_norm: 1 schedule { cosine {} warmup: 10 } }
-policy { bounded { staleness: 4 } }
+policy { bounded { steps_ahead: 4 } }
 codec { gradients: ENCODING_TOP_K top_k_fraction: 0.1 }
 )",
       R"(name: "image" data { train { idx { images: "a.gz" labels: "b.gz" } } }

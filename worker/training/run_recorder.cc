@@ -195,7 +195,7 @@ Summary RunRecorder::Summarize(const v1::JobProgress& progress) const {
   summary.job = options_.job.name();
   summary.mode = KindName(policy);
   if (policy.sync().quorum() > 0) summary.quorum = policy.sync().quorum();
-  if (policy.has_bounded()) summary.staleness_bound = policy.bounded().staleness();
+  if (policy.has_bounded()) summary.staleness_bound = policy.bounded().steps_ahead();
   if (policy.has_local_sgd()) summary.local_steps = policy.local_sgd().local_steps();
   summary.codec = EncodingName(options_.job.codec().gradients());
   summary.value_codec = EncodingName(options_.job.codec().values());

@@ -69,7 +69,7 @@ TEST(KillTest, SyncLosesNoStep) {
 
 TEST(KillTest, BoundedLosesNothingAndHangsNowhere) {
   FaultRunOptions options = Killing(v1::Durability::WAL, 4);
-  options.policy.mutable_bounded()->set_staleness(2);
+  options.policy.mutable_bounded()->set_steps_ahead(2);
   ExpectNothingLost(options);
 }
 

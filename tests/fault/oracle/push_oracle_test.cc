@@ -45,7 +45,7 @@ TEST(PushOracleTest, AsyncAppliesEachPushOnceThoughRepliesAreLost) { ExpectExact
 
 TEST(PushOracleTest, BoundedAppliesEachPushOnceThoughRepliesAreLost) {
   v1::ConsistencyPolicy policy;
-  policy.mutable_bounded()->set_staleness(2);
+  policy.mutable_bounded()->set_steps_ahead(2);
   ExpectExactlyOnce(LostReplies(policy, 100));
 }
 
