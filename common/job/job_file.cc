@@ -1,82 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/job/job_file.h"
 
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
-#include <sys/stat.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "ballast/v1/limits.pb.h"
-#include "common/job/job_file_checker.h"
+#include "common/job/job_text.h"
 #include "common/storage/file.h"
 
 namespace ballast {
 namespace {
 
-constexpr size_t kMaxFileBytes = 4 << 20;
-constexpr size_t kMaxReported = 5;
-
-class ErrorList : public google::protobuf::io::ErrorCollector {
- public:
-  void AddError(int line, int column, const std::string& message) override {
-    errors_.push_back({line + 1, column + 1, message});
-  }
-  const std::vector<TextError>& errors() const { return errors_; }
-
- private:
-  std::vector<TextError> errors_;
-};
-
-absl::Status ToStatus(absl::string_view file_name, const std::vector<TextError>& errors) {
-  std::string text;
-  const size_t shown = std::min(errors.size(), kMaxReported);
-  for (size_t i = 0; i < shown; ++i) {
-    const TextError& error = errors[i];
-    absl::StrAppend(&text, i == 0 ? "" : "\n", file_name, ":", error.line, ":", error.column, ": ", error.message);
-  }
-  if (shown < errors.size()) absl::StrAppend(&text, "\nand ", errors.size() - shown, " more");
-  return absl::InvalidArgumentError(text);
-}
-
-using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::TextFormat;
 
-// Returns the position ("12:3: ") at which the text sets the field that a fault starts with
-// ("model.layers[3].dense.units is ..."), or the innermost enclosing message that the text sets. Empty if it sets
-// none of them.
-std::string Place(absl::string_view fault, const Descriptor* type, const TextFormat::ParseInfoTree* tree) {
-  std::string place;
-  const absl::string_view path = fault.substr(0, fault.find_first_of(" :"));
-  for (absl::string_view part : absl::StrSplit(path, '.')) {
-    const std::vector<std::string> name_and_index = absl::StrSplit(part, absl::ByAnyChar("[]"));
-    const FieldDescriptor* field = type->FindFieldByName(name_and_index[0]);
-    int index = field != nullptr && field->is_repeated() ? 0 : -1;
-    if (field == nullptr || (name_and_index.size() > 1 && !absl::SimpleAtoi(name_and_index[1], &index))) break;
-    const TextFormat::ParseLocation at = tree->GetLocation(field, index);
-    if (at.line < 0) break;
-    place = absl::StrCat(at.line + 1, ":", at.column + 1, ": ");
-    type = field->message_type();
-    tree = type == nullptr ? nullptr : tree->GetTreeForNested(field, index);
-    if (tree == nullptr) break;
-  }
-  return place;
-}
-
 // A text that a data format requires is a path.
-void MakePathsAbsolute(const std::filesystem::path& folder, v1::DataSource& source) {
+void VisitSource(const std::string& name, v1::DataSource& source, PathVisitor visit) {
   const google::protobuf::Reflection* reflection = source.GetReflection();
   std::vector<const FieldDescriptor*> formats;
   reflection->ListFields(source, &formats);
@@ -86,76 +33,51 @@ void MakePathsAbsolute(const std::filesystem::path& folder, v1::DataSource& sour
       const FieldDescriptor* field = format->message_type()->field(i);
       if (field->type() != FieldDescriptor::TYPE_STRING) continue;
       if (field->options().GetExtension(v1::limits).required().empty()) continue;
-      const std::string path = data->GetReflection()->GetString(*data, field);
-      data->GetReflection()->SetString(data, field, (folder / path).string());
+      std::string path = data->GetReflection()->GetString(*data, field);
+      if (path.empty()) continue;
+      visit(absl::StrCat(name, ".", format->name(), ".", field->name()), path);
+      data->GetReflection()->SetString(data, field, path);
     }
   }
+}
+
+// The job of a text, if it is valid.
+absl::StatusOr<v1::Job> Validated(const absl::StatusOr<std::unique_ptr<JobText>>& text) {
+  if (!text.ok()) return text.status();
+  v1::Job job = (*text)->job();
+  if (!job.has_policy()) job.mutable_policy()->mutable_sync();
+  if (absl::Status valid = ValidateJob(job); !valid.ok()) {
+    return PlaceFaults(valid, [&](absl::string_view fault) { return (*text)->Find(fault).text; });
+  }
+  return job;
 }
 
 }  // namespace
 
-absl::StatusOr<v1::Job> LoadJob(const std::string& path) {
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0) {
-    const int error = errno;
-    const std::string text = absl::StrCat("job file ", path, ": ", std::strerror(error));
-    return error == ENOENT || error == ENOTDIR ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
-  }
-  // A pipe or device might never end.
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " is not a regular file"));
-  }
-  if (status.st_size > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("job file ", path, " has ", status.st_size, " bytes, want at most ", kMaxFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text(status.st_size, '\0');
-  file.read(text.data(), text.size());
-  if (!file && !file.eof()) {
-    return absl::InvalidArgumentError(absl::StrCat("job file ", path, " cannot be read"));
-  }
-  text.resize(file.gcount());
-  return ParseJob(text, path);
-}
+absl::StatusOr<v1::Job> LoadJob(const std::string& path) { return Validated(JobText::ReadFile(path)); }
 
 absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name) {
-  if (text.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file_name, ": has ", text.size(), " bytes, want at most ", kMaxFileBytes));
-  }
-  const std::vector<TextError> faults = CheckMessageText(text, *v1::Job::descriptor(), "the job");
-  if (!faults.empty()) return ToStatus(file_name, faults);
+  return Validated(JobText::Parse(text, file_name));
+}
 
-  v1::Job job;
-  ErrorList errors;
-  TextFormat::ParseInfoTree locations;
-  TextFormat::Parser parser;
-  parser.RecordErrorsTo(&errors);
-  parser.WriteLocationsTo(&locations);
-  if (!parser.ParseFromString(std::string(text), &job)) return ToStatus(file_name, errors.errors());
-
-  if (!job.has_policy()) job.mutable_policy()->mutable_sync();
-  if (absl::Status valid = ValidateJob(job); !valid.ok()) {
-    std::vector<std::string> lines;
-    for (absl::string_view fault : absl::StrSplit(valid.message(), '\n')) {
-      if (absl::StartsWith(fault, "and ")) {
-        lines.emplace_back(fault);
-        continue;
-      }
-      const std::string place = Place(fault, v1::Job::descriptor(), &locations);
-      lines.push_back(absl::StrCat(file_name, place.empty() ? ": " : ":", place, fault));
-    }
-    return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+absl::Status PlaceFaults(const absl::Status& faults, absl::FunctionRef<std::string(absl::string_view)> place) {
+  std::vector<std::string> lines;
+  for (absl::string_view fault : absl::StrSplit(faults.message(), '\n')) {
+    lines.push_back(absl::StartsWith(fault, "and ") ? std::string(fault) : absl::StrCat(place(fault), fault));
   }
-  return job;
+  return absl::InvalidArgumentError(absl::StrJoin(lines, "\n"));
+}
+
+void VisitPaths(v1::Job& job, PathVisitor visit) {
+  if (job.data().has_train()) VisitSource("data.train", *job.mutable_data()->mutable_train(), visit);
+  if (job.data().has_test()) VisitSource("data.test", *job.mutable_data()->mutable_test(), visit);
+  if (!job.init_from().empty()) visit("init_from", *job.mutable_init_from());
 }
 
 v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::current_path(error) / folder;
-  MakePathsAbsolute(absolute, *job.mutable_data()->mutable_train());
-  if (job.data().has_test()) MakePathsAbsolute(absolute, *job.mutable_data()->mutable_test());
+  VisitPaths(job, [&](const std::string&, std::string& path) { path = (absolute / path).string(); });
   return job;
 }
 

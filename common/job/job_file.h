@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,7 +21,16 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path);
 // enclosing message. `file_name` is used in messages only.
 absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name);
 
-// Makes the paths of the data absolute; relative ones are relative to `folder`.
+// Puts place(fault) in front of each fault, one per line, of ValidateJob. INVALID_ARGUMENT.
+absl::Status PlaceFaults(const absl::Status& faults, absl::FunctionRef<std::string(absl::string_view)> place);
+
+// Takes a field's name, "data.train.csv.path", and the path that it holds, which it may change.
+using PathVisitor = absl::FunctionRef<void(const std::string& field, std::string& path)>;
+
+// Calls `visit` for each path of a file that the job sets.
+void VisitPaths(v1::Job& job, PathVisitor visit);
+
+// Makes the job's paths absolute; relative ones are relative to `folder`.
 v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder);
 
 // Writes a file from which LoadJob reads the same job, below `comment`: lines that begin with "#", or nothing.

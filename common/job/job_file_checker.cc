@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -55,16 +56,18 @@ class Walker {
   // Parses fields up to a closing bracket or the end; `path` is empty for the outermost message. Returns false if the
   // syntax is invalid from here on, or messages are nested deeper than any valid job (only residuals nest).
   bool Fields(const Descriptor& type, const std::string& path) {
-    if (++depth_ > kMaxDepth) {
-      Add(absl::StrCat(path.substr(0, 80), "... is ", depth_, " messages deep, want at most ", kMaxDepth));
+    if (static_cast<int>(open_.size()) == kMaxDepth) {
+      Add(absl::StrCat(path.substr(0, 80), "... is ", kMaxDepth + 1, " messages deep, want at most ", kMaxDepth));
       return false;
     }
+    open_.push_back({&type, path, tokens_.previous()});
     while (!At("}") && !At(">") && !AtEnd()) {
       if (tokens_.current().type != Tokenizer::TYPE_IDENTIFIER) return false;
       const std::string name = tokens_.current().text;
       const FieldDescriptor* field = type.FindFieldByName(name);
       if (field == nullptr) {
-        const std::string renamed = NewName(type, name);
+        NoteMisplaced(name, path);
+        const std::string renamed = NewFieldName(type, name);
         Add(absl::StrCat(
             path.empty() ? root_ : path, " has no field \"", name, "\"",
             renamed.empty() ? Suggest(name, FieldNames(type)) : absl::StrCat("; its name is \"", renamed, "\" now")));
@@ -76,11 +79,13 @@ class Walker {
       }
       if (At(",") || At(";")) tokens_.Next();
     }
-    --depth_;
+    if (AtEnd() && open_.size() > 1) ReportUnclosed();
+    open_.pop_back();
     return true;
   }
 
-  std::vector<TextError>& errors() { return errors_; }
+  // The unclosed message alone, if there is one: it is the cause of the others.
+  std::vector<TextError> errors() const { return unclosed_.has_value() ? std::vector<TextError>{*unclosed_} : errors_; }
 
  private:
   bool At(absl::string_view text) {
@@ -88,18 +93,32 @@ class Walker {
   }
   bool AtEnd() { return tokens_.current().type == Tokenizer::TYPE_END; }
 
+  // Notes the first field that the current message lacks and a message around it has: the } that is missing at the end
+  // of the text is probably missing here.
+  void NoteMisplaced(const std::string& name, const std::string& path) {
+    const bool around = std::any_of(open_.begin(), open_.end() - 1, [&](const OpenMessage& message) {
+      return message.type->FindFieldByName(name) != nullptr;
+    });
+    if (!around || misplaced_.has_value()) return;
+    const Tokenizer::Token& opened = open_.back().opened;
+    misplaced_ = {
+        tokens_.current().line + 1, tokens_.current().column + 1,
+        absl::StrCat("a } is missing: ", path, ", opened at line ", opened.line + 1, ", has no field \"", name, "\"")};
+  }
+
+  void ReportUnclosed() {
+    if (unclosed_.has_value()) return;
+    const OpenMessage& message = open_.back();
+    unclosed_ = misplaced_.has_value()
+                    ? *misplaced_
+                    : TextError{message.opened.line + 1, message.opened.column + 1,
+                                absl::StrCat(message.path, " is opened here and never closed, want }")};
+  }
+
   static std::vector<std::string> FieldNames(const Descriptor& type) {
     std::vector<std::string> names;
     for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
     return names;
-  }
-
-  // The field that had that name once; empty if none had.
-  static std::string NewName(const Descriptor& type, absl::string_view old_name) {
-    for (int i = 0; i < type.field_count(); ++i) {
-      if (type.field(i)->options().GetExtension(v1::old_name) == old_name) return type.field(i)->name();
-    }
-    return "";
   }
 
   void Add(std::string message) {
@@ -140,14 +159,14 @@ class Walker {
 
   bool Scalar(const FieldDescriptor& field, const std::string& path) {
     if (At("{") || At("<") || At("[")) {
-      Add(absl::StrCat(path, " is ", Got(), ", want ", Want(field)));
+      Add(absl::StrCat(path, " is ", Got(), ", want ", WantedValue(field)));
       return SkipBracketed();
     }
     if (const EnumDescriptor* type = field.enum_type();
         type != nullptr && tokens_.current().type == Tokenizer::TYPE_IDENTIFIER) {
       CheckEnumName(*type, path);
     } else if (!Fits(field)) {
-      Add(absl::StrCat(path, " is ", Got(), ", want ", Want(field)));
+      Add(absl::StrCat(path, " is ", Got(), ", want ", WantedValue(field)));
     }
     return SkipScalar();
   }
@@ -187,25 +206,6 @@ class Walker {
         return token.type == Tokenizer::TYPE_INTEGER;
       default:
         return negative || token.type == Tokenizer::TYPE_INTEGER;
-    }
-  }
-
-  static std::string Want(const FieldDescriptor& field) {
-    switch (field.cpp_type()) {
-      case FieldDescriptor::CPPTYPE_STRING:
-        return "a quoted string";
-      case FieldDescriptor::CPPTYPE_BOOL:
-        return "true or false";
-      case FieldDescriptor::CPPTYPE_FLOAT:
-      case FieldDescriptor::CPPTYPE_DOUBLE:
-        return "a number";
-      case FieldDescriptor::CPPTYPE_ENUM:
-        return absl::StrCat("a name in enum ", field.enum_type()->name());
-      case FieldDescriptor::CPPTYPE_UINT32:
-      case FieldDescriptor::CPPTYPE_UINT64:
-        return "a whole number of at least 0";
-      default:
-        return "a whole number";
     }
   }
 
@@ -251,16 +251,50 @@ class Walker {
   Tokenizer tokens_;
   const std::string root_;
   std::vector<TextError> errors_;
-  // Number of messages around the current token.
-  int depth_ = 0;
+  // A message around the current token, and the bracket that opened it (for the outermost message: nothing).
+  struct OpenMessage {
+    const Descriptor* type;
+    std::string path;
+    Tokenizer::Token opened;
+  };
+  std::vector<OpenMessage> open_;
+  std::optional<TextError> misplaced_;
+  std::optional<TextError> unclosed_;
 };
 
 }  // namespace
 
-std::vector<TextError> CheckMessageText(absl::string_view text, const Descriptor& type, absl::string_view root) {
+std::vector<TextError> CheckMessageText(absl::string_view text, const Descriptor& type, absl::string_view root,
+                                        absl::string_view path) {
   Walker walker(text, root);
-  walker.Fields(type, "");
-  return std::move(walker.errors());
+  walker.Fields(type, std::string(path));
+  return walker.errors();
+}
+
+std::string NewFieldName(const Descriptor& type, absl::string_view old_name) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->options().GetExtension(v1::old_name) == old_name) return type.field(i)->name();
+  }
+  return "";
+}
+
+std::string WantedValue(const FieldDescriptor& field) {
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      return "a quoted string";
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return "true or false";
+    case FieldDescriptor::CPPTYPE_FLOAT:
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return "a number";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return absl::StrCat("a name in enum ", field.enum_type()->name());
+    case FieldDescriptor::CPPTYPE_UINT32:
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return "a whole number of at least 0";
+    default:
+      return "a whole number";
+  }
 }
 
 }  // namespace ballast

@@ -18,10 +18,17 @@ struct TextError {
 };
 
 // Finds every misspelled field and every value of the wrong type in a message in protobuf's text format; protobuf's
-// own parser stops at the first one and points past it. `root` names the outermost message in errors. Leaves invalid
-// syntax, repeated fields and numbers out of range to protobuf's parser: at invalid syntax it returns the errors
-// found so far.
+// own parser stops at the first one and points past it. If the text ends inside a message, that is the only error, and
+// it says where the message was opened. `root` names the outermost message in errors; `path`, if not empty, is the path
+// of that message, with which errors name its fields. Leaves other invalid syntax, repeated fields and numbers out of
+// range to protobuf's parser: at invalid syntax it returns the errors found so far.
 std::vector<TextError> CheckMessageText(absl::string_view text, const google::protobuf::Descriptor& type,
-                                        absl::string_view root);
+                                        absl::string_view root, absl::string_view path = "");
+
+// Returns the present name of the field that had that name once; empty if none had.
+std::string NewFieldName(const google::protobuf::Descriptor& type, absl::string_view old_name);
+
+// Returns "a quoted string", "a whole number": what a value of the field must be.
+std::string WantedValue(const google::protobuf::FieldDescriptor& field);
 
 }  // namespace ballast

@@ -110,6 +110,23 @@ TEST(CheckMessageTextTest, EndsOnBadSyntaxWithWhatItFound) {
   }
 }
 
+TEST(CheckMessageTextTest, SaysWhichMessageIsNeverClosed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"name: \"x\"\nmodel {\n  layers { dense { units: 3 } }\n", "2:7: model is opened here and never closed, want }"},
+      {"training { epochs: 1", "1:10: training is opened here and never closed, want }"},
+      {"model {\n  layers { dense { units: 3 }\n  layers { relu {} }\n}\ntraining { epochs: 1 }\n",
+       "3:3: a } is missing: model.layers, opened at line 2, has no field \"layers\""},
+      {"training {\n  epochs: 1\noptimizer { sgd {} }\n",
+       "3:1: a } is missing: training, opened at line 1, has no field \"optimizer\""},
+  };
+  for (const auto& [text, message] : cases) EXPECT_THAT(Check(text), ElementsAre(message));
+}
+
+TEST(CheckMessageTextTest, AFieldInTheWrongMessageMissesNoBrace) {
+  EXPECT_THAT(Check("training { optimizer { sgd {} } }"),
+              ElementsAre(::testing::StartsWith("1:12: training has no field \"optimizer\"; valid names are ")));
+}
+
 TEST(CheckMessageTextTest, TakesAnyDepthOfBracketsInAnUnknownField) {
   EXPECT_THAT(Check(absl::StrCat("x: ", std::string(1000000, '{'))).size(), 1);
 }

@@ -33,16 +33,18 @@ struct OverrideFlag {
   // Without leading dashes.
   const char* name;
   std::string JobOverrides::*value;
+  // The fields of the job that it sets, with commas between them.
+  const char* fields;
 };
 inline constexpr OverrideFlag kOverrideFlags[] = {
-    {"mode", &JobOverrides::mode},
-    {"staleness", &JobOverrides::staleness},
-    {"quorum", &JobOverrides::quorum},
-    {"codec", &JobOverrides::codec},
-    {"local_steps", &JobOverrides::local_steps},
-    {"value_codec", &JobOverrides::value_codec},
-    {"precision", &JobOverrides::precision},
-    {"durability", &JobOverrides::durability},
+    {"mode", &JobOverrides::mode, "policy"},
+    {"staleness", &JobOverrides::staleness, "policy.bounded.steps_ahead"},
+    {"quorum", &JobOverrides::quorum, "policy.sync.quorum"},
+    {"codec", &JobOverrides::codec, "codec.gradients,codec.values"},
+    {"local_steps", &JobOverrides::local_steps, "policy.local_sgd.local_steps"},
+    {"value_codec", &JobOverrides::value_codec, "codec.values"},
+    {"precision", &JobOverrides::precision, "training.precision"},
+    {"durability", &JobOverrides::durability, "durability.mode"},
 };
 
 // Applies flags to a job. A new mode keeps the options that both modes have; bounded and local_sgd need their number
