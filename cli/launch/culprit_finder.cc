@@ -34,7 +34,12 @@ FailureReport ReportFailure(const FailedProcess& culprit) {
                               culprit.end.ok() ? " before the job was done" : "");
   if (!culprit.last_error.empty()) absl::StrAppend(&report.error, ": ", culprit.last_error);
   report.lines.push_back(absl::StrCat("last lines of ", culprit.name, " (full log: ", culprit.log_path, "):"));
-  for (const std::string& line : culprit.last_lines) report.lines.push_back(absl::StrCat("  ", line));
+  const std::string error_line = absl::StrCat("error: ", culprit.last_error);
+  for (const std::string& line : culprit.last_lines) {
+    // The report's error has that one.
+    if (culprit.last_error.empty() || line != error_line) report.lines.push_back(absl::StrCat("  ", line));
+  }
+  if (report.lines.size() == 1) report.lines[0] = absl::StrCat("full log of ", culprit.name, ": ", culprit.log_path);
   return report;
 }
 

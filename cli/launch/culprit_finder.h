@@ -51,7 +51,7 @@ struct FailureReport {
   int exit_status = 0;
   // Names the process and its error.
   std::string error;
-  // The last lines of its log, below a heading.
+  // The last lines of its log without that error, below a heading that names the log.
   std::vector<std::string> lines;
 };
 

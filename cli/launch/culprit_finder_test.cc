@@ -77,9 +77,17 @@ TEST(CulpritFinderTest, ReportsExitStatusAndError) {
   }
 }
 
+TEST(CulpritFinderTest, ReportsTheErrorOnce) {
+  FailedProcess process = {.name = "worker 0", .end = {false, 2}, .log_path = "log", .last_error = "no such file"};
+  process.last_lines = {"error: no such file"};
+  EXPECT_THAT(ReportFailure(process).lines, ElementsAre("full log of worker 0: log"));
+  process.last_lines = {"memory 1 MiB", "error: no such file"};
+  EXPECT_THAT(ReportFailure(process).lines, ElementsAre("last lines of worker 0 (full log: log):", "  memory 1 MiB"));
+}
+
 TEST(CulpritFinderTest, ReportsTheLastLinesOfTheLog) {
   FailedProcess process = {.name = "server 0", .end = {true, SIGKILL}, .log_path = "run/logs/server-0.log"};
-  EXPECT_THAT(ReportFailure(process).lines, ElementsAre("last lines of server 0 (full log: run/logs/server-0.log):"));
+  EXPECT_THAT(ReportFailure(process).lines, ElementsAre("full log of server 0: run/logs/server-0.log"));
   process.last_lines = {"listens", "rank 7: about to die"};
   EXPECT_THAT(
       ReportFailure(process).lines,

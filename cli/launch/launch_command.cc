@@ -14,29 +14,33 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/command/command.h"
 #include "cli/command/server_connection.h"
 #include "cli/launch/chaos.h"
 #include "cli/launch/job_launch.h"
+#include "cli/launch/launch_environment.h"
 #include "cli/launch/launch_security.h"
 #include "cli/launch/trace_join.h"
 #include "cli/report/report.h"
 #include "common/job/job_config.h"
+#include "common/job/job_defaults.h"
+#include "common/job/job_fields.h"
 #include "common/job/job_file.h"
 #include "common/job/job_length.h"
-#include "common/job/job_overrides.h"
+#include "common/job/job_source.h"
 #include "common/program/arguments.h"
 #include "common/rpc/credentials.h"
 #include "common/run/run_folder.h"
 #include "common/run/summary.h"
 #include "common/storage/checkpoint_folder.h"
+#include "common/text/nearest_name.h"
 #include "common/text/number_text.h"
 #include "common/trace/timeline_recorder.h"
 #include "common/trace/trace_file.h"
@@ -46,9 +50,10 @@ namespace {
 
 constexpr char kUsage[] =
     "usage: ballast launch JOB [flags]\n\n"
-    "Trains the job described in the text file JOB on this machine: starts servers and workers, shows the progress,\n"
-    "and writes metrics, model and report to a run directory. Ctrl-C saves the model and stops the job; a second\n"
-    "Ctrl-C stops it immediately.\n\n";
+    "Trains the job described in the text file JOB, or in standard input if JOB is -, on this machine: starts servers\n"
+    "and workers, shows the progress, and writes metrics, model and report to a run directory. Ctrl-C saves the model\n"
+    "and stops the job; a second Ctrl-C stops it immediately. Each flag can also be set as an environment variable,\n"
+    "such as BALLAST_MODE; the command line takes precedence.\n\n";
 
 constexpr int kMaxProcesses = 64;
 constexpr int kMaxThreads = 1024;
@@ -60,6 +65,9 @@ const std::vector<FlagSpec>& Flags() {
   static const auto* flags = new std::vector<FlagSpec>{
       {"servers", "N", "Number of parameter servers, 1 to 64 (default: 1)."},
       {"workers", "N", "Number of workers, 1 to 64 (default: 1)."},
+      {"set", "FIELD=VALUE", "Set a field of the job, such as training.epochs=3; may be repeated.", false, true},
+      {"set-file", "FILE", "Merge a file over the job, before --set; its lists replace the job's; may be repeated.",
+       false, true},
       {"mode", "MODE", "Consistency mode: sync, async, bounded or local_sgd (default: the job file's policy)."},
       {"staleness", "S", "With --mode bounded: maximum number of steps one worker may be ahead of another, from 0."},
       {"quorum", "Q", "With --mode sync: number of workers whose gradients complete a step, 1 to all."},
@@ -95,10 +103,8 @@ constexpr char kRuns[] = "runs";
 // The parsed command line. `plan` lacks the paths of the programs, of the run directory and of the file in it.
 struct Request {
   LaunchPlan plan;
-  std::string job_file;
-  // The flags that override the job file, such as " with --mode async".
-  std::string override_flags;
-  // The job file with the overrides.
+  JobSource source;
+  // The job of that source, with all defaults.
   v1::Job job;
   std::string run_dir;
   // Path of the timeline; empty: none.
@@ -118,6 +124,24 @@ absl::StatusOr<JobOverrides> ReadOverrides(const Arguments& arguments) {
     }
   }
   return overrides;
+}
+
+// Suggests --set for an unknown flag whose name is nearer to a field of the job than to a flag.
+absl::Status SuggestField(const absl::Status& error, absl::Span<const std::string> words) {
+  const absl::optional<absl::Cord> unknown = error.GetPayload(kUnknownFlag);
+  if (!unknown.has_value()) return error;
+  const std::string name(*unknown);
+  // The job has the kinds that the user means; its file is the first word that is one.
+  v1::Job job;
+  for (const std::string& word : words) {
+    if (absl::StatusOr<v1::Job> loaded = LoadJob(word); loaded.ok()) job = *std::move(loaded);
+  }
+  const NearestField field = FindNearestField(job, name);
+  std::vector<std::string> flags;
+  for (const FlagSpec& flag : Flags()) flags.push_back(flag.name);
+  if (field.path.empty() || FindNearestName(name, flags).distance <= field.distance) return error;
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown flag --", name, "; did you mean \"--set ", field.path, "=VALUE\"?"));
 }
 
 absl::Status ReadTrace(const Arguments& arguments, Request& request) {
@@ -187,7 +211,10 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
         absl::StrFormat("launch: got %d job files, want exactly one; see --help", arguments.positional().size()));
   }
   Request request;
-  request.job_file = arguments.positional()[0];
+  request.source.path = arguments.positional()[0];
+  request.source.set_files = arguments.GetAll("set-file");
+  request.source.sets = arguments.GetAll("set");
+  request.source.with_data = true;
   request.run_dir = arguments.Get("run-dir", "");
   if (arguments.Has("run-dir") && request.run_dir.empty()) {
     return absl::InvalidArgumentError("flag --run-dir: got \"\", want a directory");
@@ -203,6 +230,7 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   if (!threads.ok()) return threads.status();
   auto overrides = ReadOverrides(arguments);
   if (!overrides.ok()) return overrides.status();
+  request.source.overrides = *std::move(overrides);
   if (absl::Status status = ReadTrace(arguments, request); !status.ok()) return status;
   auto gather = arguments.GetInt("gather-timeout", request.plan.gather_seconds, 1, kMaxGatherSeconds);
   if (!gather.ok()) return gather.status();
@@ -222,11 +250,9 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   request.plan.threads = *threads;
   request.plan.device = *device;
   if (absl::Status status = ReadGpus(arguments, request.plan); !status.ok()) return status;
-  absl::StatusOr<v1::Job> job = ResolveJob(request.job_file, *overrides, *workers);
+  absl::StatusOr<v1::Job> job = ResolveJob(request.source, *workers);
   if (!job.ok()) return job.status();
-  request.job = WithAbsolutePaths(*std::move(job), std::filesystem::path(request.job_file).parent_path().string());
-  const std::vector<std::string> flags = ToFlags(*overrides);
-  if (!flags.empty()) request.override_flags = absl::StrCat(" with ", absl::StrJoin(flags, " "));
+  request.job = WithDefaults(*std::move(job));
   request.plan.durability = request.job.durability();
   const bool kills_servers = request.plan.chaos.value_or(ChaosPlan()).kill_server != absl::InfiniteDuration();
   const bool returns =
@@ -241,17 +267,29 @@ absl::StatusOr<Request> ReadRequest(const Arguments& arguments) {
   return request;
 }
 
-// Writes the job that runs. A line break in a file's name must not end the comment.
+// Returns a word as a shell takes it. A line break does not end a comment.
+std::string Quoted(absl::string_view word) {
+  const bool plain = std::all_of(word.begin(), word.end(),
+                                 [](char c) { return absl::ascii_isalnum(c) || absl::StrContains("-_./=+,:@[]", c); });
+  if (plain && !word.empty()) return std::string(word);
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}, {"\n", " "}, {"\r", " "}}), "'");
+}
+
+// Writes the job that runs.
 absl::Status WriteJob(const Request& request, const RunFolder& folder) {
+  const std::string& file = request.source.path;
   std::error_code error;
-  if (std::filesystem::equivalent(request.job_file, folder.job(), error)) {
-    return absl::InvalidArgumentError(absl::StrCat("run directory ", folder.path(), ": got the job file ",
-                                                   request.job_file, " in it, which the run would replace; want ",
-                                                   "another directory"));
+  if (std::filesystem::equivalent(file, folder.job(), error)) {
+    return absl::InvalidArgumentError(absl::StrCat("run directory ", folder.path(), ": got the job file ", file,
+                                                   " in it, which the run would replace; want another directory"));
   }
+  std::string flags;
+  for (const std::string& flag : ToFlags(request.source))
+    absl::StrAppend(&flags, flags.empty() ? " with " : " ", Quoted(flag));
   const LaunchPlan& plan = request.plan;
-  std::string comment = absl::StrFormat("# Written by ballast launch: %s%s. Paths are absolute.\n",
-                                        absl::Utf8SafeCEscape(request.job_file), request.override_flags);
+  std::string comment =
+      absl::StrFormat("# Written by ballast launch: %s%s. Paths are absolute, and defaults are filled in.\n",
+                      file == "-" ? "standard input" : absl::Utf8SafeCEscape(file), flags);
   absl::StrAppendFormat(&comment,
                         "# Repeat the run with: ballast launch job.textproto --servers %d --workers %d --threads %d "
                         "--device %s%s\n",
@@ -408,8 +446,12 @@ int Conclude(const Request& request, const RunFolder& folder, const LaunchResult
 }  // namespace
 
 int LaunchCommand(absl::Span<const std::string> args, std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), args);
-  if (!arguments.ok()) return Fail(err, arguments.status(), kExitBadInput);
+  EnvironmentFlags environment = TakeEnvironmentFlags(Flags(), args);
+  for (const std::string& line : environment.lines) err << line << std::endl;
+  std::vector<std::string> words = std::move(environment.words);
+  words.insert(words.end(), args.begin(), args.end());
+  const absl::StatusOr<Arguments> arguments = Arguments::Parse(Flags(), words);
+  if (!arguments.ok()) return Fail(err, SuggestField(arguments.status(), args), kExitBadInput);
   if (arguments->help()) {
     out << kUsage << DescribeFlags(Flags());
     return kExitSuccess;

@@ -55,6 +55,7 @@ class LaunchCommandTest : public ::testing::Test {
     std::filesystem::create_directories(folder_);
     ballast_ = std::filesystem::absolute("cli/ballast").string();
     Write("job.textproto", kJob);
+    Write("train.csv", "1,2\n");
     Program("server", kServer);
     Program("worker", "exit 0");
     // A pipe from the scripts to the test.
@@ -146,6 +147,7 @@ TEST_F(LaunchCommandTest, TheResolvedJobFileGivesTheSameJobAgain) {
   // A line break in the file's name does not end the comment that names it.
   std::filesystem::create_directories(folder_ + "/jobs");
   Write("jobs/line\nbreak.textproto", kJob);
+  Write("jobs/train.csv", "1,2\n");
   Program("worker", "exit 1");
   EXPECT_EQ(Run("jobs/line* --mode bounded --staleness 4 --workers 2 --threads 3 --run-dir first"), 1);
   EXPECT_EQ(Run("first/job.textproto --workers 2 --threads 3 --run-dir second"), 1);
@@ -155,13 +157,52 @@ TEST_F(LaunchCommandTest, TheResolvedJobFileGivesTheSameJobAgain) {
   ASSERT_EQ(second.size(), 3);
   EXPECT_EQ(first[0],
             "# Written by ballast launch: jobs/line\\nbreak.textproto with --mode bounded --staleness 4. Paths are "
-            "absolute.");
+            "absolute, and defaults are filled in.");
   EXPECT_EQ(first[1],
             "# Repeat the run with: ballast launch job.textproto --servers 1 --workers 2 --threads 3 --device auto");
-  EXPECT_EQ(second[0], "# Written by ballast launch: first/job.textproto. Paths are absolute.");
+  EXPECT_EQ(second[0],
+            "# Written by ballast launch: first/job.textproto. Paths are absolute, and defaults are filled in.");
   EXPECT_EQ(second[1], first[1]);
   EXPECT_EQ(second[2], first[2]);
   EXPECT_THAT(first[2], HasSubstr(absl::StrCat("/TheResolvedJobFileGivesTheSameJobAgain/jobs/train.csv\"\n")));
+}
+
+TEST_F(LaunchCommandTest, SetsFieldsOfTheJob) {
+  Write("more.textproto", "training { epochs: 8 batch_size: 9 }");
+  Program("worker", "exit 1");
+  EXPECT_EQ(Run("job.textproto --run-dir run --set-file more.textproto --set training.batch_size=16 "
+                "--set policy='bounded { steps_ahead: 4 }' --set model.layers[+]='relu {}'"),
+            1);
+  const std::string job = Read("run/job.textproto");
+  EXPECT_THAT(job, StartsWith("# Written by ballast launch: job.textproto with --set-file more.textproto --set "
+                              "training.batch_size=16 --set 'policy=bounded { steps_ahead: 4 }' --set "
+                              "'model.layers[+]=relu {}'. Paths are absolute, and defaults are filled in.\n"));
+  for (const char* text : {"epochs: 8\n", "batch_size: 16\n", "steps_ahead: 4\n", "relu {\n", "wait_seconds: 60\n"}) {
+    EXPECT_THAT(job, HasSubstr(text));
+  }
+  EXPECT_THAT(Read("err"), StartsWith("job small: bounded, staleness 4, servers 1"));
+}
+
+TEST_F(LaunchCommandTest, ReadsTheJobFromStandardInput) {
+  Program("worker", "exit 1");
+  EXPECT_EQ(Run("- --run-dir run < job.textproto"), 1);
+  EXPECT_THAT(Read("run/job.textproto"), StartsWith("# Written by ballast launch: standard input. Paths"));
+  EXPECT_THAT(Read("run/job.textproto"), HasSubstr(folder_ + "/train.csv\"\n"));
+}
+
+TEST_F(LaunchCommandTest, AVariableOfTheEnvironmentActsAsTheFlagAndNothingElseReachesTheProcesses) {
+  setenv("BALLAST_MODE", "async", 1);
+  setenv("BALLAST_WORKERS", "2", 1);
+  setenv("BALLAST_SHARED_MEMORY", "false", 1);
+  Program("worker", "echo \"-$BALLAST_MODE-$BALLAST_SHARED_MEMORY-\" > $PIPE; exit 1");
+  EXPECT_EQ(Run("job.textproto --run-dir run --workers 1"), 1);
+  EXPECT_EQ(NextLine(), "---");
+  EXPECT_THAT(Read("err"), StartsWith("the environment variable BALLAST_MODE sets --mode=async\n"
+                                      "warning: BALLAST_SHARED_MEMORY in the environment: ignored, because launch has "
+                                      "no such flag\n"
+                                      "job small: async, servers 1, workers 1 with "));
+  EXPECT_THAT(Read("run/job.textproto"), HasSubstr("async {\n"));
+  for (const char* name : {"BALLAST_MODE", "BALLAST_WORKERS", "BALLAST_SHARED_MEMORY"}) unsetenv(name);
 }
 
 TEST_F(LaunchCommandTest, NeverOverwritesItsJobFile) {
@@ -223,6 +264,22 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
        "flag --chaos: got kill-server with durability none, want checkpoint, wal, wal_sync or standby: the "
        "job would not survive the loss of a server"},
       {"job.textproto --sevrers 2", "unknown flag --sevrers; did you mean \"--servers\"?"},
+      {"job.textproto --epochs 5", "unknown flag --epochs; did you mean \"--set training.epochs=VALUE\"?"},
+      {"job.textproto --batch-size=5", "unknown flag --batch-size; did you mean \"--set training.batch_size=VALUE\"?"},
+      {"job.textproto --learning_rate 1",
+       "unknown flag --learning_rate; did you mean \"--set optimizer.sgd.learning_rate=VALUE\"?"},
+      {"job.textproto --lr 1", "unknown flag --lr; did you mean \"--set optimizer.sgd.learning_rate=VALUE\"?"},
+      {"job.textproto --units 1", "unknown flag --units; did you mean \"--set model.layers[0].dense.units=VALUE\"?"},
+      {"job.textproto --set training.epoch=3",
+       "flag --set: training has no field \"epoch\"; did you mean training.epochs?"},
+      {"job.textproto --set training.epochs=0",
+       "error: --set training.epochs=0: training.epochs: got 0, want 1 to 1000000"},
+      {"job.textproto --set policy.async={} --mode sync",
+       "flag --mode: got \"sync\" and --set policy.async={}, which are for the same field; want one of them"},
+      {"job.textproto --set data.train.csv.path=no.csv",
+       "no.csv\", want a file that exists (relative paths in a file are relative to its directory, others to the "
+       "current directory)"},
+      {"job.textproto --run-dir /proc/run", "cannot write the run directory /proc/run (--run_dir names another one)"},
   };
   for (const auto& [flags, message] : cases) {
     EXPECT_EQ(Run(flags), 2) << flags;
@@ -248,6 +305,7 @@ TEST_F(LaunchCommandTest, PassesOnAWorkersBadInput) {
   Program("worker", "echo 'error: train.csv:3: want 5 columns, got 4'; exit 2");
   EXPECT_EQ(Run("job.textproto --run-dir run"), 2);
   EXPECT_THAT(Read("err"), HasSubstr("ended with status 2: train.csv:3: want 5 columns, got 4\n"));
+  EXPECT_EQ(Read("err").find("train.csv:3"), Read("err").rfind("train.csv:3")) << "the error must be shown once";
   EXPECT_EQ(Read("out"), "");
 }
 

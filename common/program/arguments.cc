@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,8 +28,10 @@ absl::Status UnknownFlag(absl::Span<const FlagSpec> flags, absl::string_view nam
   for (const FlagSpec& flag : flags) names.push_back(flag.name);
   std::string suggestion = SuggestNearest(name, names);
   if (!suggestion.empty()) suggestion = absl::StrReplaceAll(suggestion, {{"mean \"", "mean \"--"}});
-  return absl::InvalidArgumentError(
+  absl::Status status = absl::InvalidArgumentError(
       absl::StrCat("unknown flag --", name, suggestion.empty() ? "; see --help" : suggestion));
+  status.SetPayload(kUnknownFlag, absl::Cord(name));
+  return status;
 }
 
 }  // namespace
@@ -77,9 +80,11 @@ absl::StatusOr<Arguments> Arguments::Parse(absl::Span<const FlagSpec> flags, abs
       }
       value = words[++i];
     }
-    if (!arguments.values_.insert_or_assign(flag->name, value).second && !last_counts) {
+    std::vector<std::string>& values = arguments.values_[flag->name];
+    if (!values.empty() && !flag->repeated && !last_counts) {
       return absl::InvalidArgumentError(absl::StrCat("flag --", flag->name, " is given twice"));
     }
+    values.push_back(value);
   }
   return arguments;
 }
@@ -88,7 +93,12 @@ bool Arguments::Has(absl::string_view flag) const { return values_.count(std::st
 
 std::string Arguments::Get(absl::string_view flag, absl::string_view otherwise) const {
   auto found = values_.find(std::string(flag));
-  return found == values_.end() ? std::string(otherwise) : found->second;
+  return found == values_.end() ? std::string(otherwise) : found->second.back();
+}
+
+std::vector<std::string> Arguments::GetAll(absl::string_view flag) const {
+  auto found = values_.find(std::string(flag));
+  return found == values_.end() ? std::vector<std::string>() : found->second;
 }
 
 absl::StatusOr<int> Arguments::GetInt(absl::string_view flag, int otherwise, int min, int max) const {

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/program/arguments.h"
 
+#include "absl/strings/cord.h"
 #include "gtest/gtest.h"
 
 namespace ballast {
 namespace {
 
 absl::StatusOr<Arguments> Parse(std::vector<std::string> words) {
-  const std::vector<FlagSpec> flags = {
-      {"servers", "N", "How many."}, {"run-dir", "DIR", "Where."}, {"mode", "MODE", "Which."}, {"json", "", "JSON."}};
+  const std::vector<FlagSpec> flags = {{"servers", "N", "How many."},
+                                       {"run-dir", "DIR", "Where."},
+                                       {"mode", "MODE", "Which."},
+                                       {"json", "", "JSON."},
+                                       {"set", "X", "What.", false, true}};
   return Arguments::Parse(flags, words);
 }
 
@@ -41,6 +45,18 @@ TEST(ArgumentsTest, KnowsHelp) {
 TEST(ArgumentsTest, NamesTheNearestFlag) {
   EXPECT_EQ(Parse({"--sevrers=2"}).status().message(), "unknown flag --sevrers; did you mean \"--servers\"?");
   EXPECT_EQ(Parse({"--xyzzy"}).status().message(), "unknown flag --xyzzy; see --help");
+}
+
+TEST(ArgumentsTest, AnUnknownFlagIsThePayloadOfItsError) {
+  const absl::Status status = Parse({"--set", "a", "--learning_rate=3"}).status();
+  EXPECT_EQ(status.GetPayload(kUnknownFlag), absl::Cord("learning_rate"));
+  EXPECT_EQ(Parse({"--servers"}).status().GetPayload(kUnknownFlag), absl::nullopt);
+}
+
+TEST(ArgumentsTest, ARepeatedFlagHasAllItsValues) {
+  EXPECT_EQ(Parse({"--set", "b=1", "--set=a"})->GetAll("set"), (std::vector<std::string>{"b=1", "a"}));
+  EXPECT_EQ(Parse({"--set", "b=1", "--set=a"})->Get("set", ""), "a");
+  EXPECT_TRUE(Parse({})->GetAll("set").empty());
 }
 
 TEST(ArgumentsTest, RefusesWrongUseOfAFlag) {

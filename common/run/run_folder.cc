@@ -14,10 +14,18 @@
 namespace ballast {
 namespace {
 
+// Names the absolute path, because the current directory may be another one than the user thinks.
+absl::Status CannotWrite(const std::string& path, int error) {
+  std::error_code ignored;
+  const std::string absolute = std::filesystem::absolute(path, ignored).string();
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot write the run directory ", absolute.empty() ? path : absolute,
+                                                 " (--run_dir names another one)"));
+}
+
 absl::Status MakeFolders(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("run directory ", path));
+  if (error) return CannotWrite(path, error.value());
   if (!std::filesystem::is_directory(path, error)) {
     return absl::FailedPreconditionError(absl::StrCat("run directory ", path, ": is a file, want a directory"));
   }
@@ -43,7 +51,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(const std::string& path) {
         "run directory ", folder.path(), ": already holds a run (metrics.jsonl); choose another one, or move it away"));
   }
   if (access(folder.path().c_str(), W_OK | X_OK) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("run directory ", folder.path()));
+    return CannotWrite(folder.path(), errno);
   }
   return folder;
 }
@@ -55,7 +63,7 @@ absl::StatusOr<RunFolder> RunFolder::CreateUnder(const std::string& parent, absl
   for (int number = 1; number <= 1000; ++number) {
     const std::string path = number == 1 ? stem : absl::StrCat(stem, "-", number);
     if (mkdir(path.c_str(), 0755) == 0) return RunFolder(path);
-    if (errno != EEXIST) return absl::ErrnoToStatus(errno, absl::StrCat("run directory ", path));
+    if (errno != EEXIST) return CannotWrite(path, errno);
   }
   return absl::ResourceExhaustedError(absl::StrCat("run directory ", stem, ": 1000 runs started in this second"));
 }

@@ -57,6 +57,14 @@ TEST_F(RunFolderTest, RefusesAFileAndAnEmptyPath) {
   EXPECT_EQ(RunFolder::Create("").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(RunFolderTest, NamesADirectoryThatCannotBeWritten) {
+  // Nobody can make directories in /proc.
+  EXPECT_EQ(RunFolder::Create("/proc/run").status().message(),
+            "cannot write the run directory /proc/run (--run_dir names another one): No such file or directory");
+  EXPECT_THAT(RunFolder::CreateUnder("/proc", "fashion", now_).status().message(),
+              HasSubstr("cannot write the run directory /proc/fashion-20231114T221320Z (--run_dir names another one)"));
+}
+
 TEST_F(RunFolderTest, DefaultNameHoldsTheJobAndTheTimeInUtc) {
   EXPECT_EQ(RunFolder::CreateUnder(path_, "fashion", now_).value().path(), path_ + "/fashion-20231114T221320Z");
 }

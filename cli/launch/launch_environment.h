@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/program/arguments.h"
+
+namespace ballast {
+
+// Flags of a launch that the environment sets: BALLAST_MODE=async means --mode=async.
+struct EnvironmentFlags {
+  // {"--mode=async"}: words that may stand in front of the command line's.
+  std::vector<std::string> words;
+  // What takes effect and what is ignored, for the user.
+  std::vector<std::string> lines;
+};
+
+// Takes the variables of Ballast out of this process's environment, so that servers and workers get only the flags that
+// launch gives them. A variable of one of `flags` sets that flag, unless `words`, the command line, has the flag; the
+// others are ignored. Those that are no flags (BALLAST_SERVER_BINARY, BALLAST_WORKER_BINARY, and the settings of the
+// emulated GPU of tests) stay. Call before other threads start.
+EnvironmentFlags TakeEnvironmentFlags(absl::Span<const FlagSpec> flags, absl::Span<const std::string> words);
+
+}  // namespace ballast
