@@ -42,6 +42,17 @@ class CheckpointTest : public JobTest {
     return values;
   }
 
+  // The learning rate of the last line of metrics.jsonl that has one.
+  double LastLearningRate(const std::string& run) const {
+    double rate = -1;
+    std::istringstream lines(Read(run + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (json.contains("learning_rate")) rate = json["learning_rate"];
+    }
+    return rate;
+  }
+
   std::vector<CheckpointFolder::Entry> Checkpoints(const std::string& run) const {
     const auto entries = CheckpointFolder(PosixFileSystem(), Path(run + "/checkpoints")).List();
     EXPECT_TRUE(entries.ok()) << entries.status();
@@ -90,6 +101,30 @@ TEST_F(CheckpointTest, AnyNumberOfWorkersGoesOnInEachMode) {
   }
 }
 
+// Adam and a cosine over the whole job, as in the examples.
+const std::pair<std::string, std::string> kAsInTheExamples = {"sgd { learning_rate: 0.2 }",
+                                                              "adam { learning_rate: 0.01 } schedule { cosine {} }"};
+
+TEST_F(CheckpointTest, AScheduleOverTheJobFollowsOtherWorkersEpochsAndBatches) {
+  WriteLongJob({kAsInTheExamples});
+  Train({"--servers", "2", "--workers", "2"}, "first");
+  ASSERT_FALSE(Checkpoints("first").empty());
+  // The flags of the resumed run, and its epochs.
+  const std::tuple<const char*, std::vector<std::string>, int> cases[] = {
+      {"workers", {"--workers", "3"}, kEpochs},
+      {"epochs", {"--workers", "2", "--set", "training.epochs=700"}, 700},
+      {"batch", {"--workers", "2", "--set", "training.batch_size=16"}, kEpochs},
+      {"all", {"--workers", "1", "--set", "training.epochs=700", "--set", "training.batch_size=5"}, 700},
+  };
+  for (auto [run, flags, epochs] : cases) {
+    flags.insert(flags.end(), {"--resume", Path("first")});
+    const Summary resumed = Train(flags, run);
+    EXPECT_EQ(resumed.examples, epochs * 157) << run;
+    EXPECT_GE(resumed.test_accuracy.value_or(0), 0.9) << run;
+    EXPECT_LT(LastLearningRate(run), 0.0001) << run << ": the cosine ends with the job";
+  }
+}
+
 TEST_F(CheckpointTest, AJobWhoseServerDiesGoesBackToItsNewestCheckpoint) {
   WriteLongJob();
   ChildProcess launch = Launch({"--servers", "2", "--workers", "2", "--json"}, "run");
@@ -115,6 +150,8 @@ TEST_F(CheckpointTest, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(Refused({"--workers", "2", "--resume", Path("whole")}),
               testing::AllOf(HasSubstr("a checkpoint of another model: tensor"), HasSubstr("weight")));
   WriteLongJob();
+  EXPECT_THAT(Refused({"--workers", "2", "--set", "optimizer.sgd.learning_rate=0.5", "--resume", Path("whole")}),
+              HasSubstr("tensor 0 \"dense1/weight\": optimizer.sgd.learning_rate: got 0.5, want 0.2"));
   EXPECT_THAT(Refused({"--workers", "2", "--mode", "async", "--resume", Path("whole")}),
               HasSubstr("the checkpoint's job was in mode sync, got async"));
   EXPECT_THAT(Refused({"--resume", Path("nowhere")}), HasSubstr("nowhere"));

@@ -268,6 +268,66 @@ void ClearListsOf(const Message& from, Message& to) {
   }
 }
 
+std::string Difference(const Message& got, const Message& want, const std::string& path);
+
+// The value of a field, or of one of its elements.
+std::string Shown(const Message& message, const FieldDescriptor& field, int index) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool absent = field.is_repeated()    ? index >= reflection.FieldSize(message, &field)
+                      : field.has_presence() ? !reflection.HasField(message, &field)
+                                             : false;
+  if (absent) return "nothing";
+  TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string text;
+  printer.PrintFieldValueToString(message, &field, field.is_repeated() ? index : -1, &text);
+  return IsMessage(field) ? absl::StrCat("{ ", text, "}") : text;
+}
+
+// Returns the first difference in a field, whose path is `path`; empty if there is none.
+std::string DifferenceIn(const FieldDescriptor& field, const std::string& path, const Message& got,
+                         const Message& want) {
+  const Reflection& reflection = *got.GetReflection();
+  if (!field.is_repeated()) {
+    if (IsMessage(field) && reflection.HasField(got, &field) && reflection.HasField(want, &field)) {
+      return Difference(reflection.GetMessage(got, &field), reflection.GetMessage(want, &field), path);
+    }
+    const std::string is = Shown(got, field, -1), was = Shown(want, field, -1);
+    return is == was ? "" : absl::StrCat(path, ": got ", is, ", want ", was);
+  }
+  const int got_size = reflection.FieldSize(got, &field), want_size = reflection.FieldSize(want, &field);
+  for (int i = 0; i < std::max(got_size, want_size); ++i) {
+    const std::string element = absl::StrCat(path, "[", i, "]");
+    if (IsMessage(field) && i < got_size && i < want_size) {
+      const std::string inner = Difference(reflection.GetRepeatedMessage(got, &field, i),
+                                           reflection.GetRepeatedMessage(want, &field, i), element);
+      if (!inner.empty()) return inner;
+      continue;
+    }
+    const std::string is = Shown(got, field, i), was = Shown(want, field, i);
+    if (is != was) return absl::StrCat(element, ": got ", is, ", want ", was);
+  }
+  return "";
+}
+
+std::string Difference(const Message& got, const Message& want, const std::string& path) {
+  const Descriptor& type = *got.GetDescriptor();
+  for (int i = 0; i < type.real_oneof_decl_count(); ++i) {
+    const auto* const oneof = type.oneof_decl(i);
+    const FieldDescriptor* const is = got.GetReflection()->GetOneofFieldDescriptor(got, oneof);
+    const FieldDescriptor* const was = want.GetReflection()->GetOneofFieldDescriptor(want, oneof);
+    if (is == was) continue;
+    return absl::StrCat(path.empty() ? type.name() : path, ": got ", is == nullptr ? "nothing" : is->name(), ", want ",
+                        was == nullptr ? "nothing" : was->name());
+  }
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    std::string difference = DifferenceIn(field, Join(path, field.name()), got, want);
+    if (!difference.empty()) return difference;
+  }
+  return "";
+}
+
 bool AreInitials(absl::string_view name, absl::string_view field) {
   std::string initials;
   for (absl::string_view word : absl::StrSplit(field, '_')) absl::StrAppend(&initials, word.substr(0, 1));
@@ -345,6 +405,8 @@ NearestField FindNearestField(const Message& message, absl::string_view name) {
   search.Look(*message.GetDescriptor(), &message, "", 0);
   return search.best();
 }
+
+std::string FirstDifference(const Message& got, const Message& want) { return Difference(got, want, ""); }
 
 void MergeOver(const Message& from, Message& to) {
   ClearListsOf(from, to);

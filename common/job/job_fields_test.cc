@@ -123,6 +123,26 @@ TEST(FindNearestFieldTest, PrefersExactNamesThenWhatTheJobHas) {
   EXPECT_EQ(FindNearestField(Job(), "qwertyuiop").path, "");
 }
 
+TEST(FirstDifferenceTest, NamesTheFieldAndBothValues) {
+  EXPECT_EQ(FirstDifference(Job(), Job()), "");
+  const std::pair<const char*, const char*> cases[] = {
+      {"training.epochs=7", "training.epochs: got 7, want 3"},
+      {"training.wait_seconds=5", "training.wait_seconds: got 5, want 0"},
+      {"optimizer.adam.beta1=0.5", "optimizer.adam.beta1: got 0.5, want nothing"},
+      {"optimizer.sgd={}", "optimizer: got sgd, want adam"},
+      {"optimizer.schedule.cosine.total=9", "optimizer.schedule.cosine.total: got 9, want 0"},
+      {"data.train.csv.path=x", "data: got { train { csv { path: \"x\" } } }, want nothing"},
+      {"model.layers[0].dense.units=9", "model.layers[0].dense.units: got 9, want 8"},
+      {"model.layers[+]=relu {}", "model.layers[2]: got { relu { } }, want nothing"},
+      {"model.layers[1].conv2d.kernel=[3]", "model.layers[1].conv2d.kernel[1]: got nothing, want 5"},
+  };
+  for (const auto& [setting, difference] : cases) {
+    v1::Job job = Job();
+    ASSERT_TRUE(SetField(job, setting).ok()) << setting;
+    EXPECT_EQ(FirstDifference(job, Job()), difference);
+  }
+}
+
 TEST(MergeOverTest, ReplacesListsAndMergesMessages) {
   v1::Job over;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(

@@ -259,7 +259,8 @@ TEST_F(CheckpointTest, ACheckpointOfFormat1Loads) {
 TEST_F(CheckpointTest, WhatDoesNotFitIsNamed) {
   constexpr auto kCode = absl::StatusCode::kFailedPrecondition;
   EXPECT_THAT(Refusal(SyncJob(), Tensor(1, "w", kRows + 1)),
-              Fails(kCode, "a checkpoint of another model: tensor 1 \"w\""));
+              Fails(kCode, absl::StrCat("a checkpoint of another model: tensor 1 \"w\": shape[0]: got ", kRows + 1,
+                                        ", want ", kRows)));
   EXPECT_THAT(Refusal(SyncJob(), Tensor(9, "new", 4)), Fails(kCode, "tensor \"new\" is not in the checkpoint"));
   JobConfig async = SyncJob();
   async.policy.mutable_async();
@@ -304,8 +305,11 @@ TEST(CheckpointOfSchedulesTest, AReleaseThatDidNotKnowOfPositionsSavedTheTotalAl
 }
 
 TEST(CheckpointOfSchedulesTest, AnotherExplicitTotalIsAnotherModel) {
-  EXPECT_EQ(ResumeAs(100, false, 200, false).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(ResumeAs(100, true, 100, false).status().code(), absl::StatusCode::kFailedPrecondition);
+  constexpr auto kCode = absl::StatusCode::kFailedPrecondition;
+  EXPECT_THAT(ResumeAs(100, false, 200, false).status(),
+              Fails(kCode, "tensor 1 \"w\": optimizer.schedule.polynomial.total: got 200, want 100"));
+  EXPECT_THAT(ResumeAs(100, true, 100, false).status(),
+              Fails(kCode, "tensor 1 \"w\": optimizer.schedule.polynomial.total: got 100, want 0"));
 }
 
 TEST_F(CheckpointTest, DamageAndLossAreNamed) {

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/job/job_fields.h"
 #include "common/job/kind_names.h"
 #include "common/status/error_reason.h"
 #include "common/storage/checkpoint_folder.h"
@@ -65,16 +66,17 @@ v1::TensorSpec WithoutJobLength(v1::TensorSpec spec) {
   return spec;
 }
 
-// OK if a tensor saved as `saved` may resume as `now`. A release without total_from_job saved only the total.
-absl::Status CheckResumes(const v1::TensorSpec& saved, const v1::TensorSpec& now) {
-  if (saved.optimizer().schedule().total_from_job()) {
-    return CheckSameSpec(WithoutJobLength(saved), WithoutJobLength(now));
+// OK if a tensor saved as `saved` may resume as `now`. A total that follows from the job's length is not compared, so
+// the job may have other epochs, workers or batches. A release without total_from_job saved only the total.
+absl::Status CheckResumes(v1::TensorSpec saved, v1::TensorSpec now) {
+  const bool saved_follows = saved.optimizer().schedule().total_from_job();
+  if (saved_follows) saved = WithoutJobLength(std::move(saved));
+  if (!saved_follows && now.optimizer().schedule().total_from_job()) {
+    now.mutable_optimizer()->mutable_schedule()->clear_total_from_job();
   }
-  v1::TensorSpec plain = now;
-  if (now.optimizer().schedule().total_from_job()) {
-    plain.mutable_optimizer()->mutable_schedule()->clear_total_from_job();
-  }
-  return CheckSameSpec(saved, plain);
+  const std::string difference = FirstDifference(WithoutJobLength(now), saved);
+  if (difference.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("tensor ", saved.id(), " \"", saved.name(), "\": ", difference));
 }
 
 absl::Status CheckSpecs(const std::string& path, absl::Span<const PlacedTensor> saved,
