@@ -277,7 +277,7 @@ TEST_F(LaunchCommandTest, RefusesWrongFlags) {
       {"job.textproto --set policy.async={} --mode sync",
        "flag --mode: got \"sync\" and --set policy.async={}, which are for the same field; want one of them"},
       {"job.textproto --set data.train.csv.path=no.csv",
-       "no.csv\", want a file that exists (relative paths in a file are relative to its directory, others to the "
+       "/no.csv: No such file or directory (relative paths in a file are relative to its directory, others to the "
        "current directory)"},
       {"job.textproto --run-dir /proc/run", "cannot write the run directory /proc/run (--run_dir names another one)"},
   };

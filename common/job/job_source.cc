@@ -107,10 +107,10 @@ class JobAssembly {
     ValidationErrors errors;
     VisitPaths(job_, [&](const std::string& field, std::string& path) {
       std::error_code error;
-      if (std::filesystem::exists(path, error)) return;
-      errors.Add(field, absl::StrCat("\"", path, "\""),
-                 "a file that exists (relative paths in a file are relative to its directory, others to the current "
-                 "directory)");
+      if (std::filesystem::exists(std::filesystem::status(path, error))) return;
+      errors.Add(absl::InvalidArgumentError(
+          absl::StrCat(field, ": ", path, ": ", error.message(),
+                       " (relative paths in a file are relative to its directory, others to the current directory)")));
     });
     return errors.ToStatus();
   }

@@ -124,13 +124,14 @@ TEST_F(JobSourceTest, ASettingAndAFlagForTheSameFieldAreRefused) {
 
 TEST_F(JobSourceTest, AMissingFileOfTheDataIsNamedWithTheLineThatNamesIt) {
   EXPECT_TRUE(Resolve({}).ok());
-  EXPECT_EQ(Fault({.with_data = true}),
-            "jobs/job.textproto:2:22: data.train.csv.path: got \"jobs/train.csv\", want a file that exists (relative "
-            "paths in a file are relative to its directory, others to the current directory)");
+  EXPECT_EQ(
+      Fault({.with_data = true}),
+      "jobs/job.textproto:2:22: data.train.csv.path: jobs/train.csv: No such file or directory (relative paths in "
+      "a file are relative to its directory, others to the current directory)");
   Write("jobs/train.csv", "1,2\n");
   EXPECT_TRUE(Resolve({.with_data = true}).ok());
   EXPECT_THAT(Fault({.sets = {"init_from=no.safetensors"}, .with_data = true}),
-              HasSubstr("--set init_from=no.safetensors: init_from: got \""));
+              HasSubstr("--set init_from=no.safetensors: init_from: /"));
 }
 
 TEST_F(JobSourceTest, StandardInputMayBeTheJob) {
