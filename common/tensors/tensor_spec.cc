@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/job/job_config.h"
 #include "common/job/limits.h"
@@ -52,7 +53,8 @@ absl::Status ValidateTensorSpec(const v1::TensorSpec& spec) {
   const std::string& name = spec.name();
   if (name.empty() || name.size() > 256 || !std::all_of(name.begin(), name.end(), printable)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", spec.id(), ": name has ", name.size(), " bytes, want 1 to 256 printable ones"));
+        absl::StrCat("tensor ", spec.id(), ": name: got \"", absl::CEscape(name.substr(0, 80)), "\" of ", name.size(),
+                     " bytes, want 1 to 256 printable ones without spaces, such as fc1/weight"));
   }
   absl::Status status = ValidateShape(spec);
   status.Update(ValidateInitializer(spec.initializer()));

@@ -37,7 +37,8 @@ TEST(TensorSpecTest, RefusesRanksAndDimensionsOutOfRange) {
 TEST(TensorSpecTest, RefusesNamesThatCannotBePrinted) {
   v1::TensorSpec spec = Spec({1});
   spec.set_name("a b");
-  EXPECT_FALSE(ValidateTensorSpec(spec).ok());
+  EXPECT_EQ(ValidateTensorSpec(spec).message(),
+            "tensor 0: name: got \"a b\" of 3 bytes, want 1 to 256 printable ones without spaces, such as fc1/weight");
 }
 
 TEST(TensorSpecTest, RefusesImpossibleOptimizers) {
