@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"
+#include "worker/data/datasets/example_values.h"
 #include "worker/model/model.h"
 #include "worker/model/parallel/replicated_model.h"
 
@@ -90,6 +91,7 @@ absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel(const v1::Job& job, 
                              .seed = job.seed(),
                              .max_batch = resources.max_batch,
                              .recompute = job.training().recompute(),
+                             .freeze = {job.freeze().begin(), job.freeze().end()},
                              .devices = resources.devices.devices()};
   if (resources.devices.split()) return ReplicatedModel::Create(job.model(), options);
   return Model::Create(job.model(), options);
@@ -134,6 +136,10 @@ absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const st
   status = CheckLabels(*resources.train, *resources.model);
   if (resources.test != nullptr) status.Update(CheckLabels(*resources.test, *resources.model));
   if (!status.ok()) return status;
+  if (job.init_from().empty()) return resources;
+  absl::StatusOr<InitialWeights> initial = LoadInitialWeights(DataPath(job_folder, job.init_from()), *resources.model);
+  if (!initial.ok()) return initial.status();
+  resources.initial = *std::move(initial);
   return resources;
 }
 

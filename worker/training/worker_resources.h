@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "worker/device/factory/worker_devices.h"
 #include "worker/model/trainable_model.h"
 #include "worker/training/device_codec.h"
+#include "worker/training/initial_weights.h"
 
 namespace ballast {
 
@@ -25,6 +27,8 @@ struct WorkerResources {
   std::unique_ptr<Dataset> test;
   std::unique_ptr<TrainableModel> model;
   std::unique_ptr<DeviceCodec> codec;
+  // Set if the job has init_from; the model then has these weights.
+  std::optional<InitialWeights> initial;
   // Most examples that the model takes in one batch.
   int64_t max_batch = 0;
 };
