@@ -36,8 +36,7 @@ class DataFile {
 
 // Requires that a data set that opens can be read: every example, with finite values.
 inline void OpenAndRead(const v1::DataSource& source) {
-  v1::Normalization normalization;
-  const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(source, normalization, "");
+  const absl::StatusOr<std::unique_ptr<Dataset>> dataset = OpenDataset(source, {});
   if (!dataset.ok()) {
     Require(!dataset.status().message().empty(), "an error has a message");
     return;

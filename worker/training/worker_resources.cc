@@ -10,6 +10,7 @@
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"
 #include "worker/data/datasets/example_values.h"
+#include "worker/data/datasets/job_data.h"
 #include "worker/model/model.h"
 #include "worker/model/parallel/replicated_model.h"
 
@@ -73,19 +74,6 @@ absl::Status SetPrecision(v1::Precision precision, WorkerDevices& devices) {
   return absl::OkStatus();
 }
 
-absl::Status OpenData(const v1::Data& data, const std::string& job_folder, WorkerResources& to) {
-  absl::StatusOr<std::unique_ptr<Dataset>> train = OpenDataset(data.train(), data.normalization(), job_folder);
-  if (!train.ok()) return train.status();
-  to.train = *std::move(train);
-  if (!data.has_test()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<Dataset>> test = OpenDataset(data.test(), data.normalization(), job_folder);
-  if (!test.ok()) return test.status();
-  to.test = *std::move(test);
-  if (to.test->features() == to.train->features()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("test data has ", to.test->features(), " features, want ",
-                                                 to.train->features(), " as in the training data"));
-}
-
 absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel(const v1::Job& job, const WorkerResources& resources) {
   const ModelOptions options{.features = static_cast<int64_t>(resources.train->features()),
                              .seed = job.seed(),
@@ -121,7 +109,10 @@ absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const st
   if (!devices.ok()) return devices.status();
   WorkerResources resources{.devices = *std::move(devices)};
   if (absl::Status status = SetPrecision(job.training().precision(), resources.devices); !status.ok()) return status;
-  if (absl::Status status = OpenData(job.data(), job_folder, resources); !status.ok()) return status;
+  absl::StatusOr<JobData> data = OpenJobData(job.data(), job.seed(), job_folder);
+  if (!data.ok()) return data.status();
+  resources.train = std::move(data->train);
+  resources.test = std::move(data->test);
   const int64_t batch = job.training().batch_size();
   resources.max_batch = std::max(batch, kEvaluationBatch);
   absl::Status status = OpenModel(job, timeline, resources);

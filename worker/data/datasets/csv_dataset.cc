@@ -106,8 +106,7 @@ class CsvDataset : public Dataset {
 }  // namespace
 
 // Opens a CSV file of unquoted numbers. Checks every line once and skips blank lines.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const v1::Normalization& normalization,
-                                                 const std::string& base_folder) {
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, const DatasetOptions& options) {
   const v1::Csv& csv = source.csv();
   RowFormat format;
   if (!csv.delimiter().empty()) format.delimiter = csv.delimiter()[0];
@@ -132,11 +131,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCsv(const v1::DataSource& source, c
     extremes.Add(values[format.label_column], number);
     return true;
   };
-  const std::string path = DataPath(base_folder, csv.path());
+  const std::string path = DataPath(options.base_folder, csv.path());
   absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
   if (!rows.ok()) return rows.status();
   const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
-  return std::make_unique<CsvDataset>(*std::move(rows), format, Normalizer(normalization), extremes.Describe(where));
+  return std::make_unique<CsvDataset>(*std::move(rows), format, Normalizer(options.normalization),
+                                      extremes.Describe(where));
 }
 
 }  // namespace ballast

@@ -250,10 +250,9 @@ class IdxDataset : public Dataset {
 // Opens a pair of IDX files (Y. LeCun, "THE MNIST DATABASE": two zero bytes, the element type, the rank, each dimension
 // in 4 bytes, then the elements, all big-endian). Maps plain files. Decompresses .gz files into memory, limited by the
 // size that the header gives and by the most that a file of that size can contain.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const v1::Normalization& normalization,
-                                                 const std::string& base_folder) {
-  const std::string images_path = DataPath(base_folder, source.idx().images());
-  const std::string labels_path = DataPath(base_folder, source.idx().labels());
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, const DatasetOptions& options) {
+  const std::string images_path = DataPath(options.base_folder, source.idx().images());
+  const std::string labels_path = DataPath(options.base_folder, source.idx().labels());
   absl::StatusOr<IdxFile> images = OpenChecked(images_path);
   if (!images.ok()) return images.status();
   absl::StatusOr<IdxFile> labels = OpenChecked(labels_path);
@@ -274,7 +273,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const v1::DataSource& source, c
     return absl::StrCat(labels_path, ": byte ", labels->header.header_bytes + i * BytesOf(labels->header.type));
   };
   std::vector<PlacedLabel> placed = extremes.Describe(where);
-  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), Normalizer(normalization),
+  return std::make_unique<IdxDataset>(*std::move(images), *std::move(labels), Normalizer(options.normalization),
                                       std::move(placed));
 }
 

@@ -108,9 +108,7 @@ class LibsvmDataset : public Dataset {
 
 // Opens a file in LIBSVM's format (Chang and Lin, 2011): "label index:value ..." with ascending indices and comments
 // after "#". Checks every line once and skips blank lines.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source,
-                                                    const v1::Normalization& normalization,
-                                                    const std::string& base_folder) {
+absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source, const DatasetOptions& options) {
   const v1::Libsvm& libsvm = source.libsvm();
   if (libsvm.features() < 1) {
     return absl::InvalidArgumentError(absl::StrCat("libsvm.features is ", libsvm.features(), ", want at least 1"));
@@ -125,11 +123,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenLibsvm(const v1::DataSource& source
     extremes.Add(*label, number);
     return true;
   };
-  const std::string path = DataPath(base_folder, libsvm.path());
+  const std::string path = DataPath(options.base_folder, libsvm.path());
   absl::StatusOr<TextRows> rows = TextRows::Open(path, check);
   if (!rows.ok()) return rows.status();
   const auto where = [&](uint64_t line) { return absl::StrCat(path, ":", line); };
-  return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(normalization), extremes.Describe(where));
+  return std::make_unique<LibsvmDataset>(*std::move(rows), format, Normalizer(options.normalization),
+                                         extremes.Describe(where));
 }
 
 }  // namespace ballast

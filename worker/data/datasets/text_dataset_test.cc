@@ -17,7 +17,7 @@ class TextDatasetTest : public testing::Test {
   absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& content) {
     path_ = WriteFile(name_, content);
     SetPath(path_);
-    return OpenDataset(source_, v1::Normalization(), "");
+    return OpenDataset(source_, {});
   }
 
   // Returns all examples of a file that opens.
