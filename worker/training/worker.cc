@@ -236,13 +236,14 @@ absl::Status Worker::Train() {
   memory.staging += exchange.StagingBytes();
   memory.gradients += resources_->codec->DeviceBytes();
   std::cerr << "memory " << MemoryText(memory) << std::endl;
+  const TableSchema* const table = resources_->train->schema();
   const bool resumes = joined_.has_resumed_batches();
   const bool returns = joined_.member().incarnation() > 1 && !resumes;
   if (rank == 0 && !recorder_.has_value()) {
-    absl::StatusOr<RunRecorder> recorder =
-        RunRecorder::Create({options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
-                             resources_->devices.Describe(), memory, returns || resumes,
-                             DescribeModel(job, resources_->train->features(), /*table=*/"")});
+    absl::StatusOr<RunRecorder> recorder = RunRecorder::Create(
+        {options_.run_dir, job, options_.job_folder, joined_.servers(), joined_.workers(),
+         resources_->devices.Describe(), memory, returns || resumes,
+         DescribeModel(job, resources_->train->features(), table == nullptr ? "" : table->ToJson())});
     if (!recorder.ok()) return recorder.status();
     recorder_ = *std::move(recorder);
   }

@@ -20,16 +20,6 @@ namespace {
 // Examples in one evaluation batch, unless training batches are larger or the device has too little memory.
 constexpr int64_t kEvaluationBatch = 256;
 
-// Runs before training starts, so that the error can name the file and the position of the label.
-absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
-  for (const PlacedLabel& label : data.ExtremeLabels()) {
-    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
-    }
-  }
-  return absl::OkStatus();
-}
-
 void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& list,
                std::vector<WorkerDevices::Placed>& placed) {
   for (int i = 0; i < layers.size(); ++i) {
@@ -101,6 +91,15 @@ absl::Status OpenModel(const v1::Job& job, TimelineRecorder* timeline, WorkerRes
 }
 
 }  // namespace
+
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
+  for (const PlacedLabel& label : data.ExtremeLabels()) {
+    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const std::string& job_folder,
                                                     WorkerDevices::Request request, TimelineRecorder* timeline) {

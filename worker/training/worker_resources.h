@@ -33,6 +33,9 @@ struct WorkerResources {
   int64_t max_batch = 0;
 };
 
+// INVALID_ARGUMENT names the file and the position of a label that the model refuses.
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model);
+
 // `job` is validated; relative paths in it are relative to `job_folder`. Opens the devices of `request` plus those that
 // the job's layers name. The model records on `timeline`, which may be null. INVALID_ARGUMENT for errors in the job or
 // its data; other errors as for WorkerDevices::Open and Model::Create.
