@@ -19,7 +19,7 @@ std::string ToJson(const google::protobuf::Message& message) {
   options.preserve_proto_field_names = true;
   std::string json;
   // Fails only for messages that no job contains, such as google.protobuf.Any.
-  static_cast<void>(google::protobuf::util::MessageToJsonString(message, &json, options));
+  if (!google::protobuf::util::MessageToJsonString(message, &json, options).ok()) json.clear();
   return json;
 }
 
