@@ -136,7 +136,7 @@ TEST_F(PredictCommandTest, EvaluatesOnDataWithLabels) {
   EXPECT_EQ(out_, "loss 5.0000 on 2 examples\n");
   const std::string classifier = WriteClassifier(Description(kClassifier, kCsv));
   ASSERT_EQ(Run("eval", {classifier, "--data", Path("a.csv"), "--json"}), 2);
-  EXPECT_THAT(err_, HasSubstr("a.csv:1: label is 210, want a whole number from 0 to 1"));
+  EXPECT_THAT(err_, HasSubstr("a.csv:2: label is 4, want a whole number from 0 to 1"));
   ASSERT_EQ(Run("eval", {classifier, "--data", Write("a.csv", "0,0,0\n0,0,1\n"), "--json"}), 0) << err_;
   EXPECT_EQ(out_, "{\"loss\":0.6931471824645996,\"accuracy\":0.5,\"examples\":2}\n");
 }

@@ -13,8 +13,12 @@
 namespace ballast {
 namespace {
 
-// The shortest text that reads back as the same float.
-void AppendNumber(float number, std::string& text) {
+// The shortest text that reads back as the same float. JSON has none for NaN and infinities.
+void AppendNumber(float number, bool json, std::string& text) {
+  if (json && !std::isfinite(number)) {
+    text.append("null");
+    return;
+  }
   char digits[32];
   text.append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
 }
@@ -47,7 +51,7 @@ PredictionText::PredictionText(std::vector<std::string> classes, bool json) : js
 void PredictionText::Append(absl::Span<const float> outputs, std::string& text) const {
   if (names_.empty()) {
     text.append(json_ ? "{\"prediction\":" : "");
-    AppendNumber(outputs[0], text);
+    AppendNumber(outputs[0], json_, text);
     text.append(json_ ? "}\n" : "\n");
     return;
   }
@@ -56,7 +60,7 @@ void PredictionText::Append(absl::Span<const float> outputs, std::string& text) 
   absl::StrAppend(&text, json_ ? "{\"class\":" : "", names_[best], json_ ? ",\"probabilities\":{" : "");
   for (size_t i = 0; i < probabilities.size(); ++i) {
     absl::StrAppend(&text, json_ && i == 0 ? "" : ",", json_ ? names_[i] : "", json_ ? ":" : "");
-    AppendNumber(static_cast<float>(probabilities[i]), text);
+    AppendNumber(static_cast<float>(probabilities[i]), json_, text);
   }
   text.append(json_ ? "}}\n" : "\n");
 }

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 namespace ballast {
 namespace {
 
@@ -19,6 +21,7 @@ TEST(PredictionTextTest, ANumberIsTheShortestTextOfTheSameFloat) {
   EXPECT_EQ(Line({{}, false}, {0.1f}), "prediction\n0.1\n");
   EXPECT_EQ(Line({{}, false}, {16777216}), "prediction\n16777216\n");
   EXPECT_EQ(Line({{}, true}, {-2.5f}), "{\"prediction\":-2.5}\n");
+  EXPECT_EQ(Line({{}, true}, {INFINITY}), "{\"prediction\":null}\n");
 }
 
 TEST(PredictionTextTest, AClassComesWithTheProbabilitiesOfAll) {
