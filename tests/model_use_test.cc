@@ -14,16 +14,6 @@ using ::testing::SizeIs;
 
 class ModelUseTest : public JobTest {
  protected:
-  // Runs a command of `ballast` to its successful end; returns its standard output.
-  std::string Run(const std::vector<std::string>& words) const {
-    std::vector<std::string> argv = {"/bin/sh", "-c",           "out=$1; shift; exec \"$@\" > \"$out\"",
-                                     "sh",      Path("stdout"), Binary("cli/ballast")};
-    argv.insert(argv.end(), words.begin(), words.end());
-    ChildProcess command(argv);
-    EXPECT_EQ(command.Wait().ToString(), "ended with status 0") << command.output();
-    return Read("stdout");
-  }
-
   // The values of a run's tensor; empty if it has none of that name.
   std::vector<float> Values(const std::string& run, const std::string& name) const {
     for (const LoadedTensor& tensor : Model(run)) {
