@@ -75,23 +75,6 @@ std::string Place(absl::string_view fault, const Descriptor* type, const TextFor
   return place;
 }
 
-// A text that a data format requires is a path.
-void MakePathsAbsolute(const std::filesystem::path& folder, v1::DataSource& source) {
-  const google::protobuf::Reflection* reflection = source.GetReflection();
-  std::vector<const FieldDescriptor*> formats;
-  reflection->ListFields(source, &formats);
-  for (const FieldDescriptor* format : formats) {
-    google::protobuf::Message* data = reflection->MutableMessage(&source, format);
-    for (int i = 0; i < format->message_type()->field_count(); ++i) {
-      const FieldDescriptor* field = format->message_type()->field(i);
-      if (field->type() != FieldDescriptor::TYPE_STRING) continue;
-      if (field->options().GetExtension(v1::limits).required().empty()) continue;
-      const std::string path = data->GetReflection()->GetString(*data, field);
-      data->GetReflection()->SetString(data, field, (folder / path).string());
-    }
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<v1::Job> LoadJob(const std::string& path) {
@@ -151,11 +134,29 @@ absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_
   return job;
 }
 
+// A text that a data format requires is a path.
+void EditPaths(v1::DataSource& source, absl::FunctionRef<std::string(const std::string&)> edit) {
+  const google::protobuf::Reflection* reflection = source.GetReflection();
+  std::vector<const FieldDescriptor*> formats;
+  reflection->ListFields(source, &formats);
+  for (const FieldDescriptor* format : formats) {
+    google::protobuf::Message* data = reflection->MutableMessage(&source, format);
+    for (int i = 0; i < format->message_type()->field_count(); ++i) {
+      const FieldDescriptor* field = format->message_type()->field(i);
+      if (field->type() != FieldDescriptor::TYPE_STRING || field->is_repeated()) continue;
+      if (field->options().GetExtension(v1::limits).required().empty()) continue;
+      data->GetReflection()->SetString(data, field, edit(data->GetReflection()->GetString(*data, field)));
+    }
+  }
+}
+
 v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::current_path(error) / folder;
-  MakePathsAbsolute(absolute, *job.mutable_data()->mutable_train());
-  if (job.data().has_test()) MakePathsAbsolute(absolute, *job.mutable_data()->mutable_test());
+  const auto edit = [&](const std::string& path) { return (absolute / path).string(); };
+  EditPaths(*job.mutable_data()->mutable_train(), edit);
+  if (job.data().has_test()) EditPaths(*job.mutable_data()->mutable_test(), edit);
+  if (!job.init_from().empty()) job.set_init_from(edit(job.init_from()));
   return job;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,7 +21,10 @@ absl::StatusOr<v1::Job> LoadJob(const std::string& path);
 // enclosing message. `file_name` is used in messages only.
 absl::StatusOr<v1::Job> ParseJob(absl::string_view text, absl::string_view file_name);
 
-// Makes the paths of the data absolute; relative ones are relative to `folder`.
+// Replaces each path of a data source by `edit` of it.
+void EditPaths(v1::DataSource& source, absl::FunctionRef<std::string(const std::string&)> edit);
+
+// Makes the paths of the data and of init_from absolute; relative ones are relative to `folder`.
 v1::Job WithAbsolutePaths(v1::Job job, const std::string& folder);
 
 // Writes a file from which LoadJob reads the same job, below `comment`: lines that begin with "#", or nothing.

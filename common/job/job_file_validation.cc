@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,9 @@
 #include "common/job/data_validation.h"
 #include "common/job/job_config.h"
 #include "common/job/job_length.h"
+#include "common/job/layer_names.h"
 #include "common/job/limits.h"
+#include "common/text/nearest_name.h"
 #include "common/text/validation_errors.h"
 
 namespace ballast {
@@ -81,7 +84,7 @@ class LayerChecker {
 
   void CheckInitializer(const v1::Initializer& initializer, const std::string& field) {
     errors_.Check(!initializer.has_provided(), field, "provided",
-                  "another initializer: workers with a job file do not set values");
+                  "another initializer: init_from gives initial values");
     const v1::Initializer::Uniform& uniform = initializer.uniform();
     errors_.Check(!initializer.has_uniform() || !(uniform.low() >= uniform.high()), field + ".uniform",
                   absl::StrCat("low ", uniform.low(), ", high ", uniform.high()), "low below high");
@@ -90,6 +93,22 @@ class LayerChecker {
   ValidationErrors& errors_;
   std::set<std::string> names_;
 };
+
+void CheckFreeze(const v1::Job& job, ValidationErrors& errors) {
+  if (job.freeze().empty()) return;
+  errors.Check(!job.init_from().empty(), "freeze", absl::StrCat(job.freeze_size(), " layers, but no init_from"),
+               "init_from, which has their values");
+  const std::vector<std::string> names = LayerNames(job.model());
+  std::set<std::string> seen;
+  for (int i = 0; i < job.freeze_size(); ++i) {
+    const std::string& name = job.freeze(i);
+    const std::string field = absl::StrCat("freeze[", i, "]");
+    const std::string* const nearest = FindNearestName(name, names).name;
+    errors.CheckText(absl::c_linear_search(names, name), field, name,
+                     absl::StrCat("the name of a layer, like \"", nearest == nullptr ? "" : *nearest, "\""));
+    errors.CheckText(seen.insert(name).second, field, name, "each layer once");
+  }
+}
 
 }  // namespace
 
@@ -104,6 +123,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   CheckLimits(rest, "", errors);
   CheckData(job.data(), errors);
   CheckModel(job.model(), errors);
+  CheckFreeze(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",
                "it left out: a schedule without a total follows the job");
   // A total of 0 means the job's length, which is known only once the data is loaded.

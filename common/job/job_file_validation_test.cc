@@ -196,8 +196,15 @@ TEST(ValidateJobTest, RefusesABadInitializer) {
   ExpectFault(dense("uniform { low: 1 high: 1 }"), field + ".uniform: got low 1, high 1, want low below high");
   ExpectFault(dense("normal { stddev: -1 }"), field + ".normal.stddev: got -1, want a finite number of at least 0");
   ExpectFault(dense("normal { mean: nan }"), field + ".normal.mean: got nan, want a finite number");
-  ExpectFault(dense("provided {}"),
-              field + ": got provided, want another initializer: workers with a job file do not set values");
+  ExpectFault(dense("provided {}"), field + ": got provided, want another initializer: init_from gives initial values");
+}
+
+TEST(ValidateJobTest, FrozenLayersNeedInitFromAndAreLayers) {
+  EXPECT_EQ(ValidateWith("init_from: 'm' freeze: 'first' freeze: 'dense2'"), absl::OkStatus());
+  ExpectFault("freeze: 'first'", "freeze: got 1 layers, but no init_from, want init_from, which has their values");
+  ExpectFault("init_from: 'm' freeze: 'dense3'",
+              "freeze[0]: got \"dense3\", want the name of a layer, like \"dense2\"");
+  ExpectFault("init_from: 'm' freeze: 'first' freeze: 'first'", "freeze[1]: got \"first\", want each layer once");
 }
 
 TEST(ValidateJobTest, RefusesFieldsOfTablesThatContradict) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/job_length.h"
 #include "common/job/job_overrides.h"
+#include "worker/data/datasets/example_values.h"
 #include "worker/data/datasets/job_data.h"
 #include "worker/model/model.h"
 #include "worker/model/parallel/replicated_model.h"
@@ -18,16 +19,6 @@ namespace {
 
 // Examples in one evaluation batch, unless training batches are larger or the device has too little memory.
 constexpr int64_t kEvaluationBatch = 256;
-
-// Runs before training starts, so that the error can name the file and the position of the label.
-absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
-  for (const PlacedLabel& label : data.ExtremeLabels()) {
-    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
-    }
-  }
-  return absl::OkStatus();
-}
 
 void AddPlaced(const google::protobuf::RepeatedPtrField<v1::Layer>& layers, const std::string& list,
                std::vector<WorkerDevices::Placed>& placed) {
@@ -78,6 +69,7 @@ absl::StatusOr<std::unique_ptr<TrainableModel>> CreateModel(const v1::Job& job, 
                              .seed = job.seed(),
                              .max_batch = resources.max_batch,
                              .recompute = job.training().recompute(),
+                             .freeze = {job.freeze().begin(), job.freeze().end()},
                              .devices = resources.devices.devices()};
   if (resources.devices.split()) return ReplicatedModel::Create(job.model(), options);
   return Model::Create(job.model(), options);
@@ -99,6 +91,15 @@ absl::Status OpenModel(const v1::Job& job, TimelineRecorder* timeline, WorkerRes
 }
 
 }  // namespace
+
+absl::Status CheckLabels(const Dataset& data, const TrainableModel& model) {
+  for (const PlacedLabel& label : data.ExtremeLabels()) {
+    if (absl::Status status = model.CheckLabel(label.label); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(label.where, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const std::string& job_folder,
                                                     WorkerDevices::Request request, TimelineRecorder* timeline) {
@@ -125,6 +126,10 @@ absl::StatusOr<WorkerResources> OpenWorkerResources(const v1::Job& job, const st
   status = CheckLabels(*resources.train, *resources.model);
   if (resources.test != nullptr) status.Update(CheckLabels(*resources.test, *resources.model));
   if (!status.ok()) return status;
+  if (job.init_from().empty()) return resources;
+  absl::StatusOr<InitialWeights> initial = LoadInitialWeights(DataPath(job_folder, job.init_from()), *resources.model);
+  if (!initial.ok()) return initial.status();
+  resources.initial = *std::move(initial);
   return resources;
 }
 
