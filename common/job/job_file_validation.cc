@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/codecs/codec.h"
+#include "common/job/data_validation.h"
 #include "common/job/job_config.h"
 #include "common/job/job_length.h"
 #include "common/job/layer_names.h"
@@ -26,18 +27,6 @@ bool IsJobName(absl::string_view name) {
   return !name.empty() && name.size() <= 63 && absl::ascii_islower(name[0]) &&
          std::all_of(name.begin(), name.end(),
                      [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '_' || c == '-'; });
-}
-
-// True for a character that can stand between numbers.
-bool IsDelimiter(absl::string_view text) {
-  return text.size() == 1 && (absl::ascii_isprint(text[0]) || text[0] == '\t') && !absl::ascii_isalnum(text[0]) &&
-         text[0] != '+' && text[0] != '-' && text[0] != '.' && text[0] != '"';
-}
-
-void CheckDelimiter(const v1::DataSource& source, const std::string& field, ValidationErrors& errors) {
-  const std::string& delimiter = source.csv().delimiter();
-  errors.CheckText(delimiter.empty() || IsDelimiter(delimiter), field + ".csv.delimiter", delimiter,
-                   "one character that cannot be part of a number");
 }
 
 // "name/weight" must fit into the 256 characters of a tensor name.
@@ -132,8 +121,7 @@ absl::Status ValidateJob(const v1::Job& job) {
   rest.clear_optimizer();
   rest.clear_policy();
   CheckLimits(rest, "", errors);
-  CheckDelimiter(job.data().train(), "data.train", errors);
-  CheckDelimiter(job.data().test(), "data.test", errors);
+  CheckData(job.data(), errors);
   CheckModel(job.model(), errors);
   CheckFreeze(job, errors);
   errors.Check(!job.optimizer().schedule().total_from_job(), "optimizer.schedule.total_from_job", "true",

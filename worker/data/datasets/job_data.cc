@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/data/datasets/job_data.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "worker/data/datasets/permutation.h"
 
 namespace ballast {
 namespace {
-
-// No epoch has this number, so that examples are held out independently of how they are shuffled.
-constexpr uint32_t kHeldOutEpoch = ~0u;
 
 // The examples of a data set that are held out, or all others, in file order. Thread safety: thread-safe.
 class PartOfDataset : public Dataset {
@@ -68,16 +64,6 @@ absl::StatusOr<JobData> Split(std::unique_ptr<Dataset> whole, double share, uint
 }
 
 }  // namespace
-
-std::vector<uint64_t> HeldOutExamples(uint64_t n, double share, uint64_t seed) {
-  if (n < 2 || !(share > 0)) return {};
-  const uint64_t count = std::clamp<uint64_t>(std::llround(share * n), 1, n - 1);
-  const Permutation order(n, seed, kHeldOutEpoch);
-  std::vector<uint64_t> indices(count);
-  for (uint64_t i = 0; i < count; ++i) indices[i] = order(i);
-  std::sort(indices.begin(), indices.end());
-  return indices;
-}
 
 absl::StatusOr<JobData> OpenJobData(const v1::Data& data, uint64_t seed, const std::string& base_folder) {
   DatasetOptions options = {

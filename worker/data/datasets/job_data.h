@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ballast/v1/job.pb.h"
@@ -22,9 +21,5 @@ struct JobData {
 // Opens the data of a validated job; `seed` is Job.seed. Relative paths are relative to `base_folder` if it is not
 // empty. Every call gives the same examples in the same order, on every machine. Same errors as OpenDataset.
 absl::StatusOr<JobData> OpenJobData(const v1::Data& data, uint64_t seed, const std::string& base_folder);
-
-// Returns the sorted indices of the examples, out of n, that a test share holds out: share * n, rounded, but at least 1
-// and at most n - 1. Empty if the share is 0 or n is below 2.
-std::vector<uint64_t> HeldOutExamples(uint64_t n, double share, uint64_t seed);
 
 }  // namespace ballast

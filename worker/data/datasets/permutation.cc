@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/data/datasets/permutation.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace ballast {
 namespace {
@@ -43,6 +45,23 @@ uint64_t Permutation::operator()(uint64_t position) const {
     position = Encrypt(position);
   } while (position >= n_);
   return position;
+}
+
+namespace {
+
+// No epoch has this number, so that examples are held out independently of how they are shuffled.
+constexpr uint32_t kHeldOutEpoch = ~0u;
+
+}  // namespace
+
+std::vector<uint64_t> HeldOutExamples(uint64_t n, double share, uint64_t seed) {
+  if (n < 2 || !(share > 0)) return {};
+  const uint64_t count = std::clamp<uint64_t>(std::llround(share * n), 1, n - 1);
+  const Permutation order(n, seed, kHeldOutEpoch);
+  std::vector<uint64_t> indices(count);
+  for (uint64_t i = 0; i < count; ++i) indices[i] = order(i);
+  std::sort(indices.begin(), indices.end());
+  return indices;
 }
 
 }  // namespace ballast

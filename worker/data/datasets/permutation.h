@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace ballast {
 
@@ -25,5 +26,9 @@ class Permutation {
   uint64_t half_mask_;
   std::array<uint64_t, 8> round_keys_;
 };
+
+// Returns the sorted indices of the examples, out of n, that a test share holds out: share * n, rounded, but at least 1
+// and at most n - 1. Empty if the share is 0 or n is below 2.
+std::vector<uint64_t> HeldOutExamples(uint64_t n, double share, uint64_t seed);
 
 }  // namespace ballast

@@ -79,5 +79,19 @@ TEST(PermutationTest, NeighboursAreUncorrelated) {
   EXPECT_NEAR(sum / order.size() * 12, 0, 6 * 0.0041);
 }
 
+TEST(HeldOutExamplesTest, HoldsOutTheRoundedShareButNeitherNoneNorAll) {
+  const struct {
+    uint64_t n;
+    double share;
+    size_t count;
+  } cases[] = {{10, 0, 0}, {10, 0.2, 2}, {30, 0.25, 8}, {10, 0.001, 1}, {10, 0.999, 9}, {2, 0.5, 1}, {1, 0.5, 0}};
+  for (const auto& each : cases) EXPECT_EQ(HeldOutExamples(each.n, each.share, 7).size(), each.count) << each.share;
+}
+
+TEST(HeldOutExamplesTest, AreTheSameOnEveryMachineAndOthersForAnotherSeed) {
+  EXPECT_EQ(HeldOutExamples(20, 0.2, 1), (std::vector<uint64_t>{0, 3, 10, 11}));
+  EXPECT_NE(HeldOutExamples(1000, 0.2, 1), HeldOutExamples(1000, 0.2, 2));
+}
+
 }  // namespace
 }  // namespace ballast

@@ -65,7 +65,7 @@ absl::StatusOr<TableColumn> ColumnFromJson(const Json& json) {
       std::find_if(std::begin(kKinds), std::end(kKinds), [&](const auto& each) { return *kind == each.second; });
   if (known == std::end(kKinds)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"kind\" is \"", absl::Utf8SafeCEscape(*kind), "\", want number, category, label or ignored"));
+        absl::StrCat("\"kind\" is ", QuotedText(*kind), ", want number, category, label or ignored"));
   }
   absl::StatusOr<bool> indicator = BoolField(json, "indicator");
   if (!indicator.ok()) return indicator.status();
@@ -130,9 +130,10 @@ absl::StatusOr<TableSchema> TableSchema::FromJson(absl::string_view json) {
   if (!missing.ok()) return missing.status();
   if (!v1::MissingValues_Parse(*missing, &schema.missing)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"missing\" is \"", absl::Utf8SafeCEscape(*missing), "\", want REFUSE, MEAN or INDICATOR"));
+        absl::StrCat("\"missing\" is ", QuotedText(*missing), ", want REFUSE, MEAN or INDICATOR"));
   }
   if (absl::Status status = ReadTexts(*object, "classes", schema.classes); !status.ok()) return status;
+  schema.text_labels = !schema.classes.empty();
   const auto columns = object->find("columns");
   if (columns == object->end() || !columns->is_array()) return absl::InvalidArgumentError("\"columns\" is no list");
   for (const Json& each : *columns) {
@@ -147,9 +148,27 @@ absl::StatusOr<TableSchema> TableSchema::FromJson(absl::string_view json) {
   return schema;
 }
 
+std::string ClassesText(const TableSchema& schema) {
+  constexpr size_t kMaxNames = 10;
+  const size_t count = schema.classes.size(), shown = std::min(count, kMaxNames);
+  std::string text = absl::StrCat(count, count == 1 ? " class: " : " classes: ");
+  for (size_t i = 0; i < shown; ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", absl::Utf8SafeCEscape(schema.classes[i]));
+  }
+  if (shown < count) absl::StrAppend(&text, " and ", count - shown, " more");
+  return text;
+}
+
+std::string QuotedText(absl::string_view text) {
+  constexpr size_t kMaxShown = 60;
+  const std::string shown(text.substr(0, kMaxShown));
+  return absl::StrCat("\"", IsUtf8(shown) ? absl::Utf8SafeCEscape(shown) : absl::CEscape(shown),
+                      shown.size() < text.size() ? "…" : "", "\"");
+}
+
 std::string ColumnText(absl::string_view name, size_t column) {
   if (name.empty()) return absl::StrCat("column ", column, " (counted from 0)");
-  return absl::StrCat("column \"", absl::Utf8SafeCEscape(name), "\"");
+  return absl::StrCat("column ", QuotedText(name));
 }
 
 }  // namespace ballast

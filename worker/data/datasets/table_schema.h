@@ -39,7 +39,8 @@ struct TableSchema {
   // False if the training file had no header: columns are then found by position instead of name.
   bool has_names = false;
   v1::MissingValues missing = v1::REFUSE;
-  // The texts of the labels 0, 1 … in byte order; empty if labels are numbers.
+  // The labels are texts, and the label of a row is the position of its text in `classes`, which are in byte order.
+  bool text_labels = false;
   std::vector<std::string> classes;
 
   // Number of features of an example.
@@ -52,6 +53,16 @@ struct TableSchema {
   // Trusts nothing in the text: INVALID_ARGUMENT names the violation.
   static absl::StatusOr<TableSchema> FromJson(absl::string_view json);
 };
+
+// Limits of the texts of one column of categories or labels: their number, and the length of each.
+constexpr size_t kMaxTableTexts = 65536;
+constexpr size_t kMaxTableTextBytes = 1024;
+
+// Returns "3 classes: setosa, versicolor, virginica", with at most ten names.
+std::string ClassesText(const TableSchema& schema);
+
+// Returns a text for an error message, in quotes and at most 60 bytes long.
+std::string QuotedText(absl::string_view text);
 
 // Returns `column "age"`, or `column 3 (counted from 0)` for a column without name.
 std::string ColumnText(absl::string_view name, size_t column);
