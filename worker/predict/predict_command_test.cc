@@ -11,6 +11,7 @@
 #include "common/run/model_description.h"
 #include "common/run/safetensors.h"
 #include "common/storage/file.h"
+#include "worker/data/datasets/table_schema.h"
 #include "worker/model/model_fixture.h"
 
 namespace ballast {
@@ -112,6 +113,28 @@ TEST_F(PredictCommandTest, NormalizesAsInTraining) {
   const ModelDescription description = Description(kRegression, "train { idx {} } normalization { mean: 5 stddev: 2 }");
   const std::string images = Write("images", "\0\0\x08\x02\0\0\0\x01\0\0\0\x02\x07\x03"s);
   EXPECT_EQ(Predict({WriteRegression(description), "--data", images}), "prediction\n-89\n");
+}
+
+TEST_F(PredictCommandTest, ATablesColumnsAndClassesAreThoseOfTheTrainingData) {
+  TableSchema schema;
+  schema.columns.resize(3);
+  schema.columns[0] = {.name = "age", .mean = 10, .stddev = 5};
+  schema.columns[1] = {.name = "pet", .kind = TableColumn::Kind::kLabel};
+  schema.columns[2] = {.name = "color", .kind = TableColumn::Kind::kCategory, .categories = {"red"}};
+  schema.has_names = true;
+  schema.text_labels = true;
+  schema.classes = {"cat", "dog"};
+  const std::string model =
+      WriteClassifier(Description(kClassifier, "train { csv { header: true } }", schema.ToJson()));
+  EXPECT_EQ(Predict({model, "--data", Write("a.csv", "color,more,age\nred,1,15\nblue,2,1010\n")}),
+            "class,p_cat,p_dog\ncat,0.5,0.5\ncat,1,0\n");
+  EXPECT_EQ(Run("predict", {model, "--data", Write("a.csv", "color,more\nred,1\n")}), 2);
+  EXPECT_THAT(err_, HasSubstr("has no column \"age\""));
+  EXPECT_EQ(Run("predict", {model, "--data", Path("a.csv"), "--format", "idx"}), 2);
+  EXPECT_THAT(err_, HasSubstr("flag --format: got idx, want csv, from which the model was trained"));
+  ASSERT_EQ(Run("eval", {model, "--data", Write("a.csv", "pet,color,age\ncat,blue,1010\ndog,blue,1010\n"), "--json"}),
+            0);
+  EXPECT_THAT(out_, HasSubstr("\"accuracy\":0.5,"));
 }
 
 TEST_F(PredictCommandTest, TakesARunDirectory) {
